@@ -1,0 +1,33 @@
+# Two commands, on any machine with Python 3.11+ and a package registry:
+#   make ablate   the main job, on data that needs no download
+#   make test     the tests
+# Both make their own .venv. Another interpreter: make PYTHON=python3.12 ablate
+
+PYTHON ?= python3
+PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: ablate test slow lint
+
+ablate: .venv/installed
+	.venv/bin/python -m experiments.ablate --config=configs/quickstart.py
+
+test: .venv/installed-test lint
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+slow: .venv/installed-test
+	.venv/bin/python -m pytest -m slow
+
+lint: .venv/installed-test
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+
+.venv/installed: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "posjax needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) -r requirements.txt
+	@touch $@
+
+.venv/installed-test: .venv/installed pyproject.toml
+	$(PIP) -e ".[test]"
+	@touch $@

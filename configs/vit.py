@@ -1,0 +1,63 @@
+"""One vision transformer on images.
+
+    python -m experiments.train --config=configs/vit.py --workdir=runs/vit
+    python -m experiments.train --config=configs/vit.py --config.data.name=fashion_mnist \
+        --config.model.patch_size=4 --config.model.encoding="rope(base=100)" --workdir=runs/fashion
+
+Cost: the digits (no download), about 1 minute on 2 CPU cores. Expected: 0.97 to 0.99 test accuracy.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.task = "classification"
+    config.seed = 0
+
+    config.data = ConfigDict()
+    config.data.name = "digits"  # or any set that `python -m experiments.prepare --list` shows
+    config.data.data_dir = config_dict.placeholder(str)  # where tensorflow-datasets keeps its sets
+    config.data.train_split = "train"
+    config.data.eval_split = "test"
+    config.data.crop_padding = 0  # pixels of random shift; digits of 8x8 pixels do not bear any
+    config.data.flip = False
+    config.data.mixup = 0.0  # alpha; 0 mixes nothing
+
+    config.model = ConfigDict()
+    config.model.encoding = "learned"
+    config.model.injection = "stem"  # or every_layer, every_layer_shared
+    config.model.patch_size = 2
+    config.model.width = 64
+    config.model.depth = 4
+    config.model.num_heads = 4
+    config.model.mlp_dim = config_dict.placeholder(int)  # 4 * width
+    config.model.pooling = "cls"  # or mean, map
+    config.model.num_registers = 0
+    config.model.dropout = 0.0
+    config.model.implementation = "auto"  # of attention: dense, blockwise
+    config.model.dtype = "float32"  # of activations; bfloat16 on accelerators
+    config.model.attention_dtype = config_dict.placeholder(str)  # as dtype
+    config.model.param_dtype = "float32"
+
+    config.optimizer = ConfigDict()
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 100
+    config.optimizer.weight_decay = 0.05
+    config.optimizer.clip_norm = 1.0
+    config.optimizer.b1 = 0.9
+    config.optimizer.b2 = 0.999
+    config.optimizer.decay_encoding = False
+
+    config.steps = 1000
+    config.batch_size = 64
+    config.accumulate = 1  # parts of a batch whose gradients are summed one after the other
+    config.label_smoothing = 0.0
+    config.eval_batch_size = 256
+    config.log_every = 10
+    config.eval_every = 250
+    config.checkpoint_every = 250
+    config.keep_last = 2
+    config.tensorboard = False
+    return config

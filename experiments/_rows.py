@@ -1,0 +1,92 @@
+"""What running a row takes beside training it: stopping, showing progress, keeping the config."""
+
+import json
+import pathlib
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from posjax.training.metrics import config_hash, strict
+
+_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+
+
+class StopRequest:
+    """Within `with StopRequest() as should_stop`, should_stop() says whether SIGTERM or Ctrl-C has come.
+
+    A second Ctrl-C interrupts at once, as usual.
+    """
+
+    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+    def __enter__(self) -> "StopRequest":
+        self._asked = False
+        self._before = {number: signal.signal(number, self._ask) for number in self._SIGNALS}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __call__(self) -> bool:
+        return self._asked
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        signal.signal(number, self._before[number])
+
+
+class Progress:
+    """A bar with an ETA over the steps of all rows; plain lines now and then where stderr is no terminal."""
+
+    def __init__(self, total: int):
+        self._live = sys.stderr.isatty()
+        quiet = {} if self._live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
+        self._bar = tqdm(total=total, unit="step", dynamic_ncols=self._live, **quiet)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.close()
+
+    def row(self, name: str) -> Callable[[int, dict[str, np.ndarray]], None]:
+        """`on_step` of a row; steps that an earlier process took are not counted into the rate."""
+        self._bar.set_description(name, refresh=self._live)
+        taken_before: list[int] = []
+
+        def on_step(taken: int, report: dict[str, np.ndarray]) -> None:
+            if not taken_before:
+                taken_before.append(taken - 1)
+                self._bar.initial += taken - 1
+                self._bar.n += taken - 1
+            self._bar.set_postfix(loss=f"{report['loss'].mean():.3f}", refresh=False)
+            self._bar.update()
+
+        return on_step
+
+    def skip(self, steps: int) -> None:
+        """Counts a row that was finished before."""
+        self._bar.initial += steps
+        self._bar.n += steps
+        self._bar.refresh()
+
+
+def write_config(config: ConfigDict, workdir: pathlib.Path) -> None:
+    """Writes config.json beside the result."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(strict(config.to_dict()), indent=2, sort_keys=True)
+    (workdir / "config.json").write_text(text + "\n")
+
+
+def row_directory(workdir: pathlib.Path, study: str, label: str, config: ConfigDict) -> pathlib.Path:
+    """Where a row of an ablation trains: another configuration is another row."""
+    plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
+    return workdir / study / f"{plain}-{config_hash(config)}"
+
+

@@ -1,0 +1,106 @@
+"""Trains the same model with one encoding after another, over several seeds, and lays them side by side.
+
+    python -m experiments.ablate --config=configs/quickstart.py
+    python -m experiments.ablate --config=configs/quickstart.py --config.seeds="(0,1,2,3,4,5,6,7)" --workdir=runs/eight
+
+All seeds of a row train at once. Under the workdir (runs/<name of the config> by default): results.jsonl, one record per
+run; table.md, PNG plots and report.html; config.json; and a folder per row with its checkpoints. Killed and started
+again, it goes on: finished rows are not run again, the row under way resumes from its checkpoint.
+"""
+
+import json
+import pathlib
+
+from ml_collections import ConfigDict
+
+from experiments import _cli
+
+
+def main(config: ConfigDict, workdir: pathlib.Path) -> None:
+    from experiments import _rows
+    from posjax.training.loop import Stopped
+
+    rows = plan(config)
+    _rows.write_config(config, workdir)
+    with _rows.StopRequest() as should_stop, _rows.Progress(sum(row.steps for _, _, row in rows)) as progress:
+        try:
+            for study, label, row in rows:
+                _run_row(study, label, row, tuple(config.seeds), workdir, progress, should_stop)
+        except Stopped as stopped:
+            print(f"{stopped} of row {label!r}; the same command goes on from there")
+            return
+    _show(config, rows, workdir)
+
+
+def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
+    """(study, label, configuration) of every row, in order; specs are read now, so that a typo costs no training.
+
+    Raises:
+      ValueError: for no seeds, a repeated seed, or a spec that cannot be read.
+    """
+    from posjax.spec import parse
+
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        raise ValueError(f"seeds must be given and differ, got {tuple(config.seeds)}")
+    rows = []
+    for study, shared in config.studies.items():
+        for label, spec in shared.encodings.items():
+            parse(spec)
+            row = ConfigDict({name: value for name, value in shared.to_dict().items() if name != "encodings"})
+            row.model.encoding = spec
+            rows.append((study, label, row.lock()))
+    return rows
+
+
+def _run_row(study, label, row: ConfigDict, seeds, workdir: pathlib.Path, progress, should_stop) -> None:
+    from experiments import _environment, _records, _rows
+    from posjax.training.loop import train
+    from posjax.training.metrics import append_jsonl
+    from posjax.training.tasks import make_task
+
+    if set(seeds) <= {record["seed"] for record in _finished(workdir, study, label, row)}:
+        progress.skip(row.steps)
+        return
+    task = make_task(row)
+    directory = _rows.row_directory(workdir, study, label, row)
+    on_step = progress.row(f"{study} {label}")
+    result = train(task, row, seeds, directory, on_step=on_step, should_stop=should_stop)
+    environment = _environment.describe(_environment.tune_allocator())
+    known = {record["seed"] for record in _finished(workdir, study, label, row)}
+    records = _records.records_of(study, label, task, row, seeds, result, directory, environment)
+    append_jsonl(workdir / "results.jsonl", [record for record in records if record["seed"] not in known])
+
+
+def _finished(workdir: pathlib.Path, study: str, label: str, row: ConfigDict) -> list[dict]:
+    """The records that this very configuration has left."""
+    from posjax.training.metrics import config_hash, read_jsonl
+
+    path = workdir / "results.jsonl"
+    records = read_jsonl(path) if path.exists() else []
+    wanted = (study, label, config_hash(row))
+    return [record for record in records if (record["study"], record["label"], record["config_hash"]) == wanted]
+
+
+def _show(config: ConfigDict, rows, workdir: pathlib.Path) -> None:
+    from rich.console import Console
+
+    from posjax.analysis.report import write_report
+    from posjax.analysis.table import summarize, to_rich
+
+    records = [
+        record
+        for study, label, row in rows
+        for record in _finished(workdir, study, label, row)
+        if record["seed"] in config.seeds
+    ]
+    console = Console()
+    for table in summarize(records):
+        console.print(to_rich(table))
+    text = json.dumps(config.to_dict(), indent=2, default=list)
+    command = f"python -m experiments.ablate --config=configs/{config.name}.py"
+    paths = write_report(records, workdir, config.title, config_text=text, notes=config.notes, command=command)
+    print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
+
+
+if __name__ == "__main__":
+    _cli.run(main, __doc__, default_workdir=lambda config: pathlib.Path("runs") / config.name)

@@ -1,0 +1,41 @@
+"""Trains one model, or goes on where it was.
+
+    python -m experiments.train --config=configs/vit.py --config.model.encoding="rope(base=100)" --workdir=runs/vit
+    python -m experiments.train --config=configs/decoder.py --config.data.name=tiny_shakespeare --workdir=runs/decoder
+
+Under the workdir: config.json, metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last ones and the best),
+and result.jsonl once it is done. Ctrl-C or SIGTERM saves and stops; kill -9 loses the steps since the last checkpoint.
+"""
+
+import pathlib
+
+from ml_collections import ConfigDict
+
+from experiments import _cli
+
+
+def main(config: ConfigDict, workdir: pathlib.Path) -> None:
+    from experiments import _environment, _records, _rows
+    from posjax.training.loop import Stopped, train
+    from posjax.training.metrics import append_jsonl
+    from posjax.training.tasks import make_task
+
+    seeds = (config.seed,)
+    task = make_task(config)
+    _rows.write_config(config, workdir)
+    with _rows.StopRequest() as should_stop, _rows.Progress(config.steps) as progress:
+        try:
+            on_step = progress.row(config.model.encoding)
+            result = train(task, config, seeds, workdir, on_step=on_step, should_stop=should_stop)
+        except Stopped as stopped:
+            print(f"{stopped}; the same command goes on from there")
+            return
+    environment = _environment.describe(_environment.tune_allocator())
+    records = _records.records_of("train", config.model.encoding, task, config, seeds, result, workdir, environment)
+    (workdir / "result.jsonl").unlink(missing_ok=True)
+    append_jsonl(workdir / "result.jsonl", records)
+    print(f"{records[0]['encoding']}: {records[0]['metrics']} after {config.steps} steps, in {workdir}")
+
+
+if __name__ == "__main__":
+    _cli.run(main, __doc__)

@@ -1,0 +1,28 @@
+"""posjax: positional encodings behind one contract, and the attention that interprets them.
+
+    import posjax as pj
+
+    encoding = pj.parse("rope(base=500000) + alibi()")
+    params = encoding.init(key, pj.Dims(width=512, num_heads=8, head_dim=64))
+    site = pj.sites(1024)
+    out = pj.attend(encoding, params, q, k, v, site, site, causal=True)   # one sequence; jax.vmap it over a batch
+"""
+
+from posjax import encodings
+from posjax.attention import attend
+from posjax.encoding import Dims, Encoding, PositionMap, Site, grid, sites
+from posjax.spec import names, parse, register
+
+__all__ = [
+    "Dims",
+    "Encoding",
+    "PositionMap",
+    "Site",
+    "attend",
+    "encodings",
+    "grid",
+    "names",
+    "parse",
+    "register",
+    "sites",
+]

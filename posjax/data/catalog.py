@@ -1,0 +1,94 @@
+"""Which sets there are, and how a name becomes a tensorflow-datasets builder."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pathlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorflow_datasets.core import DatasetBuilder
+
+# TFDS also takes "community:name" and paths; those would run code from elsewhere.
+_NAME = re.compile(r"[a-z][a-z0-9_]*(/[a-z0-9_.\-]+)?")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A set that posjax is tested with: what it holds, whether it needs a download, and a line about it."""
+
+    kind: str
+    bundled: bool
+    about: str
+
+
+CATALOG = {
+    "digits": Entry("images", True, "1,797 grey 8x8 digits, shipped with scikit-learn"),
+    "mnist": Entry("images", False, "70,000 grey 28x28 digits"),
+    "fashion_mnist": Entry("images", False, "70,000 grey 28x28 articles of clothing"),
+    "cifar10": Entry("images", False, "60,000 colour 32x32 photographs"),
+    "pydoc_topics": Entry("text", True, "0.5 MB of English, the reference manual inside Python"),
+    "tiny_shakespeare": Entry("text", False, "1.1 MB of plays, one document"),
+}
+
+
+def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
+    """The directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets)."""
+    if data_dir is None:
+        from tensorflow_datasets.core import constants
+
+        data_dir = constants.DATA_DIR
+    return pathlib.Path(data_dir).expanduser()
+
+
+def command(name: str, data_dir: str | os.PathLike | None, source: str | None = None) -> str:
+    """The command line that prepares a set."""
+    words = ["python -m experiments.prepare", f"--name={name}"]
+    words += [f"--from={source}"] if source else []
+    words += [f"--data_dir={os.fspath(data_dir)}"] if data_dir is not None else []
+    return " ".join(words)
+
+
+def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> DatasetBuilder:
+    """Returns the TFDS builder of a set, prepared or not, that reads and writes array_record files.
+
+    Args:
+      name: a name of `CATALOG`, or any other TFDS set ("kmnist", "emnist/balanced").
+      data_dir: directory of prepared sets; None is TFDS's default.
+
+    Raises:
+      ValueError: there is no such set.
+    """
+    import tensorflow_datasets as tfds
+
+    from posjax.data import builders
+
+    root = resolve_data_dir(data_dir)
+    bundled = {"digits": builders.Digits, "pydoc_topics": builders.PydocTopics}
+    if name in bundled:
+        return bundled[name](data_dir=root, file_format="array_record")
+    if not _NAME.fullmatch(name):
+        raise ValueError(_unknown(name))
+    try:
+        return tfds.builder(name, data_dir=root, file_format="array_record")
+    except tfds.core.DatasetNotFoundError as error:
+        raise ValueError(_unknown(name)) from error
+
+
+def is_prepared(builder: DatasetBuilder) -> bool:
+    """Whether the set lies there, whole: TFDS writes the info file last and then renames the directory."""
+    return (builder.data_path / "dataset_info.json").exists()
+
+
+def _unknown(name: str) -> str:
+    from tensorflow_datasets.core import registered
+
+    near = difflib.get_close_matches(name, [*CATALOG, *registered.list_imported_builders()], n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return (
+        f"unknown data set {name!r}; {hint}posjax knows {', '.join(CATALOG)}, "
+        "and the sets of tensorflow-datasets that do not need Apache Beam"
+    )

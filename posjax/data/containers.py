@@ -1,0 +1,62 @@
+"""The two things a data set can be here: labelled images of one size, or a stream of bytes made of documents."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+DIGEST_LENGTH = 12
+
+
+def digest_of(*arrays: np.ndarray) -> str:
+    """Short sha256 of decoded content: dtype, shape and bytes of each array, whatever files they came from."""
+    sha = hashlib.sha256()
+    for array in arrays:
+        sha.update(f"{array.dtype.str}{array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()[:DIGEST_LENGTH]
+
+
+@dataclass(frozen=True)
+class Images:
+    """A split of labelled images, in memory (perhaps memory-mapped, then read-only).
+
+    Attributes:
+      name: the set's name.
+      image: [N, h, w, c] uint8 in 0..255; a grey image has c = 1.
+      label: [N] int32 in 0..num_classes-1.
+      num_classes: number of classes of the set, not of the split.
+      digest: short sha256 of the decoded content.
+    """
+
+    name: str
+    image: np.ndarray
+    label: np.ndarray
+    num_classes: int
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A split of text as one stream of UTF-8 bytes, its documents one after another.
+
+    Attributes:
+      name: the set's name.
+      tokens: [N] uint8, one byte a token.
+      starts: [num_documents] int64, the offset in `tokens` where each document starts; starts[0] is 0, none is empty.
+      digest: short sha256 of the decoded content.
+    """
+
+    vocab_size: ClassVar[int] = 256
+
+    name: str
+    tokens: np.ndarray
+    starts: np.ndarray
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.tokens)

@@ -1,0 +1,192 @@
+"""Prepares sets from the network, or from raw files that are already here, as array_record files without TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from posjax.data import cifar10
+from posjax.data.catalog import command, find_builder, is_prepared
+from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
+
+if TYPE_CHECKING:
+    from tensorflow_datasets.core import DatasetBuilder
+
+_PROBE_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared set: where it lies, the number of examples of each split, and whether this call made it."""
+
+    name: str
+    path: pathlib.Path
+    splits: dict[str, int]
+    made_now: bool
+
+
+def prepare(
+    name: str,
+    data_dir: str | os.PathLike | None = None,
+    source: str | os.PathLike | None = None,
+    *,
+    progress: bool = False,
+) -> Prepared:
+    """Prepares a set once; does nothing if that was done before.
+
+    Args:
+      name: see `posjax.data.CATALOG`; other TFDS sets work if all they want of TensorFlow is to open files.
+      data_dir: directory of prepared sets; None is TFDS's default.
+      source: directory that holds the raw files under their original names (sha256 checked); None downloads.
+        For cifar10 it may instead hold the unpacked folder `cifar-10-batches-bin`.
+      progress: whether TFDS shows its progress bars on stderr.
+
+    Raises:
+      ValueError: no such set, a raw file that is not the published one, or a builder that needs what is not installed.
+      FileNotFoundError: raw files are missing in `source`.
+      ConnectionError: the raw files are needed from the network and it does not answer.
+    """
+    builder = find_builder(name, data_dir)
+    made_now = False
+    if not is_prepared(builder):
+        with _lock(_downloads(builder) / f"{name.replace('/', '-')}.lock"):
+            builder = find_builder(name, data_dir)  # another process may have made it while this one waited
+            made_now = not is_prepared(builder)
+            if made_now:
+                _prepare(builder, name, data_dir, source, progress)
+    splits = {str(split): info.num_examples for split, info in builder.info.splits.items()}
+    return Prepared(name, pathlib.Path(builder.data_path), splits, made_now)
+
+
+def _downloads(builder: DatasetBuilder) -> pathlib.Path:
+    return pathlib.Path(builder.data_dir_root, "downloads")
+
+
+@contextlib.contextmanager
+def _lock(path: pathlib.Path) -> Iterator[None]:
+    """Lets one process at a time prepare a set; the lock ends with the process, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: bool) -> None:
+    root = _downloads(builder)
+    if source is not None and name == "cifar10" and (folder := cifar10.unpacked_folder(pathlib.Path(source))):
+        cifar10.check_batches(folder)
+        # TFDS would fetch and unpack an archive here; this hands it the folder that the archive unpacks to.
+        builder._make_download_manager = lambda **_: cifar10.Unpacked(folder.parent)
+    elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
+        _check_by_hand(builder, name, data_dir, source)
+    elif source is not None:
+        _check_raw_files(builder, name, pathlib.Path(source))
+    else:
+        source = root / "manual" / builder.name
+        _check_reachable(builder, name, data_dir, pathlib.Path(source))
+    # TFDS finds what it unpacked before by file name only, and MNIST's files are named like Fashion-MNIST's.
+    with tempfile.TemporaryDirectory(prefix=f"{builder.name}-", dir=root) as extracted:
+        _run(builder, name, root, source, extracted, progress)
+
+
+def _run(builder: DatasetBuilder, name: str, root, source, extracted, progress: bool) -> None:
+    import tensorflow_datasets as tfds
+    from requests.exceptions import RequestException
+    from tensorflow_datasets.core.download import extractor
+    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+    from tensorflow_datasets.core.download.util import DownloadError
+
+    config = tfds.download.DownloadConfig(manual_dir=source, extract_dir=extracted, try_download_gcs=False)
+    try:
+        with without_tensorflow(), _quiet(progress):
+            builder.download_and_prepare(download_dir=root, download_config=config, file_format="array_record")
+    except (TensorFlowNeeded, ImportError) as error:
+        raise _not_installed(name, error) from error
+    except extractor.ExtractError as error:
+        if isinstance(error.__cause__, TensorFlowNeeded):
+            raise _not_installed(name, error.__cause__) from error
+        raise ValueError(f"cannot unpack the raw files of {name}: {error}") from error
+    except NonMatchingChecksumError as error:
+        raise ValueError(f"a raw file of {name} is not the published one: {' '.join(str(error).split())}") from error
+    except (DownloadError, RequestException) as error:
+        raise ConnectionError(f"the download of {name} broke off ({error}): run it again") from error
+
+
+def _not_installed(name: str, error: TensorFlowNeeded | ImportError) -> ValueError:
+    module = getattr(error, "name", None) if isinstance(error, ImportError) else "tensorflow"
+    mend = "'posjax[tf]'" if module in ("tensorflow", None) else module
+    return ValueError(f"the builder of {name!r} needs what is not installed ({error}): pip install {mend}")
+
+
+@contextlib.contextmanager
+def _quiet(progress: bool) -> Iterator[None]:
+    """Swallows the two lines that TFDS prints, and its progress bars unless they are wanted."""
+    from tensorflow_datasets.core.utils import tqdm_utils
+
+    before = tqdm_utils._active
+    tqdm_utils.display_progress_bar(progress)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        tqdm_utils.display_progress_bar(before)
+
+
+def _check_by_hand(builder: DatasetBuilder, name: str, data_dir, source) -> None:
+    """Asks for `source` where the set's licence lets nobody download it without signing."""
+    if source is None or not pathlib.Path(source).is_dir():
+        instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
+        raise FileNotFoundError(
+            f"{name} has to be fetched by hand ({instructions}), then: {command(name, data_dir, source='DIR')}"
+        )
+
+
+def _check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) -> None:
+    """Looks for every raw file, and at its sha256, before anything is written."""
+    if not source.is_dir():
+        raise FileNotFoundError(f"--from={source} is not a directory")
+    named = [(url, info) for url, info in (builder.url_infos or {}).items() if info.filename]
+    missing = [f"{info.filename} ({url})" for url, info in named if not (source / info.filename).is_file()]
+    if missing:
+        raise FileNotFoundError(f"raw files of {name} are missing in {source}: {', '.join(missing)}")
+    for url, info in named:
+        with open(source / info.filename, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != info.checksum:
+            raise ValueError(
+                f"{source / info.filename} is not the published file: sha256 {found}, expected {info.checksum}; "
+                f"get it again from {url}"
+            )
+
+
+def _check_reachable(builder: DatasetBuilder, name: str, data_dir, manual: pathlib.Path) -> None:
+    """Asks the network for one file first, because TFDS itself retries for minutes before it gives up."""
+    import requests
+    from etils import epath
+    from tensorflow_datasets.core.download import resource
+
+    cache = epath.Path(_downloads(builder), builder.name)
+    for url, info in (builder.url_infos or {}).items():
+        here = info.filename and (manual / info.filename).is_file()
+        if here or not re.match("https?://", url):
+            continue
+        if resource.is_locally_cached(cache / resource.get_dl_fname(url, info.checksum)):
+            continue
+        try:
+            with requests.get(url, stream=True, timeout=_PROBE_SECONDS) as answer:
+                answer.raise_for_status()
+        except requests.exceptions.RequestException as error:
+            raise ConnectionError(
+                f"cannot reach {url} ({type(error).__name__}): fetch {info.filename or 'it'} and the other raw files "
+                f"of {name} elsewhere, then: {command(name, data_dir, source='DIR')}"
+            ) from error
+        return

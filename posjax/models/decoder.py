@@ -1,0 +1,81 @@
+"""A pre-norm decoder language model, hosting any encoding."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int32
+
+from posjax.attention import Cache
+from posjax.encoding import Encoding, Site
+from posjax.models.layers import Trunk
+from posjax.spec import parse
+
+
+class Decoder(nn.Module):
+    """Tokens [B, T] at `site` (leaves [B, T, ...], or [T, ...] for all alike) to next-token logits [B, T, V] in float32.
+
+        model = Decoder(vocab_size=256, encoding="alibi", length=1024)
+        logits = model.apply(model.init(key, tokens, site), tokens, site)
+
+    Token embeddings have unit variance after the scaling by sqrt(width) of Vaswani et al. (2017), section 3.4, so that
+    additive codes and content start at a like size. `length` is the number of positions that a table must hold.
+
+    For cached decoding, `prefill` reads a prompt and `extend` some more tokens; `posjax.models.generate` loops.
+    """
+
+    vocab_size: int
+    encoding: str | Encoding = "rope"
+    length: int | None = None
+    width: int = 256
+    depth: int = 4
+    num_heads: int = 4
+    mlp_dim: int | None = None  # 4 * width where None
+    mlp: str = "gelu"
+    tied_embedding: bool = True
+    injection: str = "stem"
+    dropout: float = 0.0
+    implementation: str = "auto"
+    dtype: Any = jnp.float32
+    attention_dtype: Any = None
+    param_dtype: Any = jnp.float32
+
+    def setup(self):
+        types = dict(dtype=self.dtype, param_dtype=self.param_dtype)
+        init = nn.initializers.normal(self.width**-0.5)
+        self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **types)
+        self.trunk = Trunk(
+            parse(self.encoding),
+            self.depth,
+            self.num_heads,
+            self.mlp_dim or 4 * self.width,
+            injection=self.injection,
+            mlp=self.mlp,
+            causal=True,
+            length=self.length,
+            dropout=self.dropout,
+            implementation=self.implementation,
+            attention_dtype=self.attention_dtype,
+            **types,
+        )
+        if not self.tied_embedding:
+            self.head = nn.Dense(self.vocab_size, use_bias=False, **types)
+
+    def __call__(self, tokens: Int32[jax.Array, "B T"], site: Site, *, train: bool = False) -> Float[jax.Array, "B T V"]:
+        return self._run(tokens, site, train=train)[0]
+
+    def prefill(self, tokens: Int32[jax.Array, "B T"], site: Site, *, cache_size: int):
+        """Logits of a prompt and the caches, of `cache_size` slots, that remember it."""
+        if tokens.shape[1] > cache_size:
+            raise ValueError(f"a prompt of {tokens.shape[1]} tokens does not fit a cache of {cache_size} slots")
+        return self._run(tokens, site, cache_size=cache_size)
+
+    def extend(self, tokens: Int32[jax.Array, "B T"], site: Site, caches: list[Cache]):
+        """Logits of further tokens and the caches with them in it."""
+        return self._run(tokens, site, caches=caches)
+
+    def _run(self, tokens, site, **options):
+        x, caches = self.trunk(self.token_embedding(tokens) * self.width**0.5, site, **options)
+        logits = self.token_embedding.attend(x) if self.tied_embedding else self.head(x)
+        return logits.astype(jnp.float32), caches

@@ -1,0 +1,176 @@
+"""What the ViT and the decoder share: pre-norm blocks that host any encoding."""
+
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from posjax.attention import Cache, attend, attend_cached, empty_cache
+from posjax.encoding import Dims, Encoding, Params, Site
+from posjax.spec import nearest
+
+INJECTIONS = ["every_layer", "every_layer_shared", "stem"]
+_MLPS = ["gelu", "swiglu"]
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over [B, T, M], interpreting an encoding whose parameters come from outside."""
+
+    encoding: Encoding
+    num_heads: int
+    causal: bool = False
+    implementation: str = "auto"
+    dtype: Any = jnp.float32
+    attention_dtype: Any = None  # of q, k and v; `dtype` where None
+    param_dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T M"],
+        site: Site,
+        encoding_params: Params,
+        cache: Cache | None = None,
+        cache_size: int | None = None,
+    ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
+        width = x.shape[-1]
+        head_dim = width // self.num_heads
+        project = functools.partial(
+            nn.DenseGeneral, (self.num_heads, head_dim), dtype=self.dtype, param_dtype=self.param_dtype
+        )
+        inner = self.attention_dtype or self.dtype
+        q, k, v = (project(name=name)(x).astype(inner) for name in ("query", "key", "value"))
+
+        def one(x, q, k, v, site, cache):
+            site = self.encoding.observe(encoding_params, x, site)
+            if cache is None and cache_size is None:
+                options = dict(causal=self.causal, implementation=self.implementation)
+                return attend(self.encoding, encoding_params, q, k, v, site, site, **options), None
+            prefill = cache is None
+            if prefill:
+                cache = empty_cache(cache_size, self.num_heads, head_dim, site, inner)
+            return attend_cached(self.encoding, encoding_params, q, k, v, site, cache, prefill=prefill)
+
+        read, cache = jax.vmap(one, in_axes=(0, 0, 0, 0, batch_axis(site), 0))(x, q, k, v, site, cache)
+        out = nn.DenseGeneral(width, axis=(-2, -1), dtype=self.dtype, param_dtype=self.param_dtype, name="out")
+        return out(read.astype(self.dtype)), cache
+
+
+class Mlp(nn.Module):
+    """Two projections around a GELU, or three around a SwiGLU (Shazeer 2020, arXiv 2002.05202, without biases)."""
+
+    mlp_dim: int
+    kind: str = "gelu"
+    dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "*B T M"]) -> Float[jax.Array, "*B T M"]:
+        if self.kind not in _MLPS:
+            raise ValueError(f"no MLP is named {self.kind!r}; {nearest(self.kind, _MLPS)}")
+        dense = functools.partial(
+            nn.Dense, use_bias=self.kind == "gelu", dtype=self.dtype, param_dtype=self.param_dtype
+        )
+        hidden = dense(self.mlp_dim, name="up")(x)
+        if self.kind == "gelu":
+            hidden = nn.gelu(hidden)
+        else:
+            hidden = nn.silu(dense(self.mlp_dim, name="gate")(x)) * hidden
+        return dense(x.shape[-1], name="down")(hidden)
+
+
+class Trunk(nn.Module):
+    """Pre-norm blocks over [B, T, M] with a final norm; the place where an encoding is hosted.
+
+    `injection` says where `encoding.embed` acts, and whose parameters the layers use:
+      stem: once, before the first block; attention in every layer shares the same parameters (as T5 does).
+      every_layer: before every block, each with parameters of its own, for its attention too.
+      every_layer_shared: before every block, with one set of parameters.
+    """
+
+    encoding: Encoding
+    depth: int
+    num_heads: int
+    mlp_dim: int
+    injection: str = "stem"
+    mlp: str = "gelu"
+    causal: bool = False
+    length: int | None = None  # positions that a 1-D table must hold
+    grid: tuple[int, int] | None = None  # (height, width) that a 2-D table must hold
+    prefix: int = 0
+    dropout: float = 0.0
+    implementation: str = "auto"
+    dtype: Any = jnp.float32
+    attention_dtype: Any = None
+    param_dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T M"],
+        site: Site,
+        *,
+        train: bool = False,
+        caches: list[Cache] | None = None,
+        cache_size: int | None = None,
+    ) -> tuple[Float[jax.Array, "B T M"], list[Cache | None]]:
+        if self.injection not in INJECTIONS:
+            raise ValueError(f"no injection is named {self.injection!r}; {nearest(self.injection, INJECTIONS)}")
+        dims = self._dims(x.shape[-1])
+        drop = nn.Dropout(self.dropout, deterministic=not train)
+        norm = functools.partial(nn.LayerNorm, dtype=self.dtype, param_dtype=self.param_dtype)
+        place_key = self.make_rng("place") if train else None
+        written = []
+        for layer in range(self.depth):
+            if self.injection == "every_layer":
+                params = self.param(f"encoding_{layer}", self.encoding.init, dims)
+            elif layer == 0:
+                params = self.param("encoding", self.encoding.init, dims)
+            if self.injection == "every_layer" or layer == 0:
+                placed = _place(self.encoding, params, site, place_key, x.shape[0])
+            if self.injection != "stem" or layer == 0:
+                x = jax.vmap(self.encoding.embed, in_axes=(None, 0, batch_axis(placed)))(params, x, placed)
+            attention = self._attention(name=f"attention_{layer}")
+            cache = None if caches is None else caches[layer]
+            y, cache = attention(norm(name=f"attention_norm_{layer}")(x), placed, params, cache, cache_size)
+            x = x + drop(y)
+            mlp = Mlp(self.mlp_dim, self.mlp, self.dtype, self.param_dtype, name=f"mlp_{layer}")
+            x = x + drop(mlp(norm(name=f"mlp_norm_{layer}")(x)))
+            written.append(cache)
+        return norm(name="norm")(x), written
+
+    def _dims(self, width: int) -> Dims:
+        if width % self.num_heads:
+            raise ValueError(f"width {width} is not divisible by num_heads {self.num_heads}")
+        return Dims(width, self.num_heads, width // self.num_heads, self.length, self.grid, self.prefix)
+
+    def _attention(self, name: str) -> Attention:
+        return Attention(
+            self.encoding,
+            self.num_heads,
+            self.causal,
+            self.implementation,
+            self.dtype,
+            self.attention_dtype,
+            self.param_dtype,
+            name=name,
+        )
+
+
+def batch_axis(site: Site) -> int | None:
+    """0 if every sequence of the batch has a site of its own, None if all share one: the `in_axes` of a site."""
+    return 0 if site.segment.ndim == 2 else None
+
+
+def _place(encoding: Encoding, params: Params, site: Site, key: jax.Array | None, batch: int) -> Site:
+    if key is None:
+        return encoding.place(params, site) if batch_axis(site) is None else jax.vmap(
+            encoding.place, in_axes=(None, 0)
+        )(params, site)
+    if type(encoding).place is Encoding.place:  # nothing moves: a shared site may stay shared
+        return site
+    keys = jax.random.split(key, batch)
+    return jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys)

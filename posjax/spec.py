@@ -1,0 +1,146 @@
+"""The text form of an encoding, the same in Python, in a config, on a command line and in a row of a table.
+
+    "rope(base=500000) + alibi()"           sums
+    "raster(width=14) >> learned()"         position maps, which bind less tightly than +
+
+Specs are read over `ast` with names from the registry only; nothing is ever evaluated.
+"""
+
+import ast
+import dataclasses
+import difflib
+from collections.abc import Callable
+
+from posjax.encoding import Encoding, Placed, Sum
+
+_REGISTRY: dict[str, type[Encoding]] = {}
+_MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
+_NUMBERS = (int, float)
+
+
+def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
+    """Class decorator that makes an encoding known to `parse` as `name` (lower snake case)."""
+
+    def add(cls: type[Encoding]) -> type[Encoding]:
+        if name in _REGISTRY:
+            raise ValueError(f"an encoding named {name!r} is registered already: {_REGISTRY[name].__qualname__}")
+        cls.spec_name = name
+        _REGISTRY[name] = cls
+        return cls
+
+    return add
+
+
+def names() -> list[str]:
+    """Registered encodings and position maps, sorted."""
+    return sorted(_REGISTRY)
+
+
+def parse(text: str | Encoding) -> Encoding:
+    """Reads a spec; `parse(str(encoding)) == encoding`. An Encoding is returned as it is.
+
+    Raises:
+      ValueError: for a text that is no spec, an unknown name or argument (the message names the nearest known one),
+        or an argument of the wrong type.
+    """
+    if isinstance(text, Encoding):
+        return text
+    if len(text) > _MAX_SPEC:
+        raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {len(text)}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"cannot read the encoding spec {text!r}: {error}") from None
+    return _encoding(tree.body)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """The end of an error message: which known word was probably meant, and all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return f"{meant}known: {', '.join(known) or 'none'}"
+
+
+def spec_text(encoding: Encoding) -> str:
+    """The spec of an encoding, arguments at their defaults left out."""
+    if isinstance(encoding, Sum):
+        return " + ".join(f"({part})" if isinstance(part, Placed) else str(part) for part in encoding.parts)
+    if isinstance(encoding, Placed):
+        inner = f"({encoding.encoding})" if isinstance(encoding.encoding, Sum) else str(encoding.encoding)
+        return f"{encoding.position_map} >> {inner}"
+    if not encoding.spec_name:
+        return repr(encoding)
+    given = [
+        f"{field.name}={_value_text(value)}"
+        for field in dataclasses.fields(encoding)
+        if (value := getattr(encoding, field.name)) != field.default
+    ]
+    return f"{encoding.spec_name}({', '.join(given)})"
+
+
+def _encoding(node: ast.expr) -> Encoding:
+    match node:
+        case ast.BinOp(left, ast.Add(), right):
+            return _encoding(left) + _encoding(right)
+        case ast.BinOp(left, ast.RShift(), right):
+            try:
+                return _encoding(left) >> _encoding(right)
+            except TypeError as error:
+                raise ValueError(str(error)) from None
+        case ast.Name(name):
+            return _make(name, [], {})
+        case ast.Call(ast.Name(name), args, keywords) if all(keyword.arg for keyword in keywords):
+            return _make(name, [_value(arg) for arg in args], {k.arg: _value(k.value) for k in keywords})
+    raise ValueError(f"an encoding spec is made of name(argument=value), + and >>; got {ast.unparse(node)!r}")
+
+
+def _value(node: ast.expr) -> object:
+    match node:
+        case ast.Constant(value) if value is None or isinstance(value, (*_NUMBERS, str)):
+            return value
+        case ast.UnaryOp(ast.USub(), ast.Constant(value)) if type(value) in _NUMBERS:
+            return -value
+        case ast.Tuple(items) | ast.List(items):
+            return tuple(_value(item) for item in items)
+        case ast.Call() | ast.Name() | ast.BinOp():
+            return _encoding(node)
+    raise ValueError(f"an argument is a number, string, tuple or another spec; got {ast.unparse(node)!r}")
+
+
+def _make(name: str, args: list, keywords: dict) -> Encoding:
+    if name not in _REGISTRY:
+        raise ValueError(f"no encoding is named {name!r}; {nearest(name, names())}")
+    cls = _REGISTRY[name]
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    if len(args) > len(fields):
+        raise ValueError(f"{name} takes at most {len(fields)} arguments ({', '.join(fields) or 'none'}), got {len(args)}")
+    given = dict(zip(fields, args, strict=False))
+    if twice := sorted(given.keys() & keywords.keys()):
+        raise ValueError(f"{name} got {twice[0]!r} twice")
+    given |= keywords
+    for argument, value in given.items():
+        if argument not in fields:
+            raise ValueError(f"{name} has no argument {argument!r}; {nearest(argument, list(fields))}")
+        _check_type(name, fields[argument], value)
+    missing = [f.name for f in fields.values() if f.default is dataclasses.MISSING and f.name not in given]
+    if missing:
+        raise ValueError(f"{name} needs {', '.join(missing)}, as in {name}({missing[0]}=...)")
+    return cls(**given)
+
+
+def _check_type(name: str, field: dataclasses.Field, value: object) -> None:
+    if field.type not in (int, float, bool, str):
+        return
+    allowed = _NUMBERS if field.type is float else (field.type,)
+    if type(value) not in allowed:
+        raise ValueError(f"{name}({field.name}=...) takes {field.type.__name__}, got {value!r}")
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, Encoding):
+        return str(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_value_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return repr(value)

@@ -1,0 +1,48 @@
+"""Scores of an ensemble on whole evaluation sets."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from posjax.training.tasks import Task
+
+Metrics = dict[str, Any]  # metric -> [R], or metric -> {name of the evaluation set -> [R]}
+
+
+def make_score(task: Task) -> Callable:
+    """(params [R, ...], batch) -> sums [R] by metric; compiled once per shape of the batch."""
+    return jax.jit(jax.vmap(task.score, in_axes=(0, None)))
+
+
+def evaluate(task: Task, score: Callable, params: Any) -> Metrics:
+    """Means over every evaluation set of the task, summed in float64."""
+    metrics: Metrics = {}
+    for name, batches in task.evaluation().items():
+        sums: dict[str, np.ndarray] = {}
+        # The next batch is dispatched before the last one's sums are fetched.
+        pending = None
+        for batch in batches:
+            pending, done = score(params, batch), pending
+            _add(sums, done)
+        _add(sums, pending)
+        weight = sums.pop("weight")
+        for metric, total in sums.items():
+            if name is None:
+                metrics[metric] = total / weight
+            else:
+                metrics.setdefault(metric, {})[name] = total / weight
+    return metrics
+
+
+def headline(task: Task, metrics: Metrics) -> float:
+    """The mean over seeds of the metric by which the best checkpoint is kept (at the shortest length evaluated)."""
+    value = metrics[task.headline]
+    value = value[min(value, key=int)] if isinstance(value, dict) else value
+    return float(np.mean(value))
+
+
+def _add(sums: dict[str, np.ndarray], scores: dict[str, jax.Array] | None) -> None:
+    for metric, value in (scores or {}).items():
+        sums[metric] = sums.get(metric, 0.0) + np.asarray(value, np.float64)

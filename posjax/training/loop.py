@@ -1,0 +1,201 @@
+"""The loop: from the newest checkpoint to the last step, stopping at anything that is not finite."""
+
+import contextlib
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
+
+from posjax import data
+from posjax.training.checkpoints import Checkpoints
+from posjax.training.evaluate import Metrics, evaluate, headline, make_score
+from posjax.training.metrics import MetricsWriter
+from posjax.training.optimizer import make_optimizer
+from posjax.training.step import State, init_state, make_step
+from posjax.training.tasks import Task
+
+_WARM_UP = 3  # steps of a process that compile and fill caches: not timed
+
+
+class Result(NamedTuple):
+    """A finished ensemble."""
+
+    state: State
+    metrics: Metrics  # of the final parameters
+    step_time: float  # median seconds per step, all seeds together; nan if this row never ran long enough to tell
+    wall_time: float  # seconds, over all the processes that it took
+
+
+class Stopped(Exception):
+    """Training was asked to stop; `step` is saved and the same call goes on from there."""
+
+    def __init__(self, step: int):
+        super().__init__(f"stopped at step {step}")
+        self.step = step
+
+
+def train(
+    task: Task,
+    config: ConfigDict,
+    seeds: tuple[int, ...],
+    workdir: pathlib.Path,
+    *,
+    on_step: Callable[[int, dict[str, np.ndarray]], None] = lambda step, report: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Result:
+    """Trains one ensemble to `config.steps`, going on from the newest intact checkpoint under `workdir`.
+
+    Data, randomness and therefore every later state are functions of the step, so a run that was killed and started again
+    ends bit-identical to one that was not.
+
+    Args:
+      on_step: told (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite.
+      should_stop: asked after every step; where it says True the state is saved and Stopped raised.
+
+    Raises:
+      FloatingPointError: a loss or gradient is not finite; the last good checkpoint stays the newest.
+      CheckpointError: what is under `workdir` is of another configuration, or none of it is intact.
+      ValueError: sizes that do not divide.
+    """
+    _check_sizes(config)
+    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+    replicated, split = _shardings()
+    began, clock = time.perf_counter(), _Clock()
+    step = jax.jit(make_step(task, optimizer, config.accumulate), donate_argnums=0)
+    score = make_score(task)
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(_checkpoints(task, config, seeds, workdir))
+        state, earlier = _restored(checkpoints, task, optimizer, seeds, replicated)
+        start = int(state.step)
+        writer = stack.enter_context(MetricsWriter(workdir, start or None, config.tensorboard))
+
+        def settle(taken: int, report: dict[str, jax.Array]) -> None:
+            report = jax.tree.map(np.asarray, report)
+            _refuse_non_finite(report, taken, seeds, config.model.encoding)
+            if taken % config.log_every == 0 or taken == config.steps:
+                writer.write(taken, {name: value.tolist() for name, value in report.items()})
+            clock.tick()
+            on_step(taken, report)
+
+        def save(taken: int, metrics: Metrics | None) -> None:
+            scores = None if metrics is None else {task.headline: headline(task, metrics)}
+            times = {"elapsed": earlier["elapsed"] + time.perf_counter() - began, "step_time": clock.median(earlier)}
+            checkpoints.save(taken, {"state": state, "times": times}, scores)
+
+        metrics, pending = None, None
+        for taken, batch in enumerate(_batches(task, seeds, start, config.steps), start + 1):
+            state, report = step(state, _on_devices(batch, split))
+            if pending is not None:  # the last step's report is fetched while this one runs
+                settle(*pending)
+            pending, stop = (taken, report), should_stop()
+            if stop or _is_milestone(taken, config):
+                settle(*pending)
+                metrics = evaluate(task, score, state.params) if _is_evaluated(taken, config) else None
+                save(taken, metrics)
+                clock.pause()
+                pending = None
+            if stop:
+                raise Stopped(taken)
+        if metrics is None:  # the run was finished before this process began
+            metrics = evaluate(task, score, state.params)
+        return Result(state, metrics, clock.median(earlier), earlier["elapsed"] + time.perf_counter() - began)
+
+
+def _checkpoints(task: Task, config: ConfigDict, seeds, workdir: pathlib.Path) -> Checkpoints:
+    about = {"config": config.to_dict(), "seeds": list(seeds)}
+    return Checkpoints(
+        workdir / "checkpoints",
+        keep_last=config.keep_last,
+        best=task.headline,
+        best_mode=task.headline_mode,
+        metadata=about,
+    )
+
+
+def _restored(checkpoints: Checkpoints, task: Task, optimizer, seeds, sharding) -> tuple[State, dict[str, float]]:
+    """The newest intact state, or that of step 0, and how long it took to get there."""
+    init = jax.jit(lambda: init_state(task, optimizer, seeds), out_shardings=sharding)
+    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), jax.eval_shape(init))
+    found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
+    if found is None:
+        return init(), {"elapsed": 0.0, "step_time": float("nan")}
+    return found[1]["state"], found[1]["times"]
+
+
+def _batches(task: Task, seeds: tuple[int, ...], start: int, end: int) -> Iterator[dict[str, np.ndarray]]:
+    """This process's share of every batch, [R, b, ...]; each seed shuffles for itself."""
+    share = dict(process_index=jax.process_index(), process_count=jax.process_count())
+    with contextlib.ExitStack() as stack:
+        streams = [
+            stack.enter_context(contextlib.closing(data.epoch(task.batches(seed, **share), start, end)))
+            for seed in seeds
+        ]
+        for batches in zip(*streams, strict=True):
+            yield {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _shardings() -> tuple[NamedSharding, NamedSharding]:
+    """(the same on all devices, batches split over them)."""
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "data"))
+
+
+def _on_devices(batch: dict[str, np.ndarray], sharding: NamedSharding) -> dict[str, jax.Array]:
+    return {name: jax.make_array_from_process_local_data(sharding, x) for name, x in batch.items()}
+
+
+def _check_sizes(config: ConfigDict) -> None:
+    parts = config.accumulate * jax.device_count()
+    if config.batch_size % parts:
+        raise ValueError(
+            f"batch_size={config.batch_size} cannot be split into accumulate={config.accumulate} parts on "
+            f"{jax.device_count()} devices: it must be divisible by {parts}"
+        )
+    for name in ("steps", "log_every", "checkpoint_every"):
+        if config[name] < 1:
+            raise ValueError(f"{name}={config[name]} must be at least 1")
+
+
+def _is_evaluated(taken: int, config: ConfigDict) -> bool:
+    return taken == config.steps or (config.eval_every > 0 and taken % config.eval_every == 0)
+
+
+def _is_milestone(taken: int, config: ConfigDict) -> bool:
+    return taken % config.checkpoint_every == 0 or _is_evaluated(taken, config)
+
+
+def _refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[int, ...], encoding: Any) -> None:
+    for name, values in report.items():
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise FloatingPointError(
+                f"step {taken}: {name} of seed {seeds[bad[0]]} with encoding {encoding} is {values[bad[0]]}; the last good "
+                "checkpoint is kept. Lower optimizer.learning_rate, lengthen warmup_steps or clip harder"
+            )
+
+
+class _Clock:
+    """Seconds between settled steps, leaving out warm-up and pauses."""
+
+    def __init__(self):
+        self._last, self._skip, self._durations = None, _WARM_UP, []
+
+    def tick(self) -> None:
+        now = time.perf_counter()
+        if self._skip:
+            self._skip -= 1
+        elif self._last is not None:
+            self._durations.append(now - self._last)
+        self._last = now
+
+    def pause(self) -> None:
+        self._skip = max(self._skip, 2)  # a step's report is fetched one step late
+
+    def median(self, earlier: dict[str, float]) -> float:
+        """Of this process; of the ones before it where this one is too young to tell."""
+        return float(np.median(self._durations)) if self._durations else earlier["step_time"]

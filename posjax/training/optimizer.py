@@ -1,0 +1,104 @@
+"""AdamW with warm-up and clipping, decaying only the weights that multiply activations."""
+
+import difflib
+import functools
+from typing import Any
+
+import jax
+import optax
+
+SCHEDULES = ("constant", "cosine", "linear")
+
+# What decay would pull towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
+# By name as well as by rank, because a bias may have several axes (heads x head dim, or stacked layers).
+_NEVER = frozenset(
+    ("bias", "scale", "cls", "cls_token", "class_token", "prefix", "register", "registers", "register_tokens")
+)
+
+
+def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) -> bool:
+    """Whether weight decay applies to the parameter `leaf` at `path`.
+
+    It does to leaves with two or more axes, except to biases, norm scales, class and register tokens and, unless
+    `decay_encoding`, everything below a component named "encoding".
+
+    Args:
+      path: keys as `jax.tree_util.tree_map_with_path` gives them.
+      leaf: the parameter of one seed (anything with a shape).
+      decay_encoding: decay the parameters of the positional encoding like any others.
+    """
+    names = {jax.tree_util.keystr((key,), simple=True) for key in path}
+    if names & _NEVER or ("encoding" in names and not decay_encoding):
+        return False
+    return len(leaf.shape) >= 2
+
+
+def make_schedule(schedule: str, *, learning_rate: float, total_steps: int, warmup_steps: int = 0) -> optax.Schedule:
+    """step -> learning rate: linear from 0 over `warmup_steps`, then as named, reaching 0 at `total_steps`.
+
+    "constant" stays at `learning_rate` instead. ValueError names a value that cannot be.
+    """
+    if schedule not in SCHEDULES:
+        near = difflib.get_close_matches(schedule, SCHEDULES, n=1, cutoff=0.0)
+        raise ValueError(f"schedule={schedule!r} is unknown; did you mean {near[0]!r}? Known: {', '.join(SCHEDULES)}")
+    _check_not_negative(learning_rate=learning_rate, warmup_steps=warmup_steps)
+    if total_steps < 1:
+        raise ValueError(f"total_steps={total_steps} must be at least 1")
+    if warmup_steps >= total_steps:
+        raise ValueError(f"warmup_steps={warmup_steps} leaves nothing of total_steps={total_steps}; give fewer")
+    rest = total_steps - warmup_steps
+    decay = {
+        "constant": optax.constant_schedule(learning_rate),
+        "cosine": optax.cosine_decay_schedule(learning_rate, rest),
+        "linear": optax.linear_schedule(learning_rate, 0.0, rest),
+    }[schedule]
+    if warmup_steps == 0:
+        return decay
+    return optax.join_schedules([optax.linear_schedule(0.0, learning_rate, warmup_steps), decay], [warmup_steps])
+
+
+def make_optimizer(
+    *,
+    learning_rate: float,
+    total_steps: int,
+    warmup_steps: int = 0,
+    schedule: str = "cosine",
+    weight_decay: float = 0.0,
+    clip_norm: float | None = 1.0,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    decay_encoding: bool = False,
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+    """AdamW after clipping by the global norm, and its learning-rate schedule.
+
+    update = -lr(t) (m_hat / (sqrt(v_hat) + 1e-8) + weight_decay * w where `decays`); Loshchilov & Hutter 2019
+    (arXiv:1711.05101). Under `jax.vmap` over seeds each seed has its own norm and mask.
+
+    Args:
+      learning_rate: the peak.
+      total_steps: where cosine and linear schedules reach 0.
+      warmup_steps, schedule: see `make_schedule`.
+      weight_decay: multiplied by the learning rate, as in optax.
+      clip_norm: largest global norm of the gradient; None does not clip.
+      b1, b2: decay rates of the moments, in [0, 1).
+      decay_encoding: see `decays`.
+    Raises:
+      ValueError: names the argument and its value.
+    """
+    _check_not_negative(weight_decay=weight_decay)
+    if clip_norm is not None and not clip_norm > 0:
+        raise ValueError(f"clip_norm={clip_norm} must be positive; None does not clip")
+    for name, value in (("b1", b1), ("b2", b2)):
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}={value} must be in [0, 1)")
+    rate = make_schedule(schedule, learning_rate=learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
+    mask = functools.partial(jax.tree_util.tree_map_with_path, functools.partial(decays, decay_encoding=decay_encoding))
+    adamw = optax.adamw(rate, b1=b1, b2=b2, weight_decay=weight_decay, mask=mask)
+    clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+    return optax.chain(clip, adamw), rate
+
+
+def _check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not value >= 0:
+            raise ValueError(f"{name}={value} must not be negative")

@@ -1,0 +1,73 @@
+"""State and the compiled step of an ensemble."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from posjax.training.tasks import Task
+
+
+class State(NamedTuple):
+    """All that training changes. Leaves but `step` have a leading axis R, one entry per seed."""
+
+    step: jax.Array  # steps taken, which is also the position in the data
+    params: Any
+    opt_state: Any
+    key: jax.Array  # one per seed, never consumed: a step's randomness is folded from it and the step
+
+
+def init_state(task: Task, optimizer: optax.GradientTransformation, seeds: tuple[int, ...]) -> State:
+    """The state before the first step; run r depends on seeds[r] alone."""
+
+    def one(seed):
+        init_key, key = jax.random.split(jax.random.key(seed))
+        params = task.init(init_key)
+        return params, optimizer.init(params), key
+
+    return State(jnp.int32(0), *jax.vmap(one)(jnp.asarray(seeds, jnp.uint32)))
+
+
+def make_step(
+    task: Task, optimizer: optax.GradientTransformation, accumulate: int = 1
+) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
+    """(state, batch [R, B, ...]) -> (state, {"loss": [R], "grad_norm": [R]}).
+
+    The gradient is that of the mean over the whole batch, taken in `accumulate` equal parts one after the other.
+    """
+
+    def one(params, opt_state, key, batch, step):
+        loss, grads = _gradient(task, params, batch, jax.random.fold_in(key, step), accumulate)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        report = {"loss": loss, "grad_norm": optax.tree.norm(grads)}
+        return optax.apply_updates(params, updates), opt_state, report
+
+    def step(state: State, batch):
+        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, None))
+        params, opt_state, report = over_runs(state.params, state.opt_state, state.key, batch, state.step)
+        return State(state.step + 1, params, opt_state, state.key), report
+
+    return step
+
+
+def _gradient(task: Task, params, batch, key, accumulate: int):
+    def total(params, part, key):
+        loss, weight = task.loss(params, part, key)
+        return loss, weight
+
+    def add_part(carry, part_and_index):
+        part, index = part_and_index
+        part_key = key if accumulate == 1 else jax.random.fold_in(key, index)
+        (loss, weight), grads = jax.value_and_grad(total, has_aux=True)(params, part, part_key)
+        return jax.tree.map(jnp.add, carry, (loss, weight, grads)), None
+
+    zero = (jnp.float32(0), jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
+    if accumulate == 1:
+        (loss, weight, grads), _ = add_part(zero, (batch, 0))
+    else:
+        parts = jax.tree.map(lambda x: x.reshape(accumulate, x.shape[0] // accumulate, *x.shape[1:]), batch)
+        (loss, weight, grads), _ = jax.lax.scan(add_part, zero, (parts, jnp.arange(accumulate)))
+    weight = jnp.maximum(weight, 1.0)  # a batch may consist of nothing but document ends
+    return loss / weight, jax.tree.map(lambda g: g / weight, grads)

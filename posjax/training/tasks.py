@@ -1,0 +1,166 @@
+"""What is trained: a model, its data, its loss and its scores. One run (seed) at a time; the step vmaps over runs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from posjax import data
+from posjax.encoding import Site
+from posjax.models import Decoder, ViT
+from posjax.spec import nearest
+
+Batch = Mapping[str, Any]
+
+
+class Task(Protocol):
+    """What the loop needs to know."""
+
+    headline: str  # the metric by which the best checkpoint is kept
+    headline_mode: str  # "max" or "min"
+
+    def batches(self, seed: int, process_index: int, process_count: int):
+        """ds with ds[step] = this process's share of the batch of that step."""
+
+    def evaluation(self) -> dict[str | None, Iterator[Batch]]:
+        """The evaluation sets by name (None where there is only one), each a pass in order."""
+
+    def init(self, key: jax.Array) -> Any:
+        """Parameters."""
+
+    def loss(self, params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(sum of losses, sum of weights) of a batch in training."""
+
+    def score(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """Sums over a batch, by metric; "weight" is what they are divided by."""
+
+
+class Classification:
+    """A ViT on labelled images."""
+
+    headline, headline_mode = "accuracy", "max"
+
+    def __init__(self, config: ConfigDict):
+        self._data, self._batch_size = config.data, config.batch_size
+        self._eval_batch_size, self._smoothing = config.eval_batch_size, config.label_smoothing
+        load = {"data_dir": config.data.data_dir}
+        self._train = data.load_images(config.data.name, config.data.train_split, **load)
+        self._eval = data.load_images(config.data.name, config.data.eval_split, **load)
+        self.digest = self._train.digest + self._eval.digest
+        self._image_size = self._train.image.shape[1:3]
+        self._classes = self._train.num_classes
+        self.model = ViT(self._classes, image_size=self._image_size, **config.model)
+        self._site = self.model.sites(*self._image_size)
+
+    def batches(self, seed, process_index=0, process_count=1):
+        shares = dict(process_index=process_index, process_count=process_count)
+        return data.image_batches(self._train, batch_size=self._batch_size, seed=seed, **shares)
+
+    def evaluation(self):
+        return {None: data.image_epoch(self._eval, batch_size=self._eval_batch_size)}
+
+    def init(self, key):
+        image = jnp.zeros((1, *self._image_size, self._train.image.shape[-1]))
+        return self.model.init(key, image, self._site)["params"]
+
+    def loss(self, params, batch, key):
+        crop_key, mix_key, drop_key, place_key = jax.random.split(key, 4)
+        image = data.normalise(batch["image"])
+        image = data.augment(crop_key, image, crop_padding=self._data.crop_padding, flip=self._data.flip)
+        label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self._classes), self._smoothing)
+        if self._data.mixup:
+            image, label = data.mixup(mix_key, image, label, self._data.mixup)
+        rngs = {"dropout": drop_key, "place": place_key}
+        logits = self.model.apply({"params": params}, image, self._site, train=True, rngs=rngs)
+        return optax.softmax_cross_entropy(logits, label).sum(), jnp.float32(len(image))
+
+    def score(self, params, batch):
+        logits = self.model.apply({"params": params}, data.normalise(batch["image"]), self._site)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+        right = (jnp.argmax(logits, axis=-1) == batch["label"]).astype(jnp.float32)
+        weight = batch["weight"]
+        return {"accuracy": (right * weight).sum(), "loss": (losses * weight).sum(), "weight": weight.sum()}
+
+
+class LanguageModel:
+    """A decoder on bytes, trained at one length and scored at several; every length scores the same bytes."""
+
+    headline, headline_mode = "loss", "min"
+
+    def __init__(self, config: ConfigDict):
+        self._length, self._eval_lengths = config.data.length, tuple(sorted(config.eval_lengths))
+        self._positions, self._batch_size = config.data.positions, config.batch_size
+        self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
+        load = {"data_dir": config.data.data_dir}
+        self._train = data.load_text(config.data.name, config.data.train_split, **load)
+        self._eval = data.load_text(config.data.name, config.data.eval_split, **load)
+        self.digest = self._train.digest + self._eval.digest
+        sizes = dict(config.model)
+        sizes["length"] = self._table_length(sizes["length"])
+        self.model = Decoder(self._train.vocab_size, **sizes)
+
+    def _table_length(self, given: int | None) -> int:
+        """How many positions a table must hold so that no position of training or evaluation falls outside it."""
+        needed = max(self._length, *self._eval_lengths)
+        if self._positions == "document":
+            ends = [np.append(text.starts[1:], len(text)) - text.starts for text in (self._train, self._eval)]
+            needed = int(max(lengths.max() for lengths in ends))
+        if given is not None and given < needed:
+            raise ValueError(
+                f"model.length={given} is below the {needed} positions of training and evaluation "
+                f"(data.length={self._length}, eval_lengths={self._eval_lengths}, data.positions={self._positions!r})"
+            )
+        return needed if given is None else given
+
+    def batches(self, seed, process_index=0, process_count=1):
+        shares = dict(process_index=process_index, process_count=process_count)
+        windows = dict(length=self._length, positions=self._positions)
+        return data.text_batches(self._train, batch_size=self._batch_size, seed=seed, **windows, **shares)
+
+    def evaluation(self):
+        longest = max(self._eval_lengths)
+        return {
+            str(length): data.text_epoch(
+                self._eval,
+                length=length,
+                batch_size=max(1, self._eval_tokens // length),
+                positions=self._positions,
+                align=longest,
+            )
+            for length in self._eval_lengths
+        }
+
+    def init(self, key):
+        tokens = jnp.zeros((1, 2), jnp.int32)
+        site = Site(tokens, tokens + 1, tokens)
+        return self.model.init(key, tokens, site)["params"]
+
+    def loss(self, params, batch, key):
+        drop_key, place_key = jax.random.split(key)
+        rngs = {"dropout": drop_key, "place": place_key}
+        logits = self.model.apply({"params": params}, batch["tokens"], _site(batch), train=True, rngs=rngs)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"])
+        return (losses * batch["weight"]).sum(), batch["weight"].sum()
+
+    def score(self, params, batch):
+        logits = self.model.apply({"params": params}, batch["tokens"], _site(batch))
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"])
+        return {"loss": (losses * batch["weight"]).sum(), "weight": batch["weight"].sum()}
+
+
+_TASKS = {"classification": Classification, "language_model": LanguageModel}
+
+
+def make_task(config: ConfigDict) -> Task:
+    """The task that `config.task` names, with its data loaded."""
+    if config.task not in _TASKS:
+        raise ValueError(f"no task is named {config.task!r}; {nearest(config.task, list(_TASKS))}")
+    return _TASKS[config.task](config)
+
+
+def _site(batch: Batch) -> Site:
+    return Site(batch["position"], batch["segment"], jnp.zeros_like(batch["segment"]))

@@ -1,0 +1,123 @@
+"""What every property is tested on: each registered encoding in a few variants, on a line and on a grid of tokens.
+
+A new encoding needs an entry in `VARIANTS`; without one `test_every_encoding_has_cases` fails.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import posjax as pj
+from posjax.attention.blockwise import blockwise
+
+HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is no power of two
+WIDTH = HEADS * HEAD_DIM
+LINE, GRID = "line", "grid"
+
+
+class Case(NamedTuple):
+    spec: str
+    kind: str = LINE
+
+    def __str__(self):
+        return f"{self.kind}: {self.spec}"
+
+
+def both(*specs: str) -> list[Case]:
+    return [Case(spec, kind) for spec in specs for kind in (LINE, GRID)]
+
+
+def grids(*specs: str) -> list[Case]:
+    return [Case(spec, GRID) for spec in specs]
+
+
+def lines(*specs: str) -> list[Case]:
+    return [Case(spec, LINE) for spec in specs]
+
+
+# One list per registered name, each with arguments away from their defaults.
+VARIANTS: dict[str, list[Case]] = {
+    "alibi": both("alibi()"),
+    "interpolate": lines("interpolate(factor=2) >> rope()") + grids("interpolate(factor=3) >> alibi()"),
+    "learned": both("learned(stddev=1)"),
+    "none": both("none()"),
+    "raster": grids("raster(width=7) >> learned(stddev=1)", "raster(width=7) >> rope()"),
+    "rope": both("rope()", "rope(base=100, layout='interleaved')"),
+    "sinusoidal": both("sinusoidal()") + grids("sinusoidal(base=100, layout='concatenated')"),
+    "t5": both("t5()") + lines("t5(num_buckets=8, max_distance=6, bidirectional=False)"),
+}
+COMPOSITIONS: list[Case] = [
+    *both("rope() + alibi()"),
+    *lines("(interpolate(factor=2) >> rope()) + t5() + sinusoidal()"),
+    *grids("(raster(width=7) >> sinusoidal()) + rope()", "raster(width=7) >> (rope() + t5(max_distance=20))"),
+]
+CASES: list[Case] = [case for cases in VARIANTS.values() for case in cases] + COMPOSITIONS
+
+
+class World(NamedTuple):
+    """A case with everything that a forward pass needs, small enough to be run in every test."""
+
+    encoding: pj.Encoding
+    params: object
+    x: jax.Array  # [T, M]
+    site: pj.Site  # as a model would give it, not yet placed
+    weights: jax.Array  # [3, M, H, D]: the projections to q, k and v
+
+    @property
+    def placed(self) -> pj.Site:
+        return self.encoding.place(self.params, self.site)
+
+
+@functools.cache
+def world(case: Case) -> World:
+    encoding = pj.parse(case.spec)
+    # As many tokens on a line as on the grid: what JAX has compiled for one case serves the next.
+    site = pj.sites(14, start=2) if case.kind == LINE else pj.grid(3, 4, prefix=2)
+    grid, prefix = (None, 0) if case.kind == LINE else ((6, 7), 2)
+    if case.spec.startswith("raster"):  # the encoding itself stands on a line
+        dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=42, prefix=2)
+    else:
+        dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=24, grid=grid, prefix=prefix)
+    params = encoding.init(jax.random.key(1), dims)
+    x = jax.random.normal(jax.random.key(2), (len(site.segment), WIDTH))
+    weights = 0.3 * jax.random.normal(jax.random.key(3), (3, WIDTH, HEADS, HEAD_DIM))
+    return World(encoding, params, x, site, weights)
+
+
+def project(encoding, params, x, site, weights):
+    """Codes added, state observed, and q, k and v: the part of a layer that comes before attention. `site` is placed."""
+    x = encoding.embed(params, x, site)
+    site = encoding.observe(params, x, site)
+    q, k, v = jnp.einsum("tm,nmhd->nthd", x, weights.astype(x.dtype))
+    return q, k, v, site
+
+
+def forward(encoding, params, x, site, weights, *, causal=False, tile=None, **options):
+    """One attention layer on tokens that stand at `site`; blockwise with this tile size if `tile` is given."""
+    q, k, v, site = project(encoding, params, x, encoding.place(params, site), weights)
+    if tile is None:
+        return pj.attend(encoding, params, q, k, v, site, site, causal=causal, **{"implementation": "dense"} | options)
+    rotated = encoding.rotate(params, q, site, k, site)
+    scale = q.shape[-1] ** -0.5
+    return blockwise(encoding, params, q, k, *rotated, v, site, site, causal=causal, scale=scale, tile=tile)
+
+
+def rows(site: pj.Site, index) -> pj.Site:
+    """The sites of some tokens."""
+    return jax.tree.map(lambda leaf: leaf[index], site)
+
+
+def joined(*sites: pj.Site) -> pj.Site:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *sites)
+
+
+def moved(site: pj.Site, case: Case, *, line: int, grid: tuple[int, int]) -> pj.Site:
+    return site._replace(position=site.position + np.int32(line if case.kind == LINE else grid))
+
+
+def takes_floats(case: Case) -> bool:
+    """Whether positions may lie between tokens, which the rows of a table do not."""
+    return "learned" not in case.spec

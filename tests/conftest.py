@@ -1,0 +1,20 @@
+"""Shapes and dtypes in posjax's signatures are checked under pytest, and only there."""
+
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("NPROC", "1")  # XLA's thread pool: one thread per worker, the workers are the parallelism
+
+import pytest
+from jaxtyping import config, install_import_hook
+
+# An int is welcome where a float is asked for (PEP 484's numeric tower), as in interpolate(factor=2).
+install_import_hook("posjax", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+
+@pytest.fixture
+def unchecked_shapes():
+    """Lets ill-shaped arguments through to the error messages that users see, who run without the checks above."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

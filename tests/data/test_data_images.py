@@ -1,0 +1,146 @@
+"""Image batches by step number, and augmentation on the device."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posjax import data
+
+N = 50
+IMAGES = data.Images(
+    "toy",
+    np.arange(N, dtype=np.uint8)[:, None, None, None] * np.ones((1, 6, 5, 3), np.uint8),
+    np.arange(N, dtype=np.int32),
+    N,
+    "digest",
+)
+
+
+def test_batch_holds_the_images_of_its_labels():
+    batch = data.image_batches(IMAGES, batch_size=8, seed=0)[3]
+    assert batch["image"].shape == (8, 6, 5, 3)
+    assert batch["image"].dtype == np.uint8
+    assert batch["label"].dtype == np.int32
+    np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], batch["label"])
+
+
+def test_every_image_once_per_epoch_in_a_new_order():
+    ds = data.image_batches(IMAGES, batch_size=8, seed=0)
+    stream = np.concatenate([ds[step]["label"] for step in range(25)]).reshape(4, N)
+    for epoch in stream:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(N))
+    assert len({tuple(epoch) for epoch in stream}) == 4
+    assert (stream[0] != np.arange(N)).any()
+
+
+def test_deterministic_and_seeded():
+    first, again, other = (data.image_batches(IMAGES, batch_size=8, seed=seed)[2]["label"] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_share_the_batch_of_one_in_order(count):
+    alone = data.image_batches(IMAGES, batch_size=8, seed=0)
+    shared = [
+        data.image_batches(IMAGES, batch_size=8, seed=0, process_index=p, process_count=count) for p in range(count)
+    ]
+    for step in range(20):
+        np.testing.assert_array_equal(alone[step]["label"], np.concatenate([ds[step]["label"] for ds in shared]))
+
+
+def test_resuming_by_step_is_bit_identical():
+    ds = data.image_batches(IMAGES, batch_size=8, seed=0)
+    straight = [batch["label"] for batch in data.epoch(ds, 0, 20)]
+    np.testing.assert_array_equal(straight, [ds[step]["label"] for step in range(20)])
+    resumed = [batch["label"] for batch in data.epoch(data.image_batches(IMAGES, batch_size=8, seed=0), 13, 20)]
+    np.testing.assert_array_equal(straight[13:], resumed)
+
+
+def test_evaluation_is_in_order_and_padded_with_weight_zero():
+    batches = list(data.image_epoch(IMAGES, batch_size=16))
+    assert [len(batch["label"]) for batch in batches] == [16] * 4
+    weight = np.concatenate([batch["weight"] for batch in batches])
+    assert weight.dtype == np.float32
+    np.testing.assert_array_equal(weight, [1] * N + [0] * 14)
+    np.testing.assert_array_equal(np.concatenate([b["label"] for b in batches])[weight > 0], IMAGES.label)
+    np.testing.assert_array_equal(np.concatenate([b["image"] for b in batches])[weight > 0], IMAGES.image)
+
+
+def test_errors_name_the_value():
+    with pytest.raises(ValueError, match="batch_size=51 exceeds the 50 images of 'toy'"):
+        data.image_batches(IMAGES, batch_size=51, seed=0)
+    with pytest.raises(ValueError, match="batch_size=9 does not divide among process_count=2"):
+        data.image_batches(IMAGES, batch_size=9, seed=0, process_count=2)
+    with pytest.raises(ValueError, match="process_index=2"):
+        data.image_batches(IMAGES, batch_size=8, seed=0, process_index=2, process_count=2)
+    with pytest.raises(ValueError, match="seed=-1"):
+        data.image_batches(IMAGES, batch_size=8, seed=-1)
+
+
+def test_normalise():
+    grey = data.normalise(np.array([0, 51, 255], np.uint8))
+    assert grey.dtype == jnp.float32
+    np.testing.assert_allclose(grey, [-1, -0.6, 1], atol=1e-6)
+
+
+def random_images(count=16, size=8):
+    return jax.random.uniform(jax.random.key(1), (count, size, size, 3))
+
+
+def test_augment_does_nothing_unless_asked():
+    x = random_images()
+    np.testing.assert_array_equal(data.augment(jax.random.key(0), x), x)
+
+
+def test_flip_mirrors_about_half_of_the_images_and_only_that():
+    x = random_images(256)
+    y = data.augment(jax.random.key(0), x, flip=True)
+    same, mirrored = (y == x).all((1, 2, 3)), (y == x[:, :, ::-1]).all((1, 2, 3))
+    assert (same ^ mirrored).all()
+    assert 96 < mirrored.sum() < 160
+
+
+@pytest.mark.parametrize(("padding", "mode"), [("reflect", "reflect"), ("zero", "constant")])
+def test_crop_is_a_window_of_the_padded_image_at_every_corner(padding, mode):
+    x = random_images(64, 6)
+    y = np.asarray(data.augment(jax.random.key(0), x, crop_padding=2, padding=padding))
+    corners = set()
+    for before, after in zip(np.asarray(x), y, strict=True):
+        padded = np.pad(before, ((2, 2), (2, 2), (0, 0)), mode=mode)
+        found = [(i, j) for i in range(5) for j in range(5) if (padded[i : i + 6, j : j + 6] == after).all()]
+        assert len(found) == 1
+        corners.add(found[0])
+    assert {i for i, _ in corners} == {j for _, j in corners} == set(range(5))
+    assert any(i != j for i, j in corners)
+
+
+def test_draws_depend_on_key_and_global_index_only():
+    x, key = random_images(), jax.random.key(0)
+    whole = data.augment(key, x, crop_padding=2, flip=True)
+    halves = [data.augment(key, x[i : i + 8], crop_padding=2, flip=True, first=i) for i in (0, 8)]
+    np.testing.assert_array_equal(whole, jnp.concatenate(halves))
+    jitted = jax.jit(lambda key, x: data.augment(key, x, crop_padding=2, flip=True))(key, x)
+    np.testing.assert_array_equal(whole, jitted)
+    assert (whole != data.augment(jax.random.key(1), x, crop_padding=2, flip=True)).any()
+
+
+def test_augment_errors():
+    with pytest.raises(ValueError, match="crop_padding=8"):
+        data.augment(jax.random.key(0), random_images(), crop_padding=8)
+    with pytest.raises(ValueError, match="padding='edge'"):
+        data.augment(jax.random.key(0), random_images(), padding="edge")
+
+
+def test_mixup_keeps_labels_distributions_and_mixes_images_alike():
+    x, labels = jnp.eye(16).reshape(16, 4, 4, 1), jnp.eye(16)
+    mixed, soft = data.mixup(jax.random.key(0), x, labels, alpha=1.0)
+    np.testing.assert_allclose(soft.sum(1), 1, atol=1e-6)
+    np.testing.assert_allclose(mixed.reshape(16, 16), soft, atol=1e-6)
+    own = jnp.diag(soft)
+    assert (own >= 0.5).all()
+    assert len(set(own.tolist())) == 16
+    np.testing.assert_allclose(soft[jnp.arange(16), jnp.arange(16) - 1], 1 - own, atol=1e-6)
+    with pytest.raises(ValueError, match="alpha=0"):
+        data.mixup(jax.random.key(0), x, labels, alpha=0)

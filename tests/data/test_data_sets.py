@@ -1,0 +1,296 @@
+"""The bundled sets, the cache beside them, and what a user's mistakes say."""
+
+import hashlib
+import importlib.util
+import json
+import pydoc_data.topics
+import shutil
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import requests
+from tensorflow_datasets.core.utils import lazy_imports_utils
+
+from experiments.prepare import main
+from posjax import data
+from posjax.data import builders, preparing, tensorflow_free
+from posjax.data.catalog import find_builder
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Holds digits and pydoc_topics, made on first use."""
+    return tmp_path_factory.mktemp("sets")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError(f"a connection was tried: {args}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def test_digits(data_dir):
+    train, test = (data.load_images("digits", split, data_dir) for split in ("train", "test"))
+    assert train.image.shape == (1433, 8, 8, 1)
+    assert test.image.shape == (364, 8, 8, 1)
+    assert (train.image.dtype, train.label.dtype, train.num_classes) == (np.uint8, np.int32, 10)
+    assert (train.image.min(), train.image.max()) == (0, 255)
+    assert np.bincount(test.label).tolist() == [36, 37, 36, 37, 37, 37, 37, 36, 35, 36]
+    # The content, its split and its order are the same on every machine and Python.
+    assert (train.digest, test.digest) == ("a26f1c73ceb5", "f6fd51647dc4")
+
+
+def test_digits_are_the_rows_of_the_shipped_table(data_dir):
+    table, in_test = builders.read_digits()
+    for split, rows in (("train", table[~in_test]), ("test", table[in_test])):
+        images = data.load_images("digits", split, data_dir)
+        levels = np.round(images.image.reshape(-1, 64) * (16 / 255)).astype(int)
+        found = np.concatenate([levels, images.label[:, None]], axis=1)
+        np.testing.assert_array_equal(found[np.lexsort(found.T)], rows[np.lexsort(rows.T)])
+
+
+def test_pydoc_topics(data_dir):
+    train, validation = (data.load_text("pydoc_topics", split, data_dir) for split in ("train", "validation"))
+    topics = pydoc_data.topics.topics
+    documents = []
+    for text in (train, validation):
+        assert (text.tokens.dtype, text.starts.dtype, text.vocab_size) == (np.uint8, np.int64, 256)
+        assert text.starts[0] == 0
+        documents += [part.tobytes().decode() for part in np.split(text.tokens, text.starts[1:])]
+    assert sorted(documents) == sorted(topics.values())
+    assert 0.08 < len(validation) / (len(train) + len(validation)) <= 0.101
+    assert len(validation.starts) >= 10
+
+
+def test_held_out_topics_share_no_paragraph_with_the_others():
+    topics = pydoc_data.topics.topics
+    held = builders.held_out_topics(topics)
+    assert held == builders.held_out_topics(topics)
+    train, validation = (
+        {p.strip() for name in names for p in topics[name].split("\n\n") if len(p) >= 100}
+        for names in (set(topics) - held, held)
+    )
+    assert validation
+    assert not train & validation
+
+
+def test_topics_config_is_named_after_python_and_content():
+    name = builders.PydocTopics.BUILDER_CONFIGS[0].name
+    assert name.startswith(f"py{sys.version_info.major}{sys.version_info.minor}_")
+    assert len(name.split("_")[1]) == 8
+
+
+def cache_files(data_dir):
+    return sorted((data_dir / "digits" / "1.0.0").glob("posjax-train-*"))
+
+
+@pytest.fixture
+def copied(data_dir, tmp_path):
+    """A directory with digits prepared and cached that a test may spoil."""
+    data.load_images("digits", "train", data_dir)
+    shutil.copytree(data_dir / "digits", tmp_path / "digits")
+    return tmp_path
+
+
+def test_second_load_is_mapped_from_the_cache(copied):
+    images = data.load_images("digits", "train", copied)
+    assert isinstance(images.image, np.memmap)
+    assert images.digest == "a26f1c73ceb5"
+
+
+def test_damaged_cache_is_decoded_again(copied):
+    path = next(p for p in cache_files(copied) if p.name.endswith("image.npy"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    images = data.load_images("digits", "train", copied)
+    assert images.digest == "a26f1c73ceb5"
+    assert data.containers.digest_of(images.image, images.label) == images.digest
+
+
+def test_cache_of_another_preparation_is_not_used(copied, monkeypatch):
+    kept = {path.name: path.read_bytes() for path in cache_files(copied)}
+    shutil.rmtree(copied / "digits")
+    table, test = builders.read_digits()
+    monkeypatch.setattr(builders, "read_digits", lambda: (table[::-1], test))
+    data.prepare("digits", copied)
+    for name, content in kept.items():
+        (copied / "digits" / "1.0.0" / name).write_bytes(content)
+    assert data.load_images("digits", "train", copied).digest != "a26f1c73ceb5"
+    assert not {path.name for path in cache_files(copied)} & set(kept)
+
+
+def test_two_processes_may_prepare_at_once(tmp_path):
+    program = f"from posjax import data; print(data.load_images('digits', 'test', {str(tmp_path)!r}).digest)"
+    running = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
+    assert [process.communicate(timeout=60)[0].decode().strip() for process in running] == ["f6fd51647dc4"] * 2
+
+
+def test_misspelt_set():
+    with pytest.raises(ValueError, match="unknown data set 'fashion_mnits'; did you mean 'fashion_mnist'"):
+        data.load_images("fashion_mnits", "train")
+    with pytest.raises(ValueError, match="unknown data set"):
+        data.prepare("../digits")
+
+
+def test_missing_set_names_the_command(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        data.load_images("fashion_mnist", "train", tmp_path)
+    assert f"python -m experiments.prepare --name=fashion_mnist --data_dir={tmp_path}" in str(caught.value)
+    with pytest.raises(FileNotFoundError, match="--name=kmnist"):
+        data.load_images("kmnist", "train", tmp_path)
+
+
+def test_wrong_split_and_wrong_kind(data_dir):
+    with pytest.raises(ValueError, match=r"no split 'tset', only train, test; did you mean 'test'\?"):
+        data.load_images("digits", "tset", data_dir)
+    with pytest.raises(ValueError, match="load_text"):
+        data.load_images("tiny_shakespeare", "train", data_dir)
+    with pytest.raises(ValueError, match="load_images"):
+        data.load_text("digits", "train", data_dir)
+
+
+def test_images_of_different_sizes_are_refused():
+    source = type("Source", (list,), {"__getitems__": lambda self, rows: [self[i] for i in rows]})(
+        {"image": builders._png(np.zeros((8, width), np.uint8)), "label": 0} for width in (8, 9)
+    )
+    with pytest.raises(ValueError, match=r"'toy' mixes images.*number 1 is \(8, 9, 1\)"):
+        data.loading._decode_images("toy", source)
+
+
+def assert_nothing_prepared(data_dir):
+    assert not list(data_dir.rglob("*.array_record*"))
+    assert not list(data_dir.rglob("dataset_info.json"))
+
+
+def test_missing_raw_files_are_listed_with_their_addresses(tmp_path):
+    source = tmp_path / "raw"
+    source.mkdir()
+    (source / "train-images-idx3-ubyte.gz").touch()
+    with pytest.raises(FileNotFoundError) as caught:
+        data.prepare("fashion_mnist", tmp_path / "sets", source)
+    message = str(caught.value)
+    assert str(source) in message
+    assert "train-labels-idx1-ubyte.gz (http://fashion-mnist.s3-website" in message
+    assert "train-images" not in message
+    with pytest.raises(FileNotFoundError, match="not a directory"):
+        data.prepare("fashion_mnist", tmp_path / "sets", tmp_path / "nowhere")
+    assert_nothing_prepared(tmp_path / "sets")
+
+
+def test_corrupted_raw_file_is_refused(tmp_path):
+    (tmp_path / "input.txt").write_text("Before we proceed any further, hear me speak.")
+    with pytest.raises(ValueError, match=r"input\.txt is not the published file: sha256 .* expected 86c4e6aa"):
+        data.prepare("tiny_shakespeare", tmp_path / "sets", tmp_path)
+    assert_nothing_prepared(tmp_path / "sets")
+
+
+def test_tfds_checks_the_raw_file_too(tmp_path, monkeypatch):
+    (tmp_path / "input.txt").write_text("Before we proceed any further, hear me speak.")
+    monkeypatch.setattr(preparing, "_check_raw_files", lambda *_: None)
+    with pytest.raises(ValueError, match=r"a raw file of tiny_shakespeare is not the published one"):
+        data.prepare("tiny_shakespeare", tmp_path / "sets", tmp_path)
+    assert_nothing_prepared(tmp_path / "sets")
+
+
+def test_cifar10_batches_must_be_the_official_ones(tmp_path):
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    (folder / "data_batch_1.bin").write_bytes(bytes(3073))
+    with pytest.raises(FileNotFoundError, match=r"lacks data_batch_2\.bin.*batches\.meta\.txt"):
+        data.prepare("cifar10", tmp_path / "sets", tmp_path)
+    for name in ("data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+        (folder / f"{name}.bin").write_bytes(bytes(3073))
+    (folder / "batches.meta.txt").touch()
+    with pytest.raises(ValueError, match=r"data_batch_1\.bin is not the official batch"):
+        data.prepare("cifar10", tmp_path / "sets", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"cifar-10-binary\.tar\.gz \(https://www\.cs\.toronto\.edu"):
+        data.prepare("cifar10", tmp_path / "sets", tmp_path / "sets")
+    assert_nothing_prepared(tmp_path / "sets")
+
+
+def test_no_network_says_what_to_fetch(tmp_path, monkeypatch):
+    def unreachable(url, **kwargs):
+        assert kwargs["timeout"] <= 10
+        raise requests.exceptions.ConnectionError("no route")
+
+    monkeypatch.setattr(requests, "get", unreachable)
+    with pytest.raises(ConnectionError) as caught:
+        data.prepare("cifar10", tmp_path)
+    message = str(caught.value)
+    assert "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz" in message
+    assert "fetch cifar-10-binary.tar.gz" in message
+    assert "--name=cifar10 --from=DIR" in message
+    assert_nothing_prepared(tmp_path)
+
+
+def test_sets_that_need_more_of_tensorflow_say_so(tmp_path):
+    if importlib.util.find_spec("tensorflow"):
+        pytest.skip("TensorFlow is installed, so nothing is missing")
+    with pytest.raises(ValueError, match=r"'pg19' needs what is not installed.*pip install 'posjax\[tf\]'"):
+        data.prepare("pg19", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"imagenet2012 has to be fetched by hand.*--from=DIR"):
+        data.prepare("imagenet2012", tmp_path)
+
+
+def test_raw_files_of_the_same_name_are_unpacked_into_different_folders(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        preparing,
+        "_run",
+        lambda builder, name, root, source, extracted, progress: seen.append((name, str(source), str(extracted))),
+    )
+    monkeypatch.setattr(preparing, "_check_reachable", lambda *_: None)
+    for name in ("mnist", "fashion_mnist"):
+        data.prepare(name, tmp_path)
+    (_, manual, extracted), (_, other_manual, other_extracted) = seen
+    assert manual != other_manual
+    assert extracted != other_extracted
+
+
+def test_stand_in_comes_and_goes():
+    if importlib.util.find_spec("tensorflow"):
+        pytest.skip("TensorFlow is installed, so the stand-in is not used")
+    lazy = lazy_imports_utils.tensorflow
+    with tensorflow_free.without_tensorflow():
+        assert lazy.io.gfile.exists("/")
+        with pytest.raises(tensorflow_free.TensorFlowNeeded, match="constant"):
+            lazy.constant(1)
+        with pytest.raises(tensorflow_free.TensorFlowNeeded, match="gs://bucket"):
+            lazy.io.gfile.exists("gs://bucket")
+    assert "_module" not in vars(lazy)
+    assert "tensorflow" not in sys.modules
+
+
+def test_command_line(data_dir, capsys):
+    assert main(["--list"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(data.CATALOG)
+    data.load_images("digits", "train", data_dir)
+    assert main(["--name=digits", f"--data_dir={data_dir}"]) == 0
+    out = capsys.readouterr().out
+    assert "was prepared already" in out
+    assert "1,433" in out
+    assert str(find_builder("digits", data_dir).data_path) in out
+    assert main(["--name=digts"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: unknown data set 'digts'; did you mean 'digits'")
+    assert err.count("\n") == 1
+
+
+def test_shipped_digits_file_is_checked(monkeypatch, tmp_path):
+    other = tmp_path / "digits.csv.gz"
+    other.write_bytes(b"something else")
+    monkeypatch.setattr(builders, "_digits_path", lambda: other)
+    with pytest.raises(ValueError, match=hashlib.sha256(b"something else").hexdigest()):
+        builders.read_digits()
+
+
+def test_cache_index_is_plain_json(copied):
+    index = next(path for path in cache_files(copied) if path.suffix == ".json")
+    assert json.loads(index.read_text())["digest"] == "a26f1c73ceb5"

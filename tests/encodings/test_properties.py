@@ -1,0 +1,148 @@
+"""What holds for every encoding, whatever it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CASES, GRID, VARIANTS, forward, joined, moved, rows, takes_floats, world
+
+import posjax as pj
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def close(a, b, atol=5e-6):
+    np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=0, atol=atol)
+
+
+def test_every_encoding_has_cases():
+    assert sorted(VARIANTS) == pj.names(), "give a new encoding its variants in tests/cases.py"
+    for name, variants in VARIANTS.items():
+        assert variants
+        assert all(name in case.spec for case in variants)
+
+
+@every_case
+def test_jit_is_eager(case):
+    w = world(case)
+
+    @jax.jit
+    def jitted(params, x, site):  # with sites known while tracing, and not
+        return [forward(w.encoding, params, x, s, w.weights) for s in (w.site, site)]
+
+    eager = forward(*w)
+    for out in jitted(w.params, w.x, w.site):
+        close(out, eager)
+
+
+@every_case
+def test_vmap_is_a_loop(case):
+    """Rows of a batch stand at different sites: other orders, other documents."""
+    w = world(case)
+    orders = [np.random.default_rng(seed).permutation(len(w.x)) for seed in range(3)]
+    batch = [rows(w.site, order) for order in orders]
+    batch[1] = batch[1]._replace(segment=batch[1].segment * (np.arange(len(w.x)) > 3))
+    xs = jnp.stack([w.x, 2 * w.x, w.x[::-1]])
+    sites = jax.tree.map(lambda *leaves: np.stack(leaves), *batch)
+    loop = [forward(w.encoding, w.params, x, site, w.weights) for x, site in zip(xs, batch, strict=True)]
+    close(jax.vmap(lambda x, site: forward(w.encoding, w.params, x, site, w.weights))(xs, sites), jnp.stack(loop))
+
+
+@every_case
+def test_tokens_and_sites_permute_together(case):
+    w = world(case)
+    order = np.random.default_rng(0).permutation(len(w.x))
+    close(forward(*w._replace(x=w.x[order], site=rows(w.site, order))), forward(*w)[order])
+
+
+@every_case
+def test_relative_means_shift_invariant(case):
+    """Between tokens that stand somewhere: a rotated patch is seen by an unrotated class token as it stands."""
+    w = world(case)
+    w = w._replace(site=w.site._replace(prefix=np.zeros_like(w.site.prefix)))
+    shifted = w._replace(site=moved(w.site, case, line=5, grid=(2, 3)))
+    if w.encoding.relative:
+        close(forward(*shifted), forward(*w), atol=2e-5)
+    else:
+        assert np.abs(forward(*shifted) - forward(*w)).max() > 1e-2
+
+
+@every_case
+@pytest.mark.parametrize("causal", [False, True])
+def test_packed_documents_are_alone(case, causal):
+    w = world(case)
+    first, second = (rows(w.site, slice(count)) for count in (5, 9))
+    packed = joined(first, second._replace(segment=np.full(9, 2, np.int32)))
+    out = forward(*w._replace(site=packed), causal=causal)
+    close(out[:5], forward(*w._replace(x=w.x[:5], site=first), causal=causal))
+    close(out[5:], forward(*w._replace(x=w.x[5:], site=second), causal=causal))
+
+
+@every_case
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_is_invisible_wherever_it_stands(case, causal):
+    w = world(case)
+    pad, tokens = (rows(w.site, slice(count)) for count in (5, 9))
+    pad = pad._replace(position=pad.position - np.int32(9), segment=np.zeros(5, np.int32))
+    x = w.x.at[:5].mul(1e3)
+    out = forward(*w._replace(x=x, site=joined(pad, tokens)), causal=causal)
+    close(out[5:], forward(*w._replace(x=x[5:], site=tokens), causal=causal))
+    assert not np.any(out[:5])
+
+
+@every_case
+def test_gradients_are_finite_and_pass_through_nobody(case):
+    """Two tokens at one place, prefix tokens, padding, and a query that sees nothing."""
+    w = world(case)
+    stacked = w.site.position.copy()
+    stacked[4] = stacked[5]
+    segment = np.where(np.arange(len(w.x)) == 7, 0, 1).astype(np.int32)
+    floats = takes_floats(case)
+
+    def loss(params, x, position, weights):
+        site = w.site._replace(position=position if floats else stacked, segment=segment)
+        return jnp.sum(jnp.sin(forward(w.encoding, params, x, site, weights)))
+
+    grads = jax.grad(loss, argnums=(0, 1, 2, 3))(w.params, w.x, jnp.asarray(stacked, jnp.float32), w.weights)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
+    assert not np.any(grads[1][7]), "padding got a gradient"
+    assert np.any(grads[1][8])
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(grads[0])), "a parameter that nothing depends on"
+
+
+@every_case
+def test_place_keeps_sites_well_formed(case):
+    w = world(case)
+    leaves = jax.tree.leaves(w.placed)
+    assert {leaf.dtype for leaf in leaves} <= {np.dtype(np.int32), np.dtype(np.float32)}
+    assert all(leaf.shape[0] == len(w.x) for leaf in leaves)
+    np.testing.assert_array_equal(w.placed.segment, w.site.segment)
+    np.testing.assert_array_equal(w.placed.prefix, w.site.prefix)
+
+
+@every_case
+def test_half_precision_tokens_far_out(case):
+    """bfloat16 counts to 256 only: tokens may be rounded to it, positions never."""
+    w = world(case)
+    if takes_floats(case):
+        w = w._replace(site=moved(w.site, case, line=2**17, grid=(2**17, 3)))
+    exact = forward(*w)
+    rough = forward(*w._replace(x=w.x.astype(jnp.bfloat16)))
+    assert rough.dtype == jnp.bfloat16
+    close(rough, exact, atol=0.05 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == GRID], ids=str)
+def test_prefix_tokens_stand_nowhere(case):
+    """Their position is not looked at; which of them they are may matter."""
+    w = world(case)
+    position = w.site.position.copy()
+    position[:2] = [[1, 2], [2, 0]]
+    close(forward(*w._replace(site=w.site._replace(position=position))), forward(*w))
+
+
+def test_none_counts_only_under_causality():
+    w = world(VARIANTS["none"][0])
+    flipped = w._replace(x=w.x[::-1])
+    close(forward(*flipped)[::-1], forward(*w))
+    assert np.abs(forward(*flipped, causal=True)[::-1] - forward(*w, causal=True)).max() > 1e-2

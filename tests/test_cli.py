@@ -1,0 +1,210 @@
+"""What a user can get wrong on a command line is answered by one line and exit code 2."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from ml_collections import ConfigDict
+
+from experiments import _environment
+
+REPO = pathlib.Path(__file__).parents[1]
+
+CONFIG = """
+from ml_collections import ConfigDict, config_dict
+def get_config(size="small"):
+    if size not in ("small", "large"):
+        raise ValueError(f"size {size!r} is not one of small, large")
+    model = {"width": 4, "flag": True, "shape": (1, 2), "name": "a", "rate": 0.1}
+    return ConfigDict({"model": model, "steps": 3, "seed": config_dict.placeholder(int), "raises": ""})
+"""
+MODULE = '''
+"""A throwaway.
+
+    python -m throwaway --config=configs/throwaway.py --workdir=DIR
+"""
+import pathlib
+import sys
+from experiments._cli import run
+
+def main(config, workdir):
+    if config.raises:
+        raise __import__("builtins").__dict__[config.raises]("line one\\n  line two")
+    print(config.to_json(sort_keys=True))
+    print(workdir)
+    print("jax" in sys.modules)
+
+if __name__ == "__main__":
+    run(main, __doc__, None if "--no_default" in sys.argv and sys.argv.remove("--no_default") is None
+        else lambda config: pathlib.Path("runs") / str(config.steps))
+'''
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli")
+    (path / "x.py").write_text(CONFIG)
+    (path / "throwaway.py").write_text(MODULE)
+    (path / "broken.py").write_text("def get_config(:\n")
+    (path / "empty.py").write_text("")
+    (path / "notes.txt").write_text("steps = 3")
+    return path
+
+
+@pytest.fixture
+def call(directory):
+    def function(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "throwaway", *arguments],
+            cwd=directory,
+            env=os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{directory}"},
+            capture_output=True,
+            text=True,
+        )
+
+    return function
+
+
+def test_overrides_reach_main_and_jax_is_not_imported(call):
+    overrides = ["--config.model.width", "8", "--noconfig.model.flag", "--config.model.shape=(7,)", "--config.seed=5"]
+    result = call("--config=x.py:large", *overrides, "--workdir=/w")
+    assert (result.returncode, result.stderr) == (0, "")
+    config, workdir, jax_imported = result.stdout.splitlines()
+    assert json.loads(config) == {
+        "model": {"width": 8, "flag": False, "shape": [7], "name": "a", "rate": 0.1},
+        "steps": 3,
+        "seed": 5,
+        "raises": "",
+    }
+    assert (workdir, jax_imported) == ("/w", "False")
+
+
+def test_the_default_workdir_follows_the_config(call):
+    assert call("--config=x.py", "--config.steps=9").stdout.splitlines()[1] == "runs/9"
+    missing = call("--config=x.py", "--no_default")
+    assert (missing.returncode, missing.stderr[:32]) == (2, "error: --workdir=DIR is missing:")
+
+
+def test_help_is_the_docstring(call):
+    result = call("--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "python -m throwaway --config=configs/throwaway.py" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "--config=FILE is missing, for example: python -m throwaway --config=configs/throwaway.py --workdir=DIR"),
+        (["--config=y.py"], "--config=y.py: there is no file 'y.py'; did you mean x.py?"),
+        (["--config="], "--config=: there is no file ''"),
+        (["--config=notes.txt"], "--config=notes.txt: 'notes.txt' is not a Python file"),
+        (["--config=empty.py"], "--config=empty.py: 'empty.py' has no get_config()"),
+        (["--config=broken.py"], "invalid syntax (broken.py, line 1)"),
+        (["--config=x.py:huge"], "size 'huge' is not one of small, large"),
+        (
+            ["--config=x.py", "--config.model.witdh=1"],
+            "--config.model.witdh=1: no such field; did you mean model.width?",
+        ),
+        (["--config=x.py", "--config.width=1"], "--config.width=1: no such field; did you mean model.width?"),
+        (["--config.stesp", "1", "--config", "x.py"], "--config.stesp: no such field; did you mean steps?"),
+        (
+            ["--config=x.py", "--config.qqqq=1"],
+            "--config.qqqq=1: no such field; the fields are model, model.flag, model.name, model.rate, model.shape, "
+            "model.width, raises, seed, steps",
+        ),
+        (["--config=x.py", "--config.model.width=a"], "--config.model.width=a: expected int"),
+        (["--config=x.py", "--config.seed=1.5"], "--config.seed=1.5: expected int"),
+        (["--config=x.py", "--config.model.rate=fast"], "--config.model.rate=fast: expected float"),
+        (["--config=x.py", "--config.model.flag=maybe"], "--config.model.flag=maybe: expected bool"),
+        (["--config=x.py", "--config.model=3"], "--config.model=3: expected group of fields"),
+        (
+            ["--config=x.py", "--config.model.shape[0]=3"],
+            "0 is not a valid index for <class 'tuple'> (in: model.shape[0])",
+        ),
+        (["--config=x.py", "--wrokdir=a"], "Unknown command line flag 'wrokdir'. Did you mean: workdir ?"),
+        (["--config=x.py", "steps=3"], "unexpected argument 'steps=3'; options are written --name=value"),
+        (["--config=x.py", "--config.raises=ValueError"], "line one line two (--traceback shows where)"),
+        (["--config=x.py", "--config.raises=FileNotFoundError"], "line one line two (--traceback shows where)"),
+        (["--config=x.py", "--config.raises=FloatingPointError"], "line one line two (--traceback shows where)"),
+    ],
+)
+def test_a_mistake_is_one_line(call, arguments, line):
+    result = call(*arguments)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"error: {line}\n")
+
+
+@pytest.mark.parametrize("arguments", [("--config.raises=TypeError",), ("--config.raises=ValueError", "--traceback")])
+def test_other_errors_and_traceback_show_where(call, arguments):
+    result = call("--config=x.py", *arguments)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "throwaway.py" in result.stderr
+
+
+def test_checkpoint_errors_are_user_errors():
+    from experiments._cli import USER_ERRORS
+    from posjax.training.checkpoints import CheckpointError
+
+    assert issubclass(CheckpointError, USER_ERRORS)
+
+
+def test_the_allocator_can_be_left_alone(monkeypatch):
+    monkeypatch.setenv("POSJAX_ALLOCATOR", "default")
+    assert _environment.tune_allocator() == "default"
+    monkeypatch.delenv("POSJAX_ALLOCATOR")
+    expected = "mallopt" if _environment.platform.libc_ver()[0] == "glibc" else "default"
+    code = "from experiments._environment import tune_allocator as tune; print(tune(), tune())"
+    result = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == [expected, expected]
+
+
+def test_the_environment_is_described_in_json(tmp_path):
+    described = json.loads(json.dumps(_environment.describe("mallopt")))
+    assert described["allocator"] == "mallopt"
+    assert {"python", "jax", "jaxlib", "flax", "optax", "numpy", "posjax", "commit", "device", "cpus"} <= set(described)
+    assert described["devices"] >= 1
+
+
+def test_the_commit_is_ours_or_none(tmp_path):
+    def git(*arguments):
+        author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *author, *arguments], cwd=tmp_path, capture_output=True, check=True)
+
+    def commit():
+        code = "import _environment; print(_environment.commit())"
+        return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip()
+
+    copy = tmp_path / "_environment.py"
+    copy.write_text(pathlib.Path(_environment.__file__).read_text())
+    assert commit() == "None"  # no repository
+    git("init")
+    git("commit", "--allow-empty", "-m", "theirs")
+    assert commit() == "None"  # a repository that does not hold this file
+    git("add", ".")
+    git("commit", "-m", "ours")
+    assert len(commit()) == 40
+    copy.write_text(copy.read_text() + "\n")
+    assert commit().endswith("-dirty")
+
+
+def test_the_compilation_cache_is_filled(tmp_path):
+    code = (
+        "from experiments._environment import compilation_cache as cache; import sys; cache(sys.argv[1]); "
+        "import jax; print(jax.jit(lambda x: x * 3)(2))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=REPO, capture_output=True, check=True)
+    assert any(tmp_path.iterdir())
+
+
+def test_a_config_hash_ignores_order_and_kind_of_sequence():
+    from posjax.training.metrics import config_hash
+
+    config = ConfigDict({"b": {"y": (1, 2), "x": 0.5}, "a": None})
+    assert config_hash(config) == config_hash({"a": None, "b": {"x": 0.5, "y": [1, 2]}})
+    assert len(config_hash(config)) == 12
+    assert config_hash(config) != config_hash({"a": None, "b": {"x": 0.5, "y": [2, 1]}})
+    with pytest.raises(TypeError, match="set"):
+        config_hash({"a": {1}})

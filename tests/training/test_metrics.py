@@ -1,0 +1,146 @@
+"""metrics.jsonl stays strict JSON, and after a kill and a resume it is the file of an uninterrupted run."""
+
+import json
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posjax.training.metrics import MetricsWriter, append_jsonl, read_jsonl, strict
+
+
+def write(directory, steps, **options):
+    with MetricsWriter(directory, **options) as writer:
+        for step in steps:
+            writer.write(step, {"loss": 1 / (step + 1), "per_seed": [step, step + 0.5]})
+
+
+def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
+    writer = MetricsWriter(tmp_path / "new")
+    writer.write(3, {"loss": 0.5})
+    assert writer.path.read_text() == '{"step": 3, "loss": 0.5}\n'
+    writer.close()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 40])
+def test_a_resumed_file_equals_an_uninterrupted_one(tmp_path, cut):
+    write(tmp_path / "whole", range(10))
+    write(tmp_path / "killed", range(8))
+    killed, whole = (tmp_path / name / "metrics.jsonl" for name in ("killed", "whole"))
+    killed.write_bytes(killed.read_bytes()[: -cut or None])
+    write(tmp_path / "killed", range(5, 10), resume_step=4)
+    assert killed.read_bytes() == whole.read_bytes()
+    assert list(killed.parent.iterdir()) == [killed]
+
+
+def test_without_a_step_to_resume_from_the_file_starts_anew(tmp_path):
+    write(tmp_path, range(5))
+    write(tmp_path, range(2))
+    assert [record["step"] for record in read_jsonl(tmp_path / "metrics.jsonl")] == [0, 1]
+
+
+def test_every_value_is_strict_json_and_reads_back(tmp_path):
+    values = {
+        "nan": float("nan"),
+        "inf": [np.inf, -np.inf],
+        "jax": jnp.array([1.5, jnp.nan]),
+        "numpy": np.float32(0.25),
+        "int": np.int64(3),
+        "bfloat16": jnp.bfloat16(2),
+    }
+    with MetricsWriter(tmp_path) as writer:
+        writer.write(1, values)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    found = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
+    assert found == {
+        "step": 1,
+        "nan": "NaN",
+        "inf": ["Infinity", "-Infinity"],
+        "jax": [1.5, "NaN"],
+        "numpy": 0.25,
+        "int": 3,
+        "bfloat16": 2.0,
+    }
+    assert [float(text) for text in found["inf"]] == [np.inf, -np.inf]
+
+
+def test_wrong_values_are_refused_before_the_file_is_touched(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        with pytest.raises(ValueError, match=r"values hold 'step' \(7\)"):
+            writer.write(1, {"step": 7})
+        with pytest.raises(TypeError, match="object"):
+            writer.write(1, {"loss": object()})
+    assert writer.path.read_bytes() == b""
+
+
+def test_half_a_last_line_is_left_out_but_an_earlier_one_is_an_error(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2')
+    assert read_jsonl(path) == [{"a": 1}]
+    path.write_text('{"a": 1}\n{"a": 2}')  # an editor's missing newline is no reason to lose a line
+    assert read_jsonl(path) == [{"a": 1}, {"a": 2}]
+    path.write_text("")
+    assert read_jsonl(path) == []
+    for text, message in [('{"a": 1}\n{"a": \n{"a": 3}\n', "line 2 is not JSON"), ("1\n", "line 1 is not a JSON obj")]:
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_jsonl(path)
+    (tmp_path / "metrics.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(ValueError, match="line 1 has no step"):
+        MetricsWriter(tmp_path)
+
+
+@pytest.mark.parametrize(("before", "kept"), [("", ""), ('{"a": 0}\n{"a', '{"a": 0}\n'), ('{"a": 0}', '{"a": 0}\n')])
+def test_append_repairs_the_end_and_writes_all_lines(tmp_path, before, kept):
+    path = tmp_path / "results" / "a.jsonl"
+    append_jsonl(path, [{"a": 0}])
+    path.write_text(before)
+    append_jsonl(path, [{"a": 1}, {"a": (2, float("nan"))}])
+    assert path.read_text() == kept + '{"a": 1}\n{"a": [2, "NaN"]}\n'
+
+
+def test_append_writes_nothing_when_one_record_is_wrong(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with pytest.raises(TypeError, match="object"):
+        append_jsonl(path, [{"a": 1}, {"a": object()}])
+    assert not path.exists()
+
+
+def test_tensorboard_gets_one_curve_per_seed(tmp_path, monkeypatch):
+    class Events:
+        def __init__(self, directory, purge_step):
+            self.seen = [(directory, purge_step)]
+            seen.append(self)
+
+        def add_scalar(self, *scalar):
+            self.seen.append(scalar)
+
+        def flush(self):
+            pass
+
+        def close(self):
+            self.seen.append("closed")
+
+    seen = []
+    monkeypatch.setitem(sys.modules, "tensorboardX", type(sys)("tensorboardX"))
+    monkeypatch.setattr(sys.modules["tensorboardX"], "SummaryWriter", Events, raising=False)
+    with MetricsWriter(tmp_path, resume_step=3, tensorboard=True) as writer:
+        writer.write(4, {"loss": 0.5, "per_seed": [1, 2]})
+    expected = [("loss", 0.5, 4), ("per_seed/0", 1.0, 4), ("per_seed/1", 2.0, 4)]
+    assert seen[0].seen == [(str(tmp_path), 4), *expected, "closed"]
+
+
+def test_tensorboard_that_is_not_installed_names_the_mend(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ImportError, match=r"pip install 'posjax\[tensorboard\]'"):
+        MetricsWriter(tmp_path, tensorboard=True)
+
+
+def test_strict_leaves_what_json_has_alone():
+    value = {"a": [1, True, None, "x", 0.5], "b": {"1": -0.0}}
+    assert strict(value) == value
+    assert strict({1: (2,)}) == {"1": [2]}

@@ -1,0 +1,134 @@
+"""The optimiser decays what it should, follows its schedule, clips per seed, and refuses values that cannot be."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from posjax.training.optimizer import SCHEDULES, decays, make_optimizer, make_schedule
+
+PARAMS = {
+    "block_0": {
+        "attention": {"query": {"kernel": jnp.ones((4, 2, 2)), "bias": jnp.ones((2, 2))}},
+        "encoding": {"table": jnp.ones((8, 4))},
+        "norm": {"scale": jnp.ones(4), "bias": jnp.ones(4)},
+    },
+    "stacked": {"norm": {"scale": jnp.ones((3, 4))}},
+    "encoding": [jnp.ones((8, 4)), {"deep": jnp.ones((2, 2))}],
+    "embedding": jnp.ones((9, 4)),
+    "encoding_free": jnp.ones((2, 2)),
+    "gain": jnp.ones(4),
+    "cls": jnp.ones((1, 4)),
+    "registers": jnp.ones((3, 4)),
+}
+DECAYED = {
+    "['block_0']['attention']['query']['kernel']",
+    "['embedding']",
+    "['encoding_free']",
+}
+ENCODING = {"['block_0']['encoding']['table']", "['encoding'][0]", "['encoding'][1]['deep']"}
+
+
+def paths(tree):
+    return {jax.tree_util.keystr(path) for path, chosen in jax.tree_util.tree_leaves_with_path(tree) if chosen}
+
+
+@pytest.mark.parametrize(("decay_encoding", "expected"), [(False, DECAYED), (True, DECAYED | ENCODING)])
+def test_decay_goes_by_name_and_rank(decay_encoding, expected):
+    def chosen(path, leaf):
+        return decays(path, leaf, decay_encoding=decay_encoding)
+
+    assert paths(jax.tree_util.tree_map_with_path(chosen, PARAMS)) == expected
+    abstract = jax.eval_shape(lambda: PARAMS)
+    assert paths(jax.tree_util.tree_map_with_path(chosen, abstract)) == expected
+
+
+@pytest.mark.parametrize("decay_encoding", [False, True])
+def test_only_decayed_weights_shrink_also_under_a_seed_axis(decay_encoding):
+    optimizer, _ = make_optimizer(
+        learning_rate=0.1, total_steps=10, schedule="constant", weight_decay=0.5, decay_encoding=decay_encoding
+    )
+
+    def step(params):
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        updates, _ = optimizer.update(zeros, optimizer.init(params), params)
+        return optax.apply_updates(params, updates)
+
+    seeds = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), PARAMS)
+    found = jax.jit(jax.vmap(step))(seeds)
+    shrunk = DECAYED | ENCODING if decay_encoding else DECAYED
+    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+        factor = 0.95 if jax.tree_util.keystr(path) in shrunk else 1.0
+        np.testing.assert_allclose(leaf[0], factor, rtol=1e-6)
+        np.testing.assert_allclose(leaf[1], 2 * factor, rtol=1e-6)
+
+
+def test_one_step_is_adamw_by_hand():
+    optimizer, rate = make_optimizer(
+        learning_rate=0.1, total_steps=10, schedule="linear", weight_decay=0.5, clip_norm=None, b1=0.8, b2=0.9
+    )
+    w, state = {"w": jnp.full((2, 2), 2.0)}, None
+    m = v = 0.0
+    expected, state = 2.0, optimizer.init(w)
+    for t, g in enumerate((3.0, -1.0)):
+        updates, state = optimizer.update({"w": jnp.full((2, 2), g)}, state, w)
+        w = optax.apply_updates(w, updates)
+        m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
+        adam = (m / (1 - 0.8 ** (t + 1))) / (np.sqrt(v / (1 - 0.9 ** (t + 1))) + 1e-8)
+        expected -= 0.1 * (1 - t / 10) * (adam + 0.5 * expected)
+        np.testing.assert_allclose(w["w"], expected, rtol=1e-6)
+        np.testing.assert_allclose(rate(t), 0.1 * (1 - t / 10), rtol=1e-6)
+
+
+def test_clipping_is_by_the_norm_of_each_seed():
+    optimizer, _ = make_optimizer(learning_rate=1.0, total_steps=10, clip_norm=1.0)
+
+    def first_moment(gradient):
+        _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+        return optax.tree.get(state, "mu")
+
+    gradients = {"a": jnp.array([[3.0], [0.3]]), "b": jnp.array([[4.0], [0.4]])}  # norms 5 and 0.5
+    found = jax.vmap(first_moment)(gradients)
+    np.testing.assert_allclose(found["a"][:, 0], [0.1 * 0.6, 0.1 * 0.3], rtol=1e-5)
+    np.testing.assert_allclose(found["b"][:, 0], [0.1 * 0.8, 0.1 * 0.4], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("constant", [0.0, 1.0, 2.0, 2.0, 2.0]),
+        ("cosine", [0.0, 1.0, 2.0, 1.0, 0.0]),
+        ("linear", [0.0, 1.0, 2.0, 1.0, 0.0]),
+    ],
+)
+def test_schedules_at_known_steps(name, expected):
+    schedule = make_schedule(name, learning_rate=2.0, total_steps=100, warmup_steps=20)
+    np.testing.assert_allclose([schedule(step) for step in (0, 10, 20, 60, 100)], expected, atol=1e-6)
+    without = make_schedule(name, learning_rate=2.0, total_steps=100)
+    np.testing.assert_allclose([without(0), without(200)], [2.0, expected[-1]], atol=1e-6)
+    # Cosine and linear agree at the middle but not at a quarter.
+    if name != "constant":
+        quarter = {"cosine": 1 + np.sqrt(0.5), "linear": 1.5}[name]
+        np.testing.assert_allclose(without(25), quarter, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"schedule": "cosin"}, "schedule='cosin' is unknown; did you mean 'cosine'"),
+        ({"schedule": ""}, f"Known: {', '.join(SCHEDULES)}"),
+        ({"warmup_steps": 10}, "warmup_steps=10 leaves nothing of total_steps=10"),
+        ({"warmup_steps": -1}, "warmup_steps=-1 must not be negative"),
+        ({"total_steps": 0}, "total_steps=0 must be at least 1"),
+        ({"learning_rate": -0.1}, "learning_rate=-0.1 must not be negative"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan must not be negative"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1 must not be negative"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0 must be positive; None does not clip"),
+        ({"b1": 1.0}, r"b1=1.0 must be in \[0, 1\)"),
+        ({"b2": -0.1}, r"b2=-0.1 must be in \[0, 1\)"),
+    ],
+)
+def test_values_that_cannot_be_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_optimizer(**{"learning_rate": 0.1, "total_steps": 10, **arguments})
