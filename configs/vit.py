@@ -21,6 +21,7 @@ def get_config() -> ConfigDict:
     config.data.train_split = "train"
     config.data.eval_split = "test"
     config.data.crop_padding = 0  # pixels of random shift; digits of 8x8 pixels do not bear any
+    config.data.padding = "black"  # what a shift brings in; or reflect
     config.data.flip = False
     config.data.mixup = 0.0  # alpha; 0 mixes nothing
 

@@ -16,7 +16,7 @@ _KEEP_MEMORY = (
     (-8, 1),  # M_ARENA_MAX: one heap for all threads
 )
 
-_PACKAGES = ("posjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def tune_allocator() -> str:
@@ -50,12 +50,15 @@ def describe(allocator: str | None = None) -> dict[str, Any]:
     """
     import jax
 
+    import posjax
+
     devices = jax.devices()
     return {
+        "posjax": posjax.__version__,
         "python": platform.python_version(),
         **{package: _version(package) for package in _PACKAGES},
         "commit": commit(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "device": devices[0].device_kind,
         "devices": len(devices),
         "cpus": os.cpu_count(),
@@ -69,7 +72,7 @@ def commit() -> str | None:
     try:
         # An installed copy may lie inside somebody else's repository, which does not track it.
         _git("-C", str(here), "ls-files", "--error-unmatch", pathlib.Path(__file__).name)
-        return _git("-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        return _git("-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None
 

@@ -40,6 +40,7 @@ def records_of(
         "step_time": result.step_time / len(seeds),
         "wall_time": result.wall_time,
         "config_hash": config_hash(config),
+        "study_hash": config_hash(_without_encoding(config)),  # equal for all rows that may be compared
         "device": environment["device"],
         "allocator": environment["allocator"],
         "versions": {key: value for key, value in environment.items() if key not in ("device", "allocator")},
@@ -47,9 +48,19 @@ def records_of(
     if config.task == "language_model":
         common["train_length"] = config.data.length
     return [
-        {**common, "seed": seed, "metrics": _of_run(result.metrics, run), "curve": [[s, loss[run]] for s, loss in curve]}
+        {
+            **common,
+            "seed": seed,
+            "metrics": _of_run(result.metrics, run),
+            "curve": [[s, loss[run]] for s, loss in curve],
+        }
         for run, seed in enumerate(seeds)
     ]
+
+
+def _without_encoding(config: ConfigDict) -> dict[str, Any]:
+    plain = config.to_dict()
+    return {**plain, "model": {name: value for name, value in plain["model"].items() if name != "encoding"}}
 
 
 def _of_run(metrics: dict[str, Any], run: int) -> dict[str, Any]:

@@ -88,5 +88,3 @@ def row_directory(workdir: pathlib.Path, study: str, label: str, config: ConfigD
     """Where a row of an ablation trains: another configuration is another row."""
     plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
     return workdir / study / f"{plain}-{config_hash(config)}"
-
-

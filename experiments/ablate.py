@@ -10,6 +10,7 @@ again, it goes on: finished rows are not run again, the row under way resumes fr
 
 import json
 import pathlib
+import sys
 
 from ml_collections import ConfigDict
 
@@ -46,7 +47,7 @@ def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
     for study, shared in config.studies.items():
         for label, spec in shared.encodings.items():
             parse(spec)
-            row = ConfigDict({name: value for name, value in shared.to_dict().items() if name != "encodings"})
+            row = ConfigDict({name: value for name, value in shared.to_dict().items() if name not in ("encodings", "seed")})
             row.model.encoding = spec
             rows.append((study, label, row.lock()))
     return rows
@@ -93,9 +94,9 @@ def _show(config: ConfigDict, rows, workdir: pathlib.Path) -> None:
         for record in _finished(workdir, study, label, row)
         if record["seed"] in config.seeds
     ]
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     for table in summarize(records):
-        console.print(to_rich(table))
+        console.print(to_rich(table, console.width))
     text = json.dumps(config.to_dict(), indent=2, default=list)
     command = f"python -m experiments.ablate --config=configs/{config.name}.py"
     paths = write_report(records, workdir, config.title, config_text=text, notes=config.notes, command=command)

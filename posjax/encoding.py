@@ -193,7 +193,9 @@ class Sum(Encoding):
 
     def place(self, params, site, key=None):
         keys = [None] * len(self.parts) if key is None else jax.random.split(key, len(self.parts))
-        return _joined(site, [part.place(p, s, k) for (part, p, s), k in zip(self._each(params, site), keys, strict=True)])
+        return _joined(
+            site, [part.place(p, s, k) for (part, p, s), k in zip(self._each(params, site), keys, strict=True)]
+        )
 
     def observe(self, params, x, site):
         return _joined(site, [part.observe(p, x, s) for part, p, s in self._each(params, site)])

@@ -9,6 +9,7 @@ Specs are read over `ast` with names from the registry only; nothing is ever eva
 import ast
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable
 
 from posjax.encoding import Encoding, Placed, Sum
@@ -48,10 +49,9 @@ def parse(text: str | Encoding) -> Encoding:
     if len(text) > _MAX_SPEC:
         raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {len(text)}")
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        return _encoding(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the encoding spec {text!r}: {error}") from None
-    return _encoding(tree.body)
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -113,7 +113,9 @@ def _make(name: str, args: list, keywords: dict) -> Encoding:
     cls = _REGISTRY[name]
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if len(args) > len(fields):
-        raise ValueError(f"{name} takes at most {len(fields)} arguments ({', '.join(fields) or 'none'}), got {len(args)}")
+        raise ValueError(
+            f"{name} takes at most {len(fields)} arguments ({', '.join(fields) or 'none'}), got {len(args)}"
+        )
     given = dict(zip(fields, args, strict=False))
     if twice := sorted(given.keys() & keywords.keys()):
         raise ValueError(f"{name} got {twice[0]!r} twice")
@@ -134,6 +136,8 @@ def _check_type(name: str, field: dataclasses.Field, value: object) -> None:
     allowed = _NUMBERS if field.type is float else (field.type,)
     if type(value) not in allowed:
         raise ValueError(f"{name}({field.name}=...) takes {field.type.__name__}, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name}({field.name}=...) takes a finite float, got {value!r}")
 
 
 def _value_text(value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -195,10 +196,10 @@ def _notes(rows: Rows) -> tuple[str, ...]:
     if len({tuple(found) for found in seeds.values()}) > 1:
         listed = "; ".join(f"{label}: {', '.join(map(str, found))}" for label, found in seeds.items())
         notes.append(f"Rows differ in their seeds ({listed}).")
-    hashes = {label: _distinct(runs, "config_hash") for label, runs in rows.items()}
+    hashes = {label: _distinct(runs, "study_hash") for label, runs in rows.items()}
     if len({found for row in hashes.values() for found in row}) > 1:
         listed = "; ".join(f"{label}: {' / '.join(map(str, found)) or '-'}" for label, found in hashes.items())
-        notes.append(f"Rows come from different configs ({listed}).")
+        notes.append(f"Rows differ in more of their config than the encoding ({listed}).")
     if any(finite_note(*metric_values(runs, metric)) for metric in metrics_of(rows) for runs in rows.values()):
         notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
     specs = {label: runs[0]["encoding"] for label, runs in rows.items()}
@@ -211,16 +212,25 @@ def shown(cell: Cell) -> str:
     return f"≈ {cell.text}" if cell.mark == "tied" else cell.text
 
 
-def to_rich(table: StudyTable) -> Table:
-    """For the terminal. Labels are shown as they are: rich's [markup] is not interpreted in them."""
+def to_rich(table: StudyTable, width: int = 120) -> Table:
+    """For a terminal of `width` columns; a narrow one gets each interval below its mean.
+
+    Labels are shown as they are: rich's [markup] is not interpreted in them.
+    """
+    narrow = width < 120
     view = Table(
-        title=Text(table.study), caption=Text("\n".join((table.caption, *table.notes))), caption_justify="left"
+        title=Text(table.study),
+        caption=Text("\n".join((table.caption, *table.notes))),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD if narrow else box.HEAVY_HEAD,
+        padding=(0, 0) if narrow else (0, 1),
     )
     view.add_column("encoding")
     for column in table.columns:
         view.add_column(Text(column), justify="right")
     for row in table.rows:
-        cells = [Text(shown(cell), style="bold" if cell.mark == "best" else "") for cell in row.cells]
+        texts = [shown(cell).replace(" ± ", "\n±") if narrow else shown(cell) for cell in row.cells]
+        cells = [Text(t, style="bold" if c.mark == "best" else "") for t, c in zip(texts, row.cells, strict=True)]
         view.add_row(Text(row.label), *cells)
     return view
 

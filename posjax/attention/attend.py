@@ -46,7 +46,9 @@ def attend(
     if implementation not in _IMPLEMENTATIONS:
         raise ValueError(f"no implementation is named {implementation!r}; {nearest(implementation, _IMPLEMENTATIONS)}")
     if return_weights and implementation == "blockwise":
-        raise ValueError("implementation='blockwise' never holds the attention weights: ask implementation='dense' for them")
+        raise ValueError(
+            "implementation='blockwise' never holds the attention weights: ask implementation='dense' for them"
+        )
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     rotated = encoding.rotate(params, q, q_site, k, k_site)
     if implementation == "auto":

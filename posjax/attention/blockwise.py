@@ -154,8 +154,13 @@ def _accumulate(plan: _Plan, total: _Operands, tile: _Operands, i, j) -> _Operan
     on_q, on_k = add(i, plan.q_tile), add(j, plan.k_tile)
     return _Operands(
         params=jax.tree.map(jnp.add, total.params, tile.params),
-        **{name: jax.tree.map(on_q, getattr(total, name), getattr(tile, name)) for name in ("q", "rotated_q", "q_site")},
-        **{name: jax.tree.map(on_k, getattr(total, name), getattr(tile, name)) for name in ("k", "rotated_k", "v", "k_site")},
+        **{
+            name: jax.tree.map(on_q, getattr(total, name), getattr(tile, name)) for name in ("q", "rotated_q", "q_site")
+        },
+        **{
+            name: jax.tree.map(on_k, getattr(total, name), getattr(tile, name))
+            for name in ("k", "rotated_k", "v", "k_site")
+        },
     )
 
 
@@ -180,7 +185,8 @@ def _join(floats, like, fill=None):
     leaves = iter(jax.tree.leaves(floats))
     rest = jax.tree.leaves(like if fill is None else fill)
     filled = [
-        next(leaves) if _is_float(x) else (x if fill is not None else np.zeros(x.shape, jax.dtypes.float0)) for x in rest
+        next(leaves) if _is_float(x) else (x if fill is not None else np.zeros(x.shape, jax.dtypes.float0))
+        for x in rest
     ]
     return jax.tree.unflatten(jax.tree.structure(like), filled)
 

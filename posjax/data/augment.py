@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt8
 
-_PADDING = {"reflect": "reflect", "zero": "constant"}
+_PADDING = {"black": {"mode": "constant", "constant_values": -1.0}, "reflect": {"mode": "reflect"}}
 
 
 def normalise(images: UInt8[Array | np.ndarray, "*shape"]) -> Float[Array, "*shape"]:
@@ -37,7 +37,7 @@ def augment(
       images: the batch, any float type.
       crop_padding: pixels added on every side before cropping; 0 crops nothing.
       flip: whether to flip.
-      padding: "reflect", or "zero" (mid-grey after `normalise`).
+      padding: "reflect", or "black" (-1 after `normalise`), as usual for dark backgrounds.
       first: index of images[0] in the global batch, where a process holds only a slice of it.
 
     Raises:
@@ -54,7 +54,7 @@ def augment(
         if crop_padding:
             edges = ((crop_padding, crop_padding), (crop_padding, crop_padding), (0, 0))
             corner = jax.random.randint(crop_key, (2,), 0, 2 * crop_padding + 1)
-            image = jnp.pad(image, edges, mode=_PADDING[padding])
+            image = jnp.pad(image, edges, **_PADDING[padding])
             image = jax.lax.dynamic_slice(image, (*corner, 0), (h, w, c))
         if flip:
             image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)

@@ -33,7 +33,9 @@ class Raster(PositionMap):
         column = site.position[:, 1]
         outside = (site.segment > 0) & ((column < 0) | (column >= self.width))
         if not isinstance(outside, jax.core.Tracer) and outside.any():
-            raise ValueError(f"raster(width={self.width}) got columns {column.min()} to {column.max()}: set the grid's width")
+            raise ValueError(
+                f"raster(width={self.width}) got columns {column.min()} to {column.max()}: set the grid's width"
+            )
         return site._replace(position=site.position[:, 0] * self.width + site.position[:, 1])
 
 

@@ -62,7 +62,9 @@ class Decoder(nn.Module):
         if not self.tied_embedding:
             self.head = nn.Dense(self.vocab_size, use_bias=False, **types)
 
-    def __call__(self, tokens: Int32[jax.Array, "B T"], site: Site, *, train: bool = False) -> Float[jax.Array, "B T V"]:
+    def __call__(
+        self, tokens: Int32[jax.Array, "B T"], site: Site, *, train: bool = False
+    ) -> Float[jax.Array, "B T V"]:
         return self._run(tokens, site, train=train)[0]
 
     def prefill(self, tokens: Int32[jax.Array, "B T"], site: Site, *, cache_size: int):

@@ -75,10 +75,7 @@ class Mlp(nn.Module):
             nn.Dense, use_bias=self.kind == "gelu", dtype=self.dtype, param_dtype=self.param_dtype
         )
         hidden = dense(self.mlp_dim, name="up")(x)
-        if self.kind == "gelu":
-            hidden = nn.gelu(hidden)
-        else:
-            hidden = nn.silu(dense(self.mlp_dim, name="gate")(x)) * hidden
+        hidden = nn.gelu(hidden) if self.kind == "gelu" else nn.silu(dense(self.mlp_dim, name="gate")(x)) * hidden
         return dense(x.shape[-1], name="down")(hidden)
 
 
@@ -167,9 +164,11 @@ def batch_axis(site: Site) -> int | None:
 
 def _place(encoding: Encoding, params: Params, site: Site, key: jax.Array | None, batch: int) -> Site:
     if key is None:
-        return encoding.place(params, site) if batch_axis(site) is None else jax.vmap(
-            encoding.place, in_axes=(None, 0)
-        )(params, site)
+        return (
+            encoding.place(params, site)
+            if batch_axis(site) is None
+            else jax.vmap(encoding.place, in_axes=(None, 0))(params, site)
+        )
     if type(encoding).place is Encoding.place:  # nothing moves: a shared site may stay shared
         return site
     keys = jax.random.split(key, batch)

@@ -56,7 +56,9 @@ class ViT(nn.Module):
         size = self.patch_size
         if height % size or width % size:
             fits = [s for s in range(1, min(height, width) + 1) if height % s == 0 and width % s == 0]
-            raise ValueError(f"patches of {size}x{size} do not tile an image of {height}x{width}; patch_size may be {fits}")
+            raise ValueError(
+                f"patches of {size}x{size} do not tile an image of {height}x{width}; patch_size may be {fits}"
+            )
         return height // size, width // size
 
     def sites(self, height: int, width: int) -> Site:

@@ -12,7 +12,7 @@ SCHEDULES = ("constant", "cosine", "linear")
 # What decay would pull towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
 # By name as well as by rank, because a bias may have several axes (heads x head dim, or stacked layers).
 _NEVER = frozenset(
-    ("bias", "scale", "cls", "cls_token", "class_token", "prefix", "register", "registers", "register_tokens")
+    ("bias", "scale", "cls", "cls_token", "class_token", "map_query", "register", "registers", "register_tokens")
 )
 
 
@@ -20,7 +20,7 @@ def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) ->
     """Whether weight decay applies to the parameter `leaf` at `path`.
 
     It does to leaves with two or more axes, except to biases, norm scales, class and register tokens and, unless
-    `decay_encoding`, everything below a component named "encoding".
+    `decay_encoding`, everything below a component named "encoding" or "encoding_<layer>".
 
     Args:
       path: keys as `jax.tree_util.tree_map_with_path` gives them.
@@ -28,7 +28,8 @@ def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) ->
       decay_encoding: decay the parameters of the positional encoding like any others.
     """
     names = {jax.tree_util.keystr((key,), simple=True) for key in path}
-    if names & _NEVER or ("encoding" in names and not decay_encoding):
+    of_encoding = any(name == "encoding" or name.startswith("encoding_") for name in names)  # encoding_3: a layer's own
+    if names & _NEVER or (of_encoding and not decay_encoding):
         return False
     return len(leaf.shape) >= 2
 

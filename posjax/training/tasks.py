@@ -70,7 +70,8 @@ class Classification:
     def loss(self, params, batch, key):
         crop_key, mix_key, drop_key, place_key = jax.random.split(key, 4)
         image = data.normalise(batch["image"])
-        image = data.augment(crop_key, image, crop_padding=self._data.crop_padding, flip=self._data.flip)
+        crop = dict(crop_padding=self._data.crop_padding, padding=self._data.padding)
+        image = data.augment(crop_key, image, flip=self._data.flip, **crop)
         label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self._classes), self._smoothing)
         if self._data.mixup:
             image, label = data.mixup(mix_key, image, label, self._data.mixup)

@@ -18,7 +18,7 @@ def classification(values=DIGITS, **fields):
     return [
         {"study": "digits", "task": "classification", "encoding": f"{label}()", "label": label, "seed": seed,
          "metrics": {"accuracy": value, "loss": None if value is None else 1 - value}, "parameters": 41234,
-         "step_time": 0.0123, "config_hash": "ab12", "versions": {"jax": "0.10.2"}, "device": "cpu",
+         "step_time": 0.0123, "study_hash": "ab12", "versions": {"jax": "0.10.2"}, "device": "cpu",
          "wall_time": 12.5, **fields}
         for label, accuracies in values.items()
         for seed, value in enumerate(accuracies)
@@ -112,7 +112,7 @@ def test_caption_and_notes_tell_what_differs_between_rows():
         assert part in table.caption
     assert "wall time 50 s" in table.caption  # four rows of 12.5 s, shared by the seeds of a row
     assert table.notes == ()
-    records[-1] |= {"config_hash": "ff00"}
+    records[-1] |= {"study_hash": "ff00"}
     (table,) = summarize(records[1:])
     assert "Rows differ in their seeds (none: 1, 2; learned: 0, 1, 2" in table.notes[0]
     assert "alibi: ab12 / ff00" in table.notes[1]

@@ -1,0 +1,54 @@
+"""The quickstart's ViT ablation on Fashion-MNIST.
+
+    python -m experiments.prepare --name=fashion_mnist
+    python -m experiments.ablate --config=configs/fashion_vit.py
+
+Cost: about 30 minutes on 2 CPU cores. Expected: results/fashion_vit. On an accelerator give it what it deserves:
+--config.studies.fashion_vit.model.width=192 --config.studies.fashion_vit.model.depth=12 --config.studies.fashion_vit.steps=20000
+"""
+
+from ml_collections import ConfigDict
+
+from configs import vit
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "fashion_vit"
+    config.title = "Six positional encodings in a ViT on Fashion-MNIST"
+    config.notes = (
+        "Patches of 4x4 pixels, a grid of 7x7. rope, alibi, sinusoidal and t5 see (row, column), learned is the flat table "
+        "of the ViT paper. About one pass over the training images: differences are those of early training."
+    )
+    config.seeds = (0, 1, 2, 3, 4)
+    config.studies = ConfigDict({"fashion_vit": _fashion_vit()})
+    return config
+
+
+def _fashion_vit() -> ConfigDict:
+    study = vit.get_config()
+    study.encodings = ConfigDict(
+        {
+            "none": "none",
+            "sinusoidal": "sinusoidal",
+            "learned": "learned",
+            "rope": "rope(base=100)",
+            "alibi": "alibi",
+            "t5": "t5",
+        },
+        sort_keys=False,
+    )
+    study.data.name = "fashion_mnist"
+    study.data.flip = True
+    study.model.patch_size = 4
+    study.model.pooling = "mean"
+    study.model.width = 48
+    study.model.depth = 3
+    study.optimizer.learning_rate = 3e-3
+    study.optimizer.warmup_steps = 50
+    study.steps = 1000
+    study.batch_size = 64
+    study.eval_every = 0  # at the end only
+    study.eval_batch_size = 500
+    study.checkpoint_every = 100
+    return study

@@ -1,0 +1,158 @@
+"""Attention tile by tile beside the dense oracle: values, gradients, and the arrays that it must never build."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CASES, GRID, Case, forward, project, rows, takes_floats, world
+
+import posjax as pj
+from posjax.attention.blockwise import blockwise
+
+
+def close(a, b, atol=1e-5):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
+
+
+def probe(case, causal, tile=None):
+    """(sum of sines of the output, gradients to params, x and weights, and to the positions where they may be floats)."""
+    w = world(case)
+    floats = takes_floats(case)
+
+    def loss(params, x, position, weights, segment):
+        site = w.site._replace(segment=segment)
+        site = site._replace(position=position) if floats else site
+        out = forward(w.encoding, params, x, site, weights, causal=causal, tile=tile)
+        return jnp.sum(jnp.sin(out)), out
+
+    return jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True)
+
+
+def probe_arguments(case):
+    w = world(case)
+    position = w.site.position.astype(np.float32)
+    segment = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
+    return w.params, w.x, position, w.weights, segment
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_blockwise_is_dense(case):
+    """Under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines, not causal on grids."""
+    causal = case.kind != GRID
+    arguments = probe_arguments(case)
+    (_, out), grads = probe(case, causal)(*arguments)
+    another = jax.tree.map(lambda leaf: leaf[::-1], arguments)
+    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), another, arguments)
+    # Compiled without LLVM's optimisations: a hundred small kernels that run once.
+    quick = {"xla_backend_optimization_level": 0}
+    (_, tiled), tiled_grads = jax.jit(jax.vmap(probe(case, causal, tile=5)), compiler_options=quick)(*batch)
+    close(tiled[1], out)
+    close(jax.tree.map(lambda leaf: leaf[1], tiled_grads), grads, atol=3e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tile", [1, 4, 7, 13, 14, 512])
+def test_any_tile_size(tile, causal):
+    case = Case("rope() + alibi() + t5()")
+    w = world(case)
+    close(jax.jit(lambda x: forward(*w._replace(x=x), causal=causal, tile=tile))(w.x), forward(*w, causal=causal))
+
+
+@pytest.mark.parametrize("case", [Case("rope() + t5()"), Case("alibi()", GRID)], ids=str)
+def test_cross_attention(case):
+    """5 queries, 14 keys, at sites of their own, and values of another size."""
+    w = world(case)
+    q, k, v, site = project(w.encoding, w.params, w.x, w.placed, w.weights)
+    q, q_site, v = q[3:8], rows(site, slice(3, 8)), v[..., :3]
+
+    def read(params, q, k, v, tile):
+        if tile is None:
+            return pj.attend(w.encoding, params, q, k, v, q_site, site, implementation="dense")
+        rotated = w.encoding.rotate(params, q, q_site, k, site)
+        return blockwise(w.encoding, params, q, k, *rotated, v, q_site, site, causal=False, scale=8**-0.5, tile=tile)
+
+    def gradients(tile):
+        loss = lambda *args: jnp.sum(jnp.sin(read(*args, tile)))  # noqa: E731
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, k, v)
+
+    assert read(w.params, q, k, v, 4).shape == (5, 3, 3)
+    close(read(w.params, q, k, v, 4), read(w.params, q, k, v, None))
+    close(gradients(4), gradients(None))
+
+
+def test_half_precision_gradients():
+    w = world(Case("rope() + t5()"))
+    w = w._replace(x=w.x.astype(jnp.bfloat16))
+
+    def gradient(tile):
+        loss = lambda x: jnp.sum(jnp.sin(forward(*w._replace(x=x), tile=tile).astype(jnp.float32)))  # noqa: E731
+        return jax.grad(loss)(w.x)
+
+    tiled, dense = gradient(5), gradient(None)
+    assert tiled.dtype == jnp.bfloat16
+    close(tiled.astype(jnp.float32), dense.astype(jnp.float32), atol=0.05 * float(jnp.abs(dense).max()))
+
+
+@pytest.mark.parametrize("tile", [None, 2])
+def test_nobody_to_see(tile):
+    """All padding: zeros, and zero gradients rather than NaN."""
+    w = world(Case("rope() + t5() + sinusoidal()"))
+    site = w.site._replace(segment=np.zeros_like(w.site.segment))
+    loss = lambda params, x: jnp.sum(forward(w.encoding, params, x, site, w.weights, tile=tile) + 1)  # noqa: E731
+    assert loss(w.params, w.x) == w.x.size
+    for leaf in jax.tree.leaves(jax.grad(loss, argnums=(0, 1))(w.params, w.x)):
+        np.testing.assert_array_equal(leaf, 0)
+
+
+def test_extreme_logits():
+    """exp(1000) overflows: only differences of logits may be exponentiated, across tiles too."""
+    w = world(Case("rope()"))
+    w = w._replace(weights=w.weights.at[:2].mul(30.0))
+    dense = forward(*w)
+    assert np.isfinite(dense).all()
+    close(forward(*w, tile=4), dense, atol=2e-3)
+
+
+def largest(jaxpr) -> int:
+    """Elements of the largest array that a jaxpr computes, takes or closes over, in its inner jaxprs too."""
+    sizes = [np.size(const) for const in jaxpr.consts]
+    pending = [jaxpr.jaxpr]
+    while pending:
+        inner = pending.pop()
+        variables = [*inner.invars, *inner.constvars, *(v for eqn in inner.eqns for v in eqn.outvars)]
+        sizes += [v.aval.size for v in variables if hasattr(v.aval, "size")]
+        for eqn in inner.eqns:
+            for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+                if hasattr(value, "jaxpr"):
+                    sizes += [np.size(const) for const in value.consts]
+                    value = value.jaxpr
+                if hasattr(value, "eqns"):
+                    pending.append(value)
+    return max(sizes)
+
+
+def traced(case, implementation):
+    """Forward and backward of one head on 4096 tokens, traced but never run."""
+    w = world(case)
+    length = 64 * 64
+    whole = pj.sites(length) if case.kind != GRID else pj.grid(64, 64)
+    if "raster" in case.spec:
+        whole = whole._replace(position=whole.position % np.int32(7))
+    site = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, w.encoding.place(w.params, whole)))
+    q = jax.ShapeDtypeStruct((length, 1 if "t5" not in case.spec else 3, 8), jnp.float32)
+
+    def loss(params, q, k, v, site):
+        out = pj.attend(w.encoding, params, q, k, v, site, site, causal=True, implementation=implementation)
+        return jnp.sum(jnp.sin(out))
+
+    return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, q, q, site)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_array_of_length_squared(case):
+    assert largest(traced(case, "blockwise")) < 4096**2 / 8
+
+
+@pytest.mark.parametrize("implementation", ["dense", "auto"])
+def test_the_check_sees_arrays_of_length_squared(implementation):
+    assert (largest(traced(Case("alibi()"), implementation)) >= 4096**2) == (implementation == "dense")

@@ -1,0 +1,158 @@
+"""Positions without a row, and sizes that cannot be: refused with the value and the mend, never clamped."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+
+WIDTH = 8
+KEY = jax.random.key(0)
+LEARNED = pj.parse("learned(stddev=1)")
+
+
+def table(**sizes):
+    return LEARNED.init(KEY, pj.Dims(WIDTH, 2, 4, **sizes))
+
+
+def embed(params, site):
+    return LEARNED.embed(params, jnp.zeros((len(site.segment), WIDTH)), site)
+
+
+OUTSIDE = {
+    "behind the end": (dict(length=5), pj.sites(6), "position 5"),
+    "before the start": (dict(length=5), pj.sites(3, start=-1), "position -1"),
+    "another shape of as many patches": (dict(grid=(14, 14)), pj.grid(7, 28), r"position \[ 0 14\]"),
+    "a row too many": (dict(grid=(2, 3)), pj.grid(3, 2), r"position \[2 0\]"),
+    "no such prefix token": (dict(grid=(2, 2), prefix=1), pj.grid(2, 2, prefix=2), "prefix token 2"),
+    "no prefix tokens at all": (
+        dict(length=4),
+        pj.sites(2)._replace(prefix=np.array([1, 0], np.int32)),
+        "prefix token 1",
+    ),
+    "far enough to overflow": (
+        dict(grid=(300, 300)),
+        pj.grid(1, 1)._replace(position=np.int32([[2**30, 4]])),
+        "position",
+    ),
+}
+outside = pytest.mark.parametrize(("sizes", "site", "what"), OUTSIDE.values(), ids=OUTSIDE)
+
+
+@outside
+def test_known_positions_are_refused(sizes, site, what):
+    params = table(**sizes)
+    with pytest.raises(ValueError, match=f"none for {what}.*make the table larger"):
+        embed(params, site)
+    with pytest.raises(ValueError, match=f"none for {what}.*make the table larger"):
+        jax.jit(lambda params: embed(params, site))(params)
+
+
+@outside
+def test_unknown_positions_give_nan_and_nothing_else(sizes, site, what):
+    params = table(**sizes)
+    code = np.asarray(jax.jit(embed)(params, site))
+    bad = np.isnan(code).all(axis=1)
+    assert bad.any()
+    assert (np.isnan(code).any(axis=1) == bad).all()
+    rows = {row.tobytes() for row in np.asarray(params.rows)}
+    assert all(row.tobytes() in rows for row in code[~bad])
+
+
+def test_every_place_has_its_own_row():
+    params = table(grid=(7, 28), prefix=3)
+    code = embed(params, pj.grid(7, 28, prefix=3))
+    np.testing.assert_array_equal(code, params.rows)
+    np.testing.assert_array_equal(jax.jit(embed)(params, pj.grid(7, 28, prefix=3)), params.rows)
+
+
+def test_a_crop_reads_the_rows_of_its_patches():
+    params = table(grid=(4, 5))
+    site = pj.grid(2, 3)
+    site = site._replace(position=site.position + np.int32([2, 1]))
+    expected = np.asarray(params.rows).reshape(4, 5, WIDTH)[2:4, 1:4].reshape(6, WIDTH)
+    np.testing.assert_array_equal(embed(params, site), expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_padding_may_stand_outside(compiled):
+    """As left padding does, at positions before 0."""
+    site = pj.sites(5, start=-2)._replace(segment=np.array([0, 0, 1, 1, 1], np.int32))
+    params = table(length=3)
+    code = (jax.jit(embed) if compiled else embed)(params, site)
+    np.testing.assert_array_equal(code, np.concatenate([np.zeros((2, WIDTH)), params.rows]))
+    grads = jax.grad(lambda params: embed(params, site)[2:].sum())(params)
+    np.testing.assert_array_equal(grads.rows, np.ones((3, WIDTH)))
+
+
+def test_known_positions_with_unknown_documents():
+    """A packed batch whose segments are data: positions cannot be refused before they are known to be no padding."""
+    params, site = table(length=3), pj.sites(4)
+    code = jax.jit(lambda segment: embed(params, site._replace(segment=segment)))(np.array([1, 1, 1, 0], np.int32))
+    np.testing.assert_array_equal(code[:3], params.rows)
+    assert not np.any(code[3])
+
+
+def test_tables_may_be_numpy_arrays():
+    """As they are fresh from a checkpoint."""
+    params = jax.tree.map(np.asarray, table(length=4))
+    np.testing.assert_array_equal(embed(params, pj.sites(4)), params.rows)
+
+
+def test_columns_beyond_the_width_are_refused():
+    """raster(width=14) on a 7 x 28 image would take column 14 for the start of the next row."""
+    with pytest.raises(ValueError, match=r"raster\(width=14\) got columns 0 to 27: set the grid's width"):
+        pj.parse("raster(width=14)").place((), pj.grid(7, 28))
+    placed = pj.parse("raster(width=28)").place((), pj.grid(7, 28, prefix=1))
+    np.testing.assert_array_equal(placed.position, [0, *range(196)])
+
+
+WRONG = {
+    "odd width": ("sinusoidal()", dict(width=7), pj.sites(3), "must be even, got 7"),
+    "width of two axes": (
+        "sinusoidal()",
+        dict(width=6),
+        pj.grid(1, 3),
+        "width of 6 .* 2 position axes.*divisible by 4",
+    ),
+    "odd head dim": ("rope()", dict(head_dim=5), pj.sites(3), "must be even, got 5"),
+    "head dim of two axes": (
+        "rope()",
+        dict(head_dim=6),
+        pj.grid(1, 3),
+        "head_dim of 6 .* 2 position axes.*divisible by 4",
+    ),
+    "nothing to size a table by": ("learned()", dict(), pj.sites(3), r"Dims\(length=\.\.\.\) or Dims\(grid=\.\.\.\)"),
+    "grid's table, cube's position": (
+        "learned()",
+        dict(grid=(2, 3)),
+        pj.sites(2)._replace(position=np.zeros((2, 3), np.int32)),
+        "2 axes, got 3",
+    ),
+    "half a position": (
+        "learned()",
+        dict(length=3),
+        pj.sites(2)._replace(position=np.float32([0, 0.5])),
+        "whole positions, got float32",
+    ),
+    "line's t5 on a grid": ("t5()", dict(), pj.grid(1, 3), "1 position axes, got 2"),
+    "raster on a line": (
+        "raster(width=3)",
+        dict(),
+        pj.sites(3),
+        r"\(row, column\) positions \[T, 2\], got shape \(3,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "sizes", "site", "message"), WRONG.values(), ids=WRONG)
+def test_sizes_that_cannot_be(spec, sizes, site, message):
+    dims = pj.Dims(**dict(width=8, num_heads=2, head_dim=4) | sizes)
+    encoding, count = pj.parse(spec), len(site.segment)
+    q = jnp.zeros((count, dims.num_heads, dims.head_dim))
+    with pytest.raises(ValueError, match=message):
+        params = encoding.init(KEY, dims)
+        site = encoding.place(params, site)
+        encoding.embed(params, jnp.zeros((count, dims.width)), site)
+        pj.attend(encoding, params, q, q, q, site, site)

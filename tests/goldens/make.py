@@ -1,0 +1,125 @@
+"""Golden vectors from transformers and timm, which do not know this library:
+
+    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
+    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
+    /tmp/goldens/bin/python tests/goldens/make.py
+
+Each .npz holds inputs, outputs and `versions`, what made it (torch 2.13.0, transformers 5.23.0, timm 1.0.31 when last run).
+The references compute angles as float32 products, so their positions are small here, or powers of two.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
+_torchvision = torch.library.Library("torchvision", "DEF")
+for _name in ("nms", "qnms"):
+    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+import timm
+from timm.layers import apply_rot_embed_cat, build_rotary_pos_embed, build_sincos2d_pos_embed
+from transformers import LlamaConfig, T5Config, ViTConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama import modeling_llama
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+from transformers.models.t5.modeling_t5 import T5Attention
+from transformers.models.vit.modeling_vit import ViTEmbeddings
+
+HERE = Path(__file__).parent
+VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
+POSITIONS = torch.tensor([0, 1, 2, 3, 5, 7, 11, 15, 64, 256])
+T5_SETTINGS = [  # buckets, max distance, bidirectional
+    (32, 128, False),
+    (32, 128, True),
+    (32, 512, False),
+    (64, 128, True),
+    (16, 20, False),
+    (8, 33, True),
+    (6, 100, False),
+]
+HEADS = [1, 2, 3, 5, 6, 8, 12, 16, 20, 24, 71]
+
+
+def save(name: str, **arrays) -> None:
+    arrays = {
+        key: value.detach().numpy() if torch.is_tensor(value) else np.asarray(value) for key, value in arrays.items()
+    }
+    np.savez_compressed(HERE / f"{name}.npz", versions=np.array(VERSIONS), **arrays)
+
+
+def rotary() -> None:
+    heads, dim = 2, 16
+    q, k = torch.randn(2, 1, heads, len(POSITIONS), dim)
+    out = {}
+    for base in (10_000.0, 500_000.0):
+        config = LlamaConfig(
+            hidden_size=heads * dim,
+            num_attention_heads=heads,
+            head_dim=dim,
+            rope_parameters={"rope_type": "default", "rope_theta": base},
+        )
+        cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(q, POSITIONS[None])
+        rotated = modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
+        out |= {f"llama_{what}_{base:.0f}": x[0].transpose(0, 1) for what, x in zip("qk", rotated, strict=True)}
+    sin, cos = modeling_gptj.create_sinusoidal_positions(512, dim)[POSITIONS].chunk(2, dim=-1)
+    for what, x in zip("qk", (q, k), strict=True):
+        out[f"gptj_{what}"] = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin[None], cos[None])[0]
+    save("rotary", position=POSITIONS, q=q[0].transpose(0, 1), k=k[0].transpose(0, 1), **out)
+
+
+def alibi() -> None:
+    length = 9
+    out = {}
+    for heads in HEADS:
+        out[f"bloom_{heads}"] = build_alibi_tensor(torch.ones(1, length), heads, torch.float32)[:, 0]
+        out[f"mpt_{heads}"] = build_mpt_alibi_tensor(heads, length)[:, 0]
+    save("alibi", heads=HEADS, **out)
+
+
+def t5() -> None:
+    offset = torch.arange(-700, 701)
+    out = {}
+    for number, (buckets, distance, bidirectional) in enumerate(T5_SETTINGS):
+        out[f"bucket_{number}"] = T5Attention._relative_position_bucket(
+            offset, bidirectional, buckets, distance
+        ).short()
+    for is_decoder in (False, True):
+        config = T5Config(d_model=8, num_heads=2, d_kv=4, is_decoder=is_decoder)
+        layer = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+        torch.nn.init.normal_(layer.relative_attention_bias.weight)
+        name = "decoder" if is_decoder else "encoder"
+        out |= {f"table_{name}": layer.relative_attention_bias.weight, f"bias_{name}": layer.compute_bias(40, 40)[0]}
+    save("t5", offset=offset, settings=T5_SETTINGS, **out)
+
+
+def grids() -> None:
+    """ViT's learned table with its class token; timm's sines on a grid and its axial rotary, in both layouts."""
+    config = ViTConfig(hidden_size=8, num_attention_heads=2, image_size=12, patch_size=4)
+    vit = ViTEmbeddings(config).eval()
+    pixels = torch.randn(1, 3, 12, 12)
+    patches = torch.cat([vit.cls_token, vit.patch_embeddings(pixels)], dim=1)
+    x = torch.randn(15, 2, 16)
+    out = {}
+    for layout, half in (("half", True), ("interleaved", False)):
+        sin, cos = build_rotary_pos_embed([3, 5], dim=16, temperature=100.0, in_pixels=False, rotate_half=half)
+        rotated = apply_rot_embed_cat(x.transpose(0, 1), torch.cat([sin, cos], dim=-1), half=half)
+        out[f"rotary_{layout}"] = rotated.transpose(0, 1)
+    save(
+        "grids",
+        vit_table=vit.position_embeddings[0],
+        vit_tokens=patches[0],
+        vit_out=vit(pixels)[0],
+        sincos=build_sincos2d_pos_embed([3, 5], dim=32, interleave_sin_cos=True),
+        rotary_x=x,
+        **out,
+    )
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for make in (rotary, alibi, t5, grids):
+        make()

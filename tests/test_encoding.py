@@ -1,0 +1,219 @@
+"""The contract: sites, and what + and >> make of encodings."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.encoding import Encoding, Placed, PositionMap, Sum, axes, stands
+
+DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
+KEY = jax.random.key(0)
+
+
+@dataclass(frozen=True)
+class Shift(PositionMap):
+    """Moves tokens by a learned number, and by a random one in training."""
+
+    by: int = 1
+
+    def init(self, key, dims):
+        return jax.random.normal(key, ())
+
+    def place(self, params, site, key=None):
+        drawn = 0 if key is None else jax.random.randint(key, (), 100, 10_000)
+        return site._replace(position=site.position + self.by + drawn)
+
+
+@dataclass(frozen=True)
+class Gate(Encoding):
+    """Cumulative sum of the content, kept as state; the bias is its difference."""
+
+    def observe(self, params, x, site):
+        return site._replace(state=jnp.cumsum(x[:, 0]))
+
+    def bias(self, params, q, q_site, k, k_site):
+        return (q_site.state[:, None] - k_site.state[None])[None]
+
+
+@dataclass(frozen=True)
+class Window(Encoding):
+    size: int
+
+    def mask(self, q_site, k_site):
+        return jnp.abs(q_site.position[:, None] - k_site.position[None]) < self.size
+
+
+def test_sites():
+    site = pj.sites(3, start=5)
+    np.testing.assert_array_equal(site.position, [5, 6, 7])
+    np.testing.assert_array_equal(site.segment, 1)
+    np.testing.assert_array_equal(site.prefix, 0)
+    assert {leaf.dtype for leaf in jax.tree.leaves(site)} == {np.dtype(np.int32)}
+    assert site.state == ()
+
+
+def test_grid():
+    site = pj.grid(2, 3, prefix=2)
+    np.testing.assert_array_equal(site.position[2:], [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]])
+    np.testing.assert_array_equal(site.prefix, [1, 2, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(site.segment, np.ones(8))
+    np.testing.assert_array_equal(stands(site), [False] * 2 + [True] * 6)
+    assert {leaf.dtype for leaf in jax.tree.leaves(site)} == {np.dtype(np.int32)}
+    assert pj.grid(1, 1).position.shape == (1, 2)
+
+
+def test_axes():
+    assert axes(pj.sites(4)).shape == (4, 1)
+    assert axes(pj.grid(2, 2)).shape == (4, 2)
+
+
+def test_sites_know_no_module_state():
+    first = pj.sites(4)
+    first.position[:] = 99
+    np.testing.assert_array_equal(pj.sites(4).position, range(4))
+
+
+def test_every_hook_of_the_base_is_the_identity():
+    site, x, q = pj.sites(3), jnp.ones((3, 8)), jnp.ones((3, 2, 4))
+    e = Encoding()
+    assert e.init(KEY, DIMS) == ()
+    assert e.place((), site) is site
+    assert e.observe((), x, site) is site
+    assert e.embed((), x, site) is x
+    assert all(out is q for out in e.rotate((), q, site, q, site))
+    assert e.bias((), q, site, q, site) == 0.0
+    assert e.mask(site, site) is True
+
+
+def test_plus_flattens():
+    a, b, c = (pj.parse(name) for name in ("rope", "alibi", "sinusoidal"))
+    assert (a + b) + c == a + (b + c) == Sum((a, b, c))
+    assert hash(a + b) == hash(pj.parse("rope") + pj.parse("alibi"))
+
+
+def test_arrows_nest_to_the_right():
+    i, s, rope = pj.parse("interpolate(2)"), Shift(), pj.parse("rope()")
+    assert (i >> s) >> rope == i >> (s >> rope) == Placed(i, Placed(s, rope))
+
+
+@pytest.mark.parametrize(
+    "left", [pj.parse("rope()"), pj.parse("rope() + alibi()"), pj.parse("interpolate(2) >> rope()")]
+)
+def test_only_maps_stand_left_of_an_arrow(left):
+    with pytest.raises(TypeError, match="only a position map can stand left of >>"):
+        left >> pj.parse("alibi()")
+
+
+@pytest.mark.parametrize("other", [1, "rope()", None])
+def test_encodings_compose_with_encodings_only(other):
+    with pytest.raises(TypeError):
+        pj.parse("rope()") + other
+    with pytest.raises(TypeError):
+        pj.parse("interpolate(2)") >> other
+
+
+def test_parameters_mirror_the_composition():
+    encoding = (Shift() >> pj.parse("learned()")) + pj.parse("rope() + t5()")
+    (shift, learned), rope, t5 = encoding.init(KEY, DIMS)
+    assert shift.shape == ()
+    assert learned.rows.shape == (9, 8)
+    assert rope == ()
+    assert t5["table"].shape == (32, 2)
+
+
+def test_parts_draw_from_different_keys():
+    one, two = pj.parse("learned() + learned()").init(KEY, DIMS)
+    assert np.abs(one.rows - two.rows).max() > 1e-3
+    encoding = (Shift() >> pj.parse("rope()")) + (Shift() >> pj.parse("alibi()"))
+    site = encoding.place(encoding.init(KEY, DIMS), pj.sites(3), KEY)
+    assert site.state[0].position[0] != site.state[1].position[0]
+    nested = Shift() >> (Shift() >> pj.parse("rope()"))
+    drawn = nested.place(nested.init(KEY, DIMS), pj.sites(1), KEY).position[0] - 2
+    one = Shift().place((), pj.sites(1), KEY).position[0] - 1
+    assert drawn != 2 * one
+
+
+def test_no_key_means_no_chance():
+    encoding = (Shift() >> pj.parse("rope()")) + pj.parse("alibi()")
+    params = encoding.init(KEY, DIMS)
+    np.testing.assert_array_equal(encoding.place(params, pj.sites(3)).state[0].position, [1, 2, 3])
+
+
+def test_parts_of_a_sum_move_alone():
+    encoding = (Shift(5) >> pj.parse("learned()")) + pj.parse("learned() + none()")
+    params = encoding.init(KEY, DIMS)
+    site = encoding.place(params, pj.sites(3))
+    np.testing.assert_array_equal(site.position, [0, 1, 2])
+    np.testing.assert_array_equal([part.position[0] for part in site.state], [5, 0, 0])
+    code = encoding.embed(params, jnp.zeros((3, 8)), site)
+    np.testing.assert_allclose(code, params[0][1].rows[5:8] + params[1].rows[:3], rtol=1e-6)
+
+
+def test_a_sum_that_moves_nobody_is_transparent():
+    encoding = pj.parse("rope() + alibi()")
+    site = pj.sites(3)
+    assert encoding.place(((), ()), site) is site
+    assert encoding.observe(((), ()), jnp.zeros((3, 8)), site) is site
+
+
+def test_state_of_one_part_is_not_seen_by_the_others():
+    encoding = Gate() + (Shift(3) >> Gate()) + pj.parse("alibi()")
+    params = encoding.init(KEY, DIMS)
+    x = jax.random.normal(KEY, (4, 8))
+    site = encoding.observe(params, x, encoding.place(params, pj.sites(4)))
+    q = jnp.zeros((4, 2, 4))
+    gate = np.cumsum(x[:, 0])
+    expected = 2 * (gate[:, None] - gate[None]) + pj.parse("alibi()").bias((), q, pj.sites(4), q, pj.sites(4))
+    np.testing.assert_allclose(encoding.bias(params, q, site, q, site), expected, atol=1e-5)
+    assert site.state[2].state == ()
+
+
+def test_masks_intersect():
+    site = pj.sites(6)
+    mask = (Window(3) + pj.parse("rope()") + Window(2)).mask(site, site)
+    np.testing.assert_array_equal(mask, Window(2).mask(site, site))
+    assert pj.parse("rope() + alibi()").mask(site, site) is True
+    q = jax.random.normal(KEY, (6, 2, 4))
+    for implementation in ("dense", "blockwise"):
+        out = pj.attend(Window(1) + pj.parse("alibi()"), ((), ()), q, q, q, site, site, implementation=implementation)
+        np.testing.assert_allclose(out, q, atol=1e-6)
+
+
+def test_rotations_chain_and_biases_add():
+    site, x = pj.sites(4, start=3), jax.random.normal(KEY, (4, 2, 4))
+    q, k = pj.parse("rope() + rope()").rotate(((), ()), x, site, x, site)
+    twice = site._replace(position=2 * site.position)
+    np.testing.assert_allclose(q, pj.parse("rope()").rotate((), x, twice, x, twice)[0], atol=1e-5)
+    one = pj.parse("alibi()").bias((), x, site, x, site)
+    np.testing.assert_allclose(pj.parse("alibi() + alibi() + none()").bias(((),) * 3, x, site, x, site), 2 * one)
+
+
+class Absolute(Encoding):
+    relative = False
+
+
+class OfLength(Encoding):
+    length_dependent = True
+
+
+def test_traits_of_a_composition_are_those_of_its_parts():
+    rope, shift = pj.parse("rope()"), Shift()
+    assert (rope + rope).relative
+    assert (shift >> rope).relative
+    assert not (rope + Absolute()).relative
+    assert not (shift >> Absolute()).relative
+    assert (rope + OfLength()).length_dependent
+    assert (shift >> OfLength()).length_dependent
+    assert not (shift >> (rope + rope)).length_dependent
+
+
+def test_encodings_are_values():
+    a = pj.encodings.rope(base=500)
+    assert a == pj.parse("rope(base=500)")
+    assert len({a, pj.parse("rope(500)"), pj.parse("rope()")}) == 2
+    with pytest.raises(AttributeError):
+        a.base = 3

@@ -1,0 +1,178 @@
+"""The text form: what is read, what is written, what is refused and with which words."""
+
+import dataclasses
+
+import pytest
+from cases import CASES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import posjax as pj
+from posjax.encoding import PositionMap
+from posjax.encodings import rope, t5
+from posjax.spec import _REGISTRY, nearest
+
+BASES = st.floats(1, 1e12)
+ARGUMENTS = {  # what each argument of each encoding may be
+    "interpolate": {"factor": st.integers(1, 64) | st.floats(1e-3, 1e6)},
+    "learned": {"stddev": st.floats(0, 10)},
+    "raster": {"width": st.integers(1, 10_000)},
+    "rope": {"base": BASES, "layout": st.sampled_from(["half", "interleaved"])},
+    "sinusoidal": {"base": BASES, "layout": st.sampled_from(["concatenated", "interleaved"])},
+    "t5": {
+        "num_buckets": st.integers(2, 50).map(lambda n: 2 * n),
+        "max_distance": st.integers(101, 1000),
+        "bidirectional": st.booleans(),
+    },
+}
+WHOLE = [name for name in pj.names() if not issubclass(_REGISTRY[name], PositionMap)]
+MAPS = [name for name in pj.names() if issubclass(_REGISTRY[name], PositionMap)]
+
+
+def one_of(names):
+    return st.one_of([arguments(name).map(lambda kw, cls=_REGISTRY[name]: cls(**kw)) for name in names])
+
+
+def arguments(name):
+    """Keyword arguments for an encoding, those with a default sometimes left out."""
+    known = ARGUMENTS.get(name, {})
+    defaults = {f.name for f in dataclasses.fields(_REGISTRY[name]) if f.default is not dataclasses.MISSING}
+    optional = {key: known[key] for key in known if key in defaults}
+    return st.fixed_dictionaries({key: known[key] for key in known if key not in defaults}, optional=optional)
+
+
+compositions = st.recursive(
+    one_of(WHOLE),
+    lambda inner: st.builds(lambda a, b: a + b, inner, inner) | st.builds(lambda m, e: m >> e, one_of(MAPS), inner),
+    max_leaves=6,
+)
+
+
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample what it checks
+@settings(max_examples=200, deadline=None)
+@given(compositions)
+def test_round_trip_of_compositions(encoding):
+    assert pj.parse(str(encoding)) == encoding
+    assert str(pj.parse(str(encoding))) == str(encoding)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_round_trip_of_cases(case):
+    assert pj.parse(str(pj.parse(case.spec))) == pj.parse(case.spec)
+
+
+def test_every_argument_is_generated():
+    for name in pj.names():
+        fields = {field.name for field in dataclasses.fields(_REGISTRY[name])}
+        assert fields == {*ARGUMENTS.get(name, {})}, f"give the arguments of {name} to ARGUMENTS"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("rope", "rope()"),
+        (" rope( ) ", "rope()"),
+        ("rope(10000)", "rope()"),
+        ("rope(base=10000.0)", "rope()"),
+        ("rope(5e5)", "rope(base=500000)"),
+        ("rope(500000, 'interleaved')", "rope(base=500000, layout='interleaved')"),
+        ("rope(base=.5)", "rope(base=0.5)"),
+        ("t5(bidirectional=False)", "t5(bidirectional=False)"),
+        ("t5(max_distance=64, num_buckets=16)", "t5(num_buckets=16, max_distance=64)"),
+        ("(rope + alibi) + none", "rope() + alibi() + none()"),
+        ("rope + (alibi + none)", "rope() + alibi() + none()"),
+        ("interpolate(2) >> rope + alibi", "interpolate(factor=2) >> (rope() + alibi())"),
+        ("(interpolate(2) >> rope) + alibi", "(interpolate(factor=2) >> rope()) + alibi()"),
+        ("interpolate(2) >> raster(3) >> rope", "interpolate(factor=2) >> raster(width=3) >> rope()"),
+    ],
+)
+def test_spelling(text, written):
+    assert str(pj.parse(text)) == written
+
+
+def test_parse_passes_encodings_through():
+    encoding = rope(base=3)
+    assert pj.parse(encoding) is encoding
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rop()", "no encoding is named 'rop'; did you mean 'rope'"),
+        ("alibi2()", "did you mean 'alibi'"),
+        ("qqqq()", "no encoding is named 'qqqq'; known: alibi"),
+        ("rope(bse=3)", "rope has no argument 'bse'; did you mean 'base'"),
+        ("none(a=1)", "none has no argument 'a'; known: none"),
+        ("alibi(1)", r"alibi takes at most 0 arguments \(none\), got 1"),
+        ("rope(1, 'half', 2)", r"rope takes at most 2 arguments \(base, layout\), got 3"),
+        ("rope(3, base=3)", "rope got 'base' twice"),
+        ("rope(base='x')", r"rope\(base=...\) takes float, got 'x'"),
+        ("rope(base=True)", r"rope\(base=...\) takes float, got True"),
+        ("rope(base=1e999)", r"rope\(base=...\) takes a finite float, got inf"),
+        ("rope(layout=3)", r"rope\(layout=...\) takes str, got 3"),
+        ("rope(layout='hlf')", "no layout 'hlf'; did you mean 'half'"),
+        ("sinusoidal(layout='x')", "no layout 'x'; known: interleaved, concatenated"),
+        ("t5(num_buckets=8.0)", r"t5\(num_buckets=...\) takes int, got 8.0"),
+        ("t5(bidirectional=1)", r"t5\(bidirectional=...\) takes bool, got 1"),
+        ("t5(num_buckets=7)", "even number of buckets.*num_buckets=7"),
+        ("t5(num_buckets=2)", "at least 4"),
+        ("t5(num_buckets=32, max_distance=8)", "max_distance > 8"),
+        ("raster()", r"raster needs width, as in raster\(width=...\)"),
+        ("raster(width=0)", "width of at least 1, got 0"),
+        ("interpolate(0)", "positive factor, got 0"),
+        ("interpolate(factor=-2)", "positive factor, got -2"),
+        ("rope(base=0)", "must be positive, got 0"),
+        ("sinusoidal(base=-1)", "must be positive, got -1"),
+        ("rope() >> alibi()", r"only a position map can stand left of >>; rope\(\) is not one"),
+        ("rope() * alibi()", r"made of name\(argument=value\), \+ and >>; got 'rope\(\) \* alibi\(\)'"),
+        ("rope(**{})", "an encoding spec is made of"),
+        ("rope(*[1])", "an argument is a number"),
+        ("rope(base=[i for i in x])", "an argument is a number"),
+        ("rope(base=f'{1}')", "an argument is a number"),
+        ("rope(base=-'x')", "an argument is a number"),
+        ("rope(base=b'x')", "an argument is a number"),
+        ("pj.rope()", "an encoding spec is made of"),
+        ("(lambda: 1)()", "an encoding spec is made of"),
+        ("__import__('os')", "no encoding is named '__import__'"),
+        ("3", "an encoding spec is made of"),
+        ("", "cannot read the encoding spec ''"),
+        ("rope(", "cannot read the encoding spec"),
+        ("rope()\nalibi()", "cannot read the encoding spec"),
+        ("rope(\0)", "cannot read the encoding spec"),
+        ("(" * 1500 + "rope", "cannot read the encoding spec"),
+        ("-" * 1900 + "1", "cannot read the encoding spec"),
+        ("rope(" + "-" * 1900 + "1)", "cannot read the encoding spec"),
+        ("rope() + " * 300 + "rope()", "at most 2000 characters, this one has 2706"),
+    ],
+)
+def test_refusals(text, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="rope+>()=,.'[]1e-\n \0*:t5λ", max_size=40))
+def test_anything_parses_or_is_a_value_error(text):
+    try:
+        encoding = pj.parse(text)
+    except ValueError:
+        return
+    assert pj.parse(str(encoding)) == encoding
+
+
+def test_register_refuses_a_taken_name():
+    with pytest.raises(ValueError, match="an encoding named 'rope' is registered already: Rope"):
+        pj.register("rope")(t5)
+    assert pj.parse("rope()") == rope()
+    assert t5.spec_name == "t5"
+
+
+def test_names_are_sorted_and_lower_snake_case():
+    assert pj.names() == sorted(pj.names())
+    assert all(name.isidentifier() and name == name.lower() for name in pj.names())
+    assert all(getattr(pj.encodings, name) is _REGISTRY[name] for name in pj.names())
+
+
+def test_nearest():
+    assert nearest("xyz", []) == "known: none"
+    assert nearest("dnse", ["auto", "dense"]) == "did you mean 'dense'? known: auto, dense"
