@@ -84,7 +84,9 @@ def write_config(config: ConfigDict, workdir: pathlib.Path) -> None:
     (workdir / "config.json").write_text(text + "\n")
 
 
-def row_directory(workdir: pathlib.Path, study: str, label: str, config: ConfigDict) -> pathlib.Path:
-    """Where a row of an ablation trains: another configuration is another row."""
+def row_directory(
+    workdir: pathlib.Path, study: str, label: str, config: ConfigDict, seeds: tuple[int, ...]
+) -> pathlib.Path:
+    """Where a row of an ablation trains: another configuration is another row, other seeds are another ensemble."""
     plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
-    return workdir / study / f"{plain}-{config_hash(config)}"
+    return workdir / study / f"{plain}-{config_hash({**config.to_dict(), 'seeds': seeds})}"

@@ -59,17 +59,18 @@ def _run_row(study, label, row: ConfigDict, seeds, workdir: pathlib.Path, progre
     from posjax.training.metrics import append_jsonl
     from posjax.training.tasks import make_task
 
-    if set(seeds) <= {record["seed"] for record in _finished(workdir, study, label, row)}:
+    finished = {record["seed"] for record in _finished(workdir, study, label, row)}
+    seeds = tuple(seed for seed in seeds if seed not in finished)
+    if not seeds:
         progress.skip(row.steps)
         return
     task = make_task(row)
-    directory = _rows.row_directory(workdir, study, label, row)
+    directory = _rows.row_directory(workdir, study, label, row, seeds)
     on_step = progress.row(f"{study} {label}")
     result = train(task, row, seeds, directory, on_step=on_step, should_stop=should_stop)
     environment = _environment.describe(_environment.tune_allocator())
-    known = {record["seed"] for record in _finished(workdir, study, label, row)}
     records = _records.records_of(study, label, task, row, seeds, result, directory, environment)
-    append_jsonl(workdir / "results.jsonl", [record for record in records if record["seed"] not in known])
+    append_jsonl(workdir / "results.jsonl", records)
 
 
 def _finished(workdir: pathlib.Path, study: str, label: str, row: ConfigDict) -> list[dict]:

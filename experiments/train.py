@@ -22,7 +22,8 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
 
     seeds = (config.seed,)
     task = make_task(config)
-    _rows.write_config(config, workdir)
+    if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
+        _rows.write_config(config, workdir)
     with _rows.StopRequest() as should_stop, _rows.Progress(config.steps) as progress:
         try:
             on_step = progress.row(config.model.encoding)

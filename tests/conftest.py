@@ -5,6 +5,7 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NPROC", "1")  # XLA's thread pool: one thread per worker, the workers are the parallelism
 
+import jax
 import pytest
 from jaxtyping import config, install_import_hook
 
@@ -18,3 +19,11 @@ def unchecked_shapes():
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def quick_compilation():
+    """For tests that compile much and run it once: without LLVM's optimisations it takes half the time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -12,13 +12,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from posjax import data
-from posjax.training.checkpoints import Checkpoints
+from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
-from posjax.training.metrics import MetricsWriter
+from posjax.training.metrics import MetricsWriter, strict
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
 
+# What may differ between two processes of one run: it says what is written and when, not what is computed.
+_FREE = frozenset(("checkpoint_every", "data.data_dir", "eval_every", "keep_last", "log_every", "tensorboard"))
 _WARM_UP = 3  # steps of a process that compile and fill caches: not timed
 
 
@@ -70,7 +72,7 @@ def train(
     score = make_score(task)
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(_checkpoints(task, config, seeds, workdir))
-        state, earlier = _restored(checkpoints, task, optimizer, seeds, replicated)
+        state, earlier = _restored(checkpoints, task, config, optimizer, seeds, replicated)
         start = int(state.step)
         writer = stack.enter_context(MetricsWriter(workdir, start or None, config.tensorboard))
 
@@ -106,25 +108,50 @@ def train(
         return Result(state, metrics, clock.median(earlier), earlier["elapsed"] + time.perf_counter() - began)
 
 
+def _about(config: ConfigDict, seeds: tuple[int, ...]) -> dict[str, Any]:
+    return strict({"config": config.to_dict(), "seeds": seeds})
+
+
 def _checkpoints(task: Task, config: ConfigDict, seeds, workdir: pathlib.Path) -> Checkpoints:
-    about = {"config": config.to_dict(), "seeds": list(seeds)}
     return Checkpoints(
         workdir / "checkpoints",
         keep_last=config.keep_last,
         best=task.headline,
         best_mode=task.headline_mode,
-        metadata=about,
+        metadata=_about(config, seeds),
     )
 
 
-def _restored(checkpoints: Checkpoints, task: Task, optimizer, seeds, sharding) -> tuple[State, dict[str, float]]:
+def _restored(checkpoints: Checkpoints, task: Task, config, optimizer, seeds, sharding) -> tuple[State, dict[str, float]]:
     """The newest intact state, or that of step 0, and how long it took to get there."""
     init = jax.jit(lambda: init_state(task, optimizer, seeds), out_shardings=sharding)
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), jax.eval_shape(init))
     found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
     if found is None:
         return init(), {"elapsed": 0.0, "step_time": float("nan")}
+    _check_same_run(checkpoints, found[0], _about(config, seeds))
     return found[1]["state"], found[1]["times"]
+
+
+def _check_same_run(checkpoints: Checkpoints, step: int, now: dict[str, Any]) -> None:
+    """Refuses what fits in shape and is still another run: other seeds, other data, another learning rate."""
+    saved = checkpoints.record(step)["metadata"]
+    before, after = ({**_flat(about["config"]), "seeds": about["seeds"]} for about in (saved, now))
+    for name in sorted((before.keys() | after.keys()) - _FREE):
+        if name not in before or name not in after or before[name] != after[name]:
+            was, is_now = (fields.get(name, "not there") for fields in (before, after))
+            raise CheckpointError(
+                f"{name} was {was} in the checkpoint {checkpoints.directory / str(step)}, but is {is_now} in this run; "
+                "use the config it was saved with, or another directory for this one"
+            )
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"model": {"width": 8}} as {"model.width": 8}."""
+    flat = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
 
 
 def _batches(task: Task, seeds: tuple[int, ...], start: int, end: int) -> Iterator[dict[str, np.ndarray]]:

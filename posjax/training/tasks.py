@@ -55,6 +55,7 @@ class Classification:
         self._classes = self._train.num_classes
         self.model = ViT(self._classes, image_size=self._image_size, **config.model)
         self._site = self.model.sites(*self._image_size)
+        self.evaluation()  # sizes that do not fit are refused before training, not after it
 
     def batches(self, seed, process_index=0, process_count=1):
         shares = dict(process_index=process_index, process_count=process_count)
@@ -94,6 +95,8 @@ class LanguageModel:
 
     def __init__(self, config: ConfigDict):
         self._length, self._eval_lengths = config.data.length, tuple(sorted(config.eval_lengths))
+        if not self._eval_lengths or self._eval_lengths[0] < 1:
+            raise ValueError(f"eval_lengths={self._eval_lengths} must be lengths of at least 1, and one of them at least")
         self._positions, self._batch_size = config.data.positions, config.batch_size
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
         load = {"data_dir": config.data.data_dir}
@@ -103,6 +106,7 @@ class LanguageModel:
         sizes = dict(config.model)
         sizes["length"] = self._table_length(sizes["length"])
         self.model = Decoder(self._train.vocab_size, **sizes)
+        self.evaluation()  # sizes that do not fit are refused before training, not after it
 
     def _table_length(self, given: int | None) -> int:
         """How many positions a table must hold so that no position of training or evaluation falls outside it."""

@@ -9,6 +9,8 @@ from cases import CASES, GRID, Case, forward, project, rows, takes_floats, world
 import posjax as pj
 from posjax.attention.blockwise import blockwise
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def close(a, b, atol=1e-5):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
@@ -43,9 +45,7 @@ def test_blockwise_is_dense(case):
     (_, out), grads = probe(case, causal)(*arguments)
     another = jax.tree.map(lambda leaf: leaf[::-1], arguments)
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), another, arguments)
-    # Compiled without LLVM's optimisations: a hundred small kernels that run once.
-    quick = {"xla_backend_optimization_level": 0}
-    (_, tiled), tiled_grads = jax.jit(jax.vmap(probe(case, causal, tile=5)), compiler_options=quick)(*batch)
+    (_, tiled), tiled_grads = jax.jit(jax.vmap(probe(case, causal, tile=5)))(*batch)
     close(tiled[1], out)
     close(jax.tree.map(lambda leaf: leaf[1], tiled_grads), grads, atol=3e-5)
 
@@ -86,7 +86,7 @@ def test_half_precision_gradients():
 
     def gradient(tile):
         loss = lambda x: jnp.sum(jnp.sin(forward(*w._replace(x=x), tile=tile).astype(jnp.float32)))  # noqa: E731
-        return jax.grad(loss)(w.x)
+        return jax.jit(jax.grad(loss))(w.x)
 
     tiled, dense = gradient(5), gradient(None)
     assert tiled.dtype == jnp.bfloat16

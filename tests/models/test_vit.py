@@ -1,0 +1,287 @@
+"""The ViT hosts every encoding, wherever it is injected, and pools what it says it pools.
+
+Everything runs eagerly on one small shape: JAX compiles each operation once for all the encodings.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.models import ViT
+from posjax.models.layers import INJECTIONS
+
+HEIGHT, WIDTH, PATCH = 4, 6, 2  # 2 x 3 patches
+PATCHES = 6
+# One spec for each registered name, as a model would host it.
+SPECS = {
+    "alibi": "alibi",
+    "interpolate": "interpolate(factor=2) >> rope",
+    "learned": "learned(stddev=1)",
+    "none": "none",
+    "raster": "raster(width=3) >> learned(stddev=1)",
+    "rope": "rope(base=100)",
+    "sinusoidal": "sinusoidal",
+    "t5": "t5(num_buckets=8, max_distance=4)",
+}
+every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+every_injection = pytest.mark.parametrize("injection", INJECTIONS)
+
+
+def vit(spec="rope", **options):
+    sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=PATCH, width=16, depth=2, num_heads=2, pooling="mean")
+    return ViT(3, encoding=spec, **{**sizes, "num_registers": 1, **options})
+
+
+def images(count=2, height=HEIGHT, width=WIDTH):
+    return jnp.asarray(np.random.default_rng(0).normal(size=(count, height, width, 1)), jnp.float32)
+
+
+def init(model, seed=0):
+    """Parameters far from their initial values: a head of zeros would hide everything."""
+    variables = model.init(jax.random.key(seed), images(), model.sites(HEIGHT, WIDTH))
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: x + jnp.asarray(0.5 * rng.normal(size=x.shape), x.dtype), variables)
+
+
+def run(model, variables, x=None, site=None, **options):
+    x = images() if x is None else x
+    return model.apply(variables, x, model.sites(*x.shape[1:3]) if site is None else site, **options)
+
+
+def shuffled(x, order):
+    """The patches of images [B, h, w, 1] in another order."""
+    tiles = x.reshape(len(x), HEIGHT // PATCH, PATCH, WIDTH // PATCH, PATCH, 1).transpose(0, 1, 3, 2, 4, 5)
+    tiles = tiles.reshape(len(x), PATCHES, PATCH, PATCH, 1)[:, order]
+    tiles = tiles.reshape(len(x), HEIGHT // PATCH, WIDTH // PATCH, PATCH, PATCH, 1)
+    return tiles.transpose(0, 1, 3, 2, 4, 5).reshape(x.shape)
+
+
+def close(a, b, **tolerance):
+    np.testing.assert_allclose(a, b, **{"rtol": 1e-5, "atol": 2e-5, **tolerance})
+
+
+def differ(a, b):
+    return float(jnp.abs(a - b).max()) > 1e-3
+
+
+def test_every_registered_encoding_is_here():
+    assert set(SPECS) == set(pj.names())
+
+
+@every_injection
+@every_spec
+def test_every_encoding_runs_with_finite_gradients(spec, injection):
+    model = vit(spec, injection=injection)
+    variables = init(model)
+    assert run(model, variables).shape == (2, 3)
+    grads = jax.grad(lambda v: jnp.square(run(model, v)).sum())(variables)
+    assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(grads))
+    trunk = grads["params"]["trunk"]
+    hosted = ["encoding_0", "encoding_1"] if injection == "every_layer" else ["encoding"]
+    assert [name for name in trunk if name.startswith("encoding")] == hosted
+    assert all(jnp.any(g != 0) for name in hosted for g in jax.tree.leaves(trunk[name]))
+
+
+class Spy(pj.Encoding):
+    """Writes down which hook was called with which parameter, and where the first patch stood."""
+
+    calls: ClassVar[list] = []
+
+    def init(self, key, dims):
+        return jax.random.normal(key)
+
+    def embed(self, params, x, site):
+        self.calls.append(("embed", float(params)))
+        return x
+
+    def bias(self, params, q, q_site, k, k_site):
+        self.calls.append(("bias", float(params)))
+        return params
+
+
+@pytest.mark.parametrize(
+    ("injection", "expected"),
+    [
+        ("stem", ["embed 0", "bias 0", "bias 0"]),
+        ("every_layer_shared", ["embed 0", "bias 0", "embed 0", "bias 0"]),
+        ("every_layer", ["embed 0", "bias 0", "embed 1", "bias 1"]),
+    ],
+)
+def test_injection_says_where_codes_act_and_whose_parameters(injection, expected):
+    model = vit(Spy(), injection=injection)
+    variables = init(model)
+    trunk = variables["params"]["trunk"]
+    values = [float(trunk[name]) for name in sorted(trunk) if name.startswith("encoding")]
+    assert len(set(values)) == len(values) == (2 if injection == "every_layer" else 1)
+    Spy.calls.clear()
+    run(model, variables)
+    assert [f"{hook} {values.index(value)}" for hook, value in Spy.calls] == expected
+
+
+@pytest.mark.parametrize(("pooling", "registers", "prefix"), [("cls", 0, 1), ("cls", 3, 4), ("mean", 2, 2)])
+def test_a_learned_table_has_a_row_for_each_prefix_token_and_patch(pooling, registers, prefix):
+    model = vit("learned", pooling=pooling, num_registers=registers)
+    sizes = jax.eval_shape(model.init, jax.random.key(0), images(), model.sites(HEIGHT, WIDTH))
+    table = sizes["params"]["trunk"]["encoding"]
+    assert (table.rows.shape, table.extent, model.num_prefix) == ((prefix + PATCHES, 16), (2, 3), prefix)
+
+
+def test_each_row_of_a_learned_table_reaches_the_logits():
+    model = vit("learned", pooling="cls", num_registers=0)
+    variables = init(model)
+    before = run(model, variables)
+    for row in range(1 + PATCHES):
+
+        def changed(path, x, row=row):
+            return x.at[row, 0].add(3.0) if "encoding" in jax.tree_util.keystr(path) else x
+
+        assert differ(run(model, jax.tree_util.tree_map_with_path(changed, variables)), before), row
+
+
+@pytest.mark.parametrize("pooling", ["mean", "map"])
+def test_registers_do_not_enter_the_pooled_patches(pooling):
+    model = vit("none", pooling=pooling, depth=0)  # without blocks tokens do not meet before pooling
+    variables = init(model)
+    params = variables["params"]
+    other = {"params": {**params, "registers": 2 * params["registers"][:, ::-1] + 1.0}}
+    close(run(model, other), run(model, variables), atol=0)
+    assert differ(run(model, variables, images() + 1 + images()[:, ::-1]), run(model, variables))
+
+
+def test_pooling_by_class_token_reads_nothing_else():
+    model = vit("none", pooling="cls", depth=0, num_registers=0)
+    variables = init(model)
+    params = variables["params"]
+    close(run(model, variables, 2 * images() + 1), run(model, variables), atol=0)
+    assert differ(run(model, {"params": {**params, "cls": params["cls"][:, ::-1]}}), run(model, variables))
+
+
+@pytest.mark.parametrize(
+    ("spec", "pooling"), [*((spec, "mean") for spec in SPECS.values()), ("rope", "cls"), ("rope", "map")]
+)
+def test_padded_patches_are_as_if_they_were_not_there(spec, pooling):
+    """The last column of patches is padding in one image and not in the other: the first one is a 4 x 4 image."""
+    model = vit(spec, pooling=pooling, num_registers=int(pooling != "cls"))
+    variables, whole = init(model), model.sites(HEIGHT, WIDTH)
+    padded = whole._replace(segment=np.where(whole.position[:, 1] == 2, 0, whole.segment).astype(np.int32))
+    both = jax.tree.map(lambda *leaves: np.stack(leaves), padded, whole)
+    logits = run(model, variables, site=both)
+    smaller = images()[:1, :, :4]
+    close(logits[:1], run(model, variables, smaller))
+    close(logits[1:], run(model, variables)[1:])
+    assert differ(logits[0], run(model, variables)[0])
+
+
+@every_spec
+def test_patches_may_come_in_any_order_if_their_sites_come_along(spec):
+    model = vit(spec, injection="every_layer")
+    variables, site = init(model), model.sites(HEIGHT, WIDTH)
+    order = np.array([4, 0, 5, 2, 1, 3])
+    whole = np.concatenate([[0], 1 + order])
+    moved = jax.tree.map(lambda leaf: leaf[whole], site)
+    before, x = run(model, variables), shuffled(images(), order)
+    close(run(model, variables, x, moved), before)
+    if spec == "none":
+        close(run(model, variables, x), before)
+    else:
+        assert differ(run(model, variables, x), before)
+
+
+@every_spec
+def test_a_shared_site_is_the_same_site_for_every_example(spec):
+    model = vit(spec, pooling="map", injection="every_layer")
+    variables, site = init(model), model.sites(HEIGHT, WIDTH)
+    each = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), site)
+    close(run(model, variables, site=each), run(model, variables, site=site))
+
+
+def test_compute_types_act_where_they_say():
+    spec = "rope(base=100) + learned"
+    variables = init(vit(spec))
+    exact = run(vit(spec), variables)
+    for options in ({"dtype": "bfloat16"}, {"attention_dtype": "bfloat16"}):
+        model = vit(spec, **options)
+        assert dtypes(model) == ({"float32"}, {"float32"})
+        rough = run(model, variables)
+        assert rough.dtype == jnp.float32
+        assert not np.array_equal(rough, exact)
+        close(rough, exact, rtol=0.1, atol=0.25)
+    assert dtypes(vit(spec, param_dtype="bfloat16")) == ({"bfloat16"}, {"float32"})  # codes are never half-precision
+
+
+def dtypes(model):
+    """Those of the parameters: (the model's, the encoding's)."""
+    params = jax.eval_shape(model.init, jax.random.key(0), images(), model.sites(HEIGHT, WIDTH))["params"]
+    encoding = params["trunk"].pop("encoding")
+    return tuple({leaf.dtype.name for leaf in jax.tree.leaves(tree)} for tree in (params, encoding))
+
+
+def test_dropout_acts_in_training_only():
+    model, still = vit(dropout=0.5), vit(dropout=0.0)
+    variables = init(still)
+    plain = run(still, variables)
+    first, again, second = (
+        run(model, variables, train=True, rngs={"dropout": jax.random.key(k), "place": jax.random.key(9)})
+        for k in (0, 0, 1)
+    )
+    close(run(model, variables), plain, atol=0)
+    close(first, again, atol=0)
+    assert differ(first, second)
+    assert differ(first, plain)
+
+
+def test_blockwise_is_dense():
+    spec = "rope(base=100) + alibi + t5(num_buckets=8, max_distance=4) + learned"
+    variables = init(vit(spec))
+    dense, blockwise = (run(vit(spec, implementation=name), variables) for name in ("dense", "blockwise"))
+    close(dense, blockwise)
+
+
+def test_images_need_not_be_square():
+    model = vit("rope(base=100)")
+    assert (model.patches(4, 6), model.patches(6, 4)) == ((2, 3), (3, 2))
+    assert model.sites(4, 6).position[-1].tolist() == [1, 2]
+    variables = init(model)
+    wide = run(model, variables)
+    assert differ(run(model, variables, images().transpose(0, 2, 1, 3)), wide)
+    # The same six patches in another shape: only the sites know.
+    assert differ(run(model, variables, site=pj.grid(3, 2, prefix=1)), wide)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch_size": 5}, r"patches of 5x5 do not tile an image of 4x6; patch_size may be \[1, 2\]"),
+        ({"pooling": "avg"}, r"no pooling is named 'avg'; .*known: cls, map, mean"),
+        ({"injection": "all_layers"}, r"no injection is named 'all_layers'; did you mean 'every_layer"),
+        ({"encoding": "rop"}, r"no encoding is named 'rop'; did you mean 'rope'\?"),
+        ({"encoding": "rope(bse=1)"}, r"rope has no argument 'bse'; did you mean 'base'\?"),
+        ({"implementation": "blocks"}, r"no implementation is named 'blocks'; .*known: auto, blockwise, dense"),
+        ({"num_heads": 3}, r"width 16 is not divisible by num_heads 3"),
+        ({"width": 12}, r"rope: a head_dim.*6"),  # 6 channels cannot be shared evenly by two axes' pairs
+    ],
+)
+def test_a_mistake_is_told_with_its_mend(options, message):
+    model = dataclasses.replace(vit("rope"), **options)
+    with pytest.raises(ValueError, match=message):
+        model.init(jax.random.key(0), images(), pj.grid(2, 3, prefix=1))
+
+
+def test_sites_must_be_those_of_the_image():
+    model = vit("rope")
+    with pytest.raises(ValueError, match=r"4x6 images make 1 prefix tokens and 2x3 patches, but the site has 5 tokens"):
+        model.init(jax.random.key(0), images(), pj.grid(2, 2, prefix=1))
+
+
+def test_other_grids_are_carried_or_refused():
+    tall = images(2, WIDTH, HEIGHT)
+    model = vit("rope(base=100)")
+    assert jnp.isfinite(run(model, init(model), tall)).all()
+    model = vit("learned")
+    with pytest.raises(ValueError, match=r"learned has rows for positions below 2x3 .*\[2 0\].* make the table larger"):
+        run(model, init(model), tall)
