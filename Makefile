@@ -29,5 +29,5 @@ lint: .venv/installed-test
 	@touch $@
 
 .venv/installed-test: .venv/installed pyproject.toml
-	$(PIP) -e ".[test]"
+	$(PIP) -e ".[dev]"
 	@touch $@

@@ -74,6 +74,6 @@ def _finite(value: float) -> float | None:
 
 def _curve(path: pathlib.Path) -> list[tuple[int, np.ndarray]]:
     """(step, training loss [R]), evenly thinned; the last point is always there."""
-    lines = read_jsonl(path)
+    lines = [line for line in read_jsonl(path) if "loss" in line]
     every = max(1, -(-len(lines) // _CURVE_POINTS))
     return [(line["step"], line["loss"]) for line in lines[::-1][::every]][::-1]

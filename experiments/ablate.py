@@ -18,10 +18,11 @@ from experiments import _cli
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from experiments import _rows
+    from experiments import _environment, _rows
     from posjax.training.loop import Stopped
 
     rows = plan(config)
+    _environment.compilation_cache(workdir / "compiled")  # rows share programs, and a restart reuses them
     _rows.write_config(config, workdir)
     with _rows.StopRequest() as should_stop, _rows.Progress(sum(row.steps for _, _, row in rows)) as progress:
         try:

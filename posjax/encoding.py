@@ -71,6 +71,7 @@ class Encoding:
     spec_name: ClassVar[str] = ""
     relative: ClassVar[bool] = True  # logits of tokens that stand somewhere see only differences of positions
     length_dependent: ClassVar[bool] = False  # the transform of a key depends on tokens to come: caches keep raw keys
+    reads_keys: ClassVar[bool] = False  # `bias` depends on what k holds, not on its shape alone: caches keep raw keys
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""
@@ -142,6 +143,10 @@ class Placed(Encoding):
     def length_dependent(self) -> bool:
         return self.position_map.length_dependent or self.encoding.length_dependent
 
+    @property
+    def reads_keys(self) -> bool:
+        return self.encoding.reads_keys
+
     def __rshift__(self, other: Encoding) -> Encoding:
         return self.position_map >> (self.encoding >> other)
 
@@ -186,6 +191,10 @@ class Sum(Encoding):
     @property
     def length_dependent(self) -> bool:
         return any(part.length_dependent for part in self.parts)
+
+    @property
+    def reads_keys(self) -> bool:
+        return any(part.reads_keys for part in self.parts)
 
     def init(self, key, dims):
         keys = jax.random.split(key, len(self.parts))

@@ -121,3 +121,17 @@ def moved(site: pj.Site, case: Case, *, line: int, grid: tuple[int, int]) -> pj.
 def takes_floats(case: Case) -> bool:
     """Whether positions may lie between tokens, which the rows of a table do not."""
     return "learned" not in case.spec
+
+
+def inner_jaxprs(closed_jaxpr):
+    """(jaxpr, the constants it closes over) of a jaxpr and of every one within it, of scans, branches, calls."""
+    pending = [(closed_jaxpr.jaxpr, closed_jaxpr.consts)]
+    while pending:
+        jaxpr, consts = pending.pop()
+        yield jaxpr, consts
+        for eqn in jaxpr.eqns:
+            for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+                if hasattr(value, "consts"):
+                    pending.append((value.jaxpr, value.consts))
+                elif hasattr(value, "eqns"):
+                    pending.append((value, ()))

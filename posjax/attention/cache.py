@@ -1,7 +1,7 @@
 """Cached decoding: keys, values and sites of the tokens so far, in arrays of a fixed size.
 
 Slots are filled in the order of the tokens. A slot that holds no token has segment 0 and is never seen, so nothing here
-computes with lengths. Keys are kept transformed, unless the encoding is `length_dependent`.
+computes with lengths. Keys are kept transformed, unless the encoding is `length_dependent` or `reads_keys`.
 """
 
 from typing import NamedTuple
@@ -53,11 +53,12 @@ def attend_cached(
     would shift onto the last slots. Queries see no cached key that the full pass would not show them.
     """
     rotated_q, rotated_k = encoding.rotate(params, q, site, k, site)
-    kept = k if encoding.length_dependent else rotated_k
+    keep_raw = encoding.length_dependent or encoding.reads_keys
+    kept = k if keep_raw else rotated_k
     cache = _appended(cache, kept, v, site)
     if prefill:
         return attend(encoding, params, q, k, v, site, site, causal=True, scale=scale), cache
-    if encoding.length_dependent:
+    if keep_raw:
         rotated_q, rotated_k = encoding.rotate(params, q, site, cache.key, cache.site)
     else:
         rotated_k = cache.key

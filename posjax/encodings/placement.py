@@ -44,7 +44,8 @@ class Raster(PositionMap):
 class Interpolate(PositionMap):
     """Position interpolation: p becomes p / factor, so that a context `factor` times longer fits the trained range.
 
-    Chen et al. (2023), arXiv 2306.15595, eq. 4. Positions become float32.
+    Chen et al. (2023), arXiv 2306.15595, eq. 4. Positions become float32:
+    exact where the factor is a power of two, otherwise rounded to 2^-24 of their size (0.02 positions at 2^20 / 3).
 
     Raises:
       ValueError: for a factor that is not positive.

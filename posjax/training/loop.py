@@ -98,6 +98,8 @@ def train(
             if stop or _is_milestone(taken, config):
                 settle(*pending)
                 metrics = evaluate(task, score, state.params) if _is_evaluated(taken, config) else None
+                if metrics is not None:
+                    writer.write(taken, _line_of(metrics))
                 save(taken, metrics)
                 clock.pause()
                 pending = None
@@ -108,8 +110,17 @@ def train(
         return Result(state, metrics, clock.median(earlier), earlier["elapsed"] + time.perf_counter() - began)
 
 
-def _about(config: ConfigDict, seeds: tuple[int, ...]) -> dict[str, Any]:
-    return strict({"config": config.to_dict(), "seeds": seeds})
+def _line_of(metrics: Metrics) -> dict[str, list[float]]:
+    """{"eval_accuracy": [R]}, or {"eval_loss@64": [R], ...} where there are several evaluation sets."""
+    line = {}
+    for metric, value in metrics.items():
+        sets = value if isinstance(value, dict) else {"": value}
+        line |= {f"eval_{metric}{'@' if name else ''}{name}": values.tolist() for name, values in sets.items()}
+    return line
+
+
+def _about(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> dict[str, Any]:
+    return strict({"config": config.to_dict(), "seeds": seeds, "data_digest": task.digest})
 
 
 def _checkpoints(task: Task, config: ConfigDict, seeds, workdir: pathlib.Path) -> Checkpoints:
@@ -118,7 +129,7 @@ def _checkpoints(task: Task, config: ConfigDict, seeds, workdir: pathlib.Path) -
         keep_last=config.keep_last,
         best=task.headline,
         best_mode=task.headline_mode,
-        metadata=_about(config, seeds),
+        metadata=_about(task, config, seeds),
     )
 
 
@@ -129,14 +140,14 @@ def _restored(checkpoints: Checkpoints, task: Task, config, optimizer, seeds, sh
     found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
     if found is None:
         return init(), {"elapsed": 0.0, "step_time": float("nan")}
-    _check_same_run(checkpoints, found[0], _about(config, seeds))
+    _check_same_run(checkpoints, found[0], _about(task, config, seeds))
     return found[1]["state"], found[1]["times"]
 
 
 def _check_same_run(checkpoints: Checkpoints, step: int, now: dict[str, Any]) -> None:
     """Refuses what fits in shape and is still another run: other seeds, other data, another learning rate."""
     saved = checkpoints.record(step)["metadata"]
-    before, after = ({**_flat(about["config"]), "seeds": about["seeds"]} for about in (saved, now))
+    before, after = (_flat({**about.pop("config"), **about}) for about in (saved, now))
     for name in sorted((before.keys() | after.keys()) - _FREE):
         if name not in before or name not in after or before[name] != after[name]:
             was, is_now = (fields.get(name, "not there") for fields in (before, after))

@@ -1,7 +1,7 @@
 """What is trained: a model, its data, its loss and its scores. One run (seed) at a time; the step vmaps over runs."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,13 @@ from posjax.spec import nearest
 Batch = Mapping[str, Any]
 
 
+@runtime_checkable
 class Task(Protocol):
     """What the loop needs to know."""
 
     headline: str  # the metric by which the best checkpoint is kept
     headline_mode: str  # "max" or "min"
+    digest: str  # of the data: a run does not go on with others
 
     def batches(self, seed: int, process_index: int, process_count: int):
         """ds with ds[step] = this process's share of the batch of that step."""

@@ -76,6 +76,16 @@ def test_left_padded_prompt(case):
         assert not np.any(out[:5])
 
 
+def test_chunk_by_chunk():
+    """Several tokens onto a filled cache: each sees the cache and its elders in the chunk, no younger one."""
+    case = Case("rope() + t5()")
+    w = world(case)
+    cache = empty_cache(SLOTS, HEADS, HEAD_DIM, w.placed)
+    first, cache = step(case)(w.x[:5], rows(w.placed, slice(5)), cache)
+    second, cache = step(case)(w.x[5:], rows(w.placed, slice(5, None)), cache)
+    close(jnp.concatenate([first, second]), forward(*w, causal=True))
+
+
 def test_two_documents_in_one_cache():
     case = Case("rope() + t5()")
     w = world(case)
@@ -121,6 +131,36 @@ def test_length_dependent_keys_are_kept_raw():
             full = pj.attend(encoding, (), q[: t + 1], k[: t + 1], v[: t + 1], past, past, causal=True)
             close(out[0], full[-1])
     np.testing.assert_array_equal(cache.key[:6], k)
+
+
+class ReadsKeys(pj.Encoding):
+    """A bias made of what the keys hold before any rotation."""
+
+    reads_keys = True
+
+    def bias(self, params, q, q_site, k, k_site):
+        return jnp.broadcast_to(k.sum(-1).T[:, None], (k.shape[1], q.shape[0], k.shape[0]))
+
+
+def test_a_bias_that_reads_keys_is_given_them_unrotated():
+    encoding = pj.parse("rope()") + ReadsKeys()
+    assert encoding.reads_keys
+    site = pj.sites(6)
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 6, HEADS, HEAD_DIM))
+    full = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True)
+    out, cache = attend_cached(
+        encoding,
+        ((), ()),
+        q[:4],
+        k[:4],
+        v[:4],
+        rows(site, slice(4)),
+        empty_cache(SLOTS, HEADS, HEAD_DIM, site),
+        prefill=True,
+    )
+    close(out, full[:4])
+    out, cache = attend_cached(encoding, ((), ()), q[4:], k[4:], v[4:], rows(site, slice(4, 6)), cache)
+    close(out, full[4:])
 
 
 def test_half_precision_cache():

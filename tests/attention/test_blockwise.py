@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, GRID, Case, forward, project, rows, takes_floats, world
+from cases import CASES, GRID, Case, forward, inner_jaxprs, project, rows, takes_floats, world
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
@@ -115,19 +115,11 @@ def test_extreme_logits():
 
 def largest(jaxpr) -> int:
     """Elements of the largest array that a jaxpr computes, takes or closes over, in its inner jaxprs too."""
-    sizes = [np.size(const) for const in jaxpr.consts]
-    pending = [jaxpr.jaxpr]
-    while pending:
-        inner = pending.pop()
+    sizes = []
+    for inner, consts in inner_jaxprs(jaxpr):
         variables = [*inner.invars, *inner.constvars, *(v for eqn in inner.eqns for v in eqn.outvars)]
+        sizes += [np.size(const) for const in consts]
         sizes += [v.aval.size for v in variables if hasattr(v.aval, "size")]
-        for eqn in inner.eqns:
-            for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-                if hasattr(value, "jaxpr"):
-                    sizes += [np.size(const) for const in value.consts]
-                    value = value.jaxpr
-                if hasattr(value, "eqns"):
-                    pending.append(value)
     return max(sizes)
 
 

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, GRID, VARIANTS, forward, joined, moved, rows, takes_floats, world
+from cases import CASES, GRID, VARIANTS, forward, inner_jaxprs, joined, moved, rows, takes_floats, world
 
 import posjax as pj
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -128,6 +129,10 @@ def test_half_precision_tokens_far_out(case):
     rough = forward(*w._replace(x=w.x.astype(jnp.bfloat16)))
     assert rough.dtype == jnp.bfloat16
     close(rough, exact, atol=0.05 * np.abs(exact).max())
+    traced = jax.make_jaxpr(lambda x, site: forward(*w._replace(x=x, site=site)))(w.x.astype(jnp.bfloat16), w.site)
+    for jaxpr, _ in inner_jaxprs(traced):
+        waves = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in ("sin", "cos")]
+        assert all(eqn.invars[0].aval.dtype == jnp.float32 for eqn in waves)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == GRID], ids=str)

@@ -1,0 +1,321 @@
+"""The real commands, as a person runs them: killed, stopped, started again, on several devices, and misused."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from posjax.training.checkpoints import Checkpoints
+
+REPO = pathlib.Path(__file__).parents[1]
+SMALL = {
+    "model.width": 8,
+    "model.depth": 1,
+    "model.num_heads": 2,
+    "model.patch_size": 4,
+    "model.dropout": 0.1,
+    "batch_size": 16,
+    "optimizer.warmup_steps": 2,
+    "steps": 100,
+    "log_every": 1,
+    "checkpoint_every": 10,
+    "eval_every": 20,
+}
+ABLATION = """
+import runpy
+from ml_collections import ConfigDict
+
+def get_config():
+    config = runpy.run_path({quickstart!r})["get_config"]()
+    config.name, config.seeds = "small", (0, 1)
+    rows = {{"digits_vit": {{"plain": "none", "rope 100": "rope(base=100)"}}, "pydoc_decoder": {{"t5": "t5"}}}}
+    for name, study in config.studies.items():
+        study.encodings = ConfigDict(rows[name], sort_keys=False)
+        study.data.data_dir = {data_dir!r}
+        sizes = {{"width": 8, "depth": 1, "num_heads": 2}}
+        study.model.update(sizes)
+        study.batch_size, study.steps, study.log_every, study.checkpoint_every = 8, 60, 1, 10
+        study.optimizer.warmup_steps = 2
+    config.studies.digits_vit.model.patch_size = 4
+    config.studies.pydoc_decoder.update(dict(steps=20, eval_lengths=(16, 64), eval_batch_size=512))
+    config.studies.pydoc_decoder.data.length = 16
+    return config
+"""
+
+
+def environment(**more):
+    return os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"} | more
+
+
+def start(module, *arguments, **more):
+    return subprocess.Popen(
+        [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)],
+        cwd=REPO,
+        env=environment(**more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def call(module, *arguments, **more):
+    """(exit code, stdout, stderr) of a command that runs to its end."""
+    process = start(module, *arguments, **more)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def succeed(module, *arguments, **more):
+    code, out, err = call(module, *arguments, **more)
+    assert code == 0, err[-3000:]
+    return out
+
+
+def interrupt(number, metrics, lines, module, *arguments):
+    """Sends a signal once `metrics` has so many lines; (exit code, stdout, stderr)."""
+    process = start(module, *arguments)
+    deadline = time.monotonic() + 200
+    while process.poll() is None and count(metrics()) < lines and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=100)
+    return process.returncode, out, err
+
+
+def count(path):
+    return 0 if path is None or not path.exists() else path.read_bytes().count(b"\n")
+
+
+def saved(workdir):
+    """{path: digest} of the state in the newest checkpoint."""
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    leaves = checkpoints.record(checkpoints.steps()[-1])["leaves"]
+    return {path: about["digest"] for path, about in leaves.items() if not path.startswith("times")}
+
+
+def records(path):
+    """What was measured, without what differs from run to run."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{name: x for name, x in line.items() if name not in ("step_time", "wall_time")} for line in lines]
+
+
+def snapshot(directory):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def training(data_dir):
+    """The arguments of a small training run but for its workdir."""
+    overrides = SMALL | {"data.data_dir": data_dir}
+    return ["--config=configs/vit.py", *(f"--config.{name}={value}" for name, value in overrides.items())]
+
+
+@pytest.fixture(scope="module")
+def whole_run(training, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("whole")
+    out = succeed("train", *training, f"--workdir={workdir}")
+    assert "'accuracy': " in out
+    assert f"after 100 steps, in {workdir}" in out
+    return workdir
+
+
+@pytest.mark.slow
+def test_a_training_run_that_was_killed_and_stopped_ends_bit_identical(training, whole_run, tmp_path):
+    arguments = ["train", *training, f"--workdir={tmp_path}"]
+
+    def metrics():
+        return tmp_path / "metrics.jsonl"
+
+    code, _, _ = interrupt(signal.SIGKILL, metrics, 36, *arguments)
+    assert code == -signal.SIGKILL
+    assert not (tmp_path / "result.jsonl").exists()
+    before = count(metrics())
+    code, out, err = interrupt(signal.SIGTERM, metrics, before + 15, *arguments)
+    assert code == 0, err[-3000:]
+    assert out.startswith("stopped at step ")
+    assert out.endswith("; the same command goes on from there\n")
+    step = int(out.split()[3].strip(";"))
+    assert 40 < step < 100
+    assert Checkpoints(tmp_path / "checkpoints").steps()[-1] == step
+    succeed(*arguments)
+    assert saved(tmp_path) == saved(whole_run)
+    assert metrics().read_text() == (whole_run / "metrics.jsonl").read_text()
+    assert records(tmp_path / "result.jsonl") == records(whole_run / "result.jsonl")
+    succeed(*arguments)  # a finished run is only scored again
+    assert records(tmp_path / "result.jsonl") == records(whole_run / "result.jsonl")
+
+
+def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
+    short = [*training, "--config.checkpoint_every=100", f"--workdir={tmp_path}"]
+    succeed("train", *short, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    one, four = (
+        [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in (whole_run, tmp_path)
+    )
+    assert len(one) == len(four)
+    for a, b in zip(one, four, strict=True):
+        assert a.keys() == b.keys()
+        assert all(a[name] == pytest.approx(b[name], rel=1e-4, abs=1e-5) for name in a if name != "eval_accuracy")
+    assert records(tmp_path / "result.jsonl")[0]["versions"]["devices"] == 4
+
+
+def test_a_result_describes_its_run(whole_run):
+    (record,) = [json.loads(line) for line in (whole_run / "result.jsonl").read_text().splitlines()]
+    assert (record["study"], record["encoding"], record["data"], record["seed"]) == ("train", "learned()", "digits", 0)
+    assert set(record["metrics"]) == {"accuracy", "loss"}
+    assert [step for step, _ in record["curve"]] == list(range(1, 101))
+    config = json.loads((whole_run / "config.json").read_text())
+    assert (config["model"]["width"], config["steps"]) == (8, 100)
+
+
+@pytest.fixture(scope="module")
+def ablation(data_dir, tmp_path_factory):
+    """The arguments of a small ablation but for its workdir: two rows of a ViT and one of a decoder."""
+    path = tmp_path_factory.mktemp("config") / "small.py"
+    path.write_text(ABLATION.format(quickstart=str(REPO / "configs" / "quickstart.py"), data_dir=str(data_dir)))
+    return [f"--config={path}"]
+
+
+@pytest.fixture(scope="module")
+def whole_ablation(ablation, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("ablation")
+    return workdir, succeed("ablate", *ablation, f"--workdir={workdir}")
+
+
+@pytest.mark.slow
+def test_an_ablation_killed_in_its_second_row_ends_as_if_it_had_not_been(ablation, whole_ablation, tmp_path):
+    whole, shown = whole_ablation
+    arguments = ["ablate", *ablation, f"--workdir={tmp_path}"]
+
+    def row(name):
+        return next((tmp_path / "digits_vit").glob(f"{name}-*"), None)
+
+    def metrics():
+        return row("rope-100") and row("rope-100") / "metrics.jsonl"
+
+    code, _, _ = interrupt(signal.SIGKILL, metrics, 25, *arguments)
+    assert code == -signal.SIGKILL
+    assert [record["label"] for record in records(tmp_path / "results.jsonl")] == ["plain", "plain"]
+    finished, step = snapshot(row("plain")), Checkpoints(row("rope-100") / "checkpoints").steps()[-1]
+    assert 10 <= step < 60
+    out = succeed(*arguments)
+    assert snapshot(row("plain")) == finished
+    assert records(tmp_path / "results.jsonl") == records(whole / "results.jsonl")
+    assert saved(row("rope-100")) == saved(next((whole / "digits_vit").glob("rope-100-*")))
+    assert table(out) == table(shown)
+    everything = snapshot(tmp_path / "digits_vit") | snapshot(tmp_path / "pydoc_decoder")
+    assert table(succeed(*arguments)) == table(shown)
+    assert snapshot(tmp_path / "digits_vit") | snapshot(tmp_path / "pydoc_decoder") == everything
+    assert len(records(tmp_path / "results.jsonl")) == 6
+
+
+def table(out):
+    """The labels and scores that are printed, without times (and what is computed from them) and paths."""
+    lines = [line for line in out.splitlines() if any(label in line for label in ("plain", "rope 100", "t5"))]
+    assert len(lines) >= 3
+    return [line.replace("│", " ").split()[:3] for line in lines if str(REPO) not in line and "/" not in line]
+
+
+def test_an_ablation_leaves_records_a_table_plots_and_a_report(whole_ablation):
+    workdir, shown = whole_ablation
+    found = [json.loads(line) for line in (workdir / "results.jsonl").read_text().splitlines()]
+    runs = [(record["study"], record["label"], record["seed"]) for record in found]
+    rows = [("digits_vit", "plain"), ("digits_vit", "rope 100"), ("pydoc_decoder", "t5")]
+    assert runs == [(*row, seed) for row in rows for seed in (0, 1)]
+    for record in found:
+        about = {"encoding", "task", "data", "data_digest", "steps", "parameters", "step_time", "wall_time", "curve"}
+        made = {"config_hash", "study_hash", "device", "allocator", "versions", "metrics"}
+        assert about | made <= set(record)
+        assert record["step_time"] > 0
+        assert len(record["curve"]) == record["steps"]
+    assert [record["encoding"] for record in found[::2]] == ["none()", "rope(base=100)", "t5()"]
+    assert len({record["study_hash"] for record in found}) == 2
+    assert len({record["config_hash"] for record in found}) == 3
+    assert found[0]["metrics"] != found[1]["metrics"]  # seeds differ
+    assert set(found[-1]["metrics"]["loss"]) == {"16", "64"}
+    assert found[-1]["train_length"] == 16
+    names = {path.name for path in workdir.iterdir()}
+    assert {"results.jsonl", "table.md", "report.html", "config.json"} <= names
+    plots = list(workdir.glob("*.png"))
+    assert plots
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in plots)
+    assert all(str(workdir / name) in shown for name in ("results.jsonl", "table.md", "report.html"))
+    page = (workdir / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert not any(f'{attribute}="http' in page for attribute in ("src", "href"))
+    assert "rope 100" in (workdir / "table.md").read_text()
+
+
+def test_further_seeds_are_trained_beside_the_finished_ones(ablation, whole_ablation, tmp_path):
+    """Seeds (1, 2) of a workdir that has (0, 1): 1 is there, 2 is new and no copy of another."""
+    whole, _ = whole_ablation
+    lines = (whole / "results.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "results.jsonl").write_text("".join(lines))
+    succeed("ablate", *ablation, "--config.seeds=(1,2)", f"--workdir={tmp_path}")
+    found = records(tmp_path / "results.jsonl")
+    assert found[:6] == records(whole / "results.jsonl")
+    assert [(record["label"], record["seed"]) for record in found[6:]] == [("plain", 2), ("rope 100", 2), ("t5", 2)]
+    assert found[6]["curve"] != found[0]["curve"] != found[1]["curve"]
+
+
+@pytest.fixture(scope="module")
+def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
+    """{name: (exit code, stdout, stderr)} of all of them, two at a time."""
+    root = tmp_path_factory.mktemp("mistakes")
+    damaged = root / "damaged"
+    for file in (whole_run / "checkpoints").rglob("record.json"):
+        copy = damaged / file.relative_to(whole_run)
+        copy.parent.mkdir(parents=True)
+        copy.write_text(file.read_text()[:-9])
+    lines = {
+        "typo": ["--config.model.widht=1"],
+        "encoding": ["--config.model.encoding=rop(base=100)"],
+        "patch": ["--config.model.patch_size=3"],
+        "head_dim": ["--config.model.encoding=rope", "--config.model.width=6"],
+        "unprepared": ["--config.data.name=fashion_mnist", f"--config.data.data_dir={root / 'empty'}"],
+        "data": ["--config.data.name=digist"],
+        "damaged": [f"--workdir={damaged}"],
+        "other": ["--config.seed=1", f"--workdir={whole_run}"],
+    }
+    calls = {name: ("train", *training, f"--workdir={root / name}", *line) for name, line in lines.items()}
+    calls["no seeds"] = ("ablate", *ablation, "--config.seeds=()", f"--workdir={root / 'seeds'}")
+    calls["seeds"] = ("ablate", *ablation, "--config.seeds=(0,1,0)", f"--workdir={root / 'seeds'}")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        done = {name: pool.submit(call, *arguments) for name, arguments in calls.items()}
+        return {name: future.result() for name, future in done.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("typo", ["--config.model.widht=1: no such field; did you mean model.width?"]),
+        ("encoding", ["no encoding is named 'rop'", "did you mean 'rope'?"]),
+        ("patch", ["patches of 3x3 do not tile an image of 8x8; patch_size may be [1, 2, 4, 8]"]),
+        ("head_dim", ["rope", "head_dim must be even, got 3"]),
+        ("unprepared", ["'fashion_mnist' is not prepared", "python -m experiments.prepare --name=fashion_mnist"]),
+        ("data", ["unknown data set 'digist'; did you mean 'digits'?"]),
+        ("damaged", ["no usable checkpoint in", "step 100: ", "step 90: ", "Put back a copy"]),
+        ("other", ["seed was 0 in the checkpoint", "but is 1 in this run"]),
+        ("no seeds", ["seeds must be given and differ, got ()"]),
+        ("seeds", ["seeds must be given and differ, got (0, 1, 0)"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(mistakes, name, parts):
+    code, out, err = mistakes[name]
+    # Warnings (of damage, say) and progress may come first; the answer is the last line.
+    *before, line = err.splitlines()
+    assert (code, out) == (2, ""), err[-3000:]
+    assert line.startswith("error: ")
+    assert all(part in line for part in parts), line
+    assert "Traceback" not in err

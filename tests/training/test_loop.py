@@ -1,0 +1,260 @@
+"""A run that was stopped, or that shares a step with other seeds, is the run it would have been otherwise."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from test_tasks import small_decoder, small_vit
+
+from experiments._environment import compilation_cache
+from posjax.training import loop
+from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.loop import Stopped, train
+from posjax.training.metrics import read_jsonl
+from posjax.training.optimizer import make_optimizer
+from posjax.training.step import init_state, make_step
+from posjax.training.tasks import make_task
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once(tmp_path_factory):
+    """The same step is compiled for many runs: keep it."""
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    names = ["jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"]
+    names.append("jax_persistent_cache_min_entry_size_bytes")
+    before = {name: getattr(jax.config, name) for name in names}
+    reset_cache()
+    compilation_cache(tmp_path_factory.mktemp("compiled"))
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    reset_cache()
+
+
+# Both with everything that draws at random, so that a run resumed with another key would differ.
+def vit(data_dir, **overrides):
+    return small_vit(data_dir, **{"data__mixup": 0.5, "data__crop_padding": 1, "model__dropout": 0.1, **overrides})
+
+
+def decoder(data_dir, **overrides):
+    return small_decoder(data_dir, **{"model__encoding": "learned", "model__dropout": 0.1, **overrides})
+
+
+def run(config, workdir, seeds=(0, 1), task=None, **options):
+    return train(task or make_task(config), config, seeds, workdir, **options)
+
+
+def stop_after(*counts):
+    """A should_stop that says True at the n-th time it is asked, then no more."""
+    asked = iter(range(1, 1000))
+    return lambda: next(asked) in counts
+
+
+def saved(workdir, step=None):
+    """{path: digest} of the state in the newest checkpoint, or that of `step`."""
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    leaves = checkpoints.record(checkpoints.steps()[-1] if step is None else step)["leaves"]
+    return {path: about["digest"] for path, about in leaves.items() if not path.startswith("times")}
+
+
+def steps(workdir):
+    return Checkpoints(workdir / "checkpoints").steps()
+
+
+def assert_same(one, other):
+    """Bit for bit."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(one):
+        same = dict(jax.tree_util.tree_leaves_with_path(other))[path]
+        if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+            leaf, same = jax.random.key_data(leaf), jax.random.key_data(same)
+        np.testing.assert_array_equal(leaf, same, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.mark.parametrize("config_of", [vit, decoder], ids=["vit", "decoder"])
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, tmp_path, config_of):
+    config = config_of(data_dir)
+    whole = run(config, tmp_path / "whole")
+    for stops in (3, 4, 1):  # at steps 3, 7 and 8: between checkpoints, after none, and right after another stop
+        with pytest.raises(Stopped) as stopped:
+            run(config, tmp_path / "parts", should_stop=stop_after(stops))
+        assert steps(tmp_path / "parts")[-1] == stopped.value.step
+    parts = run(config, tmp_path / "parts")
+    assert int(parts.state.step) == 12
+    assert_same((whole.state, whole.metrics), (parts.state, parts.metrics))
+    assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
+    assert {path.split("/")[1] for path in saved(tmp_path / "whole")} >= {"params", "opt_state", "key", "step"}
+    lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts")]
+    assert lines[0] == lines[1]
+    assert [json.loads(line)["step"] for line in lines[0].splitlines()] == list(range(1, 13))
+    # A third start of a finished run takes no step.
+    again = run(config, tmp_path / "parts", on_step=lambda *_: pytest.fail("took a step"))
+    assert_same((again.state, again.metrics), (whole.state, whole.metrics))
+
+
+def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, tmp_path):
+    config = vit(data_dir)
+    run(config, tmp_path / "whole")
+
+    def die(taken, report):
+        if taken == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "killed", on_step=die)
+    assert steps(tmp_path / "killed") == [5]
+    taken = []
+    run(config, tmp_path / "killed", on_step=lambda step, report: taken.append(step))
+    assert taken == list(range(6, 13))
+    assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
+    lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "killed")]
+    assert lines[0] == lines[1]
+
+
+def test_a_member_of_an_ensemble_is_the_run_it_would_be_alone(data_dir, tmp_path):
+    config = vit(data_dir)
+    together, alone = run(config, tmp_path / "together", (3, 0, 7)), run(config, tmp_path / "alone", (7,))
+    losses = [np.array([line["loss"][-1] for line in read_jsonl(tmp_path / n / "metrics.jsonl")]) for n in NAMES]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    np.testing.assert_allclose(together.metrics["loss"][2], alone.metrics["loss"][0], rtol=1e-5)
+    first, other = (dict(jax.tree_util.tree_leaves_with_path(result.state.params)) for result in (together, alone))
+    for path, leaf in first.items():
+        if "'key']['bias']" in jax.tree_util.keystr(path):
+            continue  # softmax cannot see it: its gradient is rounding, which Adam makes large
+        np.testing.assert_allclose(leaf[2], other[path][0], rtol=1e-4, atol=1e-6, err_msg=jax.tree_util.keystr(path))
+    assert len({float(x) for x in together.metrics["loss"]}) == 3
+
+
+NAMES = ("together", "alone")
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
+    """Parts of a text batch weigh differently, so a mean of their means would not do."""
+    config = small_decoder(data_dir)
+    task = make_task(config)
+    optimizer, _ = make_optimizer(total_steps=9, learning_rate=1e-3)
+    batch = {name: x[None] for name, x in task.batches(0, 0, 1)[0].items()}
+    batch["weight"][0, :3] = 0.0
+    state = jax.jit(lambda: init_state(task, optimizer, (0,)))()
+    (one, once), (two, twice) = (jax.jit(make_step(task, optimizer, parts))(state, batch) for parts in (1, 2))
+    np.testing.assert_allclose(once["loss"], twice["loss"], rtol=1e-5)
+    np.testing.assert_allclose(once["grad_norm"], twice["grad_norm"], rtol=1e-4)
+    moments = [jax.tree.leaves(result.opt_state) for result in (one, two)]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-7), *moments)
+
+
+def with_nan_at(task, step):
+    """The task, with a weight that is not a number in the batch of that step (counted from 1)."""
+    clean = task.batches
+
+    def batches(seed, process_index=0, process_count=1):
+        def spoil(index, batch):
+            return {**batch, "weight": batch["weight"] * np.float32(np.nan if index + 1 == step else 1)}
+
+        return clean(seed, process_index, process_count).map_with_index(spoil)
+
+    task.batches = batches
+    return task
+
+
+@pytest.mark.parametrize("bad", [9, 10])
+def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, tmp_path, bad):
+    """At step 10 a checkpoint is due: it must not be written."""
+    config = decoder(data_dir)
+    message = rf"step {bad}: loss of seed 0 with encoding learned is nan; the last good checkpoint is kept"
+    with pytest.raises(FloatingPointError, match=message):
+        run(config, tmp_path / "bad", task=with_nan_at(make_task(config), bad))
+    assert steps(tmp_path / "bad") == [5]
+    assert [line["step"] for line in read_jsonl(tmp_path / "bad" / "metrics.jsonl")] == list(range(1, bad))
+    run(config, tmp_path / "good")
+    run(config, tmp_path / "bad")  # the cause mended
+    assert saved(tmp_path / "bad") == saved(tmp_path / "good")
+
+
+def test_the_best_and_the_newest_checkpoints_are_kept(data_dir, tmp_path, monkeypatch):
+    accuracies = iter([0.1, 0.9, 0.5, 0.3])
+    monkeypatch.setattr(loop, "headline", lambda task, metrics: next(accuracies))
+    run(vit(data_dir, eval_every=3, checkpoint_every=2, keep_last=1), tmp_path)
+    assert steps(tmp_path) == [6, 12]
+    config = vit(data_dir)
+    task = make_task(config)
+    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+    abstract = jax.eval_shape(lambda: init_state(task, optimizer, (0, 1)))
+    tree = {"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}
+    checkpoints = Checkpoints(tmp_path / "checkpoints", best="accuracy", best_mode="max")
+    assert (checkpoints.restore_best(tree)[0], checkpoints.restore(tree)[0]) == (6, 12)
+
+
+@pytest.mark.parametrize(("config_of", "chance"), [(small_vit, np.log(10)), (small_decoder, 3.5)], ids=["vit", "text"])
+def test_a_learnable_task_is_learned(data_dir, tmp_path, config_of, chance):
+    config = config_of(data_dir, steps=100, log_every=10, checkpoint_every=100, optimizer__learning_rate=0.02)
+    result = run(config, tmp_path, (0,))
+    loss = [line["loss"][0] for line in read_jsonl(tmp_path / "metrics.jsonl")]
+    assert len(loss) == 10
+    assert loss[-1] < 0.8 * chance
+    assert loss[-1] < loss[0] - 0.3
+    scored = result.metrics["loss"]
+    assert all(value[0] < 0.8 * chance for value in (scored.values() if isinstance(scored, dict) else [scored]))
+
+
+def test_half_precision_trains_finitely(data_dir, tmp_path):
+    exact = run(small_vit(data_dir), tmp_path / "exact", (0,))
+    rough = run(small_vit(data_dir, model__dtype="bfloat16"), tmp_path / "rough", (0,))
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(rough.state.params)} == {"float32"}
+    assert rough.metrics["loss"] != exact.metrics["loss"]
+    np.testing.assert_allclose(rough.metrics["loss"], exact.metrics["loss"], rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"accumulate": 3}, r"batch_size=16 cannot be split into accumulate=3 parts on 1 devices: .*divisible by 3"),
+        ({"steps": 0}, r"steps=0 must be at least 1|total_steps=0"),
+        ({"log_every": 0}, r"log_every=0 must be at least 1"),
+        ({"checkpoint_every": 0}, r"checkpoint_every=0 must be at least 1"),
+        ({"keep_last": 0}, r"keep_last=0 would delete every checkpoint"),
+        ({"optimizer__warmup_steps": 12}, r"warmup_steps=12 leaves nothing of total_steps=12"),
+        ({"optimizer__schedule": "cosin"}, r"did you mean 'cosine'\?"),
+        ({"batch_size": 2000}, r"batch_size=2000 exceeds the 1433 images of 'digits'"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        run(small_vit(data_dir, **overrides), tmp_path, (0,))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "seeds", "message"),
+    [
+        ({"model__width": 4}, (0,), r"state/.* has shape .*checkpoints/12"),
+        ({"model__encoding": "rope"}, (0,), r"encoding.*checkpoints/12"),
+        ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*/12, but is 0\.5"),
+        ({"steps": 24}, (0,), r"steps was 12 in .*/12, but is 24"),
+        ({}, (1,), r"seeds was \[0\] in the checkpoint .*/12, but is \[1\] in this run; use the config"),
+        ({}, (0, 1), r"has shape .*checkpoints/12"),
+    ],
+)
+def test_another_configuration_is_not_taken_for_this_one(data_dir, finished, overrides, seeds, message):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match=message):
+        run(small_vit(data_dir, **overrides), finished, seeds)
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture(scope="module")
+def finished(data_dir, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("finished")
+    run(small_vit(data_dir), workdir, (0,))
+    return workdir
+
+
+def test_what_is_only_written_may_change(data_dir, finished):
+    config = small_vit(data_dir, log_every=2, checkpoint_every=3, keep_last=5, eval_every=4)
+    assert int(run(config, finished, (0,)).state.step) == 12

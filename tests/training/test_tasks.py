@@ -1,0 +1,209 @@
+"""What is trained is what the config says, and every evaluated length scores the same tokens."""
+
+import pathlib
+import runpy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posjax.training.optimizer import make_optimizer
+from posjax.training.tasks import make_task
+
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
+SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
+
+
+def small_vit(data_dir, **overrides):
+    """configs/vit.py, small; `model__width=4` overrides model.width."""
+    return _small(
+        "vit", {**SMALL, "model.patch_size": 4, "batch_size": 16, "eval_batch_size": 364}, data_dir, overrides
+    )
+
+
+def small_decoder(data_dir, **overrides):
+    """configs/decoder.py, small."""
+    sizes = {"data.length": 16, "data.positions": "window", "eval_lengths": (16, 64), "eval_batch_size": 512}
+    return _small("decoder", {**SMALL, **sizes, "batch_size": 8}, data_dir, overrides)
+
+
+def _small(name, sizes, data_dir, overrides):
+    config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]()
+    loop = {"steps": 12, "log_every": 1, "eval_every": 0, "checkpoint_every": 5, "data.data_dir": str(data_dir)}
+    overrides = {key.replace("__", "."): value for key, value in overrides.items()}
+    config.update_from_flattened_dict({**sizes, **loop, **overrides})
+    return config
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def perturbed(task):
+    """Parameters away from their initial values: a head of zeros would hide everything."""
+    rng = np.random.default_rng(0)
+    sizes = jax.eval_shape(task.init, jax.random.key(0))
+    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * rng.normal(size=leaf.shape), leaf.dtype), sizes)
+
+
+def losses(task, params, *keys):
+    """The loss of the first batch under each of these keys."""
+    batch, loss = task.batches(0, 0, 1)[0], jax.jit(task.loss)
+    sums = [loss(params, batch, jax.random.key(key)) for key in keys]
+    return [float(total / weight) for total, weight in sums]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"label_smoothing": 0.2},
+        {"data__mixup": 0.5},
+        {"data__crop_padding": 2},
+        {"data__flip": True},
+        {"model__dropout": 0.5},
+    ],
+    ids=lambda overrides: "+".join(overrides),
+)
+def test_options_of_training_act_in_training_and_not_in_scores(data_dir, overrides):
+    plain, task = make_task(small_vit(data_dir)), make_task(small_vit(data_dir, **overrides))
+    params = perturbed(plain)
+    (exact,), (first, again, other) = losses(plain, params, 0), losses(task, params, 0, 0, 1)
+    assert abs(first - exact) > 1e-4
+    assert first == again
+    assert (first == other) == ("label_smoothing" in overrides)  # which draws nothing
+    batch = next(plain.evaluation()[None])
+    for name, value in jax.jit(plain.score)(params, batch).items():
+        np.testing.assert_allclose(jax.jit(task.score)(params, batch)[name], value, rtol=1e-6, err_msg=name)
+
+
+def test_reflected_and_black_padding_differ(data_dir):
+    tasks = [make_task(small_vit(data_dir, data__crop_padding=2, data__padding=kind)) for kind in ("black", "reflect")]
+    black, reflected = (losses(task, perturbed(task), 0) for task in tasks)
+    assert black != reflected
+
+
+def test_smoothed_labels_are_mixed_with_even_ones(data_dir):
+    tasks = [make_task(small_vit(data_dir, label_smoothing=part)) for part in (0.0, 0.2, 1.0)]
+    sharp, smooth, even = (losses(task, perturbed(task), 0)[0] for task in tasks)
+    np.testing.assert_allclose(smooth, 0.8 * sharp + 0.2 * even, rtol=1e-5)
+
+
+def test_an_untrained_vit_is_undecided(data_dir):
+    task = make_task(small_vit(data_dir))
+    np.testing.assert_allclose(losses(task, jax.jit(task.init)(jax.random.key(0)), 0), np.log(10), rtol=1e-6)
+
+
+def test_scores_of_images_are_those_of_each_alone(data_dir):
+    task = make_task(small_vit(data_dir, eval_batch_size=100))
+    params, batches = perturbed(task), list(task.evaluation()[None])
+    assert [len(batch["label"]) for batch in batches] == [100] * 4
+    last = batches[-1]
+    assert last["weight"].sum() == 64  # 364 images
+    score = jax.jit(task.score)
+    whole = score(params, last)
+    for name, value in score(params, {name: x[:64] for name, x in last.items()}).items():
+        np.testing.assert_allclose(whole[name], value, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("positions", ["window", "document"])
+def test_every_length_scores_the_same_tokens(data_dir, positions):
+    config = small_decoder(data_dir, eval_lengths=(64, 16, 32), data__positions=positions, model__encoding="rope")
+    scored = {}
+    for name, batches in make_task(config).evaluation().items():
+        batches = list(batches)
+        assert {batch["tokens"].shape[1] for batch in batches} == {int(name)}
+        assert len({batch["tokens"].size for batch in batches}) == 1
+        targets = [batch["targets"][batch["weight"] > 0] for batch in batches]
+        scored[name] = np.concatenate(targets)
+    assert list(scored) == ["16", "32", "64"]
+    assert len(scored["64"]) > 46_000
+    assert np.array_equal(scored["16"], scored["64"])
+    assert np.array_equal(scored["32"], scored["64"])
+
+
+def test_weights_divide_the_loss_of_text(data_dir):
+    task = make_task(small_decoder(data_dir))
+    params, batch = perturbed(task), task.batches(0, 0, 1)[0]
+    batch["weight"][:4] = 0.0
+    score, loss = jax.jit(task.score), jax.jit(task.loss)
+    total, weight = loss(params, batch, jax.random.key(0))
+    assert weight == batch["weight"].sum() == score(params, batch)["weight"] > 0
+    other = {**batch, "targets": np.concatenate([1 + batch["targets"][:4], batch["targets"][4:]])}
+    assert loss(params, other, jax.random.key(0))[0] == total
+    np.testing.assert_allclose(score(params, other)["loss"], total, rtol=1e-5)
+
+
+def test_a_table_holds_as_many_positions_as_the_data_have(data_dir):
+    def rows(**overrides):
+        task = make_task(small_decoder(data_dir, model__encoding="learned", **overrides))
+        return task.model.length
+
+    assert rows() == 64
+    assert rows(data__length=128) == 128
+    assert rows(model__length=100) == 100
+    assert rows(data__positions="document") == 62_678  # bytes of the longest topic
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model__length": 63}, r"model\.length=63 is below the 64 positions .*eval_lengths=\(16, 64\)"),
+        ({"model__length": 64, "data__positions": "document"}, r"model\.length=64 is below the 62678 positions"),
+        ({"eval_lengths": (16, 24)}, r"align=24 must be a positive multiple of length=16"),
+        ({"eval_lengths": ()}, r"eval_lengths=\(\) must be lengths"),
+        ({"eval_lengths": (0, 16)}, r"eval_lengths=\(0, 16\) must be lengths of at least 1"),
+        ({"eval_lengths": (16, 16 * 4096)}, r"'pydoc_topics' has 46,390 tokens, fewer than one window of length=65536"),
+        ({"data__positions": "offset"}, r"positions='offset' must be one of 'document', 'window'"),
+        ({"data__name": "digits"}, r"'digits' is no set of text: .*load_images"),
+        ({"data__eval_split": "validaton"}, r"no split 'validaton', .* did you mean 'validation'\?"),
+        ({"task": "language_modle"}, r"no task is named 'language_modle'; did you mean 'language_model'\?"),
+    ],
+)
+def test_sizes_of_text_that_cannot_be_are_refused_before_training(data_dir, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(small_decoder(data_dir, **overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model__patch_size": 3}, r"patches of 3x3 do not tile an image of 8x8; patch_size may be \[1, 2, 4, 8\]"),
+        ({"eval_batch_size": 0}, r"batch_size=0 must be at least 1"),
+        ({"data__name": "pydoc_topics"}, r"'pydoc_topics' is no set of images"),
+    ],
+)
+def test_sizes_of_images_that_cannot_be_are_refused_before_training(data_dir, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(small_vit(data_dir, **overrides))
+
+
+@pytest.mark.parametrize("injection", ["stem", "every_layer"])
+@pytest.mark.parametrize("small", [small_vit, small_decoder], ids=["vit", "decoder"])
+def test_weight_decay_leaves_tables_and_offsets_alone(data_dir, small, injection):
+    """With gradients of zero nothing moves but what decays."""
+    config = small(data_dir, model__encoding="learned + t5", model__injection=injection)
+    if small is small_vit:
+        config.model.num_registers = 2
+    params = perturbed(make_task(config))
+
+    def moved(**options):
+        optimizer, _ = make_optimizer(
+            total_steps=9, learning_rate=1.0, weight_decay=0.1, schedule="constant", **options
+        )
+        updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, params), optimizer.init(params), params)
+        leaves = jax.tree_util.tree_leaves_with_path(updates)
+        return {jax.tree_util.keystr(path, simple=True, separator="/") for path, leaf in leaves if leaf.any()}
+
+    everything = {
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for path, _ in jax.tree_util.tree_leaves_with_path(params)
+    }
+    tables = {name for name in everything if "/encoding" in name}
+    own = "encoding_0" if injection == "every_layer" else "encoding"
+    assert len(tables) == 2
+    assert all(name.startswith(f"trunk/{own}/") for name in tables)
+    kernels = {name for name in everything if name.endswith(("/kernel", "/embedding"))}
+    assert moved() == kernels
+    assert moved(decay_encoding=True) == kernels | tables
