@@ -19,7 +19,8 @@ def get_config() -> ConfigDict:
         "digits_vit: scikit-learn's 8x8 digits, patches of 2x2 pixels. rope, alibi, sinusoidal and t5 see (row, column), "
         "learned is the flat table of the ViT paper.\n"
         "pydoc_decoder: the text of Python's own documentation, byte by byte, trained in windows of 64 bytes. Positions "
-        "restart at each window, so that longer windows ask for positions never seen. Every length scores the same bytes."
+        "restart at each window, so that longer windows ask for positions never seen. Every length scores the same bytes. "
+        "The learned table has rows for all evaluated positions; those beyond the training length were never trained."
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.studies = ConfigDict({"digits_vit": _digits_vit(), "pydoc_decoder": _pydoc_decoder()}, sort_keys=False)
@@ -44,7 +45,7 @@ def _digits_vit() -> ConfigDict:
     study.model.depth = 2
     study.optimizer.learning_rate = 3e-3
     study.optimizer.warmup_steps = 25
-    study.steps = 500
+    study.steps = 400
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 364
     study.checkpoint_every = 100
@@ -70,7 +71,7 @@ def _pydoc_decoder() -> ConfigDict:
     study.model.depth = 2
     study.optimizer.learning_rate = 5e-3
     study.optimizer.warmup_steps = 25
-    study.steps = 250
+    study.steps = 220
     study.batch_size = 16
     study.eval_lengths = (64, 128, 256, 512)
     study.eval_every = 0  # at the end only

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict, config_flags
 from experiments._environment import tune_allocator
 
 # Raised by posjax (CheckpointError is a ValueError) for what a user can mend; anything else keeps its traceback.
-USER_ERRORS = (ValueError, FileNotFoundError, FloatingPointError)
+USER_ERRORS = (ValueError, FileNotFoundError, FloatingPointError, ImportError)
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
 
 

@@ -8,11 +8,16 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from posjax.spec import parse
-from posjax.training.loop import Result
+from posjax.training.loop import Result, identity
 from posjax.training.metrics import config_hash, read_jsonl
 from posjax.training.tasks import Task
 
 _CURVE_POINTS = 100
+
+
+def row_hash(config: ConfigDict) -> str:
+    """Names what is computed: the config without what only says where and how often something is written."""
+    return config_hash(identity(config))
 
 
 def records_of(
@@ -37,10 +42,12 @@ def records_of(
         "data_digest": task.digest,
         "steps": config.steps,
         "parameters": parameters,
-        "step_time": result.step_time / len(seeds),
+        "step_time": _finite(result.step_time / len(seeds)),  # null for a row too short to time
         "wall_time": result.wall_time,
-        "config_hash": config_hash(config),
-        "study_hash": config_hash(_without_encoding(config)),  # equal for all rows that may be compared
+        "config_hash": row_hash(config),
+        "study_hash": config_hash(
+            {**identity(config), "model.encoding": None}
+        ),  # equal for all rows that may be compared
         "device": environment["device"],
         "allocator": environment["allocator"],
         "versions": {key: value for key, value in environment.items() if key not in ("device", "allocator")},
@@ -56,11 +63,6 @@ def records_of(
         }
         for run, seed in enumerate(seeds)
     ]
-
-
-def _without_encoding(config: ConfigDict) -> dict[str, Any]:
-    plain = config.to_dict()
-    return {**plain, "model": {name: value for name, value in plain["model"].items() if name != "encoding"}}
 
 
 def _of_run(metrics: dict[str, Any], run: int) -> dict[str, Any]:

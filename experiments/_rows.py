@@ -11,7 +11,8 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from posjax.training.metrics import config_hash, strict
+from posjax.training.loop import identity
+from posjax.training.metrics import config_hash, replace_file, strict
 
 _PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
 
@@ -81,7 +82,7 @@ def write_config(config: ConfigDict, workdir: pathlib.Path) -> None:
     """Writes config.json beside the result."""
     workdir.mkdir(parents=True, exist_ok=True)
     text = json.dumps(strict(config.to_dict()), indent=2, sort_keys=True)
-    (workdir / "config.json").write_text(text + "\n")
+    replace_file(workdir / "config.json", text.encode() + b"\n")
 
 
 def row_directory(
@@ -89,4 +90,4 @@ def row_directory(
 ) -> pathlib.Path:
     """Where a row of an ablation trains: another configuration is another row, other seeds are another ensemble."""
     plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
-    return workdir / study / f"{plain}-{config_hash({**config.to_dict(), 'seeds': seeds})}"
+    return workdir / study / f"{plain}-{config_hash({**identity(config), 'seeds': seeds})}"

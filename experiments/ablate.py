@@ -10,6 +10,7 @@ again, it goes on: finished rows are not run again, the row under way resumes fr
 
 import json
 import pathlib
+import shlex
 import sys
 
 from ml_collections import ConfigDict
@@ -24,14 +25,20 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     rows = plan(config)
     _environment.compilation_cache(workdir / "compiled")  # rows share programs, and a restart reuses them
     _rows.write_config(config, workdir)
+    diverged = []
     with _rows.StopRequest() as should_stop, _rows.Progress(sum(row.steps for _, _, row in rows)) as progress:
-        try:
-            for study, label, row in rows:
+        for study, label, row in rows:
+            try:
                 _run_row(study, label, row, tuple(config.seeds), workdir, progress, should_stop)
-        except Stopped as stopped:
-            print(f"{stopped} of row {label!r}; the same command goes on from there")
-            return
-    _show(config, rows, workdir)
+            except Stopped as stopped:
+                print(f"{stopped} of row {label!r}; the same command goes on from there")
+                return
+            except FloatingPointError as error:  # the other rows are worth having all the same
+                diverged.append(f"{study}, row {label!r}: {error}")
+    if len(diverged) < len(rows):
+        _show(config, rows, workdir)
+    if diverged:
+        raise FloatingPointError("; ".join(diverged))
 
 
 def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
@@ -48,7 +55,9 @@ def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
     for study, shared in config.studies.items():
         for label, spec in shared.encodings.items():
             parse(spec)
-            row = ConfigDict({name: value for name, value in shared.to_dict().items() if name not in ("encodings", "seed")})
+            row = ConfigDict(
+                {name: value for name, value in shared.to_dict().items() if name not in ("encodings", "seed")}
+            )
             row.model.encoding = spec
             rows.append((study, label, row.lock()))
     return rows
@@ -66,6 +75,7 @@ def _run_row(study, label, row: ConfigDict, seeds, workdir: pathlib.Path, progre
         progress.skip(row.steps)
         return
     task = make_task(row)
+    _refuse_other_data(task, study, row, workdir)
     directory = _rows.row_directory(workdir, study, label, row, seeds)
     on_step = progress.row(f"{study} {label}")
     result = train(task, row, seeds, directory, on_step=on_step, should_stop=should_stop)
@@ -74,14 +84,31 @@ def _run_row(study, label, row: ConfigDict, seeds, workdir: pathlib.Path, progre
     append_jsonl(workdir / "results.jsonl", records)
 
 
+def _refuse_other_data(task, study: str, row: ConfigDict, workdir: pathlib.Path) -> None:
+    """Rows of one table are trained on the same bytes, also when Python or a prepared set was replaced in between."""
+    digests = {r["data_digest"] for r in _records_in(workdir) if r["study"] == study and r["data"] == row.data.name}
+    if digests - {task.digest}:
+        raise ValueError(
+            f"the data set {row.data.name!r} is not what the finished rows of {study!r} in {workdir} were trained on "
+            f"(digest {task.digest}, theirs {', '.join(digests)}): use another --workdir"
+        )
+
+
 def _finished(workdir: pathlib.Path, study: str, label: str, row: ConfigDict) -> list[dict]:
     """The records that this very configuration has left."""
-    from posjax.training.metrics import config_hash, read_jsonl
+    from experiments._records import row_hash
+
+    wanted = (study, label, row_hash(row))
+    return [
+        record for record in _records_in(workdir) if (record["study"], record["label"], record["config_hash"]) == wanted
+    ]
+
+
+def _records_in(workdir: pathlib.Path) -> list[dict]:
+    from posjax.training.metrics import read_jsonl
 
     path = workdir / "results.jsonl"
-    records = read_jsonl(path) if path.exists() else []
-    wanted = (study, label, config_hash(row))
-    return [record for record in records if (record["study"], record["label"], record["config_hash"]) == wanted]
+    return read_jsonl(path) if path.exists() else []
 
 
 def _show(config: ConfigDict, rows, workdir: pathlib.Path) -> None:
@@ -100,7 +127,8 @@ def _show(config: ConfigDict, rows, workdir: pathlib.Path) -> None:
     for table in summarize(records):
         console.print(to_rich(table, console.width))
     text = json.dumps(config.to_dict(), indent=2, default=list)
-    command = f"python -m experiments.ablate --config=configs/{config.name}.py"
+    given = [argument for argument in sys.argv[1:] if not argument.startswith(("--workdir", "-workdir"))]
+    command = shlex.join(["python", "-m", "experiments.ablate", *given])
     paths = write_report(records, workdir, config.title, config_text=text, notes=config.notes, command=command)
     print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
 

@@ -21,7 +21,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from posjax.training.tasks import make_task
 
     seeds = (config.seed,)
-    _environment.compilation_cache(workdir / "compiled")  # rows share programs, and a restart reuses them
+    _environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     task = make_task(config)
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
         _rows.write_config(config, workdir)

@@ -122,6 +122,10 @@ class Encoding:
 class PositionMap(Encoding):
     """An encoding that only moves tokens, by `place`: `position_map >> encoding` shows `encoding` the moved tokens."""
 
+    def dims(self, dims: Dims) -> Dims:
+        """The dims in which the moved tokens stand."""
+        return dims
+
     def __rshift__(self, other: Encoding) -> Encoding:
         if not isinstance(other, Encoding):
             return NotImplemented
@@ -152,7 +156,7 @@ class Placed(Encoding):
 
     def init(self, key, dims):
         map_key, encoding_key = jax.random.split(key)
-        return self.position_map.init(map_key, dims), self.encoding.init(encoding_key, dims)
+        return self.position_map.init(map_key, dims), self.encoding.init(encoding_key, self.position_map.dims(dims))
 
     def place(self, params, site, key=None):
         map_key, encoding_key = (None, None) if key is None else jax.random.split(key)

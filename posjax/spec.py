@@ -46,6 +46,8 @@ def parse(text: str | Encoding) -> Encoding:
     """
     if isinstance(text, Encoding):
         return text
+    if not isinstance(text, str):
+        raise ValueError(f"an encoding spec is text, got {text!r}")
     if len(text) > _MAX_SPEC:
         raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {len(text)}")
     try:

@@ -163,6 +163,8 @@ def _caption(rows: Rows, has_reference: bool) -> str:
     parts.append("best mean in bold, ≈ where the interval touches that of the best")
     if has_reference:
         parts.append("Δ: difference of the means with its 95 % Welch interval")
+    if _distinct(runs, "step_time"):
+        parts.append("step: a step of all seeds together, divided by their number")
     described = {
         "steps": "{} training steps",
         "train_length": "{} tokens per training sequence",
@@ -200,6 +202,8 @@ def _notes(rows: Rows) -> tuple[str, ...]:
     if len({found for row in hashes.values() for found in row}) > 1:
         listed = "; ".join(f"{label}: {' / '.join(map(str, found)) or '-'}" for label, found in hashes.items())
         notes.append(f"Rows differ in more of their config than the encoding ({listed}).")
+    if len(_distinct(all_runs(rows), "data_digest")) > 1:
+        notes.append(f"Rows were run on different data ({' / '.join(_distinct(all_runs(rows), 'data_digest'))}).")
     if any(finite_note(*metric_values(runs, metric)) for metric in metrics_of(rows) for runs in rows.values()):
         notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
     specs = {label: runs[0]["encoding"] for label, runs in rows.items()}

@@ -41,6 +41,7 @@ def attend_cached(
     cache: Cache,
     *,
     prefill: bool = False,
+    implementation: str = "auto",
     scale: float | None = None,
 ) -> tuple[Float[jax.Array, "T H D"], Cache]:
     """Causal attention of T new tokens over themselves and the cache, and the cache with them in it.
@@ -48,6 +49,7 @@ def attend_cached(
     Args:
       prefill: static; says that the cache is empty, so that a prompt is attended like any sequence, without the unfilled
         slots.
+      implementation: of the prefill, as in `attend`.
 
     The caller sees to it that the new tokens fit: JAX cannot check `cache.filled` under jit, and a write past the end
     would shift onto the last slots. Queries see no cached key that the full pass would not show them.
@@ -57,7 +59,8 @@ def attend_cached(
     kept = k if keep_raw else rotated_k
     cache = _appended(cache, kept, v, site)
     if prefill:
-        return attend(encoding, params, q, k, v, site, site, causal=True, scale=scale), cache
+        options = dict(causal=True, implementation=implementation, scale=scale)
+        return attend(encoding, params, q, k, v, site, site, **options), cache
     if keep_raw:
         rotated_q, rotated_k = encoding.rotate(params, q, site, cache.key, cache.site)
     else:

@@ -83,7 +83,10 @@ class Learned(Encoding):
 
     def init(self, key, dims):
         if dims.length is None and dims.grid is None:
-            raise ValueError("learned needs to know how many rows to learn: give Dims(length=...) or Dims(grid=...)")
+            raise ValueError(
+                "learned needs to know how many rows to learn: give Dims(length=...) or Dims(grid=...); "
+                "with experiments, config.model.length, or data.positions='window' if documents are long"
+            )
         extent = (dims.length,) if dims.grid is None else tuple(dims.grid)
         shape = (dims.prefix + int(np.prod(extent)), dims.width)
         return Table(self.stddev * jax.random.normal(key, shape), extent)
@@ -99,8 +102,6 @@ class Learned(Encoding):
 def _row(table: Table, site: Site) -> Int32[Array, " T"]:
     """The row of each token; one past the table's end for a token that has none."""
     position, extent = axes(site), table.extent
-    if position.shape[1] == 1:  # a flat index, which a grid's table has too
-        extent = (int(np.prod(extent)),)
     if position.shape[1] != len(extent):
         raise ValueError(f"learned has a table for positions of {len(extent)} axes, got {position.shape[1]}")
     if not np.issubdtype(position.dtype, np.integer):

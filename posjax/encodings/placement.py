@@ -27,6 +27,15 @@ class Raster(PositionMap):
         if self.width < 1:
             raise ValueError(f"raster needs a width of at least 1, got {self.width}")
 
+    def dims(self, dims):
+        if dims.grid is None:
+            return dims
+        if dims.grid[1] != self.width:
+            raise ValueError(
+                f"raster(width={self.width}) does not fit a grid of {dims.grid}: use raster(width={dims.grid[1]})"
+            )
+        return dims._replace(grid=None, length=dims.grid[0] * dims.grid[1])
+
     def place(self, params, site, key=None):
         if site.position.ndim != 2 or site.position.shape[1] != 2:
             raise ValueError(f"raster flattens (row, column) positions [T, 2], got shape {site.position.shape}")

@@ -20,7 +20,7 @@ class Decoder(nn.Module):
         logits = model.apply(model.init(key, tokens, site), tokens, site)
 
     Token embeddings have unit variance after the scaling by sqrt(width) of Vaswani et al. (2017), section 3.4, so that
-    additive codes and content start at a like size. `length` is the number of positions that a table must hold.
+    a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold.
 
     For cached decoding, `prefill` reads a prompt and `extend` some more tokens; `posjax.models.generate` loops.
     """
@@ -60,7 +60,7 @@ class Decoder(nn.Module):
             **types,
         )
         if not self.tied_embedding:
-            self.head = nn.Dense(self.vocab_size, use_bias=False, **types)
+            self.head = nn.Dense(self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.param_dtype)
 
     def __call__(
         self, tokens: Int32[jax.Array, "B T"], site: Site, *, train: bool = False
@@ -79,5 +79,7 @@ class Decoder(nn.Module):
 
     def _run(self, tokens, site, **options):
         x, caches = self.trunk(self.token_embedding(tokens) * self.width**0.5, site, **options)
-        logits = self.token_embedding.attend(x) if self.tied_embedding else self.head(x)
-        return logits.astype(jnp.float32), caches
+        if not self.tied_embedding:
+            return self.head(x), caches
+        table = jnp.asarray(self.token_embedding.embedding, x.dtype)
+        return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32), caches

@@ -52,7 +52,8 @@ class Attention(nn.Module):
             prefill = cache is None
             if prefill:
                 cache = empty_cache(cache_size, self.num_heads, head_dim, site, inner)
-            return attend_cached(self.encoding, encoding_params, q, k, v, site, cache, prefill=prefill)
+            options = dict(prefill=prefill, implementation=self.implementation)
+            return attend_cached(self.encoding, encoding_params, q, k, v, site, cache, **options)
 
         read, cache = jax.vmap(one, in_axes=(0, 0, 0, 0, batch_axis(site), 0))(x, q, k, v, site, cache)
         out = nn.DenseGeneral(width, axis=(-2, -1), dtype=self.dtype, param_dtype=self.param_dtype, name="out")
@@ -81,6 +82,8 @@ class Mlp(nn.Module):
 
 class Trunk(nn.Module):
     """Pre-norm blocks over [B, T, M] with a final norm; the place where an encoding is hosted.
+
+    Training (`train=True`) takes an rng "place" for encodings that move tokens, and "dropout" where there is any.
 
     `injection` says where `encoding.embed` acts, and whose parameters the layers use:
       stem: once, before the first block; attention in every layer shares the same parameters (as T5 does).
@@ -140,7 +143,7 @@ class Trunk(nn.Module):
         return norm(name="norm")(x), written
 
     def _dims(self, width: int) -> Dims:
-        if width % self.num_heads:
+        if self.num_heads < 1 or width % self.num_heads:
             raise ValueError(f"width {width} is not divisible by num_heads {self.num_heads}")
         return Dims(width, self.num_heads, width // self.num_heads, self.length, self.grid, self.prefix)
 
@@ -163,13 +166,8 @@ def batch_axis(site: Site) -> int | None:
 
 
 def _place(encoding: Encoding, params: Params, site: Site, key: jax.Array | None, batch: int) -> Site:
-    if key is None:
-        return (
-            encoding.place(params, site)
-            if batch_axis(site) is None
-            else jax.vmap(encoding.place, in_axes=(None, 0))(params, site)
-        )
-    if type(encoding).place is Encoding.place:  # nothing moves: a shared site may stay shared
-        return site
-    keys = jax.random.split(key, batch)
+    """`encoding.place` for each sequence, with a key of its own; a site shared by all stays so if nothing moves."""
+    if batch_axis(site) is None and (key is None or encoding.place(params, site, key) is site):
+        return encoding.place(params, site)
+    keys = None if key is None else jax.random.split(key, batch)
     return jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys)

@@ -54,7 +54,7 @@ class ViT(nn.Module):
     def patches(self, height: int, width: int) -> tuple[int, int]:
         """How many patches tile an image of this size, down and across."""
         size = self.patch_size
-        if height % size or width % size:
+        if size < 1 or height % size or width % size:
             fits = [s for s in range(1, min(height, width) + 1) if height % s == 0 and width % s == 0]
             raise ValueError(
                 f"patches of {size}x{size} do not tile an image of {height}x{width}; patch_size may be {fits}"
@@ -95,8 +95,8 @@ class ViT(nn.Module):
         )
         x, _ = trunk(x, site, train=train)
         x = self._pooled(x, site)
-        head = nn.Dense(self.num_classes, kernel_init=nn.initializers.zeros, name="head", **types)
-        return head(x).astype(jnp.float32)
+        head = dict(dtype=jnp.float32, param_dtype=self.param_dtype)
+        return nn.Dense(self.num_classes, kernel_init=nn.initializers.zeros, name="head", **head)(x)
 
     def _with_prefix(self, x):
         prefix = []

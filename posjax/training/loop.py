@@ -64,7 +64,7 @@ def train(
       CheckpointError: what is under `workdir` is of another configuration, or none of it is intact.
       ValueError: sizes that do not divide.
     """
-    _check_sizes(config)
+    _check_sizes(config, seeds)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
     replicated, split = _shardings()
     began, clock = time.perf_counter(), _Clock()
@@ -119,6 +119,11 @@ def _line_of(metrics: Metrics) -> dict[str, list[float]]:
     return line
 
 
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """The fields that say what is computed, flat: {"model.width": 8, ...}."""
+    return {name: value for name, value in _flat(config.to_dict()).items() if name not in _FREE}
+
+
 def _about(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> dict[str, Any]:
     return strict({"config": config.to_dict(), "seeds": seeds, "data_digest": task.digest})
 
@@ -133,7 +138,9 @@ def _checkpoints(task: Task, config: ConfigDict, seeds, workdir: pathlib.Path) -
     )
 
 
-def _restored(checkpoints: Checkpoints, task: Task, config, optimizer, seeds, sharding) -> tuple[State, dict[str, float]]:
+def _restored(
+    checkpoints: Checkpoints, task: Task, config, optimizer, seeds, sharding
+) -> tuple[State, dict[str, float]]:
     """The newest intact state, or that of step 0, and how long it took to get there."""
     init = jax.jit(lambda: init_state(task, optimizer, seeds), out_shardings=sharding)
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), jax.eval_shape(init))
@@ -166,12 +173,10 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _batches(task: Task, seeds: tuple[int, ...], start: int, end: int) -> Iterator[dict[str, np.ndarray]]:
-    """This process's share of every batch, [R, b, ...]; each seed shuffles for itself."""
-    share = dict(process_index=jax.process_index(), process_count=jax.process_count())
+    """Batches [R, B, ...]; each seed shuffles for itself."""
     with contextlib.ExitStack() as stack:
         streams = [
-            stack.enter_context(contextlib.closing(data.epoch(task.batches(seed, **share), start, end)))
-            for seed in seeds
+            stack.enter_context(contextlib.closing(data.epoch(task.batches(seed), start, end))) for seed in seeds
         ]
         for batches in zip(*streams, strict=True):
             yield {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
@@ -184,19 +189,25 @@ def _shardings() -> tuple[NamedSharding, NamedSharding]:
 
 
 def _on_devices(batch: dict[str, np.ndarray], sharding: NamedSharding) -> dict[str, jax.Array]:
-    return {name: jax.make_array_from_process_local_data(sharding, x) for name, x in batch.items()}
+    return jax.device_put(batch, sharding)
 
 
-def _check_sizes(config: ConfigDict) -> None:
+def _check_sizes(config: ConfigDict, seeds: tuple[int, ...]) -> None:
+    if jax.process_count() > 1:
+        raise ValueError(
+            f"training runs in one process, on all of its devices; here are {jax.process_count()} processes"
+        )
+    if not all(0 <= seed < 2**32 for seed in seeds):
+        raise ValueError(f"seeds must lie in 0..2**32-1, got {seeds}")
+    for name in ("steps", "batch_size", "eval_batch_size", "accumulate", "log_every", "checkpoint_every", "keep_last"):
+        if config[name] < 1:
+            raise ValueError(f"{name}={config[name]} must be at least 1")
     parts = config.accumulate * jax.device_count()
     if config.batch_size % parts:
         raise ValueError(
             f"batch_size={config.batch_size} cannot be split into accumulate={config.accumulate} parts on "
             f"{jax.device_count()} devices: it must be divisible by {parts}"
         )
-    for name in ("steps", "log_every", "checkpoint_every"):
-        if config[name] < 1:
-            raise ValueError(f"{name}={config[name]} must be at least 1")
 
 
 def _is_evaluated(taken: int, config: ConfigDict) -> bool:
@@ -232,7 +243,7 @@ class _Clock:
         self._last = now
 
     def pause(self) -> None:
-        self._skip = max(self._skip, 2)  # a step's report is fetched one step late
+        self._skip = max(self._skip, 1)
 
     def median(self, earlier: dict[str, float]) -> float:
         """Of this process; of the ones before it where this one is too young to tell."""

@@ -47,18 +47,15 @@ def read_jsonl(path: str | pathlib.Path) -> list[dict[str, Any]]:
 
 
 def append_jsonl(path: str | pathlib.Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Appends one line per record, in a single write that is on disk when this returns; one writer at a time.
+    """Appends one line per record: all of them are on disk when this returns, or, after a kill, none; one writer at a time.
 
-    A last line cut off by an earlier kill is dropped first.
+    A last line cut off by an earlier kill is dropped.
     """
     path = pathlib.Path(path)
     lines = b"".join(_line(record) for record in records)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        _repair(path)
-    with path.open("ab", buffering=0) as file:
-        file.write(lines)
-        os.fsync(file.fileno())
+    before = [line + b"\n" for line in _whole_lines(path)] if path.exists() else []
+    replace_file(path, b"".join(before) + lines)
 
 
 class MetricsWriter:
@@ -142,12 +139,6 @@ def _whole_lines(path: str | pathlib.Path) -> list[bytes]:
     return lines
 
 
-def _repair(path: pathlib.Path) -> None:
-    whole = b"".join(line + b"\n" for line in _whole_lines(path))
-    if path.read_bytes() != whole:
-        _replace(path, whole)
-
-
 def _keep_until(path: pathlib.Path, step: int) -> None:
     """Drops the lines of later steps, and half a line at the end."""
     if not path.exists():
@@ -159,11 +150,11 @@ def _keep_until(path: pathlib.Path, step: int) -> None:
             raise ValueError(f"{path}, line {number} has no step: {line[:80]!r}")
         if record["step"] <= step:
             kept.append(line + b"\n")
-    _replace(path, b"".join(kept))
+    replace_file(path, b"".join(kept))
 
 
-def _replace(path: pathlib.Path, content: bytes) -> None:
-    """Rewrites a file so that a kill leaves either the old or the new one."""
+def replace_file(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file so that a kill leaves either the old or the new one."""
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
         file.write(content)

@@ -67,7 +67,8 @@ def _gradient(task: Task, params, batch, key, accumulate: int):
     if accumulate == 1:
         (loss, weight, grads), _ = add_part(zero, (batch, 0))
     else:
-        parts = jax.tree.map(lambda x: x.reshape(accumulate, x.shape[0] // accumulate, *x.shape[1:]), batch)
+        # Every device keeps its share of every part.
+        parts = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, accumulate, *x.shape[1:]), 0, 1), batch)
         (loss, weight, grads), _ = jax.lax.scan(add_part, zero, (parts, jnp.arange(accumulate)))
     weight = jnp.maximum(weight, 1.0)  # a batch may consist of nothing but document ends
     return loss / weight, jax.tree.map(lambda g: g / weight, grads)

@@ -15,6 +15,7 @@ from posjax.models import Decoder, ViT
 from posjax.spec import nearest
 
 Batch = Mapping[str, Any]
+_LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
 
 
 @runtime_checkable
@@ -25,8 +26,8 @@ class Task(Protocol):
     headline_mode: str  # "max" or "min"
     digest: str  # of the data: a run does not go on with others
 
-    def batches(self, seed: int, process_index: int, process_count: int):
-        """ds with ds[step] = this process's share of the batch of that step."""
+    def batches(self, seed: int):
+        """ds with ds[step] = the batch of that step."""
 
     def evaluation(self) -> dict[str | None, Iterator[Batch]]:
         """The evaluation sets by name (None where there is only one), each a pass in order."""
@@ -49,6 +50,8 @@ class Classification:
     def __init__(self, config: ConfigDict):
         self._data, self._batch_size = config.data, config.batch_size
         self._eval_batch_size, self._smoothing = config.eval_batch_size, config.label_smoothing
+        if not 0 <= self._smoothing < 1:
+            raise ValueError(f"label_smoothing={self._smoothing} must lie in [0, 1)")
         load = {"data_dir": config.data.data_dir}
         self._train = data.load_images(config.data.name, config.data.train_split, **load)
         self._eval = data.load_images(config.data.name, config.data.eval_split, **load)
@@ -59,9 +62,8 @@ class Classification:
         self._site = self.model.sites(*self._image_size)
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
-    def batches(self, seed, process_index=0, process_count=1):
-        shares = dict(process_index=process_index, process_count=process_count)
-        return data.image_batches(self._train, batch_size=self._batch_size, seed=seed, **shares)
+    def batches(self, seed):
+        return data.image_batches(self._train, batch_size=self._batch_size, seed=seed)
 
     def evaluation(self):
         return {None: data.image_epoch(self._eval, batch_size=self._eval_batch_size)}
@@ -98,7 +100,9 @@ class LanguageModel:
     def __init__(self, config: ConfigDict):
         self._length, self._eval_lengths = config.data.length, tuple(sorted(config.eval_lengths))
         if not self._eval_lengths or self._eval_lengths[0] < 1:
-            raise ValueError(f"eval_lengths={self._eval_lengths} must be lengths of at least 1, and one of them at least")
+            raise ValueError(
+                f"eval_lengths={self._eval_lengths} must be lengths of at least 1, and one of them at least"
+            )
         self._positions, self._batch_size = config.data.positions, config.batch_size
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
         load = {"data_dir": config.data.data_dir}
@@ -110,12 +114,14 @@ class LanguageModel:
         self.model = Decoder(self._train.vocab_size, **sizes)
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
-    def _table_length(self, given: int | None) -> int:
+    def _table_length(self, given: int | None) -> int | None:
         """How many positions a table must hold so that no position of training or evaluation falls outside it."""
         needed = max(self._length, *self._eval_lengths)
         if self._positions == "document":
             ends = [np.append(text.starts[1:], len(text)) - text.starts for text in (self._train, self._eval)]
             needed = int(max(lengths.max() for lengths in ends))
+        if given is None and needed > _LARGEST_TABLE:
+            return None  # an encoding that learns a row per position then asks for a length
         if given is not None and given < needed:
             raise ValueError(
                 f"model.length={given} is below the {needed} positions of training and evaluation "
@@ -123,10 +129,9 @@ class LanguageModel:
             )
         return needed if given is None else given
 
-    def batches(self, seed, process_index=0, process_count=1):
-        shares = dict(process_index=process_index, process_count=process_count)
+    def batches(self, seed):
         windows = dict(length=self._length, positions=self._positions)
-        return data.text_batches(self._train, batch_size=self._batch_size, seed=seed, **windows, **shares)
+        return data.text_batches(self._train, batch_size=self._batch_size, seed=seed, **windows)
 
     def evaluation(self):
         longest = max(self._eval_lengths)

@@ -31,6 +31,14 @@ every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 every_injection = pytest.mark.parametrize("injection", INJECTIONS)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """Optimising programs that run once takes longer than it saves."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def decoder(spec="rope", **options):
     sizes = dict(width=16, depth=2, num_heads=2, length=8)
     return Decoder(VOCABULARY, encoding=spec, **{**sizes, **options})

@@ -33,6 +33,14 @@ every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 every_injection = pytest.mark.parametrize("injection", INJECTIONS)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """Optimising programs that run once takes longer than it saves."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def vit(spec="rope", **options):
     sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=PATCH, width=16, depth=2, num_heads=2, pooling="mean")
     return ViT(3, encoding=spec, **{**sizes, "num_registers": 1, **options})

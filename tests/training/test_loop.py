@@ -13,7 +13,7 @@ from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.loop import Stopped, train
 from posjax.training.metrics import read_jsonl
 from posjax.training.optimizer import make_optimizer
-from posjax.training.step import init_state, make_step
+from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import make_task
 
 
@@ -32,7 +32,9 @@ def _compiled_once(tmp_path_factory):
     before = {name: getattr(jax.config, name) for name in names}
     reset_cache()
     compilation_cache(tmp_path_factory.mktemp("compiled"))
+    jax.config.update("jax_disable_most_optimizations", True)  # which take longer than what they save
     yield
+    jax.config.update("jax_disable_most_optimizations", False)
     for name, value in before.items():
         jax.config.update(name, value)
     reset_cache()
@@ -61,7 +63,14 @@ def saved(workdir, step=None):
     """{path: digest} of the state in the newest checkpoint, or that of `step`."""
     checkpoints = Checkpoints(workdir / "checkpoints")
     leaves = checkpoints.record(checkpoints.steps()[-1] if step is None else step)["leaves"]
-    return {path: about["digest"] for path, about in leaves.items() if not path.startswith("times")}
+    return {path: about["digest"] for path, about in leaves.items() if "times" not in path}
+
+
+def curve(workdir):
+    """[steps, seeds] training losses."""
+    lines = [line for line in read_jsonl(workdir / "metrics.jsonl") if "loss" in line]
+    assert len({line["step"] for line in lines}) == len(lines)
+    return np.array([line["loss"] for line in lines])
 
 
 def steps(workdir):
@@ -89,10 +98,10 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, tmp_path, conf
     assert int(parts.state.step) == 12
     assert_same((whole.state, whole.metrics), (parts.state, parts.metrics))
     assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
-    assert {path.split("/")[1] for path in saved(tmp_path / "whole")} >= {"params", "opt_state", "key", "step"}
+    assert all(any(f".{part}" in path for path in saved(tmp_path / "whole")) for part in State._fields)
     lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts")]
     assert lines[0] == lines[1]
-    assert [json.loads(line)["step"] for line in lines[0].splitlines()] == list(range(1, 13))
+    assert [json.loads(line)["step"] for line in lines[0].splitlines() if '"loss"' in line] == list(range(1, 13))
     # A third start of a finished run takes no step.
     again = run(config, tmp_path / "parts", on_step=lambda *_: pytest.fail("took a step"))
     assert_same((again.state, again.metrics), (whole.state, whole.metrics))
@@ -119,19 +128,15 @@ def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, tmp_
 
 def test_a_member_of_an_ensemble_is_the_run_it_would_be_alone(data_dir, tmp_path):
     config = vit(data_dir)
-    together, alone = run(config, tmp_path / "together", (3, 0, 7)), run(config, tmp_path / "alone", (7,))
-    losses = [np.array([line["loss"][-1] for line in read_jsonl(tmp_path / n / "metrics.jsonl")]) for n in NAMES]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-    np.testing.assert_allclose(together.metrics["loss"][2], alone.metrics["loss"][0], rtol=1e-5)
+    together, alone = run(config, tmp_path / "together", (3, 7)), run(config, tmp_path / "alone", (7,))
+    np.testing.assert_allclose(curve(tmp_path / "together")[:, 1], curve(tmp_path / "alone")[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(together.metrics["loss"][1], alone.metrics["loss"][0], rtol=1e-5)
     first, other = (dict(jax.tree_util.tree_leaves_with_path(result.state.params)) for result in (together, alone))
     for path, leaf in first.items():
-        if "'key']['bias']" in jax.tree_util.keystr(path):
+        if "['key']['bias']" in jax.tree_util.keystr(path):
             continue  # softmax cannot see it: its gradient is rounding, which Adam makes large
-        np.testing.assert_allclose(leaf[2], other[path][0], rtol=1e-4, atol=1e-6, err_msg=jax.tree_util.keystr(path))
-    assert len({float(x) for x in together.metrics["loss"]}) == 3
-
-
-NAMES = ("together", "alone")
+        np.testing.assert_allclose(leaf[1], other[path][0], rtol=1e-4, atol=1e-5, err_msg=jax.tree_util.keystr(path))
+    assert together.metrics["loss"][0] != together.metrics["loss"][1]
 
 
 def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
@@ -139,7 +144,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
     config = small_decoder(data_dir)
     task = make_task(config)
     optimizer, _ = make_optimizer(total_steps=9, learning_rate=1e-3)
-    batch = {name: x[None] for name, x in task.batches(0, 0, 1)[0].items()}
+    batch = {name: x[None] for name, x in task.batches(0)[0].items()}
     batch["weight"][0, :3] = 0.0
     state = jax.jit(lambda: init_state(task, optimizer, (0,)))()
     (one, once), (two, twice) = (jax.jit(make_step(task, optimizer, parts))(state, batch) for parts in (1, 2))
@@ -149,15 +154,30 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-7), *moments)
 
 
+def test_each_step_and_each_seed_draws_for_itself(data_dir):
+    task = make_task(vit(data_dir))
+    optimizer, _ = make_optimizer(total_steps=9, learning_rate=0.0)
+    batch = {name: np.stack([x, x]) for name, x in task.batches(0)[0].items()}
+    state = jax.jit(lambda: init_state(task, optimizer, (5, 6)))()
+    # The same untrained parameters for both seeds but for the head, whose zeros would hide what was drawn.
+    params = jax.tree.map(
+        lambda x: x[:1].repeat(2, axis=0) + 0.1 * np.sin(np.arange(x[0].size)).reshape(x[0].shape), state.params
+    )
+    step = jax.jit(make_step(task, optimizer))
+    first, report = step(state._replace(params=params), batch)
+    _, later = step(first, batch)
+    assert len({float(x) for x in [*report["loss"], *later["loss"]]}) == 4
+
+
 def with_nan_at(task, step):
     """The task, with a weight that is not a number in the batch of that step (counted from 1)."""
     clean = task.batches
 
-    def batches(seed, process_index=0, process_count=1):
+    def batches(seed):
         def spoil(index, batch):
             return {**batch, "weight": batch["weight"] * np.float32(np.nan if index + 1 == step else 1)}
 
-        return clean(seed, process_index, process_count).map_with_index(spoil)
+        return clean(seed).map_with_index(spoil)
 
     task.batches = batches
     return task
@@ -167,11 +187,11 @@ def with_nan_at(task, step):
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, tmp_path, bad):
     """At step 10 a checkpoint is due: it must not be written."""
     config = decoder(data_dir)
-    message = rf"step {bad}: loss of seed 0 with encoding learned is nan; the last good checkpoint is kept"
+    message = rf"step {bad}: (loss|grad_norm) of seed 0 with encoding learned is nan; the last good checkpoint is kept"
     with pytest.raises(FloatingPointError, match=message):
         run(config, tmp_path / "bad", task=with_nan_at(make_task(config), bad))
     assert steps(tmp_path / "bad") == [5]
-    assert [line["step"] for line in read_jsonl(tmp_path / "bad" / "metrics.jsonl")] == list(range(1, bad))
+    assert len(curve(tmp_path / "bad")) == bad - 1
     run(config, tmp_path / "good")
     run(config, tmp_path / "bad")  # the cause mended
     assert saved(tmp_path / "bad") == saved(tmp_path / "good")
@@ -191,21 +211,21 @@ def test_the_best_and_the_newest_checkpoints_are_kept(data_dir, tmp_path, monkey
     assert (checkpoints.restore_best(tree)[0], checkpoints.restore(tree)[0]) == (6, 12)
 
 
-@pytest.mark.parametrize(("config_of", "chance"), [(small_vit, np.log(10)), (small_decoder, 3.5)], ids=["vit", "text"])
-def test_a_learnable_task_is_learned(data_dir, tmp_path, config_of, chance):
+@pytest.mark.parametrize(("config_of", "good"), [(small_vit, 1.8), (small_decoder, 3.3)], ids=["vit", "text"])
+def test_a_learnable_task_is_learned(data_dir, tmp_path, config_of, good):
     config = config_of(data_dir, steps=100, log_every=10, checkpoint_every=100, optimizer__learning_rate=0.02)
     result = run(config, tmp_path, (0,))
-    loss = [line["loss"][0] for line in read_jsonl(tmp_path / "metrics.jsonl")]
+    loss = curve(tmp_path)[:, 0]
     assert len(loss) == 10
-    assert loss[-1] < 0.8 * chance
+    assert loss[-1] < good
     assert loss[-1] < loss[0] - 0.3
     scored = result.metrics["loss"]
-    assert all(value[0] < 0.8 * chance for value in (scored.values() if isinstance(scored, dict) else [scored]))
+    assert all(value[0] < good for value in (scored.values() if isinstance(scored, dict) else [scored]))
 
 
 def test_half_precision_trains_finitely(data_dir, tmp_path):
-    exact = run(small_vit(data_dir), tmp_path / "exact", (0,))
-    rough = run(small_vit(data_dir, model__dtype="bfloat16"), tmp_path / "rough", (0,))
+    exact = run(vit(data_dir), tmp_path / "exact", (0,))
+    rough = run(vit(data_dir, model__dtype="bfloat16"), tmp_path / "rough", (0,))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(rough.state.params)} == {"float32"}
     assert rough.metrics["loss"] != exact.metrics["loss"]
     np.testing.assert_allclose(rough.metrics["loss"], exact.metrics["loss"], rtol=0.05)
@@ -214,11 +234,12 @@ def test_half_precision_trains_finitely(data_dir, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        ({"accumulate": 0}, r"accumulate=0 must be at least 1"),
         ({"accumulate": 3}, r"batch_size=16 cannot be split into accumulate=3 parts on 1 devices: .*divisible by 3"),
-        ({"steps": 0}, r"steps=0 must be at least 1|total_steps=0"),
+        ({"steps": 0}, r"steps=0 must be at least 1"),
         ({"log_every": 0}, r"log_every=0 must be at least 1"),
         ({"checkpoint_every": 0}, r"checkpoint_every=0 must be at least 1"),
-        ({"keep_last": 0}, r"keep_last=0 would delete every checkpoint"),
+        ({"keep_last": 0}, r"keep_last=0 must be at least 1"),
         ({"optimizer__warmup_steps": 12}, r"warmup_steps=12 leaves nothing of total_steps=12"),
         ({"optimizer__schedule": "cosin"}, r"did you mean 'cosine'\?"),
         ({"batch_size": 2000}, r"batch_size=2000 exceeds the 1433 images of 'digits'"),
@@ -233,8 +254,8 @@ def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message
 @pytest.mark.parametrize(
     ("overrides", "seeds", "message"),
     [
-        ({"model__width": 4}, (0,), r"state/.* has shape .*checkpoints/12"),
-        ({"model__encoding": "rope"}, (0,), r"encoding.*checkpoints/12"),
+        ({"model__width": 4}, (0,), r"params\[.* has shape .*checkpoints/12"),
+        ({"model__encoding": "rope"}, (0,), r"checkpoints/12 has .*encoding.*, but this run has not"),
         ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*/12, but is 0\.5"),
         ({"steps": 24}, (0,), r"steps was 12 in .*/12, but is 24"),
         ({}, (1,), r"seeds was \[0\] in the checkpoint .*/12, but is \[1\] in this run; use the config"),
@@ -244,17 +265,17 @@ def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message
 def test_another_configuration_is_not_taken_for_this_one(data_dir, finished, overrides, seeds, message):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     with pytest.raises(CheckpointError, match=message):
-        run(small_vit(data_dir, **overrides), finished, seeds)
+        run(vit(data_dir, **overrides), finished, seeds)
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
 @pytest.fixture(scope="module")
 def finished(data_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("finished")
-    run(small_vit(data_dir), workdir, (0,))
+    run(vit(data_dir), workdir, (0,))
     return workdir
 
 
 def test_what_is_only_written_may_change(data_dir, finished):
-    config = small_vit(data_dir, log_every=2, checkpoint_every=3, keep_last=5, eval_every=4)
+    config = vit(data_dir, log_every=2, checkpoint_every=3, keep_last=5, eval_every=4)
     assert int(run(config, finished, (0,)).state.step) == 12
