@@ -217,3 +217,29 @@ def test_encodings_are_values():
     assert len({a, pj.parse("rope(500)"), pj.parse("rope()")}) == 2
     with pytest.raises(AttributeError):
         a.base = 3
+
+
+@pytest.mark.parametrize(
+    "spec", ["raster(width=4) >> t5()", "raster(width=4) >> learned()", "raster(width=4) >> alibi()"]
+)
+def test_raster_shows_any_encoding_a_line(spec):
+    """A grid in raster order is the line of as many positions, for tables too."""
+    dims = pj.Dims(8, 2, 4, grid=(3, 4), prefix=1)
+    encoding, line = pj.parse(spec), pj.parse(spec.split(" >> ")[1])
+    params = encoding.init(KEY, dims)
+    site = encoding.place(params, pj.grid(3, 4, prefix=1))
+    flat = pj.sites(12)
+    flat = pj.Site(*(np.concatenate([first, rest]) for first, rest in zip(([0], [1], [1]), flat[:3], strict=True)))
+    flat = flat._replace(position=flat.position.astype(np.int32), prefix=flat.prefix.astype(np.int32))
+    flat = flat._replace(segment=flat.segment.astype(np.int32))
+    x, q = jnp.zeros((13, 8)), jax.random.normal(KEY, (13, 2, 4))
+    np.testing.assert_array_equal(encoding.embed(params, x, site), line.embed(params[1], x, flat))
+    np.testing.assert_array_equal(
+        encoding.bias(params, q, site, q, site) + jnp.zeros((2, 13, 13)),
+        line.bias(params[1], q, flat, q, flat) + jnp.zeros((2, 13, 13)),
+    )
+
+
+def test_raster_of_another_width_than_the_grid():
+    with pytest.raises(ValueError, match=r"raster\(width=5\) does not fit a grid of \(3, 4\): use raster\(width=4\)"):
+        pj.parse("raster(width=5) >> learned()").init(KEY, pj.Dims(8, 2, 4, grid=(3, 4)))
