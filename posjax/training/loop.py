@@ -30,7 +30,7 @@ class Result(NamedTuple):
     state: State
     metrics: Metrics  # of the final parameters
     step_time: float  # median seconds per step, all seeds together; nan if this row never ran long enough to tell
-    wall_time: float  # seconds, over all the processes that it took
+    wall_time: float  # seconds, over all the processes that it took, less what a kill lost
 
 
 class Stopped(Exception):
@@ -53,7 +53,7 @@ def train(
     """Trains one ensemble to `config.steps`, going on from the newest intact checkpoint under `workdir`.
 
     Data, randomness and therefore every later state are functions of the step, so a run that was killed and started again
-    ends bit-identical to one that was not.
+    ends bit-identical to one that was not, wherever the same program gives the same bits twice (as on CPUs).
 
     Args:
       on_step: told (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite.
@@ -67,47 +67,53 @@ def train(
     _check_sizes(config, seeds)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
     replicated, split = _shardings()
-    began, clock = time.perf_counter(), _Clock()
     step = jax.jit(make_step(task, optimizer, config.accumulate), donate_argnums=0)
     score = make_score(task)
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(_checkpoints(task, config, seeds, workdir))
         state, earlier = _restored(checkpoints, task, config, optimizer, seeds, replicated)
-        start = int(state.step)
+        start, clock = int(state.step), _Clock(**earlier)
         writer = stack.enter_context(MetricsWriter(workdir, start or None, config.tensorboard))
-
-        def settle(taken: int, report: dict[str, jax.Array]) -> None:
-            report = jax.tree.map(np.asarray, report)
-            _refuse_non_finite(report, taken, seeds, config.model.encoding)
-            if taken % config.log_every == 0 or taken == config.steps:
-                writer.write(taken, {name: value.tolist() for name, value in report.items()})
-            clock.tick()
-            on_step(taken, report)
-
-        def save(taken: int, metrics: Metrics | None) -> None:
-            scores = None if metrics is None else {task.headline: headline(task, metrics)}
-            times = {"elapsed": earlier["elapsed"] + time.perf_counter() - began, "step_time": clock.median(earlier)}
-            checkpoints.save(taken, {"state": state, "times": times}, scores)
-
+        journal = _Journal(config, seeds, writer, clock, on_step)
         metrics, pending = None, None
         for taken, batch in enumerate(_batches(task, seeds, start, config.steps), start + 1):
-            state, report = step(state, _on_devices(batch, split))
+            state, report = step(state, jax.device_put(batch, split))
             if pending is not None:  # the last step's report is fetched while this one runs
-                settle(*pending)
+                journal.settle(*pending)
             pending, stop = (taken, report), should_stop()
             if stop or _is_milestone(taken, config):
-                settle(*pending)
-                metrics = evaluate(task, score, state.params) if _is_evaluated(taken, config) else None
-                if metrics is not None:
-                    writer.write(taken, _line_of(metrics))
-                save(taken, metrics)
-                clock.pause()
+                journal.settle(*pending)
                 pending = None
+                metrics = evaluate(task, score, state.params) if _is_evaluated(taken, config) else None
+                journal.evaluated(taken, metrics)
+                scores = None if metrics is None else {task.headline: headline(task, metrics)}
+                checkpoints.save(taken, {"state": state, "times": clock.times()}, scores)
+                clock.pause()
             if stop:
                 raise Stopped(taken)
         if metrics is None:  # the run was finished before this process began
             metrics = evaluate(task, score, state.params)
-        return Result(state, metrics, clock.median(earlier), earlier["elapsed"] + time.perf_counter() - began)
+        return Result(state, metrics, clock.times()["step_time"], clock.times()["elapsed"])
+
+
+class _Journal:
+    """What is told of a run while it goes on."""
+
+    def __init__(self, config: ConfigDict, seeds: tuple[int, ...], writer: MetricsWriter, clock: "_Clock", on_step):
+        self._config, self._seeds, self._writer, self._clock, self._on_step = config, seeds, writer, clock, on_step
+
+    def settle(self, taken: int, report: dict[str, jax.Array]) -> None:
+        """Waits for a step's report, refuses it if it is not finite, and passes it on."""
+        report = {name: np.asarray(report[name]) for name in ("loss", "grad_norm")}
+        _refuse_non_finite(report, taken, self._seeds, self._config.model.encoding)
+        if taken % self._config.log_every == 0 or taken == self._config.steps:
+            self._writer.write(taken, {name: values.tolist() for name, values in report.items()})
+        self._clock.tick()
+        self._on_step(taken, report)
+
+    def evaluated(self, taken: int, metrics: Metrics | None) -> None:
+        if metrics is not None:
+            self._writer.write(taken, _line_of(metrics))
 
 
 def _line_of(metrics: Metrics) -> dict[str, list[float]]:
@@ -188,10 +194,6 @@ def _shardings() -> tuple[NamedSharding, NamedSharding]:
     return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "data"))
 
 
-def _on_devices(batch: dict[str, np.ndarray], sharding: NamedSharding) -> dict[str, jax.Array]:
-    return jax.device_put(batch, sharding)
-
-
 def _check_sizes(config: ConfigDict, seeds: tuple[int, ...]) -> None:
     if jax.process_count() > 1:
         raise ValueError(
@@ -229,9 +231,10 @@ def _refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[i
 
 
 class _Clock:
-    """Seconds between settled steps, leaving out warm-up and pauses."""
+    """Seconds between settled steps, leaving out warm-up and pauses, and in all, earlier processes included."""
 
-    def __init__(self):
+    def __init__(self, elapsed: float, step_time: float):
+        self._began, self._elapsed, self._step_time = time.perf_counter(), elapsed, step_time
         self._last, self._skip, self._durations = None, _WARM_UP, []
 
     def tick(self) -> None:
@@ -245,6 +248,7 @@ class _Clock:
     def pause(self) -> None:
         self._skip = max(self._skip, 1)
 
-    def median(self, earlier: dict[str, float]) -> float:
-        """Of this process; of the ones before it where this one is too young to tell."""
-        return float(np.median(self._durations)) if self._durations else earlier["step_time"]
+    def times(self) -> dict[str, float]:
+        """ "elapsed" and the median "step_time": of this process, or of earlier ones where this one is too young to tell."""
+        median = float(np.median(self._durations)) if self._durations else self._step_time
+        return {"elapsed": self._elapsed + time.perf_counter() - self._began, "step_time": median}
