@@ -45,7 +45,8 @@ def _digits_vit() -> ConfigDict:
     study.model.depth = 2
     study.optimizer.learning_rate = 3e-3
     study.optimizer.warmup_steps = 25
-    study.steps = 400
+    study.steps = 300
+    study.batch_size = 48
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 364
     study.checkpoint_every = 100
@@ -58,7 +59,7 @@ def _pydoc_decoder() -> ConfigDict:
         {
             "none": "none",
             "sinusoidal": "sinusoidal",
-            "learned": "learned",
+            "learned": "learned(stddev=1)",  # token embeddings have unit variance here
             "rope": "rope",
             "alibi": "alibi",
             "t5": "t5(bidirectional=False)",
@@ -71,8 +72,8 @@ def _pydoc_decoder() -> ConfigDict:
     study.model.depth = 2
     study.optimizer.learning_rate = 5e-3
     study.optimizer.warmup_steps = 25
-    study.steps = 220
-    study.batch_size = 16
+    study.steps = 160
+    study.batch_size = 12
     study.eval_lengths = (64, 128, 256, 512)
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 64

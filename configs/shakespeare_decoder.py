@@ -32,7 +32,7 @@ def _shakespeare_decoder() -> ConfigDict:
         {
             "none": "none",
             "sinusoidal": "sinusoidal",
-            "learned": "learned",
+            "learned": "learned(stddev=1)",  # token embeddings have unit variance here
             "rope": "rope",
             "alibi": "alibi",
             "t5": "t5(bidirectional=False)",
