@@ -75,6 +75,7 @@ def _pydoc_decoder() -> ConfigDict:
     study.steps = 160
     study.batch_size = 12
     study.eval_lengths = (64, 128, 256, 512)
+    study.eval_tokens = 16_385  # 16,384 of them are targets
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 64
     study.checkpoint_every = 100

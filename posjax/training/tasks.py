@@ -1,5 +1,6 @@
 """What is trained: a model, its data, its loss and its scores. One run (seed) at a time; the step vmaps over runs."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -107,7 +108,7 @@ class LanguageModel:
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
         load = {"data_dir": config.data.data_dir}
         self._train = data.load_text(config.data.name, config.data.train_split, **load)
-        self._eval = data.load_text(config.data.name, config.data.eval_split, **load)
+        self._eval = _first(data.load_text(config.data.name, config.data.eval_split, **load), config.eval_tokens)
         self.digest = self._train.digest + self._eval.digest
         sizes = dict(config.model)
         sizes["length"] = self._table_length(sizes["length"])
@@ -172,6 +173,15 @@ def make_task(config: ConfigDict) -> Task:
     if config.task not in _TASKS:
         raise ValueError(f"no task is named {config.task!r}; {nearest(config.task, list(_TASKS))}")
     return _TASKS[config.task](config)
+
+
+def _first(text: data.Text, tokens: int | None) -> data.Text:
+    """The text, or as many of its tokens as are asked for."""
+    if tokens is None:
+        return text
+    if not 1 < tokens <= len(text):
+        raise ValueError(f"eval_tokens={tokens} must lie in 2..{len(text)}, the tokens of the evaluation split")
+    return dataclasses.replace(text, tokens=text.tokens[:tokens], starts=text.starts[text.starts < tokens])
 
 
 def _site(batch: Batch) -> Site:

@@ -131,6 +131,20 @@ def test_every_length_scores_the_same_tokens(data_dir, positions):
     assert np.array_equal(scored["32"], scored["64"])
 
 
+def test_only_as_many_tokens_are_evaluated_as_are_asked_for(data_dir):
+    whole, part = (make_task(small_decoder(data_dir, eval_tokens=tokens)) for tokens in (None, 129))
+    scored = [np.concatenate([b["targets"][b["segment"] > 0] for b in t.evaluation()["16"]]) for t in (whole, part)]
+    assert len(scored[1]) == 128
+    assert np.array_equal(scored[0][:128], scored[1])
+
+
+def test_a_table_for_every_byte_of_a_long_document_is_not_made_unasked(data_dir, monkeypatch):
+    monkeypatch.setattr("posjax.training.tasks._LARGEST_TABLE", 1000)
+    task = make_task(small_decoder(data_dir, data__positions="document", model__encoding="learned"))
+    with pytest.raises(ValueError, match=r"config\.model\.length, or data\.positions='window'"):
+        task.init(jax.random.key(0))
+
+
 def test_weights_divide_the_loss_of_text(data_dir):
     task = make_task(small_decoder(data_dir))
     params, batch = perturbed(task), task.batches(0)[0]
@@ -160,6 +174,7 @@ def test_a_table_holds_as_many_positions_as_the_data_have(data_dir):
         ({"model__length": 63}, r"model\.length=63 is below the 64 positions .*eval_lengths=\(16, 64\)"),
         ({"model__length": 64, "data__positions": "document"}, r"model\.length=64 is below the 62678 positions"),
         ({"eval_lengths": (16, 24)}, r"align=24 must be a positive multiple of length=16"),
+        ({"eval_tokens": 1}, r"eval_tokens=1 must lie in 2\.\.46390"),
         ({"eval_lengths": ()}, r"eval_lengths=\(\) must be lengths"),
         ({"eval_lengths": (0, 16)}, r"eval_lengths=\(0, 16\) must be lengths of at least 1"),
         ({"eval_lengths": (16, 16 * 4096)}, r"'pydoc_topics' has 46,390 tokens, fewer than one window of length=65536"),
