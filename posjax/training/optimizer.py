@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import re
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ SCHEDULES = ("constant", "cosine", "linear")
 
 # What decay would pull towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
 # By name as well as by rank, because a bias may have several axes (heads x head dim, or stacked layers).
+_ENCODING = re.compile(r"encoding(_\d+)?")  # encoding_3: a layer's own
 _NEVER = frozenset(
     ("bias", "scale", "cls", "cls_token", "class_token", "map_query", "register", "registers", "register_tokens")
 )
@@ -28,7 +30,7 @@ def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) ->
       decay_encoding: decay the parameters of the positional encoding like any others.
     """
     names = {jax.tree_util.keystr((key,), simple=True) for key in path}
-    of_encoding = any(name == "encoding" or name.startswith("encoding_") for name in names)  # encoding_3: a layer's own
+    of_encoding = any(_ENCODING.fullmatch(name) for name in names)
     if names & _NEVER or (of_encoding and not decay_encoding):
         return False
     return len(leaf.shape) >= 2
