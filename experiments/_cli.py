@@ -6,7 +6,9 @@ An experiment ends with `if __name__ == "__main__": run(main, __doc__)`. What a 
 line on stderr and exit code 2. jax is not imported here, so that `--help` answers at once.
 """
 
+import contextlib
 import difflib
+import fcntl
 import importlib.util
 import pathlib
 import re
@@ -53,7 +55,9 @@ def run(
         logging.set_verbosity(logging.WARNING)  # libraries tell at INFO what nobody asked
         tune_allocator()
         try:
-            main(config, _workdir(config, default_workdir))
+            workdir = _workdir(config, default_workdir)
+            with _alone_in(workdir):
+                main(config, workdir)
         except UsageError as error:
             _fail(error)
         except USER_ERRORS as error:
@@ -62,6 +66,23 @@ def run(
             _fail(f"{error} (--traceback shows where)")
 
     app.run(checked, flags_parser=lambda argv: _parse(argv, doc or __doc__))
+
+
+@contextlib.contextmanager
+def _alone_in(workdir: pathlib.Path) -> Iterator[None]:
+    """Keeps a second process out: each would delete the other's unfinished checkpoints and record every run twice.
+
+    The system drops the lock with the process, however it ends.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    with (workdir / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another process is at work in {workdir}: wait for it, or give another --workdir"
+            ) from None
+        yield
 
 
 def _fail(error: Any) -> NoReturn:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from ml_collections import ConfigDict
 
-from experiments import _environment
+from experiments import _cli, _environment
 
 REPO = pathlib.Path(__file__).parents[1]
 
@@ -188,6 +188,17 @@ def test_the_commit_is_ours_or_none(tmp_path):
     assert len(commit().removesuffix("-dirty")) == 12
     copy.write_text(copy.read_text() + "\n")
     assert commit().endswith("-dirty")
+
+
+def test_one_process_at_a_time_works_in_a_directory(tmp_path):
+    with (
+        _cli._alone_in(tmp_path),
+        pytest.raises(_cli.UsageError, match=r"another process is at work in .*--workdir"),
+        _cli._alone_in(tmp_path),
+    ):
+        pass
+    with _cli._alone_in(tmp_path):  # the lock went with its holder
+        pass
 
 
 def test_the_compilation_cache_is_filled(tmp_path):
