@@ -10,6 +10,7 @@ Methods are written for ONE sequence; `jax.vmap` them over a batch. Shape letter
     out = attend(encoding, params, q, k, v, site, site, causal=True)
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -69,9 +70,18 @@ class Encoding:
     """
 
     spec_name: ClassVar[str] = ""
+    # What holds for it. Tests hold every encoding to what it declares; a composition inherits from its members.
     relative: ClassVar[bool] = True  # logits of tokens that stand somewhere see only differences of positions
+    dimensions: ClassVar[tuple[int, ...]] = (1, 2, 3)  # numbers of position axes that it takes
+    reach: ClassVar[float] = math.inf  # largest distance from 0 at which a token may stand
+    whole_positions: ClassVar[bool] = False  # looks positions up: they must be integers
     length_dependent: ClassVar[bool] = False  # the transform of a key depends on tokens to come: caches keep raw keys
     reads_keys: ClassVar[bool] = False  # `bias` depends on what k holds, not on its shape alone: caches keep raw keys
+    widens: ClassVar[bool] = False  # `rotate` returns another head dim than it was given: caches keep raw keys
+    reads_weights: ClassVar[bool] = False  # has a `read`
+    whole_rows: ClassVar[bool] = False  # `bias` needs all the keys of a query in one tile
+    mixes_tokens: ClassVar[bool] = False  # `embed` reads other tokens, later ones too: never in a causal model
+    places_whole: ClassVar[bool] = False  # `place` needs all the tokens of a document at once: no cached decoding
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""
@@ -81,8 +91,11 @@ class Encoding:
         """Moves tokens (randomise, interpolate, jitter). `key` is given in training only."""
         return site
 
-    def observe(self, params: Params, x: Float[Array, "T M"], site: Site) -> Site:
-        """Reads per-token state (cumulative gates) off a layer's input into `site.state`."""
+    def observe(self, params: Params, x: Float[Array, "T M"], site: Site, past: Site | None = None) -> Site:
+        """Reads per-token state (cumulative gates) off a layer's input into `site.state`.
+
+        In cached decoding `past` holds the sites, with their states, of the tokens before; free slots have segment 0.
+        """
         return site
 
     def embed(self, params: Params, x: Float[Array, "T M"], site: Site) -> Float[Array, "T M"]:
@@ -91,9 +104,15 @@ class Encoding:
 
     def rotate(
         self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S H D"], k_site: Site
-    ) -> tuple[Float[Array, "T H D"], Float[Array, "S H D"]]:
-        """Transforms queries and keys."""
+    ) -> tuple[Float[Array, "T H C"], Float[Array, "S H C"]]:
+        """Transforms queries and keys; where C is not D, the encoding `widens`."""
         return q, k
+
+    def product(
+        self, q: Float[Array, "T H C"], q_site: Site, k: Float[Array, "S H C"], k_site: Site
+    ) -> Float[Array, "H T S"]:
+        """The logits, in float32 and before scaling, of a TILE of transformed queries and keys."""
+        return jnp.einsum("thc,shc->hts", q, k, preferred_element_type=jnp.float32)
 
     def bias(
         self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S H D"], k_site: Site
@@ -105,10 +124,38 @@ class Encoding:
         """Which keys a TILE of queries may see, beyond causality and documents."""
         return True
 
+    def read(
+        self, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site
+    ) -> Float[Array, "T H E"] | float:
+        """What a TILE of attention weights reads beside the values; linear in the weights. Needs `reads_weights`."""
+        return 0.0
+
+    def coordinates(self, site: Site) -> Shaped[Array, "T A"]:
+        """Positions with their axes spelled out: [T] becomes [T, 1].
+
+        Raises:
+          ValueError: for a number of axes that the encoding does not take.
+        """
+        position = axes(site)
+        if position.shape[1] not in self.dimensions:
+            mend = f": lay a grid out on a line with raster(width=...) >> {self}" if self.dimensions == (1,) else ""
+            raise ValueError(
+                f"{self.spec_name or self} takes positions of {' or '.join(map(str, self.dimensions))} axes, "
+                f"got {position.shape[1]}{mend}"
+            )
+        return position
+
+    @property
+    def keeps_raw_keys(self) -> bool:
+        """Whether a cache must hold keys as they were before `rotate`."""
+        return self.length_dependent or self.reads_keys or self.widens
+
     def __add__(self, other: "Encoding") -> "Encoding":
         if not isinstance(other, Encoding):
             return NotImplemented
-        return Sum(_parts(self) + _parts(other))
+        from posjax.composition import Sum, parts
+
+        return Sum(parts(self) + parts(other))
 
     def __rshift__(self, other: "Encoding") -> "Encoding":
         raise TypeError(f"only a position map can stand left of >>; {self} is not one")
@@ -126,126 +173,16 @@ class PositionMap(Encoding):
         """The dims in which the moved tokens stand."""
         return dims
 
+    def axes_after(self, num_axes: int) -> int:
+        """On how many axes the moved tokens stand."""
+        return num_axes
+
     def __rshift__(self, other: Encoding) -> Encoding:
         if not isinstance(other, Encoding):
             return NotImplemented
+        from posjax.composition import Placed
+
         return Placed(self, other)
-
-
-@dataclass(frozen=True)
-class Placed(Encoding):
-    """`position_map >> encoding`. Parameters: the pair (map's, encoding's)."""
-
-    position_map: PositionMap
-    encoding: Encoding
-
-    @property
-    def relative(self) -> bool:
-        return self.position_map.relative and self.encoding.relative
-
-    @property
-    def length_dependent(self) -> bool:
-        return self.position_map.length_dependent or self.encoding.length_dependent
-
-    @property
-    def reads_keys(self) -> bool:
-        return self.encoding.reads_keys
-
-    def __rshift__(self, other: Encoding) -> Encoding:
-        return self.position_map >> (self.encoding >> other)
-
-    def init(self, key, dims):
-        map_key, encoding_key = jax.random.split(key)
-        return self.position_map.init(map_key, dims), self.encoding.init(encoding_key, self.position_map.dims(dims))
-
-    def place(self, params, site, key=None):
-        map_key, encoding_key = (None, None) if key is None else jax.random.split(key)
-        return self.encoding.place(params[1], self.position_map.place(params[0], site, map_key), encoding_key)
-
-    def observe(self, params, x, site):
-        return self.encoding.observe(params[1], x, site)
-
-    def embed(self, params, x, site):
-        return self.encoding.embed(params[1], x, site)
-
-    def rotate(self, params, q, q_site, k, k_site):
-        return self.encoding.rotate(params[1], q, q_site, k, k_site)
-
-    def bias(self, params, q, q_site, k, k_site):
-        return self.encoding.bias(params[1], q, q_site, k, k_site)
-
-    def mask(self, q_site, k_site):
-        return self.encoding.mask(q_site, k_site)
-
-
-@dataclass(frozen=True)
-class Sum(Encoding):
-    """`a + b + ...`: codes and biases add up, transforms chain, masks intersect. Parameters: a tuple, one per part.
-
-    A part may move its own tokens or keep its own state without the others seeing it: then `site.state` holds
-    one Site per part.
-    """
-
-    parts: tuple[Encoding, ...]
-
-    @property
-    def relative(self) -> bool:
-        return all(part.relative for part in self.parts)
-
-    @property
-    def length_dependent(self) -> bool:
-        return any(part.length_dependent for part in self.parts)
-
-    @property
-    def reads_keys(self) -> bool:
-        return any(part.reads_keys for part in self.parts)
-
-    def init(self, key, dims):
-        keys = jax.random.split(key, len(self.parts))
-        return tuple(part.init(part_key, dims) for part, part_key in zip(self.parts, keys, strict=True))
-
-    def place(self, params, site, key=None):
-        keys = [None] * len(self.parts) if key is None else jax.random.split(key, len(self.parts))
-        return _joined(
-            site, [part.place(p, s, k) for (part, p, s), k in zip(self._each(params, site), keys, strict=True)]
-        )
-
-    def observe(self, params, x, site):
-        return _joined(site, [part.observe(p, x, s) for part, p, s in self._each(params, site)])
-
-    def embed(self, params, x, site):
-        for part, p, s in self._each(params, site):
-            x = part.embed(p, x, s)
-        return x
-
-    def rotate(self, params, q, q_site, k, k_site):
-        for part, p, qs, ks in self._each(params, q_site, k_site):
-            q, k = part.rotate(p, q, qs, k, ks)
-        return q, k
-
-    def bias(self, params, q, q_site, k, k_site):
-        return sum(part.bias(p, q, qs, k, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
-
-    def mask(self, q_site, k_site):
-        seen = True
-        for part, _, qs, ks in self._each(self.parts, q_site, k_site):
-            seen = seen & part.mask(qs, ks)
-        return seen
-
-    def _each(self, params, *whole_sites):
-        """(part, its parameters, its view of each site) for every part."""
-        views = [site.state if site.state else (site,) * len(self.parts) for site in whole_sites]
-        return zip(self.parts, params, *views, strict=True)
-
-
-def _parts(encoding: Encoding) -> tuple[Encoding, ...]:
-    return encoding.parts if isinstance(encoding, Sum) else (encoding,)
-
-
-def _joined(site: Site, part_sites: list[Site]) -> Site:
-    if all(part_site is site for part_site in part_sites):
-        return site
-    return site._replace(state=tuple(part_sites))
 
 
 def stands(site: Site) -> Bool[Array, " T"]:

@@ -12,17 +12,22 @@ import difflib
 import math
 from collections.abc import Callable
 
-from posjax.encoding import Encoding, Placed, Sum
+from posjax.composition import Placed, Sum
+from posjax.encoding import Encoding
 
-_REGISTRY: dict[str, type[Encoding]] = {}
+_REGISTRY: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
 _NUMBERS = (int, float)
 
 
-def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
-    """Class decorator that makes an encoding known to `parse` as `name` (lower snake case)."""
+def register(name: str) -> Callable[[type], type]:
+    """Class decorator that makes an encoding known to `parse` as `name` (lower snake case).
 
-    def add(cls: type[Encoding]) -> type[Encoding]:
+    A frozen dataclass that is no encoding may be registered too: a value that encodings take as an argument, such as a
+    frequency scaling.
+    """
+
+    def add(cls: type) -> type:
         if name in _REGISTRY:
             raise ValueError(f"an encoding named {name!r} is registered already: {_REGISTRY[name].__qualname__}")
         cls.spec_name = name
@@ -34,7 +39,18 @@ def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
 
 def names() -> list[str]:
     """Registered encodings and position maps, sorted."""
-    return sorted(_REGISTRY)
+    return sorted(name for name, cls in _REGISTRY.items() if issubclass(cls, Encoding))
+
+
+def registered(name: str) -> type:
+    """The class that a name stands for: an encoding, a position map, or a value that encodings take.
+
+    Raises:
+      ValueError: for an unknown name; the message names the nearest known one.
+    """
+    if name not in _REGISTRY:
+        raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(_REGISTRY))}")
+    return _REGISTRY[name]
 
 
 def parse(text: str | Encoding) -> Encoding:
@@ -51,9 +67,14 @@ def parse(text: str | Encoding) -> Encoding:
     if len(text) > _MAX_SPEC:
         raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {len(text)}")
     try:
-        return _encoding(ast.parse(text.strip(), mode="eval").body)
+        encoding = _encoding(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the encoding spec {text!r}: {error}") from None
+    if not isinstance(encoding, Encoding):
+        raise ValueError(
+            f"{encoding.spec_name} is no encoding but an argument of one, as in rope(scaling=linear(factor=2))"
+        )
+    return encoding
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -70,23 +91,24 @@ def spec_text(encoding: Encoding) -> str:
     if isinstance(encoding, Placed):
         inner = f"({encoding.encoding})" if isinstance(encoding.encoding, Sum) else str(encoding.encoding)
         return f"{encoding.position_map} >> {inner}"
-    if not encoding.spec_name:
-        return repr(encoding)
+    return _call_text(encoding) if encoding.spec_name else repr(encoding)
+
+
+def _call_text(value: object) -> str:
     given = [
-        f"{field.name}={_value_text(value)}"
-        for field in dataclasses.fields(encoding)
-        if (value := getattr(encoding, field.name)) != field.default
+        f"{field.name}={_value_text(argument)}"
+        for field in dataclasses.fields(value)
+        if (argument := getattr(value, field.name)) != field.default
     ]
-    return f"{encoding.spec_name}({', '.join(given)})"
+    return f"{value.spec_name}({', '.join(given)})"
 
 
 def _encoding(node: ast.expr) -> Encoding:
     match node:
-        case ast.BinOp(left, ast.Add(), right):
-            return _encoding(left) + _encoding(right)
-        case ast.BinOp(left, ast.RShift(), right):
+        case ast.BinOp(left, ast.Add() | ast.RShift() as operator, right):
+            left, right = _encoding(left), _encoding(right)
             try:
-                return _encoding(left) >> _encoding(right)
+                return left + right if isinstance(operator, ast.Add) else left >> right
             except TypeError as error:
                 raise ValueError(str(error)) from None
         case ast.Name(name):
@@ -110,9 +132,7 @@ def _value(node: ast.expr) -> object:
 
 
 def _make(name: str, args: list, keywords: dict) -> Encoding:
-    if name not in _REGISTRY:
-        raise ValueError(f"no encoding is named {name!r}; {nearest(name, names())}")
-    cls = _REGISTRY[name]
+    cls = registered(name)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if len(args) > len(fields):
         raise ValueError(
@@ -145,6 +165,8 @@ def _check_type(name: str, field: dataclasses.Field, value: object) -> None:
 def _value_text(value: object) -> str:
     if isinstance(value, Encoding):
         return str(value)
+    if type(value) in _REGISTRY.values():
+        return _call_text(value)
     if isinstance(value, tuple):
         return f"({', '.join(map(_value_text, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

@@ -1,7 +1,4 @@
-"""What every property is tested on: each registered encoding in a few variants, on a line and on a grid of tokens.
-
-A new encoding needs an entry in `VARIANTS`; without one `test_every_encoding_has_cases` fails.
-"""
+"""What every property is tested on: each registered encoding in a few variants, on a line and on a grid of tokens."""
 
 import functools
 from typing import NamedTuple
@@ -9,52 +6,29 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from members import LINE, MEMBERS, Case, grids, lines
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
 
 HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is no power of two
 WIDTH = HEADS * HEAD_DIM
-LINE, GRID = "line", "grid"
-
-
-class Case(NamedTuple):
-    spec: str
-    kind: str = LINE
-
-    def __str__(self):
-        return f"{self.kind}: {self.spec}"
-
-
-def both(*specs: str) -> list[Case]:
-    return [Case(spec, kind) for spec in specs for kind in (LINE, GRID)]
-
-
-def grids(*specs: str) -> list[Case]:
-    return [Case(spec, GRID) for spec in specs]
-
-
-def lines(*specs: str) -> list[Case]:
-    return [Case(spec, LINE) for spec in specs]
-
-
-# One list per registered name, each with arguments away from their defaults.
-VARIANTS: dict[str, list[Case]] = {
-    "alibi": both("alibi()"),
-    "interpolate": lines("interpolate(factor=2) >> rope()") + grids("interpolate(factor=3) >> alibi()"),
-    "learned": both("learned(stddev=1)"),
-    "none": both("none()"),
-    "raster": grids("raster(width=7) >> learned(stddev=1)", "raster(width=7) >> rope()"),
-    "rope": both("rope()", "rope(base=100, layout='interleaved')"),
-    "sinusoidal": both("sinusoidal()") + grids("sinusoidal(base=100, layout='concatenated')"),
-    "t5": both("t5()") + lines("t5(num_buckets=8, max_distance=6, bidirectional=False)"),
-}
 COMPOSITIONS: list[Case] = [
-    *both("rope() + alibi()"),
     *lines("(interpolate(factor=2) >> rope()) + t5() + sinusoidal()"),
     *grids("(raster(width=7) >> sinusoidal()) + rope()", "raster(width=7) >> (rope() + t5(max_distance=20))"),
 ]
-CASES: list[Case] = [case for cases in VARIANTS.values() for case in cases] + COMPOSITIONS
+FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
+CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
+
+
+def each_case(keep=lambda case: True):
+    """Parametrises `case`: the first variant of each encoding, and the others as slow tests."""
+    return pytest.mark.parametrize(
+        "case",
+        [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES if keep(case)],
+        ids=str,
+    )
 
 
 class World(NamedTuple):
@@ -87,10 +61,10 @@ def world(case: Case) -> World:
     return World(encoding, params, x, site, weights)
 
 
-def project(encoding, params, x, site, weights):
+def project(encoding, params, x, site, weights, past=None):
     """Codes added, state observed, and q, k and v: the part of a layer that comes before attention. `site` is placed."""
     x = encoding.embed(params, x, site)
-    site = encoding.observe(params, x, site)
+    site = encoding.observe(params, x, site, past)
     q, k, v = jnp.einsum("tm,nmhd->nthd", x, weights.astype(x.dtype))
     return q, k, v, site
 
@@ -116,11 +90,6 @@ def joined(*sites: pj.Site) -> pj.Site:
 
 def moved(site: pj.Site, case: Case, *, line: int, grid: tuple[int, int]) -> pj.Site:
     return site._replace(position=site.position + np.int32(line if case.kind == LINE else grid))
-
-
-def takes_floats(case: Case) -> bool:
-    """Whether positions may lie between tokens, which the rows of a table do not."""
-    return "learned" not in case.spec
 
 
 def inner_jaxprs(closed_jaxpr):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.encoding import Encoding, Placed, PositionMap, Sum, axes, stands
+from posjax.composition import Placed, Sum
+from posjax.encoding import Encoding, PositionMap, axes, stands
 
 DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
 KEY = jax.random.key(0)
@@ -32,7 +33,7 @@ class Shift(PositionMap):
 class Gate(Encoding):
     """Cumulative sum of the content, kept as state; the bias is its difference."""
 
-    def observe(self, params, x, site):
+    def observe(self, params, x, site, past=None):
         return site._replace(state=jnp.cumsum(x[:, 0]))
 
     def bias(self, params, q, q_site, k, k_site):

@@ -5,11 +5,17 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from goldens import CHECKS
 
 import posjax as pj
 from posjax.encodings.additive import Table
 
 GOLDENS = Path(__file__).parent / "goldens"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_ours_is_theirs(check):
+    assert check.error <= check.atol
 
 
 def load(name):
@@ -98,7 +104,6 @@ def test_axial_rotary_of_timm(layout):
 
 def test_goldens_name_their_makers_and_stay_small():
     files = list(GOLDENS.glob("*.npz"))
-    assert len(files) == 4
-    assert sum(file.stat().st_size for file in files) < 300_000
+    assert sum(file.stat().st_size for file in files) < 1_500_000
     for file in files:
         assert {line.split()[0] for line in load(file.stem)["versions"]} == {"torch", "transformers", "timm"}

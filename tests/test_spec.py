@@ -3,28 +3,16 @@
 import dataclasses
 
 import pytest
-from cases import CASES
+from cases import each_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from members import MEMBERS, VALUES
 
 import posjax as pj
 from posjax.encoding import PositionMap
 from posjax.encodings import rope, t5
 from posjax.spec import _REGISTRY, nearest
 
-BASES = st.floats(1, 1e12)
-ARGUMENTS = {  # what each argument of each encoding may be
-    "interpolate": {"factor": st.integers(1, 64) | st.floats(1e-3, 1e6)},
-    "learned": {"stddev": st.floats(0, 10)},
-    "raster": {"width": st.integers(1, 10_000)},
-    "rope": {"base": BASES, "layout": st.sampled_from(["half", "interleaved"])},
-    "sinusoidal": {"base": BASES, "layout": st.sampled_from(["concatenated", "interleaved"])},
-    "t5": {
-        "num_buckets": st.integers(2, 50).map(lambda n: 2 * n),
-        "max_distance": st.integers(101, 1000),
-        "bidirectional": st.booleans(),
-    },
-}
 WHOLE = [name for name in pj.names() if not issubclass(_REGISTRY[name], PositionMap)]
 MAPS = [name for name in pj.names() if issubclass(_REGISTRY[name], PositionMap)]
 
@@ -35,7 +23,7 @@ def one_of(names):
 
 def arguments(name):
     """Keyword arguments for an encoding, those with a default sometimes left out."""
-    known = ARGUMENTS.get(name, {})
+    known = MEMBERS[name].arguments
     defaults = {f.name for f in dataclasses.fields(_REGISTRY[name]) if f.default is not dataclasses.MISSING}
     optional = {key: known[key] for key in known if key in defaults}
     return st.fixed_dictionaries({key: known[key] for key in known if key not in defaults}, optional=optional)
@@ -56,7 +44,7 @@ def test_round_trip_of_compositions(encoding):
     assert str(pj.parse(str(encoding))) == str(encoding)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_case()
 def test_round_trip_of_cases(case):
     assert pj.parse(str(pj.parse(case.spec))) == pj.parse(case.spec)
 
@@ -64,7 +52,8 @@ def test_round_trip_of_cases(case):
 def test_every_argument_is_generated():
     for name in pj.names():
         fields = {field.name for field in dataclasses.fields(_REGISTRY[name])}
-        assert fields == {*ARGUMENTS.get(name, {})}, f"give the arguments of {name} to ARGUMENTS"
+        assert fields == {*MEMBERS[name].arguments}, f"give the arguments of {name} to its entry in tests/members"
+    assert {*VALUES} == {*_REGISTRY} - {*pj.names()}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from posjax.attention.dense import tile_logits, visible
 from posjax.encoding import Array, Encoding, Params, Site
 
 _TILE = 512
+_ROWS = 64  # queries at a time where a tile must hold all the keys
 
 
 class _Operands(NamedTuple):
@@ -56,7 +57,10 @@ def blockwise(
 ) -> Float[jax.Array, "T H E"]:
     """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites."""
     length = q.shape[0]
-    plan = _Plan(encoding, scale, causal, min(tile, length), min(tile, k.shape[0]))
+    if encoding.whole_rows:
+        plan = _Plan(encoding, scale, causal, min(tile, _ROWS, length), k.shape[0])
+    else:
+        plan = _Plan(encoding, scale, causal, min(tile, length), min(tile, k.shape[0]))
     pad_q, pad_k = (functools.partial(_padded, size) for size in (plan.q_tile, plan.k_tile))
     # Tokens added to fill the last tile have segment 0, so nobody sees them.
     operands = _Operands(
@@ -88,6 +92,8 @@ def _forward(plan: _Plan, operands: _Operands):
         weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - origin[..., None], 0.0)), 0.0)
         fade = jnp.exp(peak - origin)
         read = jnp.einsum("hts,she->the", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+        if plan.encoding.reads_weights:
+            read = read + _read_beside(plan, operands, weights, i, j)[0]
         new = (new_peak, total * fade + weights.sum(-1), out * fade.T[..., None] + read)
         return tuple(_write(x, y, i, axis) for x, y, axis in zip(carry, new, (1, 1, 0), strict=True)), None
 
@@ -115,6 +121,9 @@ def _backward(plan: _Plan, saved, d_out):
         d_read = row(d_out).astype(v.dtype)
         d_v = jnp.einsum("hts,the->she", weights.astype(v.dtype), d_read, preferred_element_type=jnp.float32)
         d_weights = jnp.einsum("the,she->hts", d_read, v, preferred_element_type=jnp.float32)
+        if plan.encoding.reads_weights:
+            d_weights_beside, d_beside = _read_beside(plan, operands, weights, i, j)[1](d_read.astype(jnp.float32))
+            carry, d_weights = _accumulate(plan, carry, d_beside, i, j), d_weights + d_weights_beside
         d_tile = pull(weights * (d_weights - row(inner, axis=1)[..., None]))._replace(v=d_v)
         return _accumulate(plan, carry, d_tile, i, j), None
 
@@ -127,7 +136,7 @@ _attention.defvjp(_forward, _backward)
 
 def _logits(plan: _Plan, operands: _Operands, i, j):
     """Logits and visibility of the tile at query i and key j, and the pull-back of its logits onto the tile's operands."""
-    tile = _map_parts(operands, lambda x: x, lambda x: _read(x, i, plan.q_tile), lambda x: _read(x, j, plan.k_tile))
+    tile = _tile(plan, operands, i, j)
     floats, _ = _split(tile)
 
     def logits(floats: Any):
@@ -139,6 +148,21 @@ def _logits(plan: _Plan, operands: _Operands, i, j):
     causal_from = i - j if plan.causal else None
     seen = visible(plan.encoding, tile.q_site, tile.k_site, causal_from=causal_from)
     return values, seen, lambda d_logits: pull(d_logits)[0]
+
+
+def _read_beside(plan: _Plan, operands: _Operands, weights, i, j):
+    """What a tile of weights reads beside the values, and the pull-back of that onto the weights and the operands."""
+    tile = _tile(plan, operands, i, j)
+
+    def read(weights, floats: Any):
+        t = _join(floats, tile, fill=tile)
+        return plan.encoding.read(t.params, weights, t.q_site, t.k_site)
+
+    return jax.vjp(read, weights, _split(tile)[0])
+
+
+def _tile(plan: _Plan, operands: _Operands, i, j) -> _Operands:
+    return _map_parts(operands, lambda x: x, lambda x: _read(x, i, plan.q_tile), lambda x: _read(x, j, plan.k_tile))
 
 
 def _tiles(plan: _Plan, operands: _Operands) -> jax.Array:

@@ -1,7 +1,7 @@
 """Cached decoding: keys, values and sites of the tokens so far, in arrays of a fixed size.
 
 Slots are filled in the order of the tokens. A slot that holds no token has segment 0 and is never seen, so nothing here
-computes with lengths. Keys are kept transformed, unless the encoding is `length_dependent` or `reads_keys`.
+computes with lengths. Keys are kept transformed, unless the encoding `keeps_raw_keys`.
 """
 
 from typing import NamedTuple
@@ -55,13 +55,12 @@ def attend_cached(
     would shift onto the last slots. Queries see no cached key that the full pass would not show them.
     """
     rotated_q, rotated_k = encoding.rotate(params, q, site, k, site)
-    keep_raw = encoding.length_dependent or encoding.reads_keys
-    kept = k if keep_raw else rotated_k
+    kept = k if encoding.keeps_raw_keys else rotated_k
     cache = _appended(cache, kept, v, site)
     if prefill:
         options = dict(causal=True, implementation=implementation, scale=scale)
         return attend(encoding, params, q, k, v, site, site, **options), cache
-    if keep_raw:
+    if encoding.keeps_raw_keys:
         rotated_q, rotated_k = encoding.rotate(params, q, site, cache.key, cache.site)
     else:
         rotated_k = cache.key

@@ -30,12 +30,13 @@ def dense(
     total = jnp.sum(weights, axis=-1, keepdims=True)
     weights = weights / jnp.where(total > 0, total, 1.0)
     out = jnp.einsum("hts,she->the", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    out = out + encoding.read(params, weights, q_site, k_site)
     return out.astype(q.dtype), weights
 
 
 def tile_logits(encoding: Encoding, scale: float, params: Params, q, k, rotated_q, rotated_k, q_site, k_site):
     """scale * q' k'^T + bias of a tile, [H, T, S] in float32."""
-    logits = jnp.einsum("thd,shd->hts", rotated_q, rotated_k, preferred_element_type=jnp.float32)
+    logits = encoding.product(rotated_q, q_site, rotated_k, k_site)
     return scale * logits + encoding.bias(params, q, q_site, k, k_site)
 
 

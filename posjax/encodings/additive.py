@@ -78,6 +78,7 @@ class Learned(Encoding):
     """
 
     relative = False
+    whole_positions = True
 
     stddev: float = 0.02
 

@@ -21,6 +21,8 @@ class Raster(PositionMap):
         are known at tracing time), which would be taken for patches of the next row.
     """
 
+    dimensions = (2,)
+
     width: int
 
     def __post_init__(self):
@@ -36,9 +38,11 @@ class Raster(PositionMap):
             )
         return dims._replace(grid=None, length=dims.grid[0] * dims.grid[1])
 
+    def axes_after(self, num_axes):
+        return 1
+
     def place(self, params, site, key=None):
-        if site.position.ndim != 2 or site.position.shape[1] != 2:
-            raise ValueError(f"raster flattens (row, column) positions [T, 2], got shape {site.position.shape}")
+        self.coordinates(site)
         column = site.position[:, 1]
         outside = (site.segment > 0) & ((column < 0) | (column >= self.width))
         if not isinstance(outside, jax.core.Tracer) and outside.any():

@@ -45,7 +45,7 @@ class Attention(nn.Module):
         q, k, v = (project(name=name)(x).astype(inner) for name in ("query", "key", "value"))
 
         def one(x, q, k, v, site, cache):
-            site = self.encoding.observe(encoding_params, x, site)
+            site = self.encoding.observe(encoding_params, x, site, None if cache is None else cache.site)
             if cache is None and cache_size is None:
                 options = dict(causal=self.causal, implementation=self.implementation)
                 return attend(self.encoding, encoding_params, q, k, v, site, site, **options), None

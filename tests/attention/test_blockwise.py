@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, GRID, Case, forward, inner_jaxprs, project, rows, takes_floats, world
+from cases import each_case, forward, inner_jaxprs, project, rows, world
+from members import GRID, Case
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
@@ -19,7 +20,7 @@ def close(a, b, atol=1e-5):
 def probe(case, causal, tile=None):
     """(sum of sines of the output, gradients to params, x and weights, and to the positions where they may be floats)."""
     w = world(case)
-    floats = takes_floats(case)
+    floats = not w.encoding.whole_positions
 
     def loss(params, x, position, weights, segment):
         site = w.site._replace(segment=segment)
@@ -37,7 +38,7 @@ def probe_arguments(case):
     return w.params, w.x, position, w.weights, segment
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_case()
 def test_blockwise_is_dense(case):
     """Under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines, not causal on grids."""
     causal = case.kind != GRID
@@ -140,7 +141,7 @@ def traced(case, implementation):
     return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, q, q, site)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_case()
 def test_no_array_of_length_squared(case):
     assert largest(traced(case, "blockwise")) < 4096**2 / 8
 

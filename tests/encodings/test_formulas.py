@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from cases import CASES, forward, world
+from cases import each_case, forward, world
+from members.bias import published_slopes, t5_bucket
 
 import posjax as pj
 from posjax.encodings.bias import alibi_slopes
@@ -15,12 +16,8 @@ from posjax.encodings.bias import alibi_slopes
 BOUND = 1e-5  # float32 attention on outputs of size 1 to 10; the largest error seen is 4e-6
 
 
-def test_every_encoding_has_an_oracle():
-    assert sorted(oracle.ORACLES) == pj.names()
-
-
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_case()
 def test_attention_by_the_paper(case, causal):
     w = world(case)
     segment = np.where(np.arange(len(w.x)) < 2, 2, 1).astype(np.int32)
@@ -62,7 +59,7 @@ def test_alibi_slopes_as_printed():
 
 @pytest.mark.parametrize("num_heads", [*range(1, 25), 71])
 def test_alibi_slopes_as_published(num_heads):
-    np.testing.assert_allclose(alibi_slopes(num_heads), oracle.published_slopes(num_heads), rtol=1e-12)
+    np.testing.assert_allclose(alibi_slopes(num_heads), published_slopes(num_heads), rtol=1e-12)
 
 
 def test_alibi_is_not_scaled_by_the_head_dim():
@@ -85,7 +82,7 @@ def test_t5_edges_as_published():
 def test_t5_buckets(settings, bidirectional):
     encoding = pj.encodings.t5(*settings, bidirectional)
     far = settings[1]
-    expected = [oracle.t5_bucket(offset, encoding) for offset in range(-far, far + 1)]
+    expected = [t5_bucket(offset, encoding) for offset in range(-far, far + 1)]
     np.testing.assert_array_equal(encoding.buckets(), expected)
 
 

@@ -4,23 +4,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, GRID, VARIANTS, forward, inner_jaxprs, joined, moved, rows, takes_floats, world
+from cases import each_case, forward, inner_jaxprs, joined, moved, rows, world
+from members import GRID, LINE, MEMBERS, Case
 
 import posjax as pj
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_case = each_case()
 
 
 def close(a, b, atol=5e-6):
     np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=0, atol=atol)
 
 
-def test_every_encoding_has_cases():
-    assert sorted(VARIANTS) == pj.names(), "give a new encoding its variants in tests/cases.py"
-    for name, variants in VARIANTS.items():
-        assert variants
-        assert all(name in case.spec for case in variants)
+def test_every_encoding_is_a_member():
+    assert sorted(MEMBERS) == pj.names(), "give a new encoding its entry in tests/members"
+    for name, member in MEMBERS.items():
+        assert member.variants
+        assert all(name in case.spec for case in member.variants)
+
+
+@pytest.mark.parametrize("name", pj.names())
+def test_dimensions_are_as_declared(name):
+    """A position of one more axis, or one less, is refused, by the name of the encoding."""
+    encoding = pj.parse(MEMBERS[name].variants[0].spec)
+    declared = [case for case in MEMBERS[name].variants if pj.parse(case.spec) == encoding]
+    assert {1 if case.kind == LINE else 2 for case in declared} <= {*encoding.dimensions}
+    w = world(declared[0])
+    for num_axes in {1, 2, 3} - {*encoding.dimensions}:
+        position = w.site.position.reshape(len(w.x), -1)[:, :1] + np.zeros((1, num_axes), np.int32)
+        with pytest.raises(ValueError, match="axes"):
+            forward(*w._replace(site=w.site._replace(position=position if num_axes > 1 else position[:, 0])))
 
 
 @every_case
@@ -96,7 +110,7 @@ def test_gradients_are_finite_and_pass_through_nobody(case):
     stacked = w.site.position.copy()
     stacked[4] = stacked[5]
     segment = np.where(np.arange(len(w.x)) == 7, 0, 1).astype(np.int32)
-    floats = takes_floats(case)
+    floats = not w.encoding.whole_positions
 
     def loss(params, x, position, weights):
         site = w.site._replace(position=position if floats else stacked, segment=segment)
@@ -123,7 +137,7 @@ def test_place_keeps_sites_well_formed(case):
 def test_half_precision_tokens_far_out(case):
     """bfloat16 counts to 256 only: tokens may be rounded to it, positions never."""
     w = world(case)
-    if takes_floats(case):
+    if not w.encoding.whole_positions and w.encoding.reach > 2**18:
         w = w._replace(site=moved(w.site, case, line=2**17, grid=(2**17, 3)))
     exact = forward(*w)
     rough = forward(*w._replace(x=w.x.astype(jnp.bfloat16)))
@@ -135,7 +149,7 @@ def test_half_precision_tokens_far_out(case):
         assert all(eqn.invars[0].aval.dtype == jnp.float32 for eqn in waves)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.kind == GRID], ids=str)
+@each_case(lambda case: case.kind == GRID)
 def test_prefix_tokens_stand_nowhere(case):
     """Their position is not looked at; which of them they are may matter."""
     w = world(case)
@@ -145,7 +159,7 @@ def test_prefix_tokens_stand_nowhere(case):
 
 
 def test_none_counts_only_under_causality():
-    w = world(VARIANTS["none"][0])
+    w = world(Case("none()"))
     flipped = w._replace(x=w.x[::-1])
     close(forward(*flipped)[::-1], forward(*w))
     assert np.abs(forward(*flipped, causal=True)[::-1] - forward(*w, causal=True)).max() > 1e-2

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from members import LINE, MEMBERS
 
 import posjax as pj
 from posjax.models import Decoder, generate
@@ -17,16 +18,7 @@ from posjax.models.layers import INJECTIONS
 
 VOCABULARY, ROWS, PROMPT, TOTAL = 11, 3, 5, 7
 # One spec for each registered name, as a model would host it.
-SPECS = {
-    "alibi": "alibi",
-    "interpolate": "interpolate(factor=2) >> alibi",
-    "learned": "learned(stddev=1)",
-    "none": "none",
-    "rope": "rope",
-    "sinusoidal": "sinusoidal",
-    "t5": "t5(num_buckets=6, max_distance=5, bidirectional=False)",
-}
-ON_GRIDS_ONLY = {"raster"}
+SPECS = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
 every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 every_injection = pytest.mark.parametrize("injection", INJECTIONS)
 
@@ -80,10 +72,6 @@ def close(a, b, **tolerance):
 
 def differ(a, b):
     return float(jnp.abs(a - b).max()) > 1e-3
-
-
-def test_every_registered_encoding_is_here():
-    assert set(SPECS) | ON_GRIDS_ONLY == set(pj.names())
 
 
 @every_injection

@@ -1,0 +1,167 @@
+"""How encodings compose: `position_map >> encoding` and `a + b`."""
+
+from dataclasses import dataclass
+
+import jax
+
+from posjax.encoding import Encoding, PositionMap, Site
+
+
+def _if_any(trait: str) -> property:
+    return property(lambda self: any(getattr(member, trait) for member in self.members))
+
+
+class _Composition(Encoding):
+    """An encoding made of others. It is relative if all of them are, and has every other trait that one of them has."""
+
+    @property
+    def members(self) -> tuple[Encoding, ...]:
+        raise NotImplementedError
+
+    @property
+    def relative(self) -> bool:
+        return all(member.relative for member in self.members)
+
+    @property
+    def reach(self) -> float:
+        return min(member.reach for member in self.members)
+
+    whole_positions = _if_any("whole_positions")
+    length_dependent = _if_any("length_dependent")
+    reads_keys = _if_any("reads_keys")
+    widens = _if_any("widens")
+    reads_weights = _if_any("reads_weights")
+    whole_rows = _if_any("whole_rows")
+    mixes_tokens = _if_any("mixes_tokens")
+    places_whole = _if_any("places_whole")
+
+
+@dataclass(frozen=True)
+class Placed(_Composition):
+    """`position_map >> encoding`. Parameters: the pair (map's, encoding's)."""
+
+    position_map: PositionMap
+    encoding: Encoding
+
+    @property
+    def members(self) -> tuple[Encoding, ...]:
+        return self.position_map, self.encoding
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        after = self.position_map.axes_after
+        return tuple(a for a in self.position_map.dimensions if after(a) in self.encoding.dimensions)
+
+    def __rshift__(self, other: Encoding) -> Encoding:
+        return self.position_map >> (self.encoding >> other)
+
+    def init(self, key, dims):
+        map_key, encoding_key = jax.random.split(key)
+        return self.position_map.init(map_key, dims), self.encoding.init(encoding_key, self.position_map.dims(dims))
+
+    def place(self, params, site, key=None):
+        map_key, encoding_key = (None, None) if key is None else jax.random.split(key)
+        return self.encoding.place(params[1], self.position_map.place(params[0], site, map_key), encoding_key)
+
+    def observe(self, params, x, site, past=None):
+        return self.encoding.observe(params[1], x, site, past)
+
+    def embed(self, params, x, site):
+        return self.encoding.embed(params[1], x, site)
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return self.encoding.rotate(params[1], q, q_site, k, k_site)
+
+    def product(self, q, q_site, k, k_site):
+        return self.encoding.product(q, q_site, k, k_site)
+
+    def bias(self, params, q, q_site, k, k_site):
+        return self.encoding.bias(params[1], q, q_site, k, k_site)
+
+    def mask(self, q_site, k_site):
+        return self.encoding.mask(q_site, k_site)
+
+    def read(self, params, weights, q_site, k_site):
+        return self.encoding.read(params[1], weights, q_site, k_site)
+
+
+@dataclass(frozen=True)
+class Sum(_Composition):
+    """`a + b + ...`: codes and biases add up, transforms chain, masks intersect. Parameters: a tuple, one per part.
+
+    A part may move its own tokens or keep its own state without the others seeing it: then `site.state` holds
+    one Site per part.
+    """
+
+    parts: tuple[Encoding, ...]
+
+    def __post_init__(self):
+        if sum(part.widens for part in self.parts) > 1:
+            raise ValueError(f"only one part of a sum can turn queries and keys into another head dim: {self}")
+
+    @property
+    def members(self) -> tuple[Encoding, ...]:
+        return self.parts
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        return tuple(sorted(set.intersection(*(set(part.dimensions) for part in self.parts))))
+
+    def init(self, key, dims):
+        keys = jax.random.split(key, len(self.parts))
+        return tuple(part.init(part_key, dims) for part, part_key in zip(self.parts, keys, strict=True))
+
+    def place(self, params, site, key=None):
+        keys = [None] * len(self.parts) if key is None else jax.random.split(key, len(self.parts))
+        return _joined(
+            site, [part.place(p, s, k) for (part, p, s), k in zip(self._each(params, site), keys, strict=True)]
+        )
+
+    def observe(self, params, x, site, past=None):
+        if past is None:
+            return _joined(site, [part.observe(p, x, s) for part, p, s in self._each(params, site)])
+        return _joined(site, [part.observe(p, x, s, before) for part, p, s, before in self._each(params, site, past)])
+
+    def embed(self, params, x, site):
+        for part, p, s in self._each(params, site):
+            x = part.embed(p, x, s)
+        return x
+
+    def rotate(self, params, q, q_site, k, k_site):
+        # The part that leaves another head dim goes last: the others rotate the one that the model has.
+        for part, p, qs, ks in sorted(self._each(params, q_site, k_site), key=lambda each: each[0].widens):
+            q, k = part.rotate(p, q, qs, k, ks)
+        return q, k
+
+    def product(self, q, q_site, k, k_site):
+        for part, _, qs, ks in self._each(self.parts, q_site, k_site):
+            if part.widens:
+                return part.product(q, qs, k, ks)
+        return super().product(q, q_site, k, k_site)
+
+    def bias(self, params, q, q_site, k, k_site):
+        return sum(part.bias(p, q, qs, k, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
+
+    def mask(self, q_site, k_site):
+        seen = True
+        for part, _, qs, ks in self._each(self.parts, q_site, k_site):
+            seen = seen & part.mask(qs, ks)
+        return seen
+
+    def read(self, params, weights, q_site, k_site):
+        return sum(part.read(p, weights, qs, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
+
+    def _each(self, params, *whole_sites):
+        """(part, its parameters, its view of each site) for every part."""
+        views = [site.state if site.state else (site,) * len(self.parts) for site in whole_sites]
+        return zip(self.parts, params, *views, strict=True)
+
+
+def parts(encoding: Encoding) -> tuple[Encoding, ...]:
+    return encoding.parts if isinstance(encoding, Sum) else (encoding,)
+
+
+def _joined(site: Site, part_sites: list[Site]) -> Site:
+    if all(part_site is site for part_site in part_sites):
+        return site
+    return site._replace(state=tuple(part_sites))

@@ -1,0 +1,9 @@
+"""Golden vectors: what independent references make of the same inputs. Each family's checks_*.py compares ours with them."""
+
+from goldens import checks_additive, checks_bias, checks_contextual, checks_rotary, checks_rotary_grid, checks_scaling
+from goldens.check import Check
+
+FAMILIES = [checks_additive, checks_bias, checks_contextual, checks_rotary, checks_rotary_grid, checks_scaling]
+CHECKS: list[Check] = [check for family in FAMILIES for check in family.CHECKS]
+
+__all__ = ["CHECKS", "Check"]

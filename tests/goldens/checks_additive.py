@@ -1,0 +1,5 @@
+"""TODO(additive)."""
+
+from goldens.check import Check
+
+CHECKS: list[Check] = []

@@ -1,0 +1,5 @@
+"""TODO(bias)."""
+
+from goldens.check import Check
+
+CHECKS: list[Check] = []

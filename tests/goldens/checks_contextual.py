@@ -1,0 +1,5 @@
+"""TODO(contextual)."""
+
+from goldens.check import Check
+
+CHECKS: list[Check] = []

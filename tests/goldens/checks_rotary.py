@@ -1,0 +1,5 @@
+"""TODO(rotary)."""
+
+from goldens.check import Check
+
+CHECKS: list[Check] = []

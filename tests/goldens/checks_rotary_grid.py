@@ -1,0 +1,5 @@
+"""TODO(rotary_grid)."""
+
+from goldens.check import Check
+
+CHECKS: list[Check] = []

@@ -1,0 +1,5 @@
+"""TODO(scaling)."""
+
+from goldens.check import Check
+
+CHECKS: list[Check] = []

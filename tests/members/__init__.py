@@ -1,0 +1,44 @@
+"""A member for every registered name, a module per family of posjax/encodings.
+
+A new encoding needs an entry in its family's `MEMBERS`; without one `test_every_encoding_is_a_member` fails.
+"""
+
+from members import (
+    additive,
+    basic,
+    bias,
+    contextual,
+    gates,
+    masks,
+    placement,
+    rotary,
+    rotary_grid,
+    rotary_learned,
+    scaling,
+    tables,
+    temperature,
+    views,
+)
+from members.member import GRID, LINE, Case, Member, Oracle, Row, both, grids, lines
+
+FAMILIES = [
+    additive,
+    basic,
+    bias,
+    contextual,
+    gates,
+    masks,
+    placement,
+    rotary,
+    rotary_grid,
+    rotary_learned,
+    scaling,
+    tables,
+    temperature,
+    views,
+]
+MEMBERS: dict[str, Member] = {name: member for family in FAMILIES for name, member in family.MEMBERS.items()}
+# What encodings take as an argument, by registered name: hypothesis strategies for its arguments.
+VALUES: dict[str, dict] = {name: value for family in FAMILIES for name, value in getattr(family, "VALUES", {}).items()}
+
+__all__ = ["GRID", "LINE", "MEMBERS", "VALUES", "Case", "Member", "Oracle", "Row", "both", "grids", "lines"]

@@ -1,0 +1,3 @@
+"""TODO(rotary_grid)."""
+
+MEMBERS = {}
