@@ -141,7 +141,7 @@ WRONG = {
         "raster(width=3)",
         dict(),
         pj.sites(3),
-        r"\(row, column\) positions \[T, 2\], got shape \(3,\)",
+        "raster takes positions of 2 axes, got 1",
     ),
 }
 
