@@ -42,6 +42,11 @@ def names() -> list[str]:
     return sorted(name for name, cls in _REGISTRY.items() if issubclass(cls, Encoding))
 
 
+def registered_names() -> list[str]:
+    """Everything registered, values that encodings take as arguments too, sorted."""
+    return sorted(_REGISTRY)
+
+
 def registered(name: str) -> type:
     """The class that a name stands for: an encoding, a position map, or a value that encodings take.
 
