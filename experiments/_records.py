@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from posjax.spec import parse
+from posjax.spec import layers_text, parse_layers
 from posjax.training.loop import Result, identity
 from posjax.training.metrics import config_hash, read_jsonl
 from posjax.training.tasks import Task
@@ -37,7 +37,7 @@ def records_of(
         "study": study,
         "task": config.task,
         "label": label,
-        "encoding": str(parse(config.model.encoding)),
+        "encoding": layers_text(parse_layers(config.model.encoding)),
         "data": config.data.name,
         "data_digest": task.digest,
         "steps": config.steps,

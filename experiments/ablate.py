@@ -47,14 +47,14 @@ def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
     Raises:
       ValueError: for no seeds, a repeated seed, or a spec that cannot be read.
     """
-    from posjax.spec import parse
+    from posjax.spec import parse_layers
 
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         raise ValueError(f"seeds must be given and differ, got {tuple(config.seeds)}")
     rows = []
     for study, shared in config.studies.items():
         for label, spec in shared.encodings.items():
-            parse(spec)
+            parse_layers(spec)
             row = ConfigDict(
                 {name: value for name, value in shared.to_dict().items() if name not in ("encodings", "seed")}
             )

@@ -11,7 +11,7 @@ out = pj.attend(encoding, params, q, k, v, site, site, causal=True)   # one sequ
 from posjax import encodings
 from posjax.attention import attend
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid, sites
-from posjax.spec import names, parse, register
+from posjax.spec import names, parse, parse_layers, register
 
 __version__ = "0.1.0"
 
@@ -25,6 +25,7 @@ __all__ = [
     "grid",
     "names",
     "parse",
+    "parse_layers",
     "register",
     "sites",
 ]

@@ -2,6 +2,7 @@
 
     "rope(base=500000) + alibi()"           sums
     "raster(width=14) >> learned()"         position maps, which bind less tightly than +
+    "rope, rope, rope, none"                a pattern over the layers of a model, repeated (`parse_layers`)
 
 Specs are read over `ast` with names from the registry only; nothing is ever evaluated.
 """
@@ -10,7 +11,8 @@ import ast
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from posjax.composition import Placed, Sum
 from posjax.encoding import Encoding
@@ -69,12 +71,47 @@ def parse(text: str | Encoding) -> Encoding:
         return text
     if not isinstance(text, str):
         raise ValueError(f"an encoding spec is text, got {text!r}")
+    return _read(text, _whole)
+
+
+def parse_layers(pattern: str | Encoding | Sequence[str | Encoding]) -> tuple[Encoding, ...]:
+    """Reads what the layers of a model host: one encoding for all, or a pattern that is repeated over them.
+
+    "rope, rope, rope, none" gives every fourth layer no encoding (iRoPE, RNoPE); a list or tuple of specs says the same.
+
+    Raises:
+      ValueError: as `parse`; also for an empty pattern.
+    """
+    if isinstance(pattern, str):
+        return _read(pattern, lambda node: tuple(map(_whole, node.elts if _is_list(node) else [node])))
+    encodings = (pattern,) if isinstance(pattern, Encoding) else tuple(parse(spec) for spec in pattern)
+    if not encodings:
+        raise ValueError("a pattern over layers needs at least one encoding, as in 'rope, rope, none'")
+    return encodings
+
+
+def layers_text(encodings: Sequence[Encoding]) -> str:
+    """The text that `parse_layers` reads back."""
+    return ", ".join(map(str, encodings))
+
+
+def _is_list(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Tuple, ast.List)) and len(node.elts) > 0
+
+
+def _read(text: str, build: Callable[[ast.expr], Any]) -> Any:
     if len(text) > _MAX_SPEC:
         raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {len(text)}")
     try:
-        encoding = _encoding(ast.parse(text.strip(), mode="eval").body)
+        return build(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the encoding spec {text!r}: {error}") from None
+
+
+def _whole(node: ast.expr) -> Encoding:
+    if _is_list(node):
+        raise ValueError("a pattern over layers stands where a model is made, not where one encoding is asked for")
+    encoding = _encoding(node)
     if not isinstance(encoding, Encoding):
         raise ValueError(
             f"{encoding.spec_name} is no encoding but an argument of one, as in rope(scaling=linear(factor=2))"

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 from posjax.attention import Cache
 from posjax.encoding import Encoding, Site
 from posjax.models.layers import Trunk
-from posjax.spec import parse
+from posjax.spec import parse_layers
 
 
 class Decoder(nn.Module):
@@ -26,7 +26,7 @@ class Decoder(nn.Module):
     """
 
     vocab_size: int
-    encoding: str | Encoding = "rope"
+    encoding: str | Encoding | tuple[str | Encoding, ...] = "rope"
     length: int | None = None
     width: int = 256
     depth: int = 4
@@ -46,7 +46,7 @@ class Decoder(nn.Module):
         init = nn.initializers.normal(self.width**-0.5)
         self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **types)
         self.trunk = Trunk(
-            parse(self.encoding),
+            parse_layers(self.encoding),
             self.depth,
             self.num_heads,
             self.mlp_dim or 4 * self.width,

@@ -83,15 +83,22 @@ class Mlp(nn.Module):
 class Trunk(nn.Module):
     """Pre-norm blocks over [B, T, M] with a final norm; the place where an encoding is hosted.
 
+    `encodings` is a pattern over the layers, repeated: layer l hosts encodings[l % len(encodings)].
+
     Training (`train=True`) takes an rng "place" for encodings that move tokens, and "dropout" where there is any.
 
     `injection` says where `encoding.embed` acts, and whose parameters the layers use:
       stem: once, before the first block; attention in every layer shares the same parameters (as T5 does).
       every_layer: before every block, each with parameters of its own, for its attention too.
       every_layer_shared: before every block, with one set of parameters.
+    In a pattern "shared" means by layers whose encodings are equal; at the stem each of them is embedded once.
+
+    Raises (on call):
+      ValueError: for an unknown injection, a width that the heads do not divide, an encoding that mixes tokens in a
+        causal model, or one that places whole documents in cached decoding.
     """
 
-    encoding: Encoding
+    encodings: tuple[Encoding, ...]
     depth: int
     num_heads: int
     mlp_dim: int
@@ -119,21 +126,25 @@ class Trunk(nn.Module):
     ) -> tuple[Float[jax.Array, "B T M"], list[Cache | None]]:
         if self.injection not in INJECTIONS:
             raise ValueError(f"no injection is named {self.injection!r}; {nearest(self.injection, INJECTIONS)}")
+        self._refuse(decoding=caches is not None or cache_size is not None)
         dims = self._dims(x.shape[-1])
         drop = nn.Dropout(self.dropout, deterministic=not train)
         norm = functools.partial(nn.LayerNorm, dtype=self.dtype, param_dtype=self.param_dtype)
         place_key = self.make_rng("place") if train else None
+        hosts = self._hosts()
+        hosted = {}  # by name: the encoding's parameters and where it sees the tokens
+        for name, encoding in hosts:
+            if name not in hosted:
+                params = self.param(name, encoding.init, dims)
+                hosted[name] = params, _place(encoding, params, site, place_key, x.shape[0])
+                if self.injection == "stem":
+                    x = _embed(encoding, x, *hosted[name])
         written = []
-        for layer in range(self.depth):
-            if self.injection == "every_layer":
-                params = self.param(f"encoding_{layer}", self.encoding.init, dims)
-            elif layer == 0:
-                params = self.param("encoding", self.encoding.init, dims)
-            if self.injection == "every_layer" or layer == 0:
-                placed = _place(self.encoding, params, site, place_key, x.shape[0])
-            if self.injection != "stem" or layer == 0:
-                x = jax.vmap(self.encoding.embed, in_axes=(None, 0, batch_axis(placed)))(params, x, placed)
-            attention = self._attention(name=f"attention_{layer}")
+        for layer, (name, encoding) in enumerate(hosts):
+            params, placed = hosted[name]
+            if self.injection != "stem":
+                x = _embed(encoding, x, params, placed)
+            attention = self._attention(encoding, name=f"attention_{layer}")
             cache = None if caches is None else caches[layer]
             y, cache = attention(norm(name=f"attention_norm_{layer}")(x), placed, params, cache, cache_size)
             x = x + drop(y)
@@ -142,14 +153,34 @@ class Trunk(nn.Module):
             written.append(cache)
         return norm(name="norm")(x), written
 
+    def _hosts(self) -> list[tuple[str, Encoding]]:
+        """For each layer the name of its encoding's parameters, and the encoding."""
+        hosts, pattern = [], self.encodings
+        for layer in range(self.depth):
+            encoding = pattern[layer % len(pattern)]
+            own = layer if self.injection == "every_layer" else pattern.index(encoding)
+            alone = pattern.count(encoding) == len(pattern) and self.injection != "every_layer"
+            hosts.append(("encoding" if alone else f"encoding_{own}", encoding))
+        return hosts
+
+    def _refuse(self, decoding: bool) -> None:
+        for encoding in self.encodings:
+            if self.causal and encoding.mixes_tokens:
+                raise ValueError(f"{encoding} mixes tokens with later ones: it cannot be hosted by a causal model")
+            if decoding and encoding.places_whole:
+                raise ValueError(
+                    f"{encoding} places the tokens of a document by all of them, so it cannot decode token by token: "
+                    "run the full pass, or place the tokens yourself and leave the map out"
+                )
+
     def _dims(self, width: int) -> Dims:
         if self.num_heads < 1 or width % self.num_heads:
             raise ValueError(f"width {width} is not divisible by num_heads {self.num_heads}")
         return Dims(width, self.num_heads, width // self.num_heads, self.length, self.grid, self.prefix)
 
-    def _attention(self, name: str) -> Attention:
+    def _attention(self, encoding: Encoding, name: str) -> Attention:
         return Attention(
-            self.encoding,
+            encoding,
             self.num_heads,
             self.causal,
             self.implementation,
@@ -163,6 +194,10 @@ class Trunk(nn.Module):
 def batch_axis(site: Site) -> int | None:
     """0 if every sequence of the batch has a site of its own, None if all share one: the `in_axes` of a site."""
     return 0 if site.segment.ndim == 2 else None
+
+
+def _embed(encoding: Encoding, x, params: Params, placed: Site):
+    return jax.vmap(encoding.embed, in_axes=(None, 0, batch_axis(placed)))(params, x, placed)
 
 
 def _place(encoding: Encoding, params: Params, site: Site, key: jax.Array | None, batch: int) -> Site:

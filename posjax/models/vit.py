@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from posjax.encoding import Encoding, Site, grid
 from posjax.models.layers import Trunk, batch_axis
-from posjax.spec import nearest, parse
+from posjax.spec import nearest, parse_layers
 
 _POOLINGS = ["cls", "map", "mean"]
 
@@ -31,7 +31,7 @@ class ViT(nn.Module):
     """
 
     num_classes: int
-    encoding: str | Encoding = "learned"
+    encoding: str | Encoding | tuple[str | Encoding, ...] = "learned"
     image_size: tuple[int, int] = (32, 32)
     patch_size: int = 4
     width: int = 192
@@ -80,7 +80,7 @@ class ViT(nn.Module):
         x = nn.Conv(self.width, window, strides=window, padding="VALID", name="patches_to_tokens", **types)(images)
         x = self._with_prefix(x.reshape(x.shape[0], rows * columns, self.width))
         trunk = Trunk(
-            parse(self.encoding),
+            parse_layers(self.encoding),
             self.depth,
             self.num_heads,
             self.mlp_dim or 4 * self.width,

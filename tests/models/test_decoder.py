@@ -19,7 +19,12 @@ from posjax.models.layers import INJECTIONS
 VOCABULARY, ROWS, PROMPT, TOTAL = 11, 3, 5, 7
 # One spec for each registered name, as a model would host it.
 SPECS = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
-every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+# The others do it too, where time is no matter; that all of them train is tests/training/test_registry.py.
+SAMPLE = ["alibi", "interpolate", "learned", "none", "raster", "rope", "sinusoidal", "t5"]
+every_spec = pytest.mark.parametrize(
+    "spec",
+    [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
+)
 every_injection = pytest.mark.parametrize("injection", INJECTIONS)
 
 

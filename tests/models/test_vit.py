@@ -21,7 +21,12 @@ HEIGHT, WIDTH, PATCH = 4, 6, 2  # 2 x 3 patches
 PATCHES = 6
 # One spec for each registered name, as a model would host it.
 SPECS = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
-every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+# The others do it too, where time is no matter; that all of them train is tests/training/test_registry.py.
+SAMPLE = ["alibi", "interpolate", "learned", "none", "raster", "rope", "sinusoidal", "t5"]
+every_spec = pytest.mark.parametrize(
+    "spec",
+    [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
+)
 every_injection = pytest.mark.parametrize("injection", INJECTIONS)
 
 
@@ -160,7 +165,7 @@ def test_pooling_by_class_token_reads_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("spec", "pooling"), [*((spec, "mean") for spec in SPECS.values()), ("rope", "cls"), ("rope", "map")]
+    ("spec", "pooling"), [*((SPECS[name], "mean") for name in SAMPLE), ("rope", "cls"), ("rope", "map")]
 )
 def test_padded_patches_are_as_if_they_were_not_there(spec, pooling):
     """The last column of patches is padding in one image and not in the other: the first one is a 4 x 4 image."""

@@ -1,0 +1,162 @@
+"""Patterns of encodings over layers, and what a trunk refuses to host."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.models import Decoder, ViT
+
+SITE = pj.sites(6)
+TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 6)), jnp.int32)
+
+
+def decoder(encoding, **options):
+    return Decoder(11, encoding=encoding, **dict(width=16, depth=4, num_heads=2, length=8) | options)
+
+
+def params_of(model):
+    return jax.eval_shape(model.init, jax.random.key(0), TOKENS, SITE)["params"]["trunk"]
+
+
+def hosted(model):
+    """{name: number of parameters} of the encodings of a model's layers."""
+    trunk = params_of(model)
+    return {
+        name: sum(leaf.size for leaf in jax.tree.leaves(trunk[name])) for name in trunk if name.startswith("encoding")
+    }
+
+
+def logits(model, variables):
+    return model.apply(variables, TOKENS, SITE)
+
+
+def initial(model):
+    variables = model.init(jax.random.key(0), TOKENS, SITE)
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), variables)
+
+
+def test_a_pattern_of_one_is_that_encoding():
+    plain = decoder("rope")
+    variables = initial(plain)
+    for pattern in (("rope",), ["rope", "rope"], "rope, rope, rope", (pj.parse("rope"),)):
+        model = decoder(pattern if isinstance(pattern, str) else tuple(pattern))
+        np.testing.assert_array_equal(logits(model, variables), logits(plain, variables))
+
+
+def test_each_layer_hosts_its_own_encoding():
+    """Layers 0 to 2 rotate and layer 3 does not: moving only the positions that layer 3 would see changes nothing."""
+
+    class Recorder(pj.Encoding):
+        seen: list = []  # noqa: RUF012
+
+        def __init__(self, name):
+            self.name = name
+
+        def bias(self, params, q, q_site, k, k_site):
+            self.seen.append(self.name)
+            return 0.0
+
+    model = decoder((Recorder("a"), Recorder("a2"), Recorder("b")), depth=5)
+    jax.eval_shape(model.init, jax.random.key(0), TOKENS, SITE)
+    assert Recorder.seen == ["a", "a2", "b", "a", "a2"]
+
+
+@pytest.mark.parametrize(
+    ("injection", "expected"),
+    [
+        ("stem", {"encoding_0": 64, "encoding_1": 0}),
+        ("every_layer_shared", {"encoding_0": 64, "encoding_1": 0}),
+        ("every_layer", {"encoding_0": 64, "encoding_1": 0, "encoding_2": 64, "encoding_3": 0}),
+    ],
+)
+def test_equal_encodings_share_their_parameters(injection, expected):
+    """t5 in layers 0 and 2, with 32 buckets for 2 heads."""
+    found = hosted(decoder("t5, none, t5, none", injection=injection))
+    assert {name: found.get(name, 0) for name in expected} == expected
+    assert set(found) <= set(expected)
+
+
+def test_at_the_stem_each_code_is_added_once():
+    one, two = decoder("learned(stddev=1)"), decoder("learned(stddev=1), none, learned(stddev=1)")
+    variables = initial(one)
+    trunk = variables["params"]["trunk"]
+    renamed = {name if name != "encoding" else "encoding_0": value for name, value in trunk.items()} | {
+        "encoding_1": ()
+    }
+    again = {"params": {**variables["params"], "trunk": renamed}}
+    np.testing.assert_allclose(logits(two, again), logits(one, variables), atol=1e-5)
+
+
+def test_a_pattern_decodes_token_by_token():
+    model = decoder("window(3) + rope, rope(base=100), none, alibi" if "window" in pj.names() else "rope, none")
+    variables = initial(model)
+    whole = logits(model, variables)
+    out, caches = model.apply(variables, TOKENS[:, :2], pj.sites(2), cache_size=6, method=model.prefill)
+    np.testing.assert_allclose(out, whole[:, :2], atol=1e-5)
+    for t in range(2, 6):
+        out, caches = model.apply(variables, TOKENS[:, t : t + 1], pj.sites(1, start=t), caches, method=model.extend)
+        np.testing.assert_allclose(out[:, 0], whole[:, t], atol=1e-4)
+
+
+def test_local_and_global_layers_differ_from_either_alone():
+    """As in Gemma 3: other bases in other layers."""
+    trunk = (variables := initial(decoder("rope")))["params"]["trunk"]
+    trunk |= {"encoding_0": (), "encoding_1": ()}
+    mixed, local, whole = (
+        logits(decoder(pattern), variables) for pattern in ("rope(base=10), rope", "rope(base=10)", "rope")
+    )
+    assert min(float(jnp.abs(mixed - other).max()) for other in (local, whole)) > 1e-3
+
+
+def test_a_vit_takes_a_pattern_too():
+    model = ViT(3, encoding="learned + rope(base=100), none", image_size=(4, 6), patch_size=2, width=16, num_heads=2)
+    site = model.sites(4, 6)
+    variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 6, 1)), site)
+    assert model.apply(variables, jnp.zeros((1, 4, 6, 1)), site).shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("rope, rop", "no encoding is named 'rop'; did you mean 'rope'"),
+        ((), "at least one encoding"),
+        ("()", "an encoding spec is made of"),
+        ("rope, (rope, none)", "a pattern over layers stands where a model is made"),
+        ("rope(base=3,), none(", "cannot read the encoding spec"),
+    ],
+)
+def test_refused_patterns(pattern, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse_layers(pattern)
+
+
+def test_patterns_round_trip():
+    pattern = pj.parse_layers("rope, rope(base=5e5) + alibi, none")
+    assert pj.spec.layers_text(pattern) == "rope(), rope(base=500000) + alibi(), none()"
+    assert pj.parse_layers(pj.spec.layers_text(pattern)) == pattern
+    with pytest.raises(ValueError, match="a pattern over layers stands where a model is made"):
+        pj.parse("rope, none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixer(pj.Encoding):
+    mixes_tokens = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole(pj.PositionMap):
+    places_whole = True
+
+
+def test_what_a_decoder_cannot_host():
+    with pytest.raises(ValueError, match=r"Mixer\(\).*mixes tokens with later ones"):
+        params_of(decoder(Mixer()))
+    model = decoder(Whole() >> pj.parse("rope"))
+    variables = model.init(jax.random.key(0), TOKENS, SITE)
+    with pytest.raises(ValueError, match=r"cannot decode token by token"):
+        model.apply(variables, TOKENS, SITE, cache_size=8, method=model.prefill)

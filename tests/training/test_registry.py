@@ -1,0 +1,59 @@
+"""Every registered encoding trains, in a ViT and in a decoder, through the real step on real data."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from members import GRID, LINE, MEMBERS
+from test_tasks import small_decoder, small_vit
+
+from posjax.training.optimizer import make_optimizer
+from posjax.training.step import init_state, make_step
+from posjax.training.tasks import make_task
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
+DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
+SIZES = {"model__width": 16, "batch_size": 2, "optimizer__warmup_steps": 0}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def stepped(config):
+    """The state before and after a step, and its loss."""
+    task = make_task(config)
+    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+    before = init_state(task, optimizer, (0,))
+    rng = np.random.default_rng(0)  # a head starts as zeros, which would keep the step from all that is below it
+    before = before._replace(params=jax.tree.map(lambda x: x + 0.1 * rng.normal(size=x.shape), before.params))
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], task.batches(0)[0])
+    after, report = jax.jit(make_step(task, optimizer))(before, batch)
+    return before, after, report["loss"]
+
+
+def check(config):
+    before, after, loss = stepped(config)
+    assert np.isfinite(loss).all()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(after.params):
+        assert np.isfinite(leaf).all(), jax.tree_util.keystr(path)
+    hosted = [tree["trunk"].get("encoding", ()) for tree in (before.params, after.params)]
+    for old, new in zip(*map(jax.tree.leaves, hosted), strict=True):
+        assert np.any(old != new), "a parameter that training does not reach"
+
+
+@pytest.mark.parametrize("spec", VIT.values(), ids=VIT)
+def test_vit(spec, data_dir):
+    on_digits = spec.replace("raster(width=3)", "raster(width=2)")  # 2 x 2 patches
+    check(small_vit(data_dir, **SIZES, model__encoding=on_digits))
+
+
+@pytest.mark.parametrize("spec", DECODER.values(), ids=DECODER)
+def test_decoder(spec, data_dir):
+    check(small_decoder(data_dir, **SIZES, model__encoding=spec))
+
+
+def test_every_name_trains_somewhere():
+    assert {*VIT} | {*DECODER} >= {*MEMBERS}
