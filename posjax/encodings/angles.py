@@ -15,44 +15,49 @@ _PIECE_BITS = 12
 _PIECES = 4  # 48 bits of w / 2 pi: below 1e-8 turns at position 2^24
 
 
-def angles(position: Shaped[Array, "T A"], wave: Float[np.ndarray, "A C"]) -> Float32[jax.Array, "T C"]:
+def angles(position: Shaped[Array, "T A"], wave: Float[Array, "A *C"]) -> Float32[jax.Array, "T *C"]:
     """sum_a position[t, a] * wave[a, c] modulo 2 pi, in radians within [-pi, pi] up to rounding.
 
     Args:
       position: int32 or float32, exact up to 2^24 in magnitude.
-      wave: radians per unit of position, a float64 constant.
+      wave: radians per unit of position, a float64 constant; or a float32 array that is learned or computed, for every
+        head where it has three axes. Differentiable in both.
 
-    Error: below 1e-6 for positions up to 2^24, per axis that a channel reads.
+    Error: below 1e-6 for positions up to 2^24, per axis that a channel reads. That is beside the wave as it is given,
+    save that a float32 one is first rounded to float32 turns: by 2^-23 of itself, the same for queries and keys, so
+    that logits err by 2^-23 of the angle between the tokens, however far out they stand.
     """
     if position.dtype not in (jnp.int32, jnp.float32):
         raise ValueError(f"positions are int32 or float32, got {position.dtype}")
-    turns = jnp.float32(0)
+    turns = jnp.zeros((position.shape[0], *wave.shape[1:]), jnp.float32)
     for axis in range(wave.shape[0]):
         turns = turns + _turns(position[:, axis], wave[axis])
-    turns = jnp.broadcast_to(turns, (position.shape[0], wave.shape[1]))
     return 2 * np.pi * (turns - jnp.round(turns))
 
 
-def _turns(position: Shaped[Array, " T"], wave: Float[np.ndarray, " C"]) -> Float32[jax.Array, "T C"]:
-    position = jnp.asarray(position, jnp.float32)
+def _turns(position: Shaped[Array, " T"], wave: Float[Array, "*C"]) -> Float32[jax.Array, "T *C"]:
+    position = jnp.asarray(position, jnp.float32).reshape(-1, *[1] * wave.ndim)
     high = _leading_bits(position)
     turns = jnp.float32(0)
     for piece in _pieces(wave / (2 * np.pi)):
         for part in (high, position - high):
-            product = part[:, None] * piece
+            product = part * piece
             turns = turns + (product - jnp.round(product))
             turns = turns - jnp.round(turns)
     return turns
 
 
-def _leading_bits(x: Float32[jax.Array, " T"]) -> Float32[jax.Array, " T"]:
+def _leading_bits(x: Float32[jax.Array, "*X"]) -> Float32[jax.Array, "*X"]:
     """x with all but the 12 leading bits of its 24-bit significand cleared."""
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     return jax.lax.bitcast_convert_type(bits & np.uint32(0xFFFFF000), jnp.float32)
 
 
-def _pieces(turn: Float[np.ndarray, " C"]) -> list[Float32[np.ndarray, " C"]]:
+def _pieces(turn: Float[Array, "*C"]) -> list[Float32[Array, "*C"]]:
     """Cuts each value into float32 pieces of at most 12 significant bits that sum to it."""
+    if isinstance(turn, jax.Array):
+        high = _leading_bits(turn)
+        return [high, turn - high]
     pieces, rest = [], np.asarray(turn, np.float64)
     for _ in range(_PIECES):
         _, exponent = np.frexp(rest)

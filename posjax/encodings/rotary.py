@@ -1,4 +1,4 @@
-"""Encodings that rotate queries and keys by angles linear in the position."""
+"""Encodings that rotate queries and keys by angles linear in the position: one primitive, and its plainest members."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,90 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
-from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encoding import Array, Encoding, Site, stands
 from posjax.encodings.angles import angles, axial
+from posjax.encodings.scaling import Scaling, Spectrum, document_lengths
 from posjax.spec import nearest, register
 
 _LAYOUTS = ["half", "interleaved"]
 
 
+class Rotary(Encoding):
+    """What all rotary encodings share: angle[t, c] = sum_a position[t, a] wave[a, c] turns the c-th pair of channels.
+
+    A member gives its `wave` and inherits `rotate`; it is a frozen dataclass, with those of the class attributes below
+    that it takes as its arguments. Channel pairs are (c, c + R/2) with layout="half", as in GPT-NeoX and Llama, and
+    (2c, 2c + 1) with layout="interleaved", as in GPT-J, where R is the rotary dim: what `fraction` leaves of the
+    head dim D, its first channels; the others are left as they are. Tokens that stand nowhere are turned by no angle.
+
+    A scaling changes the frequencies, and may multiply queries and keys by an attention factor: that is a
+    temperature, so it applies to the rotated channels of every token, those that stand nowhere among them.
+    """
+
+    base = 10_000.0
+    layout = "half"
+    fraction = 1.0
+    scaling = None
+
+    def wave(self, num_axes: int, channels: int) -> Float[np.ndarray, "A C"]:
+        """Radians by which `channels` pairs turn per unit of each position axis, in float64 and before scaling."""
+        raise NotImplementedError
+
+    def spectrum(self, num_axes: int, channels: int) -> Spectrum:
+        """The frequency that a scaling is to take each column of `wave` for; by default those of `axial`."""
+        count = channels // num_axes
+        return Spectrum(self.base, count, np.tile(np.arange(count), num_axes))
+
+    def __post_init__(self):
+        if self.layout not in _LAYOUTS:
+            raise ValueError(f"{self.spec_name} has no layout {self.layout!r}; {nearest(self.layout, _LAYOUTS)}")
+        if not self.base > 0:
+            raise ValueError(f"{self.spec_name}(base=...) must be positive, got {self.base}")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"{self.spec_name}(fraction=...) must be above 0 and at most 1, got {self.fraction}")
+        if not isinstance(self.scaling, Scaling | None):
+            raise ValueError(
+                f"{self.spec_name}(scaling=...) takes a frequency scaling, as in scaling=linear(factor=2), "
+                f"got {self.scaling!s}"
+            )
+
+    @property
+    def length_dependent(self) -> bool:
+        return self.scaling is not None and self.scaling.length_dependent
+
+    @property
+    def relative(self) -> bool:
+        return not self.length_dependent  # the length of a document is where it ends
+
+    def rotate(self, params, q, q_site, k, k_site):
+        q_length = k_length = None
+        if self.length_dependent:
+            q_length, k_length = document_lengths(q_site, k_site)
+        q_turn = self._turn(q_site, q_length, q.shape[-1])
+        k_turn = q_turn if k_site is q_site else self._turn(k_site, k_length, k.shape[-1])
+        return rotated(q, *q_turn), rotated(k, *k_turn)
+
+    def _turn(self, site: Site, length: Float32[Array, " T"] | None, head_dim: int):
+        """The angles, the layout and the attention factor of `rotated`."""
+        position, channels = self.coordinates(site), self._rotary_dim(head_dim) // 2
+        wave = self.wave(position.shape[1], channels)
+        if self.scaling is None:
+            return jnp.where(stands(site)[:, None], angles(position, wave), 0.0), self.layout
+        spectrum = self.spectrum(position.shape[1], channels)
+        angle = self.scaling.angles(position, wave, spectrum, length)
+        return jnp.where(stands(site)[:, None], angle, 0.0), self.layout, self.scaling.attention(length)
+
+    def _rotary_dim(self, head_dim: int) -> int:
+        rotary_dim = int(self.fraction * head_dim)
+        if rotary_dim < 2 or rotary_dim % 2:
+            what = "head_dim" if self.fraction == 1 else f"fraction={self.fraction} of a head_dim of {head_dim}"
+            raise ValueError(f"{self.spec_name} rotates pairs of channels: {what} must be even, got {rotary_dim}")
+        return rotary_dim
+
+
 @register("rope")
 @dataclass(frozen=True)
-class Rope(Encoding):
+class Rope(Rotary):
     """Rotary position embedding: x'_c = x_c exp(i p base^(-2c/D)), so that q'_m . k'_n depends on m - n alone.
 
     Su et al. (2021), arXiv 2104.09864, eq. 34. Channel pairs are (c, c + D/2), as in GPT-NeoX and Llama, or with
@@ -24,35 +98,45 @@ class Rope(Encoding):
     With A position axes each takes D/A channels and the exponent is -2c/(D/A): the axial form of Heo et al. (2024),
     arXiv 2403.13298, who use base=100 for images. Tokens that stand nowhere are left unrotated.
 
+    Args:
+      fraction: of the head dim that is rotated, its first int(fraction D) channels, which also stand for D in the
+        exponent ("partial" RoPE: 1/4 in GPT-NeoX and GPT-J).
+      scaling: of the frequencies, for contexts longer than the trained one; see posjax.encodings.scaling.
+
     Raises:
-      ValueError: for a head dim not divisible by 2 A, or an unknown layout.
+      ValueError: for a rotary dim not divisible by 2 A, an unknown layout, or what is no scaling.
     """
 
     base: float = 10_000.0
     layout: str = "half"
+    fraction: float = 1.0
+    scaling: Scaling | None = None
 
-    def __post_init__(self):
-        if self.layout not in _LAYOUTS:
-            raise ValueError(f"rope has no layout {self.layout!r}; {nearest(self.layout, _LAYOUTS)}")
-        if not self.base > 0:
-            raise ValueError(f"rope(base=...) must be positive, got {self.base}")
-
-    def rotate(self, params, q, q_site, k, k_site):
-        q_angles = self._angles(q_site, q.shape[-1])
-        k_angles = q_angles if k_site is q_site else self._angles(k_site, k.shape[-1])
-        return rotated(q, q_angles, self.layout), rotated(k, k_angles, self.layout)
-
-    def _angles(self, site: Site, head_dim: int) -> Float32[jax.Array, "T C"]:
-        if head_dim % 2:
-            raise ValueError(f"rope rotates pairs of channels: head_dim must be even, got {head_dim}")
-        position = axes(site)
-        wave = axial(self.base, position.shape[1], head_dim // 2, "rope: a head_dim")
-        return jnp.where(stands(site)[:, None], angles(position, wave), 0.0)
+    def wave(self, num_axes, channels):
+        what = "head_dim" if self.fraction == 1 else "rotary dim"
+        return axial(self.base, num_axes, channels, f"{self.spec_name}: a {what}")
 
 
-def rotated(x: Float[Array, "T H D"], angle: Float32[Array, "T D2"], layout: str) -> Float[Array, "T H D"]:
-    """Rotates each pair of channels by its angle, in float32, and returns x's dtype."""
-    cos, sin = _computed_once(jnp.cos(angle))[:, None], _computed_once(jnp.sin(angle))[:, None]
+def rotated(
+    x: Float[Array, "T H D"],
+    angle: Float32[Array, "T *C"],
+    layout: str,
+    factor: Float32[Array, " T"] | float = 1.0,
+) -> Float[Array, "T H D"]:
+    """Rotates pairs of channels by their angles, in float32, and returns x's dtype.
+
+    Args:
+      angle: [T, C], or [T, H, C] where heads differ. Channels behind the first 2 C pass unrotated.
+      factor: by which the rotated channels are multiplied, of all tokens or of each one.
+    """
+    rest = x[..., 2 * angle.shape[-1] :]
+    if rest.shape[-1]:
+        turned = rotated(x[..., : 2 * angle.shape[-1]], angle, layout, factor)
+        return jnp.concatenate([turned, rest], axis=-1)
+    factor = factor if isinstance(factor, float) else factor.reshape(-1, *[1] * (angle.ndim - 1))
+    cos, sin = _computed_once(factor * jnp.cos(angle)), _computed_once(factor * jnp.sin(angle))
+    if angle.ndim == 2:
+        cos, sin = cos[:, None], sin[:, None]
     if layout == "half":
         a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
         return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1).astype(x.dtype)
@@ -60,10 +144,10 @@ def rotated(x: Float[Array, "T H D"], angle: Float32[Array, "T D2"], layout: str
     return jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape).astype(x.dtype)
 
 
-def _computed_once(x: Float32[jax.Array, "T C"]) -> Float32[jax.Array, "T C"]:
+def _computed_once(x: Float32[jax.Array, "*T C"]) -> Float32[jax.Array, "*T C"]:
     """x, behind an identity product (exact at this precision) that no compiler fuses through.
 
     XLA on CPUs would otherwise compute angle, cosine and sine anew for every head and half that reads them, which was
     measured at ten times the cost of the rotation itself, forward and backward.
     """
-    return jnp.dot(x, np.eye(x.shape[1], dtype=np.float32), precision=jax.lax.Precision.HIGHEST)
+    return jnp.dot(x, np.eye(x.shape[-1], dtype=np.float32), precision=jax.lax.Precision.HIGHEST)

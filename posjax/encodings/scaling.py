@@ -1,0 +1,72 @@
+"""Scalings of rotary frequencies, for contexts longer than the trained one: rope(scaling=yarn(factor=4, ...)).
+
+A scaling is a value that any rotary encoding takes as an argument. It knows nothing of layouts, axes or parameters: it
+says by what each of a geometric series of frequencies is multiplied, whatever the rotary makes of them.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float32, Shaped
+
+from posjax.encoding import Array, Site, axes, stands
+from posjax.encodings.angles import angles
+
+
+class Spectrum(NamedTuple):
+    """The frequencies of a rotary: channel c has base^(-index[c] / count), of a series of `count` of them."""
+
+    base: float
+    count: int
+    index: Shaped[np.ndarray, " C"]
+
+    @property
+    def frequency(self) -> Float[np.ndarray, " C"]:
+        """Radians per unit of position."""
+        return float(self.base) ** (-self.index / self.count)
+
+
+class Scaling:
+    """A frequency scaling: a frozen dataclass. Members override `multiplier`, and `attention` if they have a factor."""
+
+    spec_name: ClassVar[str] = ""
+    length_dependent: ClassVar[bool] = False  # depends on the length of a token's document
+
+    def multiplier(self, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
+        """What the frequency of each channel is multiplied by, in float64."""
+        raise NotImplementedError
+
+    def attention(self, length: Float32[Array, " T"] | None) -> Float32[Array, " T"] | float:
+        """What rotated queries and keys are multiplied by: their logits, by its square."""
+        return 1.0
+
+    def angles(
+        self,
+        position: Shaped[Array, "T A"],
+        wave: Float[Array, "A *C"],
+        spectrum: Spectrum,
+        length: Float32[Array, " T"] | None,
+    ) -> Float32[jax.Array, "T *C"]:
+        """The angles of `wave`, scaled; `length` is given where it depends on that."""
+        return angles(position, wave * self.multiplier(spectrum).astype(wave.dtype))
+
+
+def document_lengths(q_site: Site, k_site: Site) -> tuple[Float32[jax.Array, " T"], Float32[jax.Array, " S"]]:
+    """The length of the document of each query and of each key: 1 + the last position of a key of it, 0 without one.
+
+    Of several position axes the longest counts. Sorts the keys by document: O(S log S) time, O(S) memory.
+    """
+    there = (jnp.asarray(k_site.segment) > 0) & stands(k_site)
+    end = jnp.where(there, jnp.max(jnp.asarray(axes(k_site), jnp.float32), axis=1) + 1, 0.0)
+    order = jnp.argsort(k_site.segment)
+    segment = jnp.asarray(k_site.segment)[order]
+    document = jnp.cumsum(jnp.diff(segment, prepend=segment[:1]) != 0)
+    last = jax.ops.segment_max(end[order], document, num_segments=len(segment), indices_are_sorted=True)
+
+    def look_up(site: Site):
+        place = jnp.clip(jnp.searchsorted(segment, site.segment), 0, len(segment) - 1)
+        return jnp.where(segment[place] == site.segment, last[document[place]], 0.0)
+
+    return look_up(q_site), look_up(k_site)
