@@ -7,6 +7,11 @@ from posjax.encodings.additive import Learned as learned
 from posjax.encodings.additive import Sinusoidal as sinusoidal
 from posjax.encodings.bias import T5 as t5
 from posjax.encodings.bias import Alibi as alibi
+from posjax.encodings.contextual import CoPE as cope
+from posjax.encodings.contextual import Shaw as shaw
+from posjax.encodings.contextual import TransformerXL as transformer_xl
+from posjax.encodings.disentangled import Deberta as deberta
+from posjax.encodings.disentangled import Tupe as tupe
 from posjax.encodings.placement import Interpolate as interpolate
 from posjax.encodings.placement import Raster as raster
 from posjax.encodings.rotary import Rope as rope
@@ -22,4 +27,18 @@ class none(Encoding):
     """
 
 
-__all__ = ["alibi", "interpolate", "learned", "none", "raster", "rope", "sinusoidal", "t5"]
+__all__ = [
+    "alibi",
+    "cope",
+    "deberta",
+    "interpolate",
+    "learned",
+    "none",
+    "raster",
+    "rope",
+    "shaw",
+    "sinusoidal",
+    "t5",
+    "transformer_xl",
+    "tupe",
+]

@@ -22,8 +22,8 @@ HEAD = """# Proof, in numbers
 
 The largest absolute error of every encoding in float32: of a layer of attention against the formula of its paper
 transcribed in float64 (`tests/members`, {cases} cases, causal and not), and against independent references
-(`tests/goldens`, {checks} comparisons of {covered} encodings). Written by `python tests/goldens/table.py`; the bounds are tests. Encodings without a
-reference have none that runs, or their reference is itself a transcription of the paper.
+(`tests/goldens`, {checks} comparisons of {covered} encodings). Written by `python tests/goldens/table.py`; the bounds
+are tests. Encodings without a reference have none that runs.
 
 | encoding | cases | formula in float64 | references | comparisons | largest error | bound |
 | --- | ---: | ---: | --- | ---: | ---: | ---: |
