@@ -33,6 +33,7 @@ class _Composition(Encoding):
     reads_weights = _if_any("reads_weights")
     whole_rows = _if_any("whole_rows")
     mixes_tokens = _if_any("mixes_tokens")
+    constant_params = _if_any("constant_params")
     places_whole = _if_any("places_whole")
 
 

@@ -81,6 +81,7 @@ class Encoding:
     reads_weights: ClassVar[bool] = False  # has a `read`
     whole_rows: ClassVar[bool] = False  # `bias` needs all the keys of a query in one tile
     mixes_tokens: ClassVar[bool] = False  # `embed` reads other tokens, later ones too: never in a causal model
+    constant_params: ClassVar[bool] = False  # some parameters are drawn once and never trained: their gradient is 0
     places_whole: ClassVar[bool] = False  # `place` needs all the tokens of a document at once: no cached decoding
 
     def init(self, key: jax.Array, dims: Dims) -> Params:

@@ -3,18 +3,78 @@
 from dataclasses import dataclass
 
 from posjax.encoding import Encoding
-from posjax.encodings.additive import Learned as learned
+from posjax.encodings.additive import ScaledSinusoidal as scaled_sinusoidal
 from posjax.encodings.additive import Sinusoidal as sinusoidal
+from posjax.encodings.additive import Sincos2dBigVision as sincos2d_big_vision
+from posjax.encodings.additive import Fourier as fourier
+from posjax.encodings.additive import Sincos2dMae as sincos2d_mae
+from posjax.encodings.bias import AlibiPi as alibi_pi
 from posjax.encodings.bias import T5 as t5
 from posjax.encodings.bias import Alibi as alibi
+from posjax.encodings.bias_grid import LookHere as lookhere
+from posjax.encodings.bias_grid import Swin as swin
+from posjax.encodings.bias_grid import Beit as beit
+from posjax.encodings.bias_kernel import Sandwich as sandwich
+from posjax.encodings.bias_kernel import Kerple as kerple
+from posjax.encodings.bias_network import SwinV2 as swin_v2
+from posjax.encodings.bias_network import Dape as dape
+from posjax.encodings.bias_network import Fire as fire
+from posjax.encodings.bias_network import Dpb as dpb
+from posjax.encodings.contextual import TransformerXL as transformer_xl
 from posjax.encodings.contextual import CoPE as cope
 from posjax.encodings.contextual import Shaw as shaw
-from posjax.encodings.contextual import TransformerXL as transformer_xl
-from posjax.encodings.disentangled import Deberta as deberta
+from posjax.encodings.convolution import Peg as peg
+from posjax.encodings.digits import Abacus as abacus
+from posjax.encodings.digits import PositionCoupling as position_coupling
 from posjax.encodings.disentangled import Tupe as tupe
-from posjax.encodings.placement import Interpolate as interpolate
+from posjax.encodings.disentangled import Deberta as deberta
+from posjax.encodings.gates import SelectiveRope as selective_rope
+from posjax.encodings.gates import Fox as fox
+from posjax.encodings.gates import Cable as cable
+from posjax.encodings.gates import DataDependentAlibi as data_dependent_alibi
+from posjax.encodings.masks import Dilated as dilated
+from posjax.encodings.masks import Longformer as longformer
+from posjax.encodings.masks import Sinks as sinks
+from posjax.encodings.masks import BigBird as bigbird
+from posjax.encodings.masks import Window as window
 from posjax.encodings.placement import Raster as raster
+from posjax.encodings.placement import Unpad as unpad
+from posjax.encodings.placement import Axis as axis
+from posjax.encodings.placement import Interpolate as interpolate
+from posjax.encodings.placement import Reset as reset
+from posjax.encodings.randomizing import RandomFloat as random_float
+from posjax.encodings.randomizing import Randomized as randomized
+from posjax.encodings.randomizing import Cape as cape
+from posjax.encodings.randomizing import Pose as pose
+from posjax.encodings.randomizing import Shape as shape
+from posjax.encodings.rotary import Hope as hope
+from posjax.encodings.rotary import PRope as p_rope
 from posjax.encodings.rotary import Rope as rope
+from posjax.encodings.rotary_generalised import FoPE as fope
+from posjax.encodings.rotary_generalised import XPos as xpos
+from posjax.encodings.rotary_grid import AxialRope as axial_rope
+from posjax.encodings.rotary_grid import MRope as mrope
+from posjax.encodings.rotary_grid import DinoV3 as dinov3
+from posjax.encodings.rotary_learned import PoPE as pope
+from posjax.encodings.rotary_learned import LieRE as liere
+from posjax.encodings.rotary_learned import RopeMixed as rope_mixed
+from posjax.encodings.scalings import Llama3 as llama3
+from posjax.encodings.scalings import Linear as linear
+from posjax.encodings.scalings import NtkByParts as ntk_by_parts
+from posjax.encodings.scalings import Yarn as yarn
+from posjax.encodings.scalings import Ntk as ntk
+from posjax.encodings.scalings_by_length import LongRope as longrope
+from posjax.encodings.scalings_by_length import DynamicNtk as dynamic_ntk
+from posjax.encodings.scalings_by_length import DynamicYarn as dynamic_yarn
+from posjax.encodings.tables import Learned as learned
+from posjax.encodings.tables import LearnedFactorized as learned_factorized
+from posjax.encodings.temperature import LogN as log_n
+from posjax.encodings.temperature import SSMax as ssmax
+from posjax.encodings.temperature import Llama4Temperature as llama4_temperature
+from posjax.encodings.views import ReRope as rerope
+from posjax.encodings.views import Streaming as streaming
+from posjax.encodings.views import DualChunk as dual_chunk
+from posjax.encodings.views import SelfExtend as self_extend
 from posjax.spec import register
 
 
@@ -28,17 +88,77 @@ class none(Encoding):
 
 
 __all__ = [
+    "abacus",
     "alibi",
+    "alibi_pi",
+    "axial_rope",
+    "axis",
+    "beit",
+    "bigbird",
+    "cable",
+    "cape",
     "cope",
+    "dape",
+    "data_dependent_alibi",
     "deberta",
+    "dilated",
+    "dinov3",
+    "dpb",
+    "dual_chunk",
+    "dynamic_ntk",
+    "dynamic_yarn",
+    "fire",
+    "fope",
+    "fourier",
+    "fox",
+    "hope",
     "interpolate",
+    "kerple",
     "learned",
+    "learned_factorized",
+    "liere",
+    "linear",
+    "llama3",
+    "llama4_temperature",
+    "log_n",
+    "longformer",
+    "longrope",
+    "lookhere",
+    "mrope",
     "none",
+    "ntk",
+    "ntk_by_parts",
+    "p_rope",
+    "peg",
+    "pope",
+    "pose",
+    "position_coupling",
+    "random_float",
+    "randomized",
     "raster",
+    "rerope",
+    "reset",
     "rope",
+    "rope_mixed",
+    "sandwich",
+    "scaled_sinusoidal",
+    "selective_rope",
+    "self_extend",
+    "shape",
     "shaw",
+    "sincos2d_big_vision",
+    "sincos2d_mae",
+    "sinks",
     "sinusoidal",
+    "ssmax",
+    "streaming",
+    "swin",
+    "swin_v2",
     "t5",
     "transformer_xl",
     "tupe",
+    "unpad",
+    "window",
+    "xpos",
+    "yarn",
 ]

@@ -1,3 +1,122 @@
-"""TODO(rotary_grid)."""
+"""Rotary encodings of images and videos."""
 
-MEMBERS = {}
+import numpy as np
+from hypothesis import strategies as st
+
+from members.member import Member, Oracle, grids, lines
+
+LAYOUT = st.sampled_from(["half", "interleaved"])
+
+
+def turned(vector, phase, layout):
+    """Each pair of channels (a, b) becomes (a + ib) exp(i phase)."""
+    out = np.array(vector)
+    for c, angle in enumerate(phase):
+        i, j = (c, c + len(phase)) if layout == "half" else (2 * c, 2 * c + 1)
+        z = (vector[i] + 1j * vector[j]) * np.exp(1j * angle)
+        out[i], out[j] = z.real, z.imag
+    return out
+
+
+class AxialOracle(Oracle):
+    """Channel by channel: which axis it reads, and how fast it turns."""
+
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        pairs, axes = len(vector) // 2, len(p)
+        phase = []
+        for c in range(pairs):
+            block, place = divmod(c, pairs // axes)
+            axis = axes - 1 - block if self.e.indexing == "xy" else block
+            number = place * axes if self.e.frequencies == "shared" else place * axes + block
+            phase.append(p[axis] * self.e.base ** (-2 * number / len(vector)))
+        return turned(vector, phase, self.e.layout)
+
+
+class MRopeOracle(Oracle):
+    """Qwen's text model: three sets of angles, of which each channel takes the one of its section."""
+
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        thw = {1: [p[0]] * 3, 2: [0.0, *p], 3: list(p)}[len(p)]
+        t, h, w = self.e.sections
+        phase = []
+        for c in range(len(vector) // 2):
+            if self.e.interleaved:
+                axis = 1 if c % 3 == 1 and c < 3 * h else 2 if c % 3 == 2 and c < 3 * w else 0
+            else:
+                axis = 0 if c < t else 1 if c < t + h else 2
+            phase.append(thw[axis] * self.e.base ** (-2 * c / len(vector)))
+        return turned(vector, phase, self.e.layout)
+
+
+class DinoV3Oracle(Oracle):
+    """Coordinates of patch centres in the image's own frame, then the periods of the authors' code."""
+
+    def transform(self, row, head, i, j, q, k):
+        return self.turn(q, row, i), self.turn(k, row, j)
+
+    def turn(self, vector, row, token):
+        p = row.position[token]
+        if p is None:
+            return vector
+        mates = [r for r, s in zip(row.position, row.segment, strict=True) if s == row.segment[token] and r is not None]
+        size = np.max(mates, axis=0) + 1
+        if self.e.normalize_coords != "separate":
+            size = size.max() if self.e.normalize_coords == "max" else size.min()
+        coordinate = 2 * ((p + 0.5) / size) - 1
+        count = len(vector) // 2 // len(p)
+        periods = [self.e.base ** (c / count) for c in range(count)]
+        return turned(vector, [2 * np.pi * x / period for x in coordinate for period in periods], "half")
+
+
+MEMBERS = {
+    "axial_rope": Member(
+        [
+            *grids("axial_rope(base=30, frequencies='split', indexing='xy')", "axial_rope(layout='interleaved')"),
+            *lines("axial_rope(frequencies='split')"),
+        ],
+        AxialOracle,
+        {
+            "base": st.floats(1, 1e12),
+            "frequencies": st.sampled_from(["shared", "split"]),
+            "indexing": st.sampled_from(["ij", "xy"]),
+            "layout": LAYOUT,
+        },
+    ),
+    "mrope": Member(
+        [
+            *grids(
+                "mrope(base=100, sections=(1, 2, 1), interleaved=True)",
+                "mrope(base=100, sections=(1, 1, 2), layout='interleaved')",
+            ),
+            *lines("mrope(base=100, sections=(2, 1, 1))"),
+        ],
+        MRopeOracle,
+        {
+            "base": st.floats(1, 1e12),
+            "sections": st.tuples(*3 * [st.integers(0, 64)]),
+            "interleaved": st.booleans(),
+            "layout": LAYOUT,
+            "scaling": st.none(),
+        },
+    ),
+    "dinov3": Member(
+        [
+            *grids("dinov3(base=20)", "dinov3(normalize_coords='max')", "dinov3(normalize_coords='min')"),
+            *lines("dinov3(jitter_coords=1.5)"),
+        ],
+        DinoV3Oracle,
+        {
+            "base": st.floats(1, 1e12),
+            "normalize_coords": st.sampled_from(["separate", "max", "min"]),
+            "shift_coords": st.floats(0, 10),
+            "jitter_coords": st.floats(1, 10),
+            "rescale_coords": st.floats(1, 10),
+        },
+        vit="dinov3(rescale_coords=2)",
+        decoder="",
+    ),
+}

@@ -1,3 +1,153 @@
-"""TODO(rotary_learned)."""
+"""Rotary encodings that learn or generalise."""
 
-MEMBERS = {}
+import math
+
+import numpy as np
+import scipy.linalg
+from hypothesis import strategies as st
+
+from members.member import Member, Oracle, both, grids, lines
+
+BASE = st.floats(1, 1e12)
+LAYOUT = st.sampled_from(["half", "interleaved"])
+
+
+def pairs(size, layout):
+    return [(c, c + size // 2) if layout == "half" else (2 * c, 2 * c + 1) for c in range(size // 2)]
+
+
+class MixedOracle(Oracle):
+    """R(theta_x p_x + theta_y p_y) for each pair of channels, with the learned thetas of the head."""
+
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        out, wave = np.array(vector), np.asarray(self.params["wave"], np.float64)
+        for c, (i, j) in enumerate(pairs(len(vector), self.e.layout)):
+            z = (vector[i] + 1j * vector[j]) * np.exp(1j * sum(p[a] * wave[a, head, c] for a in range(len(p))))
+            out[i], out[j] = z.real, z.imag
+        return out
+
+
+class PolarOracle(Oracle):
+    """Complex numbers of magnitude softplus(q_c) and phase p w_c, the keys' with a learned phase of their own."""
+
+    def transform(self, row, head, i, j, q, k):
+        delta = np.asarray(self.params["phase"], np.float64)[head] * (row.position[j] is not None)
+        product = self.polar(q, row.position[i], 0).conj() * self.polar(k, row.position[j], delta)
+        return np.ones(len(q)), product.real  # their product is the logit
+
+    def polar(self, x, p, delta):
+        magnitude, phase = np.log1p(np.exp(x)), np.zeros(len(x))
+        if p is not None:
+            share = len(x) // len(p)
+            phase = np.array([p[c // share] * self.e.base ** (-(c % share) / share) for c in range(len(x))])
+        return magnitude * np.exp(1j * (phase + delta))
+
+
+class LieOracle(Oracle):
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        entries = np.asarray(self.params["generator"], np.float64)
+        head, g, out = min(head, entries.shape[1] - 1), self.e.generator_dim, np.array(vector)
+        for block in range(len(vector) // g):
+            generator = np.zeros((g, g))
+            for a, x in enumerate(p):
+                for e, (i, j) in enumerate((i, j) for i in range(g) for j in range(i + 1, g)):
+                    generator[i, j] += x * entries[a, head, block, e]
+                    generator[j, i] -= x * entries[a, head, block, e]
+            here = slice(block * g, block * g + g)
+            out[here] = scipy.linalg.expm(generator) @ vector[here]
+        return out
+
+
+class XPosOracle(Oracle):
+    """Eq. 11: (q_c e^{i m w_c} zeta_c^{m/B}) and (k_c e^{i n w_c} zeta_c^{-n/B})."""
+
+    def transform(self, row, head, i, j, q, k):
+        return self.turn(q, row.position[i], 1), self.turn(k, row.position[j], -1)
+
+    def turn(self, vector, p, sign):
+        if p is None:
+            return vector
+        d, out = len(vector), np.array(vector)
+        for c, (i, j) in enumerate(pairs(d, self.e.layout)):
+            zeta = (2 * c / d + self.e.gamma) / (1 + self.e.gamma)
+            z = (vector[i] + 1j * vector[j]) * np.exp(1j * p[0] * self.e.base ** (-2 * c / d))
+            z = z * zeta ** (sign * p[0] / self.e.scale_base)
+            out[i], out[j] = z.real, z.imag
+        return out
+
+
+class FourierOracle(Oracle):
+    """A cosine and a sine series for each channel pair, 1 and 1 where the series has no column left."""
+
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        d = len(vector)
+        kept = [w for c in range(d // 2) if (w := self.e.base ** (-2 * c / d)) >= 2 * math.pi / self.e.original_length]
+        cos_of, sin_of = (np.asarray(self.params[name], np.float64)[head] for name in ("cos", "sin"))
+        out = np.array(vector)
+        for c in range(d // 2):
+            cos = sin = 1.0
+            if c < cos_of.shape[1]:
+                cos = sum(cos_of[n, c] * math.cos(p[0] * w) for n, w in enumerate(kept))
+                sin = sum(sin_of[n, c] * math.sin(p[0] * w) for n, w in enumerate(kept))
+            a, b = vector[c], vector[c + d // 2]
+            out[c], out[c + d // 2] = a * cos - b * sin, a * sin + b * cos
+        return out
+
+
+MEMBERS = {
+    "rope_mixed": Member(
+        [*grids("rope_mixed()", "rope_mixed(base=3, layout='half')"), *lines("rope_mixed(base=100)")],
+        MixedOracle,
+        {"base": BASE, "layout": LAYOUT},
+    ),
+    "pope": Member(
+        [*both("pope(base=100, bias_uniform_init=True)"), *lines("pope()")],
+        PolarOracle,
+        {"base": BASE, "bias_uniform_init": st.booleans()},
+    ),
+    "liere": Member(
+        [
+            *grids("liere(generator_dim=4)", "liere(generator_dim=3, per_head=False)"),
+            *lines("liere(generator_dim=2)"),
+        ],
+        LieOracle,
+        {"generator_dim": st.integers(2, 64), "per_head": st.booleans()},
+    ),
+    "xpos": Member(
+        lines(
+            "xpos(scale_base=8, centred=True)",
+            "xpos(scale_base=8, gamma=1)",
+            "xpos(base=100, layout='interleaved')",
+        ),
+        XPosOracle,
+        {
+            "base": BASE,
+            "scale_base": st.floats(0.1, 1e9),
+            "gamma": st.floats(0.01, 100),
+            "centred": st.booleans(),
+            "layout": LAYOUT,
+        },
+        vit="raster(width=3) >> xpos()",
+    ),
+    "fope": Member(
+        lines(
+            "fope(base=100, original_length=100, gain=1)",
+            "fope(base=100, original_length=30, gain=1, learnable=True)",
+        ),
+        FourierOracle,
+        {
+            "base": BASE,
+            "original_length": st.integers(7, 10**6),
+            "gain": st.floats(0, 10),
+            "learnable": st.booleans(),
+        },
+        vit="raster(width=3) >> fope(original_length=64)",
+        decoder="fope(original_length=64)",
+    ),
+}

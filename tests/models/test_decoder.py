@@ -89,7 +89,8 @@ def test_every_encoding_runs_with_finite_gradients(spec, injection):
     trunk = grads["params"]["trunk"]
     hosted = ["encoding_0", "encoding_1"] if injection == "every_layer" else ["encoding"]
     assert [name for name in trunk if name.startswith("encoding")] == hosted
-    assert all(jnp.any(g != 0) for name in hosted for g in jax.tree.leaves(trunk[name]))
+    if not pj.parse(spec).constant_params:
+        assert all(jnp.any(g != 0) for name in hosted for g in jax.tree.leaves(trunk[name]))
 
 
 @every_injection

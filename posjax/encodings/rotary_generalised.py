@@ -1,0 +1,198 @@
+"""Rotary encodings whose transform is no rotation any more: decaying (xPos), or of several frequencies at once (FoPE)."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float32
+
+from posjax.encoding import Array, Encoding, Site, stands
+from posjax.encodings.angles import angles, geometric
+from posjax.encodings.rotary import Rotary, rotated
+from posjax.spec import register
+
+_LOG_REACH = 69.0  # e^69 = 1e30: queries shrink by as much as keys grow, and float32 ends at 1e-38
+
+
+@register("xpos")
+@dataclass(frozen=True)
+class XPos(Rotary):
+    """RoPE that decays with the distance of a key behind its query: channel pair c of the logit by zeta_c^((m - n)/B).
+
+    Sun et al. (2022), arXiv 2212.10554, eq. 11: queries at m are multiplied by zeta_c^(m/B), keys at n by zeta_c^(-n/B),
+    zeta_c = (2c/D + gamma)/(1 + gamma), and both rotated as in `rope`. For causal models: keys ahead of their query are
+    amplified. Positions of one axis; tokens that stand nowhere are neither scaled nor rotated.
+
+    Args:
+      scale_base: B, the distance at which a logit has decayed by zeta.
+      gamma: of how much the slowest pair keeps, zeta_0 = gamma/(1 + gamma).
+      centred: counts positions of the scale (not of the rotation) from the middle of the keys, as the authors' code does.
+        That changes no logit but how far float32 carries: without it a token may stand at most 55 scale_base from 0 (28,000
+        for the defaults), with it anywhere, in a span twice as long. As the middle moves with every token, keys already in a
+        cache would be left behind by it: it is kept unscaled.
+      layout: channel pairs "half" as in `rope`, or "interleaved" as in the authors' code.
+
+    In float16 keys overflow at a sixth of that distance; bfloat16 has the range of float32.
+
+    Raises:
+      ValueError: for an odd head dim, an unknown layout, a scale_base or gamma that is not positive, and for known positions
+        beyond the reach (unknown ones give NaN).
+    """
+
+    dimensions = (1,)
+
+    base: float = 10_000.0
+    scale_base: float = 512.0
+    gamma: float = 0.4
+    centred: bool = False
+    layout: str = "half"
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("scale_base", "gamma"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"xpos({name}=...) must be positive, got {getattr(self, name)}")
+
+    @property
+    def length_dependent(self) -> bool:
+        return self.centred
+
+    relative = True
+
+    @property
+    def reach(self) -> float:
+        return np.inf if self.centred else self._reach
+
+    @property
+    def _reach(self) -> float:
+        return self.scale_base * _LOG_REACH / float(np.log1p(1 / self.gamma))
+
+    def wave(self, num_axes, channels):
+        return geometric(self.base, channels)[None]
+
+    def rotate(self, params, q, q_site, k, k_site):
+        centre = self._centre(k_site) if self.centred else 0.0
+        return self._scaled(q, q_site, centre, 1), self._scaled(k, k_site, centre, -1)
+
+    def _scaled(self, x: Float[Array, "T H D"], site: Site, centre: Float32[Array, ""] | float, sign: int):
+        angle, layout = self._turn(site, None, x.shape[-1])
+        pairs = x.shape[-1] // 2
+        decay = np.log((np.arange(pairs) / pairs + self.gamma) / (1 + self.gamma)).astype(np.float32)
+        offset = self._offset(site, centre)
+        scale = jnp.exp(sign * offset[:, None] / self.scale_base * decay)
+        scale = jnp.tile(scale, 2) if layout == "half" else jnp.repeat(scale, 2, axis=1)
+        return (rotated(x.astype(jnp.float32), angle, layout) * scale[:, None]).astype(x.dtype)
+
+    def _offset(self, site: Site, centre: Float32[Array, ""] | float) -> Float32[Array, " T"]:
+        """Positions from the centre; 0 for tokens that stand nowhere, and for padding, which may stand out of reach."""
+        there = stands(site) & (jnp.asarray(site.segment) > 0)
+        offset = jnp.where(there, jnp.asarray(self.coordinates(site)[:, 0], jnp.float32) - centre, 0.0)
+        if not isinstance(offset, jax.core.Tracer) and np.abs(offset).max(initial=0) > self._reach:
+            raise ValueError(
+                f"{self} carries {self._reach:.0f} positions to each side of {'the middle' if self.centred else '0'}, "
+                f"but a token stands {np.abs(offset).max():.0f} away: "
+                f"{'' if self.centred else 'choose centred=True or '}a larger scale_base"
+            )
+        # Beyond the reach queries would silently vanish while keys overflow.
+        return jnp.where(jnp.abs(offset) > self._reach, jnp.nan, offset)
+
+    def _centre(self, site: Site) -> Float32[Array, ""]:
+        position = jax.lax.stop_gradient(jnp.asarray(self.coordinates(site)[:, 0], jnp.float32))
+        there = stands(site) & (jnp.asarray(site.segment) > 0)
+        low = jnp.min(position, where=there, initial=jnp.inf)
+        high = jnp.max(position, where=there, initial=-jnp.inf)
+        return jnp.where(jnp.any(there), jnp.floor((low + high) / 2), 0.0)
+
+
+@register("fope")
+@dataclass(frozen=True)
+class FoPE(Encoding):
+    """Fourier position embedding: each channel pair carries a series of frequencies, and the slowest ones only content.
+
+    Hua et al. (2024), arXiv 2412.17739, in the form of the authors' code, which made the paper's results. Of the
+    frequencies w_c = base^(-2c/D) those below 2 pi / original_length are dropped, N remain. The first M = min(N, D/4) pairs
+    (a, b) of channels, paired (c, c + D/2), become
+
+        (a C_c(m) - b S_c(m), a S_c(m) + b C_c(m)),  C(m) = cos(m w) F_cos,  S(m) = sin(m w) F_sin,
+
+    with matrices F [N, M] for each head, the same for queries and keys: a 1 in row c ceil(N/M) of column c, plus noise
+    N(0, sd^2), sd = gain sqrt(2 / (M (N + H))). That is Xavier's rule as torch applies it to an array [H, N, M]. The other
+    pairs become (a - b, a + b) wherever they stand: cos and sin of the dropped frequencies are both padded with 1, so
+    that these channels enter the logits with twice the weight of content that is not rotated at all.
+
+    Neither relative nor norm-preserving: cos(m u) cos(n v) with frequencies u and v that differ is no function of m - n.
+
+    Args:
+      original_length: the length of training; channels with longer periods never completed one.
+      gain: of the noise; the authors use 0.3, 0.4 and 0.6 in models of 60M, 180M and 1.2B parameters.
+      learnable: False: the matrices stay as they were drawn (their gradient is 0), as in the authors' runs.
+
+    Parameters: {"cos": [H, N, M], "sin": [H, N, M]}. Tokens that stand nowhere are left as they are.
+
+    Raises:
+      ValueError: for a head dim not divisible by 4, an original_length below 7 or a negative gain.
+    """
+
+    dimensions = (1,)
+    relative = False
+
+    base: float = 10_000.0
+    original_length: int = 512
+    gain: float = 0.3
+    learnable: bool = False
+
+    def __post_init__(self):
+        if not self.base > 0:
+            raise ValueError(f"fope(base=...) must be positive, got {self.base}")
+        if self.original_length < 7:  # 2 pi / 7 < 1, the highest frequency
+            raise ValueError(f"fope keeps no frequency for original_length={self.original_length}: at least 7")
+        if not self.gain >= 0:
+            raise ValueError(f"fope(gain=...) must be at least 0, got {self.gain}")
+
+    @property
+    def constant_params(self) -> bool:
+        return not self.learnable
+
+    def init(self, key, dims):
+        count = len(self._frequencies(dims.head_dim))
+        mixed = min(count, dims.head_dim // 4)
+        eye = np.eye(mixed * -(-count // mixed), dtype=np.float32)[:count, :: -(-count // mixed)]
+        deviation = self.gain * np.sqrt(2 / (mixed * (count + dims.num_heads)))
+        noise = deviation * jax.random.normal(key, (2, dims.num_heads, count, mixed))
+        return {"cos": eye + noise[0], "sin": eye + noise[1]}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        params = params if self.learnable else jax.lax.stop_gradient(params)
+        q_series = self._series(params, q_site, q.shape[-1])
+        k_series = q_series if k_site is q_site else self._series(params, k_site, k.shape[-1])
+        return _times(q, *q_series), _times(k, *k_series)
+
+    def _frequencies(self, head_dim: int) -> Float[np.ndarray, " N"]:
+        if head_dim % 4:
+            raise ValueError(
+                f"fope mixes frequencies into a quarter of the head_dim: it must be divisible by 4, got {head_dim}"
+            )
+        frequency = geometric(self.base, head_dim // 2)
+        return frequency[frequency >= 2 * np.pi / self.original_length]
+
+    def _series(
+        self, params, site: Site, head_dim: int
+    ) -> tuple[Float32[jax.Array, "T H C"], Float32[jax.Array, "T H C"]]:
+        """What stands for cos and for sin in the rotation of each channel pair."""
+        angle = angles(self.coordinates(site), self._frequencies(head_dim)[None])
+        standing = stands(site)[:, None, None]
+
+        def mixed(wave: Float32[Array, "T N"], matrix: Float[Array, "H N M"], nowhere: float):
+            series = jnp.einsum("tn,hnm->thm", wave, matrix, precision=jax.lax.Precision.HIGHEST)
+            pad = head_dim // 2 - series.shape[-1]
+            return jnp.where(standing, jnp.pad(series, ((0, 0), (0, 0), (0, pad)), constant_values=1.0), nowhere)
+
+        return mixed(jnp.cos(angle), params["cos"], 1.0), mixed(jnp.sin(angle), params["sin"], 0.0)
+
+
+def _times(
+    x: Float[Array, "T H D"], cos: Float32[Array, "T H C"], sin: Float32[Array, "T H C"]
+) -> Float[Array, "T H D"]:
+    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1).astype(x.dtype)

@@ -1,0 +1,225 @@
+"""Rotary encodings that learn: frequencies (RoPE-Mixed), phases (PoPE), or the generators of any rotation (LieRE)."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float32
+
+from posjax.encoding import Array, Encoding, Site, stands
+from posjax.encodings.angles import angles, axial, geometric
+from posjax.encodings.rotary import Rotary, rotated
+from posjax.spec import register
+
+
+@register("rope_mixed")
+@dataclass(frozen=True)
+class RopeMixed(Rotary):
+    """Rotary embedding whose frequencies are learned, so that every pair of channels turns along a direction of its own.
+
+    Heo et al. (2024), arXiv 2403.13298, section 3.2: angle[h, c] = sum_a position_a wave[a, h, c], learned for each head.
+    The paper learns them for each layer too: host it with injection="every_layer", and without weight decay.
+
+    At first, on two axes, channels c < D/4 have magnitude base^(-4c/D) in direction phi, and c + D/4 the same magnitude in
+    direction phi + pi/2, with phi ~ U(0, 2 pi) for each head. On one axis there are no directions: base^(-2c/D).
+
+    Args:
+      base: 10 in the paper and its models.
+      layout: channel pairs "interleaved", as in the authors' code and timm, or "half".
+
+    Parameters: {"wave": [A, H, D/2]} in radians per patch; two axes if `dims.grid` is given, otherwise one. The first axis
+    is that of the rows; the authors' code and timm keep the columns first, so a checkpoint of theirs is to be reversed
+    along it. Angles are exact to 1e-6 for the frequencies rounded to 2^-23 of themselves (see `angles`), so that logits
+    err by 2^-23 of the angle between two tokens, wherever these stand. Tokens that stand nowhere are left unrotated.
+
+    Raises:
+      ValueError: for a head dim not divisible by 2A, an unknown layout, or tokens on other axes than the frequencies.
+    """
+
+    dimensions = (1, 2)
+
+    base: float = 10.0
+    layout: str = "interleaved"
+
+    def init(self, key, dims):
+        magnitude = axial(self.base, _num_axes(dims), dims.head_dim // 2, "rope_mixed: a head_dim").sum(axis=0)
+        if _num_axes(dims) == 1:
+            return {"wave": jnp.tile(jnp.asarray(magnitude, jnp.float32), (1, dims.num_heads, 1))}
+        direction = jax.random.uniform(key, (dims.num_heads, 1), maxval=2 * np.pi)
+        direction = direction + np.repeat([0, np.pi / 2], len(magnitude) // 2)
+        return {"wave": jnp.float32(magnitude) * jnp.stack([jnp.sin(direction), jnp.cos(direction)])}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        q_angle = self._angle(params["wave"], q_site)
+        k_angle = q_angle if k_site is q_site else self._angle(params["wave"], k_site)
+        return rotated(q, q_angle, self.layout), rotated(k, k_angle, self.layout)
+
+    def _angle(self, wave: Float[Array, "A H C"], site: Site) -> Float32[jax.Array, "T H C"]:
+        position = self.coordinates(site)
+        _check_axes(self, len(wave), position.shape[1])
+        return jnp.where(stands(site)[:, None, None], angles(position, wave), 0.0)
+
+
+@register("pope")
+@dataclass(frozen=True)
+class PoPE(Encoding):
+    """Polar embedding: content gives the magnitudes, position the phases, and nothing gives both.
+
+    Gopalakrishnan et al. (2025), arXiv 2509.10534, section 3. Each channel is a complex number of its own,
+
+        q'_c = softplus(q_c) exp(i m w_c),  k'_c = softplus(k_c) exp(i (n w_c + delta_c)),  w_c = base^(-c/D),  c < D,
+
+    and the logit is Re sum_c conj(q'_c) k'_c / sqrt(D) = sum_c softplus(q_c) softplus(k_c) cos((n - m) w_c + delta_c) /
+    sqrt(D): queries and keys become 2D numbers, and are still scaled by the D of the model. With A axes each takes D/A
+    channels and the exponent is -cA/D. A token that stands nowhere has phase 0, as a query and as a key.
+
+    Args:
+      bias_uniform_init: delta ~ U(-2 pi, 0) at first, instead of 0.
+
+    Parameters: {"phase": [H, D]}, delta in radians. Published code clamps delta to [-2 pi, 0], beyond which it would never
+    get a gradient again; here it is free, which is the same set of functions, as a phase counts modulo 2 pi.
+
+    Raises:
+      ValueError: for a head dim not divisible by A.
+    """
+
+    widens = True
+
+    base: float = 10_000.0
+    bias_uniform_init: bool = False
+
+    def __post_init__(self):
+        if not self.base > 0:
+            raise ValueError(f"pope(base=...) must be positive, got {self.base}")
+
+    def init(self, key, dims):
+        shape = (dims.num_heads, dims.head_dim)
+        uniform = jax.random.uniform(key, shape, minval=-2 * np.pi, maxval=0.0)
+        return {"phase": uniform if self.bias_uniform_init else jnp.zeros(shape)}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        q_phase = self._phase(q_site, q.shape[-1])
+        k_phase = self._phase(k_site, k.shape[-1]) + jnp.where(stands(k_site)[:, None, None], params["phase"], 0.0)
+        return _polar(q, q_phase), _polar(k, k_phase)
+
+    def _phase(self, site: Site, head_dim: int) -> Float32[jax.Array, "T 1 D"]:
+        position = self.coordinates(site)
+        num_axes = position.shape[1]
+        if head_dim % num_axes:
+            raise ValueError(f"pope: a head_dim of {head_dim} cannot be shared by {num_axes} position axes")
+        wave = np.kron(np.eye(num_axes), geometric(self.base, head_dim // num_axes))
+        return jnp.where(stands(site)[:, None], angles(position, wave), 0.0)[:, None]
+
+
+def _polar(x: Float[Array, "T H D"], phase: Float32[Array, "T #H D"]) -> Float[Array, "T H C"]:
+    magnitude = jax.nn.softplus(x.astype(jnp.float32))
+    return jnp.concatenate([magnitude * jnp.cos(phase), magnitude * jnp.sin(phase)], axis=-1).astype(x.dtype)
+
+
+@register("liere")
+@dataclass(frozen=True)
+class LieRE(Encoding):
+    """Rotations of whole blocks of channels, generated by learned skew-symmetric matrices: x' = exp(sum_a p_a A_a) x.
+
+    Ostmeier et al. (2024), arXiv 2406.10322. Each block of `generator_dim` channels has one generator per axis. Those of
+    different axes do not commute, unless blocks are pairs of channels, which makes `rope_mixed` of it. Then
+    R(p)^T R(q) is not R(q - p), so that with blocks of more than two channels and more than one axis LieRE is not
+    relative: it is declared so if generator_dim > 2, although on one axis it is.
+
+    Args:
+      generator_dim: channels of a block; where blocks do not fill the head dim, its last channels are left as they are. The
+        authors use 64, all of the head dim (LieRE_64), and 8 (LieRE_8).
+      per_head: whether heads have generators of their own.
+
+    Parameters: {"generator": [A, H or 1, blocks, g(g - 1)/2]}, the entries above the diagonal in radians per patch, two axes
+    if `dims.grid` is given, otherwise one. The authors let positions run from 0 to 1 and draw entries from U(0, 2 pi), all
+    of one sign: their code subtracts 1/2 above and below the diagonal, which cancels in A - A^T. Here positions are
+    patches, so entries begin as U(0, 2 pi) / (size - 1), with the sizes of `dims`: the same rotations.
+
+    Exponentials are those of float32: their error is about 1e-6 of the angle |p A|, and beyond an angle of 2^11 they are
+    NaN. They take O(T D g) memory. Tokens that stand nowhere are left as they are.
+
+    Raises:
+      ValueError: for a generator_dim below 2 or above the head dim, from `init` where `dims` gives neither length nor grid,
+        and for tokens on other axes than the generators.
+    """
+
+    dimensions = (1, 2)
+    reach = 1024
+
+    generator_dim: int = 8
+    per_head: bool = True
+
+    def __post_init__(self):
+        if self.generator_dim < 2:
+            raise ValueError(f"liere rotates blocks of at least 2 channels, got generator_dim={self.generator_dim}")
+
+    @property
+    def relative(self) -> bool:
+        return self.generator_dim == 2
+
+    def init(self, key, dims):
+        g = self.generator_dim
+        if g > dims.head_dim:
+            raise ValueError(f"liere(generator_dim={g}) is above the head_dim {dims.head_dim}: choose a smaller one")
+        size = dims.grid or (dims.length and (dims.length,))
+        if not size:
+            raise ValueError("liere scales its generators to the positions: give Dims(length=...) or Dims(grid=...)")
+        shape = (len(size), dims.num_heads if self.per_head else 1, dims.head_dim // g, g * (g - 1) // 2)
+        steps = jnp.maximum(jnp.array(size, jnp.float32) - 1, 1).reshape(-1, 1, 1, 1)
+        return {"generator": jax.random.uniform(key, shape, maxval=2 * np.pi) / steps}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        q_turn = self._rotations(params["generator"], q_site)
+        k_turn = q_turn if k_site is q_site else self._rotations(params["generator"], k_site)
+        return self._turned(q, q_turn), self._turned(k, k_turn)
+
+    def _rotations(self, entries: Float[Array, "A H N E"], site: Site) -> Float32[jax.Array, "T H N g g"]:
+        position = self.coordinates(site)
+        _check_axes(self, len(entries), position.shape[1])
+        there = stands(site) & (jnp.asarray(site.segment) > 0)  # padding may be placed where exponentials are NaN
+        position = jnp.where(there[:, None], jnp.asarray(position, jnp.float32), 0.0)
+        above = np.triu_indices(self.generator_dim, 1)
+        generator = jnp.zeros((*entries.shape[:-1], self.generator_dim, self.generator_dim))
+        generator = generator.at[..., *above].set(entries)
+        generator = generator - jnp.swapaxes(generator, -1, -2)
+        return _expm(jnp.einsum("ta,ahnij->thnij", position, generator, precision=jax.lax.Precision.HIGHEST))
+
+    def _turned(self, x: Float[Array, "T H D"], turn: Float32[Array, "T #H N g g"]) -> Float[Array, "T H D"]:
+        count, g = turn.shape[2], self.generator_dim
+        blocks = x[..., : count * g].astype(jnp.float32).reshape(*x.shape[:2], count, g)
+        turned = jnp.sum(turn * blocks[..., None, :], axis=-1).reshape(*x.shape[:2], count * g)
+        return jnp.concatenate([turned.astype(x.dtype), x[..., count * g :]], axis=-1)
+
+
+@jax.checkpoint  # the backward pass would otherwise keep every square
+def _expm(x: Float32[Array, "*B g g"], terms: int = 9, squarings: int = 12) -> Float32[jax.Array, "*B g g"]:
+    """exp(x) by scaling and squaring: a Taylor series of x / 2^s, squared s times; NaN if s would be above `squarings`.
+
+    Where the norm is at most 1/2, nine terms leave out less than float32 can tell. s is the same rule for every matrix by
+    itself, so that a token's rotation does not depend on the others.
+    """
+    norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(x), axis=-1), axis=-1))
+    times = jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1
+    small = x * jnp.exp2(-times)[..., None, None]
+    identity = jnp.eye(x.shape[-1])
+    matmul = lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)  # noqa: E731
+    series = identity
+    for n in range(terms, 0, -1):  # Horner: 1 + x (1 + x/2 (1 + x/3 (...)))
+        series = identity + matmul(small, series) / n
+    for i in range(squarings):
+        series = jnp.where((i < times)[..., None, None], matmul(series, series), series)
+    return jnp.where((times <= squarings)[..., None, None], series, jnp.nan)
+
+
+def _num_axes(dims) -> int:
+    return 1 if dims.grid is None else len(dims.grid)
+
+
+def _check_axes(encoding: Encoding, learned: int, given: int) -> None:
+    if learned != given:
+        raise ValueError(
+            f"{encoding.spec_name} was initialised for positions of {learned} axes, got {given}: "
+            "give Dims(grid=...) for images, and no grid for lines"
+        )
