@@ -1,3 +1,109 @@
-"""TODO(gates)."""
+"""Gates that accumulate along a document."""
 
-MEMBERS = {}
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from members.member import Member, Oracle, lines
+
+
+class GateOracle(Oracle):
+    """Sums gates over the tokens between key and query, one pair at a time."""
+
+    def observe(self, row):
+        self.z = np.tensordot(row.x, np.asarray(self.params["kernel"], np.float64), 1) + self.params["bias"]
+
+    def between(self, row, i, j):
+        """The tokens of the document after the earlier of two, up to the later one."""
+        low, high = sorted([row.position[i][0], row.position[j][0]])
+        return [
+            t
+            for t, p in enumerate(row.position)
+            if p is not None and row.segment[t] == row.segment[i] and low < p[0] <= high
+        ]
+
+    def logit(self, row, head, i, j):
+        if row.position[i] is None or row.position[j] is None:
+            return 0.0
+        return sum(self.log_gate(row, head, t, i, j) for t in self.between(row, i, j))
+
+
+class FoxOracle(GateOracle):
+    def log_gate(self, row, head, t, i, j):
+        return math.log(1 / (1 + math.exp(-self.z[t, head])))
+
+
+class DataDependentAlibiOracle(GateOracle):
+    def log_gate(self, row, head, t, i, j):
+        z = self.z[t]
+        if self.e.bidirectional:
+            z = z[0 if row.position[j][0] < row.position[i][0] else 1]
+        return self.e.post_log_scale * math.log(1 / (1 + math.exp(-z[head])))
+
+
+class CableOracle(GateOracle):
+    def log_gate(self, row, head, t, i, j):
+        return -math.log(1 + math.exp(self.z[t, head]))
+
+
+class SelectiveRopeOracle(Oracle):
+    """Complex rotation by the sum of angles of the tokens of a document up to each one, found one by one."""
+
+    def observe(self, row):
+        p = {name: np.asarray(value, np.float64) for name, value in self.params.items()}
+        heads, pairs = p["taps"].shape[1:]
+        wave = [self.e.base ** (-2 * c / (2 * pairs)) for c in range(pairs)]
+        phi = []
+        for x in row.x:
+            shares = x.reshape(heads, -1)
+            unit = np.concatenate([share / math.sqrt(share @ share + 1e-6) for share in shares])
+            phi.append(np.tensordot(unit @ p["down"], p["up"], 1))
+        self.angle = np.zeros((len(row.x), heads, pairs))
+        for t, here in enumerate(row.position):
+            if here is None:
+                continue
+            past = [s for s, q in enumerate(row.position) if q is not None and row.segment[s] == row.segment[t]]
+            past = sorted((s for s in past if row.position[s][0] <= here[0]), key=lambda s: row.position[s][0])
+            for n in range(len(past)):
+                window = past[max(0, n + 1 - self.e.d_conv) : n + 1]
+                taps = p["taps"][len(p["taps"]) - len(window) :]
+                self.angle[t] += wave * sum(tap * phi[s] for tap, s in zip(taps, window, strict=True))
+
+    def transform(self, row, head, i, j, q, k):
+        return turned(q, self.angle[i, head]), turned(k, self.angle[j, head])
+
+
+def turned(vector, angle):
+    half = len(vector) // 2
+    z = (vector[:half] + 1j * vector[half:]) * np.exp(1j * angle)
+    return np.concatenate([z.real, z.imag])
+
+
+real = st.floats(-10, 10)
+MEMBERS = {
+    "fox": Member(
+        lines(
+            "fox()", "(self_extend(group=3, window=4) >> rope()) + fox(bias_init=2)", "interpolate(factor=2) >> fox()"
+        ),
+        FoxOracle,
+        {"bias_init": real},
+        vit="raster(width=3) >> fox()",
+        decoder="rope() + fox()",
+    ),
+    "data_dependent_alibi": Member(
+        lines("data_dependent_alibi(bias_init=0)", "data_dependent_alibi(bidirectional=False, post_log_scale=3)"),
+        DataDependentAlibiOracle,
+        {"bidirectional": st.booleans(), "bias_init": real, "post_log_scale": st.floats(0.01, 10)},
+        vit="raster(width=3) >> data_dependent_alibi(bias_init=1)",
+        decoder="data_dependent_alibi(bidirectional=False)",
+    ),
+    "cable": Member(lines("cable()"), CableOracle, vit="raster(width=3) >> cable()", decoder="cable()"),
+    "selective_rope": Member(
+        lines("selective_rope(rank=5, base=100)", "selective_rope(d_conv=1)"),
+        SelectiveRopeOracle,
+        {"base": st.floats(1, 1e12), "rank": st.integers(1, 64), "d_conv": st.integers(1, 8)},
+        vit="raster(width=3) >> selective_rope(rank=2)",
+        decoder="selective_rope(rank=3)",
+    ),
+}

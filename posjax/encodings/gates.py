@@ -1,0 +1,253 @@
+"""Encodings read off the content: gates that accumulate along a document, in the order of its positions.
+
+`observe` turns a layer's input into a running sum per token, which is its `site.state`, float32, and travels into the
+KV cache; bias and rotation compare the sums of query and key. Only the order of positions matters, not their distances.
+Class token, registers and padding add nothing, and carry a sum of zero.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int, Shaped
+
+from posjax.encoding import Array, Encoding, Site, axes
+from posjax.encodings.angles import geometric
+from posjax.encodings.masks import at_least, both_stand
+from posjax.encodings.rotary import rotated
+from posjax.spec import register
+
+
+class _Gate(Encoding):
+    """A bias that sums a negative log gate of each token between key and query; the key's own is left out."""
+
+    dimensions = (1,)
+
+    def gate(self, params, x: Float[Array, "T M"]) -> Float32[Array, "T *N H"]:
+        """The log of the gates, at most 0."""
+        return jax.nn.log_sigmoid(_linear(params, x))
+
+    def observe(self, params, x, site, past=None):
+        self.coordinates(site)
+        order = Order.of(site, past)
+        return site._replace(state=order.total(self.gate(params, x), () if past is None else past.state))
+
+    def bias(self, params, q, q_site, k, k_site):
+        bias = self.compare(
+            jnp.moveaxis(q_site.state, 0, -1)[..., None], jnp.moveaxis(k_site.state, 0, -1)[..., None, :]
+        )
+        return jnp.where(both_stand(q_site, k_site), bias, 0.0)
+
+    def compare(self, q: Float32[Array, "*N H T 1"], k: Float32[Array, "*N H 1 S"]) -> Float32[Array, "H T S"]:
+        # Sums fall along the document, so this is c_q - c_k for the keys before a query, and c_k - c_q for later ones.
+        return -jnp.abs(q - k)
+
+
+@register("fox")
+@dataclass(frozen=True)
+class Fox(_Gate):
+    """Forgetting attention: bias_ij = sum over l = j + 1 ... i of log sigmoid(w_h . x_l + b_h), for every head h.
+
+    Lin et al. (2025), Forgetting Transformer, arXiv 2503.02130, section 3; x is the layer's input, of which queries and
+    keys are projected too. In a bidirectional model a later key is seen through the gates from i + 1 to j: the same
+    -|c_i - c_j| of running sums c, which cannot tell left from right (`data_dependent_alibi` can).
+
+    Parameters: kernel [M, H], initialised N(0, 1/M); bias [H], at `bias_init`: gates start at sigmoid(bias_init).
+    """
+
+    bias_init: float = 0.0
+
+    def init(self, key, dims):
+        return _linear_init(key, (dims.width, dims.num_heads), dims.width**-0.5, self.bias_init)
+
+
+@register("data_dependent_alibi")
+@dataclass(frozen=True)
+class DataDependentAlibi(_Gate):
+    """Forgetting attention in both directions, with gates of their own: f for keys before a query, g for those after it.
+
+    bias_ij = sum over l = j + 1 ... i of log f_l for a key before, over l = i + 1 ... j of log g_l for one after. The form of
+    x-transformers' DataDependentAlibi (with causal=False), named so in the reviews of the Forgetting Transformer
+    (arXiv 2503.02130); its gates start almost open, at sigmoid(5). bidirectional=False has no g: `fox` with that start.
+
+    Args:
+      post_log_scale: factor of the log gates.
+
+    Parameters: kernel [M, 2, H], initialised N(0, 1/M); bias [2, H], at `bias_init`. Without the axis of 2 where not
+    bidirectional.
+    """
+
+    bidirectional: bool = True
+    bias_init: float = 5.0
+    post_log_scale: float = 1.0
+
+    def __post_init__(self):
+        if not self.post_log_scale > 0:
+            raise ValueError(f"data_dependent_alibi(post_log_scale=...) must be positive, got {self.post_log_scale}")
+
+    def init(self, key, dims):
+        gates = (2, dims.num_heads) if self.bidirectional else (dims.num_heads,)
+        return _linear_init(key, (dims.width, *gates), dims.width**-0.5, self.bias_init)
+
+    def gate(self, params, x):
+        return self.post_log_scale * super().gate(params, x)
+
+    def compare(self, q, k):
+        if not self.bidirectional:
+            return super().compare(q, k)
+        # Of the two differences, the one that runs against its direction is positive: it is none of this pair.
+        return jnp.minimum(q[0] - k[0], 0.0) + jnp.minimum(k[1] - q[1], 0.0)
+
+
+@register("cable")
+@dataclass(frozen=True)
+class Cable(_Gate):
+    """Context-aware biases: bias_ij = -sum over l = j + 1 ... i of softplus(w_h . x_l + b_h).
+
+    Veisi et al. (2025), arXiv 2503.08067, and its code (src/Cable.py). As -softplus(z) = log sigmoid(-z), this is `fox` with
+    w and b turned around, and another start. The bias is added to logits scaled by 1/sqrt(D), as in the paper; the
+    code divides them by sqrt(C / n_embd), which is 1. Later keys, in a bidirectional model, as for `fox`.
+
+    Parameters: kernel [M, H], initialised N(0, 0.02^2), and bias [H], at 0, both as in the code: every head starts near
+    a slope of log 2.
+    """
+
+    def init(self, key, dims):
+        return _linear_init(key, (dims.width, dims.num_heads), 0.02, 0.0)
+
+    def gate(self, params, x):
+        return -jax.nn.softplus(_linear(params, x))
+
+
+@register("selective_rope")
+@dataclass(frozen=True)
+class SelectiveRope(Encoding):
+    """Rotation by angles that the content decides: token t turns pair c of head h by sum over s <= t of phi_s[h, c] w_c.
+
+    w_c = base^(-2c/D), and phi = conv(U V x^): x^ is the layer's input, each head's share of it normalised to length 1; V and
+    U a projection of low rank; conv a causal convolution, per channel, over the last `d_conv` tokens of the document.
+    Movahedi et al. (2025), arXiv 2511.17388, and the defaults of its code (modules/rotary.py): without its optional phase
+    gate and bias, and with fixed w. Pairs are (c, c + D/2). q'_i . k'_j depends on the sum between j and i alone, whichever
+    comes first. Angles are kept as fractions of a turn, in [-1/2, 1/2], so that long documents lose no precision.
+    Class token and registers are not rotated.
+
+    Parameters, initialised uniformly within 1/sqrt(inputs), PyTorch's default, as in the code: down [M, rank], up
+    [rank, H, D/2], and taps [d_conv, H, D/2], the last of them the token's own.
+
+    Raises:
+      ValueError: for a base that is not positive, a rank or d_conv below 1; from `init` for an odd head dim or a width that
+        the heads do not divide.
+    """
+
+    dimensions = (1,)
+
+    base: float = 500_000.0
+    rank: int = 16
+    d_conv: int = 4
+
+    def __post_init__(self):
+        if not self.base > 0:
+            raise ValueError(f"selective_rope(base=...) must be positive, got {self.base}")
+        at_least(1, self, "rank", "d_conv")
+
+    def init(self, key, dims):
+        if dims.head_dim % 2:
+            raise ValueError(f"selective_rope rotates pairs of channels: head_dim must be even, got {dims.head_dim}")
+        if dims.width % dims.num_heads:
+            raise ValueError(f"selective_rope: width {dims.width} is not divisible by {dims.num_heads} heads")
+        pairs = (dims.num_heads, dims.head_dim // 2)
+        shapes = dict(down=(dims.width, self.rank), up=(self.rank, *pairs), taps=(self.d_conv, *pairs))
+        keys = jax.random.split(key, len(shapes))
+        return {
+            name: jax.random.uniform(name_key, shape, minval=-(shape[0] ** -0.5), maxval=shape[0] ** -0.5)
+            for (name, shape), name_key in zip(shapes.items(), keys, strict=True)
+        }
+
+    def observe(self, params, x, site, past=None):
+        self.coordinates(site)
+        order = Order.of(site, past)
+        before = ((), ()) if past is None else past.state
+        heads, pairs = params["taps"].shape[1:]
+        shares = x.astype(jnp.float32).reshape(len(x), heads, -1)
+        shares = shares * jax.lax.rsqrt(jnp.sum(shares**2, axis=-1, keepdims=True) + 1e-6)
+        phi = jnp.einsum("tm,mr,rhc->thc", shares.reshape(x.shape), params["down"], params["up"], precision="highest")
+        wave = jnp.asarray(geometric(self.base, pairs) / (2 * np.pi), jnp.float32)
+        turns = wave * order.convolved(phi, before[1], params["taps"])
+        return site._replace(state=(order.total(turns, before[0], _fraction), order.kept(phi)))
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return tuple(rotated(x, 2 * np.pi * site.state[0], "half") for x, site in ((q, q_site), (k, k_site)))
+
+
+class Order(NamedTuple):
+    """The tokens of the past and of now, sorted by document and position; ties in the order of the cache and the array.
+
+    Padding, class token and registers belong to no document.
+    """
+
+    index: Int[Array, " N"]  # of the n-th in order: the past's tokens are counted first
+    rank: Int[Array, " N"]  # the inverse
+    first: Bool[Array, " N"]  # whether the n-th in order begins a document
+    in_document: Bool[Array, " T"]
+    num_past: int
+
+    @staticmethod
+    def of(site: Site, past: Site | None) -> "Order":
+        seen = [site] if past is None else [past, site]
+        documents = [jnp.where(s.prefix == 0, s.segment, 0) for s in seen]
+        document = jnp.concatenate(documents)
+        position = jax.lax.stop_gradient(jnp.concatenate([axes(s)[:, 0] for s in seen]))
+        index = jnp.lexsort((position, document))
+        document = document[index]
+        first = jnp.concatenate([jnp.ones(1, bool), document[1:] != document[:-1]])
+        num_past = len(document) - len(site.segment)
+        return Order(index, jnp.argsort(index), first, documents[-1] > 0, num_past)
+
+    def kept(self, x: Shaped[Array, "T ..."]) -> Shaped[Array, "T ..."]:
+        """x with zeros for the tokens of no document."""
+        return jnp.where(self.in_document.reshape(-1, *[1] * (x.ndim - 1)), x, 0.0)
+
+    def total(self, step: Float32[Array, "T ..."], past, wrap: Callable = lambda x: x) -> Float32[Array, "T ..."]:
+        """The sum of `step` over the tokens of a document up to each one; goes on from the totals of the past.
+
+        Tokens of the past, and those that begin a document, set the sum; all others add to it. Sums are made in a tree, and
+        never across documents, so that they err by the logarithm of the document's length.
+        """
+        values = self._sorted(step, past)
+        sets = self.first | (self.index < self.num_past)
+
+        def join(a, b):
+            return a[0] | b[0], wrap(jnp.where(b[0], b[1], a[1] + b[1]))
+
+        _, total = jax.lax.associative_scan(join, (sets.reshape(-1, *[1] * (values.ndim - 1)), values))
+        return self.kept(total[self.rank][self.num_past :])
+
+    def convolved(self, x: Float32[Array, "T ..."], past, taps: Float[Array, "W ..."]) -> Float32[Array, "T ..."]:
+        """sum over n of taps[-1 - n] times the x of the n-th token before, where the document has one."""
+        values = self._sorted(x, past)
+        out, reaches = taps[-1] * values, jnp.ones(len(values), bool)
+        for n in range(1, len(taps)):
+            values = jnp.roll(values, 1, axis=0)
+            reaches = jnp.roll(reaches, 1) & ~self.first
+            out = out + taps[-1 - n] * jnp.where(reaches.reshape(-1, *[1] * (values.ndim - 1)), values, 0.0)
+        return out[self.rank][self.num_past :]
+
+    def _sorted(self, x, past):
+        x = self.kept(x)
+        return (jnp.concatenate([past, x]) if self.num_past else x)[self.index]
+
+
+def _fraction(turns):
+    return turns - jnp.round(turns)
+
+
+def _linear_init(key, shape: tuple[int, ...], stddev: float, bias: float):
+    return {"kernel": stddev * jax.random.normal(key, shape), "bias": jnp.full(shape[1:], bias, jnp.float32)}
+
+
+def _linear(params, x: Float[Array, "T M"]) -> Float32[Array, "T ..."]:
+    kernel = params["kernel"]
+    return jnp.tensordot(x.astype(jnp.float32), kernel, axes=1, precision="highest") + params["bias"]

@@ -1,0 +1,251 @@
+"""Position maps that show every PAIR of tokens other positions: how inference-time methods extend a trained context.
+
+`self_extend() >> rope()` computes the logits of `rope` under several views of where the tokens stand, and takes for each
+pair the one that its distance selects. Distances stay within what the model was trained on, without any training.
+Made for causal models on a line: what they do to keys after a query is said, but nobody has published it.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Int32, Shaped
+
+from posjax.composition import Placed
+from posjax.encoding import Array, Encoding, PositionMap, Site
+from posjax.encodings.masks import at_least, both_stand
+from posjax.spec import register
+
+
+class Views(PositionMap):
+    """A position map whose result depends on the other token of a pair; `>>` makes it `Viewed`."""
+
+    dimensions = (1,)
+
+    def views(self, position: Shaped[Array, "*T"]) -> list[tuple[Array, Array]]:
+        """For each view, where tokens stand as queries and where they stand as keys."""
+        raise NotImplementedError
+
+    def select(self, q: Shaped[Array, "T 1"], k: Shaped[Array, "1 S"]) -> Int32[Array, "T S"] | Bool[Array, "T S"]:
+        """The index of the view under which a TILE of pairs meets, from their positions before any view."""
+        raise NotImplementedError
+
+    def __rshift__(self, other: Encoding) -> Encoding:
+        return Viewed(self, other) if isinstance(other, Encoding) else NotImplemented
+
+
+@dataclass(frozen=True)
+class Viewed(Placed):
+    """`views >> encoding`. Parameters: the pair (views', encoding's).
+
+    Placed tokens keep their own position, by which views are selected; `site.state` holds their sites without any view
+    and then, for every view, those as queries and as keys, each placed and observed by `encoding` as if it was the only one.
+    So codes are added as without views, and what the encoding accumulates along positions it accumulates in the order
+    of each view's, ties in the order of the array: `(self_extend() >> rope()) + fox()` leaves gates out of it.
+    A pair with a token that stands nowhere meets under the first view.
+    """
+
+    widens = True  # channels of all views lie side by side
+
+    def __rshift__(self, other):
+        return Viewed(self.position_map, self.encoding >> other)
+
+    def place(self, params, site, key=None):
+        self.position_map.coordinates(site)
+
+        def placed(position):
+            return self.encoding.place(params[1], site._replace(position=position), key)
+
+        views = self.position_map.views(site.position)
+        return site._replace(state=(placed(site.position), *((placed(q), placed(k)) for q, k in views)))
+
+    def observe(self, params, x, site, past=None):
+        pasts = () if past is None else (past.state,)
+
+        def observed(each: Site, *before: Site):
+            return self.encoding.observe(params[1], x, each, *before)
+
+        return site._replace(
+            state=jax.tree.map(observed, site.state, *pasts, is_leaf=lambda leaf: isinstance(leaf, Site))
+        )
+
+    def embed(self, params, x, site):
+        return self.encoding.embed(params[1], x, site.state[0])
+
+    def rotate(self, params, q, q_site, k, k_site):
+        each = [self.encoding.rotate(params[1], q, qs, k, ks) for qs, ks in self._views(q_site, k_site)]
+        return tuple(jnp.concatenate(rotated, axis=-1) for rotated in zip(*each, strict=True))
+
+    def product(self, q, q_site, k, k_site):
+        views = self._views(q_site, k_site)
+        split_q, split_k = (jnp.split(x, len(views), axis=-1) for x in (q, k))
+        each = zip(split_q, split_k, views, strict=True)
+        return self._chosen([self.encoding.product(a, qs, b, ks) for a, b, (qs, ks) in each], q_site, k_site)
+
+    def bias(self, params, q, q_site, k, k_site):
+        each = [self.encoding.bias(params[1], q, qs, k, ks) for qs, ks in self._views(q_site, k_site)]
+        return self._chosen(each, q_site, k_site)
+
+    def mask(self, q_site, k_site):
+        each = [self.encoding.mask(qs, ks) for qs, ks in self._views(q_site, k_site)]
+        return self.position_map.mask(q_site, k_site) & self._chosen(each, q_site, k_site)
+
+    def read(self, params, weights, q_site, k_site):
+        if not self.reads_weights:
+            return 0.0
+        index = self._index(q_site, k_site)
+        return sum(
+            self.encoding.read(params[1], jnp.where(index == view, weights, 0.0), qs, ks)
+            for view, (qs, ks) in enumerate(self._views(q_site, k_site))
+        )
+
+    def _views(self, q_site: Site, k_site: Site) -> list[tuple[Site, Site]]:
+        pairs = zip(q_site.state[1:], k_site.state[1:], strict=True)
+        return [(as_query, as_key) for (as_query, _), (_, as_key) in pairs]
+
+    def _index(self, q_site: Site, k_site: Site) -> Int32[Array, "T S"]:
+        q, k = (self.position_map.coordinates(site)[:, 0] for site in (q_site, k_site))
+        index = self.position_map.select(q[:, None], k[None])
+        return jnp.where(both_stand(q_site, k_site), index, 0).astype(jnp.int32)
+
+    def _chosen(self, each: list, q_site: Site, k_site: Site):
+        """Of each pair, what its view says; an encoding that says nothing says the same constant under all views."""
+        if not any(hasattr(one, "shape") for one in each):
+            return each[0]
+        index, chosen = self._index(q_site, k_site), each[0]
+        for view, one in enumerate(each[1:], start=1):
+            chosen = jnp.where(index == view, one, chosen)
+        return chosen
+
+
+@register("self_extend")
+@dataclass(frozen=True)
+class SelfExtend(Views):
+    """Keys within `window` are seen where they stand; those beyond it by groups of `group` positions.
+
+    Jin et al. (2024), arXiv 2401.01325, section 3: for i - j < w the distance is i - j; otherwise query i stands at
+    floor(i / g) + w - floor(w / g) and key j at floor(j / g). LongLM's eager code (self_extend_patch/Llama.py) leaves w / g
+    unfloored, its flash decoding floors it as the paper does and as we do; where g divides w they agree. The log-n
+    scaling of its queries (scale_base) is a temperature, not part of this. Keys after a query are seen where they stand.
+    Not exactly relative: where a group begins depends on the position. Defaults are LongLM's.
+
+    Raises:
+      ValueError: for a group or window below 1.
+    """
+
+    relative = False
+
+    group: int = 8
+    window: int = 1024
+
+    def __post_init__(self):
+        at_least(1, self, "group", "window")
+
+    def views(self, position):
+        grouped = position // self.group
+        return [(position, position), (grouped + self.window - self.window // self.group, grouped)]
+
+    def select(self, q, k):
+        return q - k >= self.window
+
+
+@register("rerope")
+@dataclass(frozen=True)
+class ReRope(Views):
+    """Rectified distances: delta within `window`, and window + step (delta - window) beyond it.
+
+    Su (2023), https://kexue.fm/archives/9708, and bojone/rerope. step=0 is ReRoPE, where all keys beyond the window are
+    seen at distance `window`; step=1/16 is its Leaky ReRoPE with scaling_factor=16. The log-n scaling of queries that
+    comes with both there is a temperature, not part of this. Beyond the window, query i stands at step i + (1 - step) window
+    and key j at step j, as there: keys that far after a query are moved behind it by the same amount.
+
+    Raises:
+      ValueError: for a window below 1, or a step below 0 or above 1.
+    """
+
+    window: int = 512
+    step: float = 0.0
+
+    def __post_init__(self):
+        at_least(1, self, "window")
+        if not 0 <= self.step <= 1:
+            raise ValueError(f"rerope(step=...) is between 0 (ReRoPE) and 1 (no change), got {self.step}")
+
+    def views(self, position):
+        scaled = jnp.asarray(position, jnp.float32) * self.step
+        return [(position, position), (scaled + (1 - self.step) * self.window, scaled)]
+
+    def select(self, q, k):
+        return jnp.abs(q - k) >= self.window
+
+
+@register("dual_chunk")
+@dataclass(frozen=True)
+class DualChunk(Views):
+    """Positions count within chunks of s = `chunk`; queries are moved behind the keys of earlier chunks.
+
+    An et al. (2024), Dual Chunk Attention, arXiv 2402.17463, section 3, with w = `local` and c = s + w, the trained
+    context or less: key j stands at j mod s; query i at i mod s for keys of its own chunk, at min(i mod s + s, c - 1) for
+    those of the chunk before (so that distances below w are exact), and at c - 1 for all others. ChunkLlama's code stops
+    at c, not c - 1, and calls c its chunk_size; for a trained context of 4096 it takes chunk=2816, local=256. Chunks are
+    counted from position 0 of a document: not exactly relative. Keys of later chunks are treated like those far before.
+
+    Raises:
+      ValueError: for a chunk below 1, or a local below 1 or above the chunk.
+    """
+
+    relative = False
+
+    chunk: int
+    local: int
+
+    def __post_init__(self):
+        at_least(1, self, "chunk", "local")
+        if self.local > self.chunk:
+            raise ValueError(f"dual_chunk(local=...) must be at most chunk={self.chunk}, got {self.local}")
+
+    def views(self, position):
+        within, last = position % self.chunk, self.chunk + self.local - 1
+        successive = jnp.minimum(within + self.chunk, last)
+        return [(within, within), (successive, within), (jnp.full_like(successive, last), within)]
+
+    def select(self, q, k):
+        chunks_before = q // self.chunk - k // self.chunk
+        return jnp.where(chunks_before == 0, 0, jnp.where(chunks_before == 1, 1, 2))
+
+
+@register("streaming")
+@dataclass(frozen=True)
+class Streaming(Views):
+    """Attention sinks with positions within the cache: the first `num_sinks` keys and the last `window`, no gap between.
+
+    Xiao et al. (2023), StreamingLLM, arXiv 2309.17453, section 3.2. Keys less than `window` before a query are seen where
+    they stand; those at positions 0 to num_sinks - 1 from min(i, num_sinks + window - 1), the last slot of the cache; no
+    others are seen (the mask of `sinks`). `window` counts the query's own key, as the authors' recent_size does, whose
+    default it is. Nothing is evicted here: this says what a query sees, and where.
+
+    Raises:
+      ValueError: for fewer than 0 sinks or a window below 1.
+    """
+
+    num_sinks: int = 4
+    window: int = 512
+
+    def __post_init__(self):
+        at_least(0, self, "num_sinks")
+        at_least(1, self, "window")
+
+    @property
+    def relative(self):
+        return self.num_sinks == 0
+
+    def views(self, position):
+        return [(position, position), (jnp.minimum(position, self.num_sinks + self.window - 1), position)]
+
+    def select(self, q, k):
+        return jnp.broadcast_to(k < self.num_sinks, (q.shape[0], k.shape[1]))
+
+    def mask(self, q_site, k_site):
+        q, k = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
+        seen = (jnp.abs(q[:, None] - k[None]) < self.window) | (k < self.num_sinks)[None]
+        return seen | ~both_stand(q_site, k_site)
