@@ -156,7 +156,7 @@ def _read_beside(plan: _Plan, operands: _Operands, weights, i, j):
 
     def read(weights, floats: Any):
         t = _join(floats, tile, fill=tile)
-        return plan.encoding.read(t.params, weights, t.q_site, t.k_site)
+        return jnp.asarray(plan.encoding.read(t.params, weights, t.q_site, t.k_site), jnp.float32)
 
     return jax.vjp(read, weights, _split(tile)[0])
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import each_case, forward, inner_jaxprs, project, rows, world
+from cases import HEAD_DIM, HEADS, WIDTH, each_case, forward, inner_jaxprs, project, rows, world
 from members import GRID, Case
 
 import posjax as pj
@@ -125,14 +125,16 @@ def largest(jaxpr) -> int:
 
 
 def traced(case, implementation):
-    """Forward and backward of one head on 4096 tokens, traced but never run."""
+    """Forward and backward on 4096 tokens, traced but never run."""
     w = world(case)
     length = 64 * 64
     whole = pj.sites(length) if case.kind != GRID else pj.grid(64, 64)
     if "raster" in case.spec:
         whole = whole._replace(position=whole.position % np.int32(7))
     site = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, w.encoding.place(w.params, whole)))
-    q = jax.ShapeDtypeStruct((length, 1 if "t5" not in case.spec else 3, 8), jnp.float32)
+    x = jax.ShapeDtypeStruct((length, WIDTH), jnp.float32)
+    site = jax.eval_shape(w.encoding.observe, w.params, x, site)
+    q = jax.ShapeDtypeStruct((length, HEADS, HEAD_DIM), jnp.float32)
 
     def loss(params, q, k, v, site):
         out = pj.attend(w.encoding, params, q, k, v, site, site, causal=True, implementation=implementation)

@@ -1,3 +1,156 @@
-"""TODO(contextual)."""
+"""Encodings whose bias depends on what queries and keys hold."""
 
-MEMBERS = {}
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from members.member import Member, Oracle, both, lines
+
+
+class ShawOracle(Oracle):
+    """e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(d_z), z_i = sum_j alpha_ij (x_j W^V + a^V_ij), a_ij = w_clip(j - i, k)."""
+
+    def vectors(self, row, which, i, j, dim):
+        total = np.zeros(dim)
+        if row.position[i] is None or row.position[j] is None or which not in self.params:
+            return total
+        k = self.e.max_relative_position
+        for table, query, key in zip(self.params[which], row.position[i], row.position[j], strict=True):
+            total += np.asarray(table, np.float64)[k + max(-k, min(k, int(key - query)))]
+        return total
+
+    def logit(self, row, head, i, j):
+        q = row.q[i, head]
+        return q @ self.vectors(row, "key", i, j, len(q)) / math.sqrt(len(q))
+
+    def value(self, row, head, i, j, dim):
+        return self.vectors(row, "value", i, j, dim)
+
+
+class TransformerXLOracle(Oracle):
+    """Terms (b), (c) and (d) of section 3.3; R_d as in Vaswani et al., one frequency at a time."""
+
+    def logit(self, row, head, i, j):
+        u, v, w = (np.asarray(self.params[name], np.float64) for name in ("u", "v", "position"))
+        q, k = row.q[i, head], row.k[j, head]
+        total = u[head] @ k
+        if row.position[i] is not None and row.position[j] is not None:
+            total += (q + v[head]) @ (self.sinusoid(row.position[i] - row.position[j], len(w)) @ w[:, head])
+        return total / math.sqrt(len(q))
+
+    def sinusoid(self, distance, width):
+        sines, cosines, d = [], [], width // len(distance)
+        for x in distance:
+            if self.e.clamp_len > 0:
+                x = max(-self.e.clamp_len, min(self.e.clamp_len, x))
+            angle = [x / self.e.base ** (2 * c / d) for c in range(d // 2)]
+            sines += [math.sin(a) for a in angle]
+            cosines += [math.cos(a) for a in angle]
+        return np.array(sines + cosines)
+
+
+class CoPEOracle(Oracle):
+    """g_ij = sigmoid(q_i . k_j / sqrt(d)), p_ij = sum of g_it from t = j to t = i, e[p] = (p - floor) e[ceil] + ..."""
+
+    def logit(self, row, head, i, j):
+        if row.position[i] is None or row.position[j] is None:
+            return 0.0
+        q, e = row.q[i, head], np.asarray(self.params, np.float64)
+        between = [
+            t
+            for t, p in enumerate(row.position)
+            if p is not None and row.segment[t] == row.segment[i] and row.position[j][0] <= p[0] <= row.position[i][0]
+        ]
+        p = sum(1 / (1 + math.exp(-(q @ row.k[t, head]) / math.sqrt(len(q)))) for t in between)
+        p = min(p, self.e.npos - 1)
+        low, high = math.floor(p), math.ceil(p)
+        bias = q @ ((p - low) * e[high] + (1 - (p - low)) * e[low])
+        return bias / math.sqrt(len(q)) if self.e.scaled else bias
+
+
+class DebertaOracle(Oracle):
+    """(Q^c K^cT + Q^c K^rT_delta + K^c Q^rT_delta) / sqrt(3d), with the authors' log buckets."""
+
+    def transform(self, row, head, i, j, q, k):
+        return q / math.sqrt(1 + len(self.e.pos_att_type)), k
+
+    def logit(self, row, head, i, j):
+        if row.position[i] is None or row.position[j] is None:
+            return 0.0
+        q, k = row.q[i, head], row.k[j, head]
+        delta = deberta_row(int(row.position[i][0] - row.position[j][0]), self.e)
+        total = 0.0
+        if "c2p" in self.e.pos_att_type:
+            total += q @ np.asarray(self.params["pos_key"], np.float64)[delta, head]
+        if "p2c" in self.e.pos_att_type:
+            total += k @ np.asarray(self.params["pos_query"], np.float64)[delta, head]
+        return total / math.sqrt((1 + len(self.e.pos_att_type)) * len(q))
+
+
+def deberta_row(offset: int, e) -> int:
+    """make_log_bucket_position and the clamp around it, in float64; offset is query - key."""
+    span, bucket = e.max_relative_positions, offset
+    if e.position_buckets > 0:
+        span, mid = e.position_buckets, e.position_buckets // 2
+        if abs(offset) > mid:
+            log = math.log(abs(offset) / mid) / math.log((e.max_relative_positions - 1) / mid) * (mid - 1)
+            bucket = math.copysign(math.ceil(log - 1e-9) + mid, offset)
+    return int(max(0, min(2 * span - 1, bucket + span)))
+
+
+class TupeOracle(Oracle):
+    """(x_i W^Q)(x_j W^K)^T / sqrt(2d) + (p_i U^Q)(p_j U^K)^T / sqrt(2d), with theta_1 and theta_2 for [CLS]."""
+
+    def transform(self, row, head, i, j, q, k):
+        return q / math.sqrt(2), k
+
+    def logit(self, row, head, i, j):
+        if row.position[i] is None:
+            return float(self.params["untied"][0, head])
+        if row.position[j] is None:
+            return float(self.params["untied"][1, head])
+        u_q, u_k = (np.asarray(self.params[name], np.float64)[:, head] for name in ("query", "key"))
+        return (self.p(row.position[i]) @ u_q) @ (self.p(row.position[j]) @ u_k) / math.sqrt(2 * u_q.shape[1])
+
+    def p(self, position):
+        table = np.asarray(self.params["table"].rows, np.float64).reshape(*self.params["table"].extent, -1)
+        row = table[tuple(int(c) for c in position)]
+        return (row - row.mean()) / math.sqrt(row.var() + 1e-5)
+
+
+MEMBERS = {
+    "cope": Member(
+        lines("cope(npos=5, stddev=1)", "cope(npos=3, scaled=False, stddev=1)", "cope(stddev=1)"),
+        CoPEOracle,
+        {"npos": st.integers(2, 500), "scaled": st.booleans(), "stddev": st.floats(0, 10)},
+        vit="raster(width=3) >> cope(npos=4, stddev=1)",
+    ),
+    "deberta": Member(
+        lines(
+            "deberta(position_buckets=8, max_relative_positions=9)",
+            "deberta()",
+            "deberta(position_buckets=-1, max_relative_positions=5)",
+            "deberta(position_buckets=6, max_relative_positions=20, pos_att_type=('p2c',))",
+        ),
+        DebertaOracle,
+        {
+            "position_buckets": st.integers(2, 50).map(lambda n: 2 * n) | st.just(-1),
+            "max_relative_positions": st.integers(130, 1000),
+            "pos_att_type": st.sampled_from([("c2p",), ("p2c",), ("p2c", "c2p"), ("c2p", "p2c")]),
+        },
+        vit="raster(width=3) >> deberta(position_buckets=4, max_relative_positions=6)",
+    ),
+    "shaw": Member(
+        both("shaw(max_relative_position=4)") + lines("shaw()", "shaw(max_relative_position=1, values=False)"),
+        ShawOracle,
+        {"max_relative_position": st.integers(1, 500), "values": st.booleans()},
+        vit="shaw(max_relative_position=1)",
+    ),
+    "transformer_xl": Member(
+        both("transformer_xl()", "transformer_xl(base=100, clamp_len=4)"),
+        TransformerXLOracle,
+        {"base": st.floats(1, 1e12), "clamp_len": st.integers(1, 1000) | st.just(-1)},
+    ),
+    "tupe": Member(both("tupe(stddev=0.5)"), TupeOracle, {"stddev": st.floats(0.001, 10)}),
+}

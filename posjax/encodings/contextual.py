@@ -1,0 +1,222 @@
+"""Encodings whose bias depends on what queries and keys hold, by their relative position."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int32, Shaped
+
+from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encodings.angles import angles, axial
+from posjax.encodings.pairs import related
+from posjax.spec import register
+
+
+@register("shaw")
+@dataclass(frozen=True)
+class Shaw(Encoding):
+    """Relative position representations: logits q . (k + a^K_r) / sqrt(D) and outputs sum of weight (v + a^V_r).
+
+    r = clip(k's position - q's, -max_relative_position, max_relative_position). Shaw et al. (2018), arXiv 1803.02155,
+    equations 3 and 4 and section 3.2; the vectors a are shared by the heads. values=False leaves a^V out, which the paper's
+    table 3 finds to be no loss (so do Huang et al. 2018, Wav2Vec2-BERT and others). With A position axes there are vectors
+    for each axis and they add. A fractional distance counts as the whole distance below it.
+    Nothing is added where a token stands nowhere.
+
+    `read` sorts the weights of a query into its 2 max_relative_position + 1 offsets first, so that the values of a tile cost
+    no more than its products. It reads values of the head dim D.
+
+    Parameters: key [A, 2 max_relative_position + 1, D] and, with values, value of the same shape; rows run from keys far
+    before the query to keys far behind it; initialised N(0, 1/D).
+
+    Raises:
+      ValueError: for a max_relative_position below 1.
+    """
+
+    max_relative_position: int = 16
+    values: bool = True
+
+    def __post_init__(self):
+        if self.max_relative_position < 1:
+            raise ValueError(f"shaw(max_relative_position=...) must be at least 1, got {self.max_relative_position}")
+
+    @property
+    def reads_weights(self) -> bool:
+        return self.values
+
+    def init(self, key, dims):
+        num_axes = 1 if dims.grid is None else len(dims.grid)
+        shape = (num_axes, 2 * self.max_relative_position + 1, dims.head_dim)
+        names = ("key", "value") if self.values else ("key",)
+        keys = jax.random.split(key, len(names))
+        return {n: dims.head_dim**-0.5 * jax.random.normal(k, shape) for n, k in zip(names, keys, strict=True)}
+
+    def bias(self, params, q, q_site, k, k_site):
+        bias = 0.0
+        for table, row in zip(params["key"], self._rows(params["key"], q_site, k_site), strict=True):
+            by_row = jnp.einsum("thd,rd->htr", q.astype(jnp.float32), table) * q.shape[-1] ** -0.5
+            bias = bias + at(by_row, row)
+        return jnp.where(related(q_site, k_site), bias, 0.0)
+
+    def read(self, params, weights, q_site, k_site):
+        if not self.values:
+            return 0.0
+        weights, query = jnp.where(related(q_site, k_site), weights, 0.0), np.arange(weights.shape[1])[:, None]
+        out = 0.0
+        for table, row in zip(params["value"], self._rows(params["value"], q_site, k_site), strict=True):
+            by_row = jnp.zeros((*weights.shape[:2], len(table)), jnp.float32).at[:, query, row].add(weights)
+            out = out + jnp.einsum("htr,re->the", by_row, table)
+        return out
+
+    def _rows(self, tables: Float[Array, "A R D"], q_site: Site, k_site: Site) -> list[Int32[Array, "T S"]]:
+        q_position, k_position = axes(q_site), axes(k_site)
+        if q_position.shape[1] != len(tables):
+            raise ValueError(f"shaw has vectors for {len(tables)} position axes, got {q_position.shape[1]}")
+        far = self.max_relative_position
+        return [whole_offset(k_position[None, :, a], q_position[:, None, a], far) + far for a in range(len(tables))]
+
+
+@register("transformer_xl")
+@dataclass(frozen=True)
+class TransformerXL(Encoding):
+    """Logits ((q + u) . k + (q + v) . W r_d) / sqrt(D), with r_d the sines and cosines of the distance d, query minus key.
+
+    Dai et al. (2019), arXiv 1901.02860, section 3.3. r_d holds all M/2 sines sin(d base^(-2c/M)) before all cosines, as
+    in the authors' code and XLNet's. clamp_len > 0 lets d go no further than that on either side; -1 has no limit.
+    With A position axes each axis has M/A channels of r_d, the sines of all axes first. u . k asks for no position and is
+    there for every token; the other term is zero where a token stands nowhere.
+
+    No distances are gathered or shifted: by the sines' addition theorem (q + v) . W r_d is a product of what belongs to
+    the query and the sines of the key's own position, exact for any positions, at M multiplications for every logit.
+
+    Parameters: u and v [H, D], position (W) [M, H, D]; all initialised N(0, 0.02^2) as by the authors. XLNet adds a term for
+    the text that a token is in, which is no matter of position.
+
+    Raises:
+      ValueError: for a base that is not positive, a clamp_len of 0 or below -1, or a width not divisible by 2 A.
+    """
+
+    reads_keys = True
+
+    base: float = 10_000.0
+    clamp_len: int = -1
+
+    def __post_init__(self):
+        if not self.base > 0:
+            raise ValueError(f"transformer_xl(base=...) must be positive, got {self.base}")
+        if self.clamp_len < -1 or self.clamp_len == 0:
+            raise ValueError(f"transformer_xl(clamp_len=...) must be at least 1, or -1 for none; got {self.clamp_len}")
+
+    def init(self, key, dims):
+        head = (dims.num_heads, dims.head_dim)
+        if dims.width % 2:
+            raise ValueError(f"transformer_xl pairs a sine with a cosine: the width must be even, got {dims.width}")
+        shapes = {"u": head, "v": head, "position": (dims.width, *head)}
+        keys = jax.random.split(key, len(shapes))
+        return {n: 0.02 * jax.random.normal(k, shapes[n]) for n, k in zip(shapes, keys, strict=True)}
+
+    def bias(self, params, q, q_site, k, k_site):
+        q_position, k_position, width = axes(q_site), axes(k_site), params["position"].shape[0]
+        num_axes = q_position.shape[1]
+        wave = axial(self.base, num_axes, width // 2, "transformer_xl: a width")
+        asked = jnp.einsum("thd,mhd->htm", q.astype(jnp.float32) + params["v"], params["position"])
+        # [H, T, sine or cosine, A, M / 2A]
+        asked = asked.reshape(*asked.shape[:2], 2, num_axes, -1)
+        bias = 0.0
+        for a in range(num_axes):
+            frequency = wave[a, a * asked.shape[-1] : (a + 1) * asked.shape[-1]][None]
+            bias = bias + self._by_distance(asked[:, :, :, a], q_position[:, a], k_position[:, a], frequency)
+        content = jnp.einsum("hd,shd->hs", params["u"], k.astype(jnp.float32))[:, None]
+        return (content + jnp.where(related(q_site, k_site), bias, 0.0)) * q.shape[-1] ** -0.5
+
+    def _by_distance(
+        self,
+        asked: Float[Array, "H T 2 C"],
+        q_position: Shaped[Array, " T"],
+        k_position: Shaped[Array, " S"],
+        frequency: Float[np.ndarray, "1 C"],
+    ) -> Float[Array, "H T S"]:
+        of_q, of_k = (angles(p[:, None], frequency) for p in (q_position, k_position))
+        sine, cosine = asked[:, :, 0], asked[:, :, 1]
+        # sin(q - k) = sin q cos k - cos q sin k, cos(q - k) = cos q cos k + sin q sin k
+        query = [sine * jnp.sin(of_q) + cosine * jnp.cos(of_q), cosine * jnp.sin(of_q) - sine * jnp.cos(of_q)]
+        key = [jnp.cos(of_k), jnp.sin(of_k)]
+        # Both sides are of size 1 where their sum may be small: nothing may be rounded to 10 bits, as GPUs like to do.
+        exact = dict(precision=jax.lax.Precision.HIGHEST)
+        near = jnp.einsum("htc,sc->hts", jnp.concatenate(query, -1), jnp.concatenate(key, -1), **exact)
+        if self.clamp_len < 0:
+            return near
+        distance = q_position[:, None] - k_position[None]
+        edge = self.clamp_len * frequency[0]
+        before, behind = (sine @ (sign * np.sin(edge)) + cosine @ np.cos(edge) for sign in (1.0, -1.0))
+        far = jnp.where(distance > 0, before[..., None], behind[..., None])
+        return jnp.where(jnp.abs(distance) > self.clamp_len, far, near)
+
+
+@register("cope")
+@dataclass(frozen=True)
+class CoPE(Encoding):
+    """Contextual position: how much a query has counted since a key, by gates sigmoid(q . k / sqrt(D)) that it opens.
+
+    p(i, j) = sum of the gates of query i over the keys from j to i, at most npos - 1; the bias is q_i . e[p(i, j)], e being
+    interpolated between whole positions. Golovneva et al. (2024), arXiv 2405.18719, and the authors' code
+    (facebookresearch/RAM), whose default divides the bias by sqrt(D) like the logits; scaled=False does not, as its
+    --cope-nodiv and the listing in the paper's appendix.
+
+    The keys from j to i are those of i's own document that stand no later than i and no earlier than j, by position, wherever
+    they are in the arrays; gates know nothing of windows and other masks. A key that stands later than the query
+    is at position 0, the query having counted nothing: CoPE was made for causal attention, and without a causal mask it
+    tells later keys from earlier ones only. Tokens that stand nowhere are not counted and get no bias.
+
+    Parameters: [npos, D], shared by the heads, initialised N(0, stddev^2); the authors start at zero.
+
+    Raises:
+      ValueError: for npos below 2 or a negative stddev; for positions of more than one axis.
+    """
+
+    dimensions = (1,)
+    reads_keys = True
+    whole_rows = True
+
+    npos: int = 64
+    scaled: bool = True
+    stddev: float = 0.0
+
+    def __post_init__(self):
+        if self.npos < 2:
+            raise ValueError(f"cope(npos=...) must be at least 2, got {self.npos}")
+        if self.stddev < 0:
+            raise ValueError(f"cope(stddev=...) must not be negative, got {self.stddev}")
+
+    def init(self, key, dims):
+        return self.stddev * jax.random.normal(key, (self.npos, dims.head_dim))
+
+    def bias(self, params, q, q_site, k, k_site):
+        scale = q.shape[-1] ** -0.5
+        counted = jnp.minimum(self._counts(q, q_site, k, k_site, scale), self.npos - 1)
+        by_count = jnp.einsum("thd,nd->htn", q.astype(jnp.float32), params) * (scale if self.scaled else 1.0)
+        below = jnp.floor(counted).astype(jnp.int32)
+        share = counted - below
+        bias = (1 - share) * at(by_count, below) + share * at(by_count, jnp.minimum(below + 1, self.npos - 1))
+        return jnp.where(related(q_site, k_site), bias, 0.0)
+
+    def _counts(self, q, q_site: Site, k, k_site: Site, scale: float) -> Float[Array, "H T S"]:
+        q_position, k_position = self.coordinates(q_site)[:, 0], self.coordinates(k_site)[:, 0]
+        logits = jnp.einsum("thd,shd->hts", q, k, preferred_element_type=jnp.float32)
+        open_to = (k_site.segment[None] == q_site.segment[:, None]) & (k_position[None] <= q_position[:, None])
+        gates = jnp.where(open_to & stands(k_site)[None], jax.nn.sigmoid(scale * logits), 0.0)
+        order = jnp.argsort(k_position)
+        since = jax.lax.cumsum(gates[:, :, order], axis=2, reverse=True)
+        # Keys that share a position are counted together: each reads the sum at the first of them.
+        return since[:, :, jnp.searchsorted(k_position[order], k_position)]
+
+
+def whole_offset(to: Shaped[Array, "*N"], start: Shaped[Array, "*M"], far: int) -> Int32[Array, "T S"]:
+    """to - start, cut down to a whole number and to at most `far` on either side."""
+    return jnp.clip(jnp.trunc(to - start), -far, far).astype(jnp.int32)
+
+
+def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Array, "H T S"]:
+    """by_row[h, t, row[h, t, s]]; the rows are known to exist."""
+    return jnp.take_along_axis(by_row, row if row.ndim == 3 else row[None], axis=2, mode="clip")

@@ -1,0 +1,171 @@
+"""Encodings that give logits separate terms for content and position, and divide them by the number of terms."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int32
+
+from posjax.encoding import Array, Encoding, Site, stands
+from posjax.encodings.contextual import at, whole_offset
+from posjax.encodings.pairs import related
+from posjax.encodings.tables import Learned
+from posjax.spec import nearest, register
+
+_TERMS = ["c2p", "p2c"]
+_EPSILON = 1e-5  # of a layer norm
+
+
+@register("deberta")
+@dataclass(frozen=True)
+class Deberta(Encoding):
+    """Disentangled attention: logits (q . k + q . K_r + k . Q_r) / sqrt(3 D), with r the bucket of query minus key.
+
+    He et al. (2020), arXiv 2006.03654, section 3.1, as in the authors' code and in transformers. The buckets are those of
+    DeBERTa-v2 and v3: position_buckets / 2 whole distances on either side, then logarithmic ones up to
+    max_relative_positions, computed in exact integers; position_buckets=-1 has a row for every distance below
+    max_relative_positions, as DeBERTa-v1. pos_att_type says which terms there are: "c2p" is q . K_r, "p2c" is k . Q_r; the
+    3 in the root counts them. `rotate` divides every query by the root of that number, a class token's too; else tokens
+    that stand nowhere have neither term. A fractional distance counts as the whole distance below it.
+
+    The third term reads row query - key, like the second, as checkpoints have it; the paper writes key - query there.
+
+    Parameters: pos_key and pos_query (those that pos_att_type needs) [2 R, H, D], R being position_buckets, or
+    max_relative_positions without; row R is distance 0, row 0 a key far behind the query. DeBERTa projects one table
+    of all layers, under a layer norm, by matrices of each layer: pos_key = norm(table) @ W + b converts a checkpoint.
+    Initialised N(0, 0.02^2 M), as the product of such a table with a BERT matrix is.
+
+    Raises:
+      ValueError: for an odd number of buckets or fewer than 4, max_relative_positions not beyond the whole distances, or
+        unknown terms; for positions of more than one axis.
+    """
+
+    dimensions = (1,)
+
+    position_buckets: int = 256
+    max_relative_positions: int = 512
+    pos_att_type: tuple[str, ...] = ("c2p", "p2c")
+
+    def __post_init__(self):
+        buckets, far, terms = self.position_buckets, self.max_relative_positions, self.pos_att_type
+        if buckets != -1 and (buckets < 4 or buckets % 2):
+            raise ValueError(
+                f"deberta(position_buckets=...) must be even and at least 4, or -1 for none; got {buckets}"
+            )
+        if far < max(buckets // 2 + 2, 1):
+            least = max(buckets // 2 + 2, 1)
+            raise ValueError(f"deberta(max_relative_positions=...) must be at least {least} here, got {far}")
+        if not isinstance(terms, tuple) or not terms or len({*terms}) < len(terms):
+            raise ValueError(f"deberta(pos_att_type=...) lists one or both of {', '.join(_TERMS)}; got {terms!r}")
+        for term in terms:
+            if term not in _TERMS:
+                raise ValueError(f"deberta has no attention of type {term!r}; {nearest(str(term), _TERMS)}")
+
+    @property
+    def reads_keys(self) -> bool:
+        return "p2c" in self.pos_att_type
+
+    def init(self, key, dims):
+        names = [name for term, name in zip(_TERMS, ("pos_key", "pos_query"), strict=True) if term in self.pos_att_type]
+        shape = (2 * self._span, dims.num_heads, dims.head_dim)
+        stddev = 0.02 * dims.width**0.5
+        return {n: stddev * jax.random.normal(k, shape) for n, k in zip(names, jax.random.split(key, 2), strict=False)}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return (q * jnp.float32(self._num_terms**-0.5)).astype(q.dtype), k
+
+    def bias(self, params, q, q_site, k, k_site):
+        q_position, k_position = self.coordinates(q_site)[:, 0], self.coordinates(k_site)[:, 0]
+        far = self.max_relative_positions
+        row = jnp.take(self.rows(), whole_offset(q_position[:, None], k_position[None], far) + far, mode="clip")
+        bias = 0.0
+        if "c2p" in self.pos_att_type:
+            by_row = jnp.einsum("thd,rhd->htr", q.astype(jnp.float32), params["pos_key"])
+            bias = bias + at(by_row, row)
+        if "p2c" in self.pos_att_type:
+            by_row = jnp.einsum("shd,rhd->hsr", k.astype(jnp.float32), params["pos_query"])
+            bias = bias + at(by_row, row.T).swapaxes(1, 2)
+        return jnp.where(related(q_site, k_site), bias * (self._num_terms * q.shape[-1]) ** -0.5, 0.0)
+
+    def rows(self) -> Int32[np.ndarray, " O"]:
+        """The row of each distance, query minus key, from -max_relative_positions to max_relative_positions."""
+        far = self.max_relative_positions
+        bucket = np.arange(far + 1) if self.position_buckets == -1 else np.array(self._log_buckets())
+        signed = np.concatenate([-bucket[:0:-1], bucket])
+        return np.clip(signed + self._span, 0, 2 * self._span - 1).astype(np.int32)
+
+    def _log_buckets(self) -> list[int]:
+        """middle + ceil((middle - 1) log(distance / middle) / log((far - 1) / middle)), compared in whole numbers."""
+        middle, far, step, buckets = self.position_buckets // 2, self.max_relative_positions, 0, []
+        for distance in range(far + 1):
+            while step < middle and (far - 1) ** step * middle ** (middle - 1 - step) < distance ** (middle - 1):
+                step += 1
+            buckets.append(middle + step if distance > middle else distance)
+        return buckets
+
+    @property
+    def _span(self) -> int:
+        return self.max_relative_positions if self.position_buckets == -1 else self.position_buckets
+
+    @property
+    def _num_terms(self) -> int:
+        return 1 + len(self.pos_att_type)
+
+
+@register("tupe")
+@dataclass(frozen=True)
+class Tupe(Encoding):
+    """Untied positional attention: logits (q . k + (p_q U_Q) . (p_k U_K)) / sqrt(2 D), with p learned rows.
+
+    Ke et al. (2020), arXiv 2006.15595, section 3; TUPE-R is tupe() + t5(). Untied from positions are the tokens that
+    stand nowhere: one learned logit per head for such a query with any key, one for any other query with such a key,
+    as the paper has it of [CLS]. As in the authors' code p is a row of the table under a layer norm (its scale lies in U, its
+    shift and the projections' biases are left out), and table and U can be shared by all layers: then inject the encoding
+    once. A grid has a row for every place.
+
+    The term is a product of 2 D channels instead of D, so `rotate` appends the channels of position to those of content.
+
+    Parameters: table (as learned's), query and key (U) [M, H, D], all initialised N(0, stddev^2); with prefix tokens,
+    untied [2, H]: their logits as queries, then as keys, initialised 0.
+
+    Raises:
+      ValueError: for a stddev that is not positive; from `init` where `dims` gives neither length nor grid; for a position
+        outside the table where it is known at tracing time, and where it is not, NaN.
+    """
+
+    relative = False
+    whole_positions = True
+    widens = True
+
+    stddev: float = 0.02
+
+    def __post_init__(self):
+        if not self.stddev > 0:
+            raise ValueError(f"tupe(stddev=...) must be positive, got {self.stddev}")
+
+    def init(self, key, dims):
+        table_key, *keys = jax.random.split(key, 3)
+        shape = (dims.width, dims.num_heads, dims.head_dim)
+        params = {n: self.stddev * jax.random.normal(k, shape) for n, k in zip(("query", "key"), keys, strict=True)}
+        params["table"] = Learned(self.stddev).init(table_key, dims._replace(prefix=0))
+        return params | ({"untied": jnp.zeros((2, dims.num_heads))} if dims.prefix else {})
+
+    def rotate(self, params, q, q_site, k, k_site):
+        q = jnp.concatenate([q, self._project(params, "query", q_site).astype(q.dtype)], axis=-1)
+        k = jnp.concatenate([k, self._project(params, "key", k_site).astype(k.dtype)], axis=-1)
+        return (q * jnp.float32(2**-0.5)).astype(q.dtype), k
+
+    def bias(self, params, q, q_site, k, k_site):
+        if "untied" not in params:
+            return 0.0
+        as_query, as_key = params["untied"][:, :, None, None]
+        return jnp.where(stands(q_site)[:, None], jnp.where(stands(k_site)[None], 0.0, as_key), as_query)
+
+    def _project(self, params, which: str, site: Site) -> Float[Array, "T H D"]:
+        # To the table a token that stands nowhere is like padding: it has no row, and gets zeros.
+        site = site._replace(segment=site.segment * (site.prefix == 0), prefix=0 * site.prefix)
+        rows = Learned().embed(params["table"], jnp.zeros((len(site.segment), len(params[which]))), site)
+        rows = rows - rows.mean(axis=-1, keepdims=True)
+        rows = rows * jax.lax.rsqrt(jnp.square(rows).mean(axis=-1, keepdims=True) + _EPSILON)
+        return jnp.einsum("tm,mhd->thd", rows, params[which])
