@@ -1,12 +1,12 @@
-"""Encodings that add a code to the tokens."""
+"""Encodings that add a code of waves to the tokens; learned tables are in tables.py, a convolution in convolution.py."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Float, Float32, Shaped
 
 from posjax.encoding import Array, Encoding, Site, axes, stands
 from posjax.encodings.angles import angles, axial
@@ -37,94 +37,185 @@ class Sinusoidal(Encoding):
     def __post_init__(self):
         if self.layout not in _LAYOUTS:
             raise ValueError(f"sinusoidal has no layout {self.layout!r}; {nearest(self.layout, _LAYOUTS)}")
-        if not self.base > 0:
-            raise ValueError(f"sinusoidal(base=...) must be positive, got {self.base}")
+        _check_base(self)
 
     def embed(self, params, x, site):
-        width, position = x.shape[-1], axes(site)
-        if width % 2:
-            raise ValueError(f"sinusoidal pairs a sine with a cosine: the width must be even, got {width}")
-        num_axes = position.shape[1]
-        angle = angles(position, axial(self.base, num_axes, width // 2, "sinusoidal: a width"))
-        angle = angle.reshape(-1, num_axes, width // 2 // num_axes)
-        join = jnp.stack if self.layout == "interleaved" else jnp.concatenate
-        code = join([jnp.sin(angle), jnp.cos(angle)], axis=-1).reshape(-1, width)
-        return x + jnp.where(stands(site)[:, None], code, 0.0).astype(x.dtype)
+        position, width = axes(site), x.shape[-1]
+        code = _sines(position, _geometric_wave(self, position.shape[1], width), self.layout)
+        return _added(x, code, site)
 
 
-@jax.tree_util.register_dataclass
+@register("scaled_sinusoidal")
 @dataclass(frozen=True)
-class Table:
-    """A learned table: one row for each prefix token, then one for each position, a grid's in raster order."""
+class ScaledSinusoidal(Encoding):
+    """A sinusoidal code under a learned scale: s [sin(p w_c) | cos(p w_c)], w_c = base^(-2c/M).
 
-    rows: Any  # Float[Array, "N M"]; a tree of specs, axes or gradients holds something else here
-    extent: tuple[int, ...] = field(metadata={"static": True})  # (length,) or (height, width)
-
-
-@register("learned")
-@dataclass(frozen=True)
-class Learned(Encoding):
-    """A learned row for every position and every prefix token, initialised N(0, stddev^2).
-
-    Devlin et al. (2018); for images the flat table (N + 1, M) of Dosovitskiy et al. (2020), arXiv 2010.11929, whose first
-    row belongs to the class token. A grid's table is flat too, but remembers its (height, width), so that a 7 x 28
-    image cannot be mistaken for a 14 x 14 one.
-
-    A position outside the table is refused: ValueError where positions are known at tracing time, a row of NaN where they
-    are not. JAX's own look-up would hand out the last row.
+    `ScaledSinusoidalEmbedding` of lucidrains/x-transformers. s is one number and starts at M^(-1/2), M the width, so that
+    the code starts with a norm of 2^(-1/2) whatever the width: small beside embeddings of unit variance. Sines come before
+    cosines. With A position axes each axis has M/A channels, as in `sinusoidal`; s is shared.
+    Nothing is added to tokens that stand nowhere.
 
     Raises:
-      ValueError: from `init` where `dims` gives neither length nor grid; from `embed` for a position outside the table.
+      ValueError: for a width not divisible by 2 A, or a base that is not positive.
     """
 
     relative = False
-    whole_positions = True
 
-    stddev: float = 0.02
+    base: float = 10_000.0
+
+    def __post_init__(self):
+        _check_base(self)
 
     def init(self, key, dims):
-        if dims.length is None and dims.grid is None:
-            raise ValueError(
-                "learned needs to know how many rows to learn: give Dims(length=...) or Dims(grid=...); "
-                "with experiments, config.model.length, or data.positions='window' if documents are long"
-            )
-        extent = (dims.length,) if dims.grid is None else tuple(dims.grid)
-        shape = (dims.prefix + int(np.prod(extent)), dims.width)
-        return Table(self.stddev * jax.random.normal(key, shape), extent)
+        return {"scale": jnp.float32(dims.width**-0.5)}
 
     def embed(self, params, x, site):
-        row = _row(params, site)
-        _refuse_outside(params, site, row)
-        code = jnp.asarray(params.rows).at[row].get(mode="fill", fill_value=jnp.nan)
-        # Padding may stand anywhere (left of position 0, say), and its NaN would reach every token as 0 * NaN.
-        return x + jnp.where(site.segment[:, None] > 0, code, 0.0).astype(x.dtype)
+        position, width = axes(site), x.shape[-1]
+        code = _sines(position, _geometric_wave(self, position.shape[1], width), "concatenated")
+        return _added(x, params["scale"] * code, site)
 
 
-def _row(table: Table, site: Site) -> Int32[Array, " T"]:
-    """The row of each token; one past the table's end for a token that has none."""
-    position, extent = axes(site), table.extent
-    if position.shape[1] != len(extent):
-        raise ValueError(f"learned has a table for positions of {len(extent)} axes, got {position.shape[1]}")
-    if not np.issubdtype(position.dtype, np.integer):
-        raise ValueError(f"learned looks up whole positions, got {position.dtype}")
-    where = np if isinstance(position, np.ndarray) and isinstance(site.prefix, np.ndarray) else jnp
-    num_rows, num_prefix = table.rows.shape[0], table.rows.shape[0] - int(np.prod(extent))
-    inside = where.all((position >= 0) & (position < where.asarray(extent)), axis=1)
-    strides = np.cumprod((1, *extent[:0:-1]))[::-1].astype(np.int32)
-    row = where.where(inside, num_prefix + (position * strides).sum(axis=1, dtype=np.int32), num_rows)
-    known_prefix = where.where(site.prefix <= num_prefix, site.prefix - 1, num_rows)
-    return where.where(site.prefix > 0, known_prefix, row)
+class _Sincos2d(Encoding):
+    """[sin x w | cos x w | sin y w | cos y w] of a patch in row y and column x, a quarter of the width each."""
+
+    relative = False
+    dimensions = (2,)
+    divisor_less: ClassVar[int]  # what is taken off the M/4 that divides the exponent
+
+    def __post_init__(self):
+        _check_base(self)
+
+    def embed(self, params, x, site):
+        position, width = self.coordinates(site), x.shape[-1]
+        count, divisor = width // 4, width // 4 - self.divisor_less
+        if width % 4 or divisor < 1:
+            least = 4 * (1 + self.divisor_less)
+            raise ValueError(
+                f"{self.spec_name}: a width of {width} is no multiple of 4 from {least} on, "
+                "which sines and cosines of two axes need"
+            )
+        wave = np.kron(np.eye(2), float(self.base) ** (-np.arange(count) / divisor)[None])
+        return _added(x, _sines(position[:, ::-1], wave, "concatenated"), site)
 
 
-def _refuse_outside(table: Table, site: Site, row: Int32[Array, " T"]) -> None:
-    if isinstance(row, jax.core.Tracer) or isinstance(site.segment, jax.core.Tracer):
-        return  # values are not known yet; the look-up fills NaN
-    outside = np.flatnonzero((np.asarray(row) >= table.rows.shape[0]) & (np.asarray(site.segment) > 0))
-    if outside.size:
-        token = outside[0]
-        what = f"prefix token {site.prefix[token]}" if site.prefix[token] else f"position {site.position[token]}"
-        raise ValueError(
-            f"learned has rows for positions below {'x'.join(map(str, table.extent))} and "
-            f"{table.rows.shape[0] - int(np.prod(table.extent))} prefix tokens, none for {what}: "
-            "make the table larger (Dims length, grid, prefix) or resize it"
-        )
+@register("sincos2d_mae")
+@dataclass(frozen=True)
+class Sincos2dMae(_Sincos2d):
+    """Sines and cosines on a grid, the column first: [sin x w | cos x w | sin y w | cos y w], w_k = base^(-k/(M/4)).
+
+    He et al. (2021), arXiv 2111.06377, `get_2d_sincos_pos_embed`, where "w goes first": of a patch in row y and column x the
+    first half of the channels tells x. transformers' ViTMAE puts y first, and so do timm's `build_sincos2d_pos_embed` and,
+    on square grids, MoCo v3; that is `sinusoidal(layout="concatenated")`. The two differ by a permutation of channels.
+    Nothing is added to tokens that stand nowhere (MAE: a row of zeros for the class token).
+
+    Raises:
+      ValueError: for a width not divisible by 4, positions that are not (row, column), or a base that is not positive.
+    """
+
+    divisor_less = 0
+
+    base: float = 10_000.0
+
+
+@register("sincos2d_big_vision")
+@dataclass(frozen=True)
+class Sincos2dBigVision(_Sincos2d):
+    """Sines and cosines on a grid with the exponent k/(M/4 - 1): [sin x w | cos x w | sin y w | cos y w].
+
+    `posemb_sincos_2d` of google-research/big_vision, the code of Beyer et al. (2022), arXiv 2205.01580. It says that it
+    follows MoCo v3, whose exponent is k/(M/4): here the longest wave is exactly 2 pi base patches, there shorter.
+    Nothing is added to tokens that stand nowhere.
+
+    Raises:
+      ValueError: for a width not divisible by 4 or below 8, positions that are not (row, column), or a base that is not
+        positive.
+    """
+
+    divisor_less = 1
+
+    base: float = 10_000.0
+
+
+@register("fourier")
+@dataclass(frozen=True)
+class Fourier(Encoding):
+    """Learned Fourier features: PE(p) = GELU(r W1 + b1) W2 + b2, r = [cos p W | sin p W] / sqrt(features).
+
+    Li et al. (2021), arXiv 2106.02795, algorithm 1 with one group. All five arrays are learned; those of every position
+    have `features` and `hidden` channels (|F| and |H|). W starts at N(0, gamma^-2), a variance: the features of two tokens
+    then have an inner product of about exp(-d^2 / (2 gamma^2)) / 2 at the distance d, so gamma is a length in units of
+    position, which are patches or tokens here. (Ports that pass gamma^-2 as the standard deviation mean another length
+    unless gamma is 1.) W1 and W2 start at N(0, 1/inputs), the biases at 0; the paper does not say. GELU is the exact one.
+
+    The wave is learned, so p W is a float32 product: it errs by |p W| 2^-24 radians. Nothing is added to tokens that
+    stand nowhere.
+
+    Raises:
+      ValueError: for an odd number of features, sizes below 1, a gamma that is not positive, or positions of another
+        number of axes than `init` was told of (two if Dims has a grid, else one).
+    """
+
+    relative = False
+    dimensions = (1, 2)
+
+    features: int = 384
+    hidden: int = 32
+    gamma: float = 10.0
+
+    def __post_init__(self):
+        if self.features < 2 or self.features % 2:
+            raise ValueError(
+                f"fourier pairs cosines with sines: features must be even and positive, got {self.features}"
+            )
+        if self.hidden < 1:
+            raise ValueError(f"fourier(hidden=...) must be at least 1, got {self.hidden}")
+        if not self.gamma > 0:
+            raise ValueError(f"fourier(gamma=...) must be positive, got {self.gamma}")
+
+    def init(self, key, dims):
+        wave_key, inner_key, outer_key = jax.random.split(key, 3)
+        num_axes = 1 if dims.grid is None else 2
+        return {
+            "wave": jax.random.normal(wave_key, (num_axes, self.features // 2)) / self.gamma,
+            "inner": jax.random.normal(inner_key, (self.features, self.hidden)) * self.features**-0.5,
+            "inner_bias": jnp.zeros(self.hidden),
+            "outer": jax.random.normal(outer_key, (self.hidden, dims.width)) * self.hidden**-0.5,
+            "outer_bias": jnp.zeros(dims.width),
+        }
+
+    def embed(self, params, x, site):
+        position, num_axes = self.coordinates(site), params["wave"].shape[0]
+        if position.shape[1] != num_axes:
+            raise ValueError(f"fourier has learned waves for {num_axes} position axes, got {position.shape[1]}")
+        angle = _product(jnp.asarray(position, jnp.float32), params["wave"])
+        feature = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1) * self.features**-0.5
+        hidden = jax.nn.gelu(_product(feature, params["inner"]) + params["inner_bias"], approximate=False)
+        return _added(x, _product(hidden, params["outer"]) + params["outer_bias"], site)
+
+
+def _product(a: Float[Array, "T C"], b: Float[Array, "C E"]) -> Float32[jax.Array, "T E"]:
+    """a @ b in float32 on every device: accelerators round the factors of a matrix product unless told not to."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def _check_base(encoding: Encoding) -> None:
+    if not encoding.base > 0:
+        raise ValueError(f"{encoding.spec_name}(base=...) must be positive, got {encoding.base}")
+
+
+def _geometric_wave(encoding: Encoding, num_axes: int, width: int) -> Float[np.ndarray, "A C"]:
+    if width % 2:
+        raise ValueError(f"{encoding.spec_name} pairs a sine with a cosine: the width must be even, got {width}")
+    return axial(encoding.base, num_axes, width // 2, f"{encoding.spec_name}: a width")
+
+
+def _sines(position: Shaped[Array, "T A"], wave: Float[np.ndarray, "A C"], layout: str) -> Float32[jax.Array, "T M"]:
+    """Sines and cosines of a block-diagonal wave matrix, those of one axis behind those of another."""
+    num_axes, channels = wave.shape
+    angle = angles(position, wave).reshape(-1, num_axes, channels // num_axes)
+    join = jnp.stack if layout == "interleaved" else jnp.concatenate
+    return join([jnp.sin(angle), jnp.cos(angle)], axis=-1).reshape(-1, 2 * channels)
+
+
+def _added(x: Float[Array, "T M"], code: Float[Array, "T M"], site: Site) -> Float[Array, "T M"]:
+    return x + jnp.where(stands(site)[:, None], code, 0.0).astype(x.dtype)

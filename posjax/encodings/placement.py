@@ -1,11 +1,16 @@
-"""Position maps: `raster(width=14) >> learned()` shows `learned` other positions than the model gave."""
+"""Position maps: `raster(width=14) >> learned()` shows `learned` other positions than the model gave.
+
+Those here are the same at every call; those that draw positions at random are in randomizing.py.
+"""
 
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int32, Shaped
 
-from posjax.encoding import PositionMap
+from posjax.encoding import Array, PositionMap, Site
 from posjax.spec import register
 
 
@@ -52,6 +57,38 @@ class Raster(PositionMap):
         return site._replace(position=site.position[:, 0] * self.width + site.position[:, 1])
 
 
+@register("axis")
+@dataclass(frozen=True)
+class Axis(PositionMap):
+    """One of several position axes: `axis(index=1) >> alibi()` sees how far apart columns are, and nothing of rows.
+
+    For tokens that stand on a line and have, say, a digit place beside it:
+    `(axis(index=0) >> rope()) + (axis(index=1) >> abacus())`.
+
+    Raises:
+      ValueError: for an index that is not 0, 1 or 2, or positions that have no such axis.
+    """
+
+    index: int
+
+    def __post_init__(self):
+        if not 0 <= self.index <= 2:
+            raise ValueError(f"axis(index=...) is 0, 1 or 2, got {self.index}")
+
+    @property
+    def dimensions(self):
+        return tuple(num_axes for num_axes in (2, 3) if num_axes > self.index)
+
+    def dims(self, dims):
+        return dims if dims.grid is None else dims._replace(grid=None, length=dims.grid[self.index])
+
+    def axes_after(self, num_axes):
+        return 1
+
+    def place(self, params, site, key=None):
+        return site._replace(position=self.coordinates(site)[:, self.index])
+
+
 @register("interpolate")
 @dataclass(frozen=True)
 class Interpolate(PositionMap):
@@ -72,3 +109,71 @@ class Interpolate(PositionMap):
 
     def place(self, params, site, key=None):
         return site._replace(position=jnp.asarray(site.position, jnp.float32) / self.factor)
+
+
+@register("unpad")
+@dataclass(frozen=True)
+class Unpad(PositionMap):
+    """The first token of a row that is no padding stands at 0, the others as far behind it as they were.
+
+    For batches whose positions count the padding on the left, as many tokenizers give them. On grids, each axis for itself.
+    Tokens that stand nowhere are passed over. The whole row must be there: no cached decoding.
+    """
+
+    places_whole = True
+
+    def place(self, params, site, key=None):
+        one_row = site._replace(segment=(site.segment > 0).astype(np.int32))
+        return site._replace(position=site.position - first_and_last(one_row)[0])
+
+
+@register("reset")
+@dataclass(frozen=True)
+class Reset(PositionMap):
+    """Each document of a packed row begins at 0, its tokens as far behind its first one as they were.
+
+    For packed rows whose positions run on over documents. On grids, each axis for itself. That documents do not see each
+    other is the business of `site.segment`, not of positions. Padding and tokens that stand nowhere are passed over.
+    The whole document must be there: no cached decoding.
+    """
+
+    places_whole = True
+
+    def place(self, params, site, key=None):
+        return site._replace(position=site.position - first_and_last(site)[0])
+
+
+def standing(site: Site) -> Bool[Array, " T"]:
+    """Which tokens have a position that counts: no padding, no class token or register."""
+    return (site.segment > 0) & (site.prefix == 0)
+
+
+def documents(site: Site) -> Int32[Array, " T"]:
+    """The document of each token; tokens without a position that counts share a last one."""
+    where = np if isinstance(site.segment, np.ndarray) and isinstance(site.prefix, np.ndarray) else jnp
+    return where.where(standing(site), site.segment, np.int32(np.iinfo(np.int32).max))
+
+
+def each_axis(function, position: Shaped[Array, "T *A"]):
+    """What `function(axis number, positions on the axis)` makes of every axis; a tuple if it returns one."""
+    if position.ndim == 1:
+        return function(0, position)
+    where = np if isinstance(position, np.ndarray) else jnp
+    each = [function(axis, position[:, axis]) for axis in range(position.shape[1])]
+    return jax.tree.map(lambda *leaves: where.stack(leaves, axis=1), *each)
+
+
+def first_and_last(site: Site) -> tuple[Shaped[Array, "T *A"], Shaped[Array, "T *A"]]:
+    """On each axis, the smallest and the largest position in the document of each token; 0 and 0 for tokens in none."""
+    document = documents(site)
+    where = np if isinstance(document, np.ndarray) and isinstance(site.position, np.ndarray) else jnp
+
+    def extremes(_, position):
+        order = where.lexsort((position, document))
+        by_document, by_position = document[order], position[order]
+        first = by_position[where.searchsorted(by_document, document, side="left")]
+        last = by_position[where.searchsorted(by_document, document, side="right") - 1]
+        nowhere = where.zeros_like(position)
+        return where.where(standing(site), first, nowhere), where.where(standing(site), last, nowhere)
+
+    return each_axis(extremes, site.position)

@@ -1,3 +1,59 @@
-"""TODO(temperature)."""
+"""Encodings that scale queries."""
 
-MEMBERS = {}
+import math
+
+from hypothesis import strategies as st
+
+from members.member import Member, Oracle, grids, lines
+
+
+class TemperatureOracle(Oracle):
+    """q of position p times `factor(head, p + 1)`; positions below 0 count as 0."""
+
+    def transform(self, row, head, i, j, q, k):
+        return q if row.position[i] is None else q * self.factor(head, max(row.position[i][0] + 1, 1)), k
+
+
+class LogNOracle(TemperatureOracle):
+    def factor(self, head, n):
+        return max(1, math.log(n, self.e.original_length))
+
+
+class Llama4Oracle(TemperatureOracle):
+    def factor(self, head, n):
+        return 1 + self.e.attn_scale * math.log(1 + n // self.e.floor_scale)
+
+
+class SSMaxOracle(TemperatureOracle):
+    def factor(self, head, n):
+        return float(self.params["scale"][head]) * math.log(n)
+
+
+def hosted(name: str, near: str, far: str):
+    """A line, and a grid laid out on a line."""
+    return lines(f"{name}({near})") + grids(f"raster(width=7) >> {name}({far})")
+
+
+MEMBERS = {
+    "llama4_temperature": Member(
+        hosted("llama4_temperature", "attn_scale=0.2, floor_scale=4", "attn_scale=0.5, floor_scale=5"),
+        Llama4Oracle,
+        {"attn_scale": st.floats(0, 10), "floor_scale": st.integers(1, 10**6)},
+        vit="raster(width=3) >> llama4_temperature(attn_scale=2, floor_scale=2)",
+        decoder="llama4_temperature(attn_scale=2, floor_scale=2)",
+    ),
+    "log_n": Member(
+        hosted("log_n", "original_length=8", "original_length=9"),
+        LogNOracle,
+        {"original_length": st.integers(2, 10**6)},
+        vit="raster(width=3) >> log_n(original_length=2)",
+        decoder="log_n(original_length=2)",
+    ),
+    "ssmax": Member(
+        hosted("ssmax", "scale=0.5", ""),
+        SSMaxOracle,
+        {"scale": st.floats(-10, 10)},
+        vit="raster(width=3) >> ssmax(scale=1)",
+        decoder="ssmax(scale=1)",
+    ),
+}

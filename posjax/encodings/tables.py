@@ -1,0 +1,166 @@
+"""Encodings that add a learned row, looked up by position."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Shaped
+
+from posjax.encoding import Array, Encoding, Site, axes
+from posjax.spec import nearest, register
+
+_COMBINATIONS = ["sum", "concatenate"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Table:
+    """A learned table: one row for each prefix token, then one for each position, a grid's in raster order."""
+
+    rows: Any  # Float[Array, "N M"]; a tree of specs, axes or gradients holds something else here
+    extent: tuple[int, ...] = field(metadata={"static": True})  # (length,) or (height, width)
+
+
+@register("learned")
+@dataclass(frozen=True)
+class Learned(Encoding):
+    """A learned row for every position and every prefix token, initialised N(0, stddev^2).
+
+    Devlin et al. (2018); for images the flat table (N + 1, M) of Dosovitskiy et al. (2020), arXiv 2010.11929, whose first
+    row belongs to the class token. A grid's table is flat too, but remembers its (height, width), so that a 7 x 28
+    image cannot be mistaken for a 14 x 14 one.
+
+    A position outside the table is refused: ValueError where positions are known at tracing time, a row of NaN where they
+    are not. JAX's own look-up would hand out the last row.
+
+    Raises:
+      ValueError: from `init` where `dims` gives neither length nor grid; from `embed` for a position outside the table.
+    """
+
+    relative = False
+    whole_positions = True
+
+    stddev: float = 0.02
+
+    def init(self, key, dims):
+        if dims.length is None and dims.grid is None:
+            raise ValueError(
+                "learned needs to know how many rows to learn: give Dims(length=...) or Dims(grid=...); "
+                "with experiments, config.model.length, or data.positions='window' if documents are long"
+            )
+        extent = (dims.length,) if dims.grid is None else tuple(dims.grid)
+        shape = (dims.prefix + int(np.prod(extent)), dims.width)
+        return Table(self.stddev * jax.random.normal(key, shape), extent)
+
+    def embed(self, params, x, site):
+        position, inside = whole_inside(self, axes(site), params.extent)
+        where, num_rows = numpy_if_known(position, site.prefix), params.rows.shape[0]
+        num_prefix = num_rows - int(np.prod(params.extent))
+        strides = np.cumprod((1, *params.extent[:0:-1]))[::-1].astype(np.int32)
+        row = where.where(inside, num_prefix + (position * strides).sum(axis=1, dtype=np.int32), num_rows)
+        known_prefix = where.where(site.prefix <= num_prefix, site.prefix - 1, num_rows)
+        row = where.where(site.prefix > 0, known_prefix, row)
+        refuse_outside(
+            self, row >= num_rows, site, params.extent, num_prefix, "make the table larger (Dims length, grid, prefix)"
+        )
+        return added(x, rows_at(params.rows, row), site)
+
+
+@register("learned_factorized")
+@dataclass(frozen=True)
+class LearnedFactorized(Encoding):
+    """A learned row for every row of a grid and one for every column, summed or side by side; and one per prefix token.
+
+    combine="concatenate" is the 2-D condition of Dosovitskiy et al. (2020), arXiv 2010.11929, appendix D.4: M/2 channels
+    for each axis (here the row's first). combine="sum" gives each axis the whole width. A table of h + w rows instead of
+    h w; all start at N(0, stddev^2). Positions outside are refused as by `learned`.
+
+    Raises:
+      ValueError: for another `combine`; from `init` without a grid or for a width that two axes cannot share; from `embed`
+        for positions that are not whole, not (row, column) or outside the tables.
+    """
+
+    relative = False
+    whole_positions = True
+    dimensions = (2,)
+
+    combine: str = "concatenate"
+    stddev: float = 0.02
+
+    def __post_init__(self):
+        if self.combine not in _COMBINATIONS:
+            raise ValueError(f"learned_factorized cannot {self.combine!r}; {nearest(self.combine, _COMBINATIONS)}")
+
+    def init(self, key, dims):
+        if dims.grid is None:
+            raise ValueError("learned_factorized needs to know how many rows and columns to learn: give Dims(grid=...)")
+        if self.combine == "concatenate" and dims.width % 2:
+            raise ValueError(
+                f"learned_factorized: a width of {dims.width} cannot be shared by 2 axes; combine='sum' can"
+            )
+        width = dims.width if self.combine == "sum" else dims.width // 2
+        *keys, prefix_key = jax.random.split(key, 3)
+        tables = [jax.random.normal(k, (size, width)) for k, size in zip(keys, dims.grid, strict=True)]
+        params = {"row": self.stddev * tables[0], "column": self.stddev * tables[1]}
+        if dims.prefix:  # an empty array would be a parameter that nothing depends on
+            params["prefix"] = self.stddev * jax.random.normal(prefix_key, (dims.prefix, dims.width))
+        return params
+
+    def embed(self, params, x, site):
+        tables = (params["row"], params["column"])
+        extent = tuple(table.shape[0] for table in tables)
+        position, inside = whole_inside(self, self.coordinates(site), extent)
+        where, prefix = (
+            numpy_if_known(position, site.prefix),
+            params.get("prefix", np.zeros((0, x.shape[-1]), np.float32)),
+        )
+        outside = where.where(site.prefix > 0, site.prefix > prefix.shape[0], ~inside)
+        refuse_outside(self, outside, site, extent, prefix.shape[0], "make the tables larger (Dims grid, prefix)")
+        parts = [rows_at(t, where.where(inside, position[:, a], t.shape[0])) for a, t in enumerate(tables)]
+        code = sum(parts) if self.combine == "sum" else jnp.concatenate(parts, axis=-1)
+        nowhere = rows_at(prefix, where.maximum(site.prefix - 1, 0))
+        return added(x, jnp.where(site.prefix[:, None] > 0, nowhere, code), site)
+
+
+def numpy_if_known(*arrays: Array):
+    """numpy where all is known at tracing time, so that what comes of it is known as well."""
+    return np if all(isinstance(array, np.ndarray) for array in arrays) else jnp
+
+
+def whole_inside(encoding: Encoding, position: Shaped[Array, "T A"], extent: tuple[int, ...]):
+    """Whole positions, and which of them lie in [0, extent) on every axis."""
+    if position.shape[1] != len(extent):
+        raise ValueError(
+            f"{encoding.spec_name} has a table for positions of {len(extent)} axes, got {position.shape[1]}"
+        )
+    if not np.issubdtype(position.dtype, np.integer):
+        raise ValueError(f"{encoding.spec_name} looks up whole positions, got {position.dtype}")
+    where = numpy_if_known(position)
+    return position, where.all((position >= 0) & (position < where.asarray(extent)), axis=1)
+
+
+def rows_at(rows: Float[Array, "N M"], index: Int32[Array, " T"]) -> Float[jax.Array, "T M"]:
+    """The rows at indices from 0 on, NaN behind the end."""
+    return jnp.asarray(rows).at[index].get(mode="fill", fill_value=jnp.nan)
+
+
+def added(x: Float[Array, "T M"], code: Float[Array, "T M"], site: Site) -> Float[Array, "T M"]:
+    # Padding may stand anywhere (left of position 0, say), and its NaN would reach every token as 0 * NaN.
+    return x + jnp.where(site.segment[:, None] > 0, code, 0.0).astype(x.dtype)
+
+
+def refuse_outside(
+    encoding: Encoding, outside: Bool[Array, " T"], site: Site, extent: tuple[int, ...], num_prefix: int, mend: str
+) -> None:
+    if isinstance(outside, jax.core.Tracer) or isinstance(site.segment, jax.core.Tracer):
+        return  # values are not known yet; the look-up fills NaN
+    tokens = np.flatnonzero(np.asarray(outside) & (np.asarray(site.segment) > 0))
+    if tokens.size:
+        token = tokens[0]
+        what = f"prefix token {site.prefix[token]}" if site.prefix[token] else f"position {site.position[token]}"
+        raise ValueError(
+            f"{encoding.spec_name} has rows for positions below {'x'.join(map(str, extent))} and {num_prefix} prefix "
+            f"tokens, none for {what}: {mend} or resize it"
+        )

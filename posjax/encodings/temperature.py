@@ -1,0 +1,100 @@
+"""Encodings that scale queries by position: the further on a query stands, the more keys compete for it.
+
+They multiply q, in `rotate`, so they scale the content's logits and not what other encodings add to them as a bias. The
+factor depends on the query's own position and never on a length, so cached keys stay right. Tokens that stand nowhere keep
+their queries. Positions count from 0 and say how many tokens are before a query: they are for causal models.
+"""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float32
+
+from posjax.encoding import Encoding, stands
+from posjax.spec import register
+
+
+class _Temperature(Encoding):
+    """q times a factor that depends on the number of keys up to the query, p + 1."""
+
+    relative = False
+    dimensions = (1,)
+
+    def factor(self, params, count: Float32[jax.Array, "T 1"]) -> Float32[jax.Array, "T #H"]:
+        raise NotImplementedError
+
+    def rotate(self, params, q, q_site, k, k_site):
+        # Padding may stand left of position 0, where there is no logarithm.
+        count = jnp.maximum(jnp.asarray(self.coordinates(q_site), jnp.float32) + 1, 1.0)
+        factor = jnp.where(stands(q_site)[:, None], self.factor(params, count), 1.0)
+        return (q * factor[..., None]).astype(q.dtype), k
+
+
+@register("log_n")
+@dataclass(frozen=True)
+class LogN(_Temperature):
+    """Log-n scaling: q max(1, ln(p + 1) / ln original_length), one up to the trained length and growing beyond.
+
+    Su (2021, 2023), kexue.fm/archives/8823 and 9706, as in bojone/rerope: by it the entropy of attention stays as trained
+    while keys become more.
+
+    Raises:
+      ValueError: for an original_length below 2, or positions of several axes.
+    """
+
+    original_length: int
+
+    def __post_init__(self):
+        if self.original_length < 2:
+            raise ValueError(f"log_n needs an original_length of at least 2, got {self.original_length}")
+
+    def factor(self, params, count):
+        return jnp.maximum(1.0, jnp.log(count) / math.log(self.original_length))
+
+
+@register("llama4_temperature")
+@dataclass(frozen=True)
+class Llama4Temperature(_Temperature):
+    """Llama 4's temperature: q (1 + attn_scale ln(1 + floor((p + 1) / floor_scale))), a step every floor_scale tokens.
+
+    As in transformers' `Llama4TextAttention`, which has it in the layers without rotary embedding only (every fourth one).
+    Ministral 3 takes p for p + 1.
+
+    Raises:
+      ValueError: for a floor_scale below 1, a negative attn_scale, or positions of several axes.
+    """
+
+    attn_scale: float = 0.1
+    floor_scale: int = 8192
+
+    def __post_init__(self):
+        if self.floor_scale < 1:
+            raise ValueError(f"llama4_temperature(floor_scale=...) must be at least 1, got {self.floor_scale}")
+        if self.attn_scale < 0:
+            raise ValueError(f"llama4_temperature(attn_scale=...) must not be negative, got {self.attn_scale}")
+
+    def factor(self, params, count):
+        return 1.0 + self.attn_scale * jnp.log1p(jnp.floor(count / self.floor_scale))
+
+
+@register("ssmax")
+@dataclass(frozen=True)
+class SSMax(_Temperature):
+    """Scalable softmax: q s_h ln n, with n = p + 1 keys up to the query and a learned s for each head.
+
+    Nakanishi (2025), arXiv 2501.19399: softmax over n logits z becomes n^(s z_i) / sum_j n^(s z_j). All s start at `scale`;
+    at 0.168 the mean of s ln n over n = 1 ... 1024 is 1. The variant with a bias beside s ln n is not here.
+
+    Raises:
+      ValueError: for positions of several axes.
+    """
+
+    scale: float = 0.168
+
+    def init(self, key, dims):
+        return {"scale": jnp.full(dims.num_heads, self.scale, jnp.float32)}
+
+    def factor(self, params, count):
+        return params["scale"] * jnp.log(count)
