@@ -137,8 +137,8 @@ class LieRE(Encoding):
     of one sign: their code subtracts 1/2 above and below the diagonal, which cancels in A - A^T. Here positions are
     patches, so entries begin as U(0, 2 pi) / (size - 1), with the sizes of `dims`: the same rotations.
 
-    Exponentials are those of float32: their error is about 1e-6 of the angle |p A|, and beyond an angle of 2^11 they are
-    NaN. They take O(T D g) memory. Tokens that stand nowhere are left as they are.
+    Exponentials are those of float32: they err by about 2e-7 of the angle |p A|, and are NaN where a row of p A sums up to
+    more than 2^11. They take O(T D g) memory. Tokens that stand nowhere are left as they are.
 
     Raises:
       ValueError: for a generator_dim below 2 or above the head dim, from `init` where `dims` gives neither length nor grid,
@@ -146,7 +146,7 @@ class LieRE(Encoding):
     """
 
     dimensions = (1, 2)
-    reach = 1024
+    reach = 1024  # with the generators of `init` for two dozen patches; larger sizes carry further
 
     generator_dim: int = 8
     per_head: bool = True

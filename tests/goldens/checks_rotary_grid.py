@@ -1,5 +1,167 @@
-"""TODO(rotary_grid)."""
+"""Rotary encodings on grids, learned and generalised, beside timm, transformers and their authors' formulas."""
 
-from goldens.check import Check
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-CHECKS: list[Check] = []
+import posjax as pj
+from goldens.check import Check, line, load
+from posjax.encodings.tables import Table
+
+GRIDS = [(3, 5), (7, 2), (1, 4)]
+FILE = "rotary_grid"
+
+
+def turned(spec, params, x, site):
+    encoding = pj.parse(spec)
+    return encoding.rotate(params, x, site, x, site)[0]
+
+
+def on_grid(spec, golden, shape, params=()):
+    """() -> (ours, theirs) of a golden that was made of the first tokens x."""
+
+    def arrays():
+        file, encoding = load(FILE), pj.parse(spec)
+        site = encoding.place(params, pj.grid(*shape))
+        at = params(file) if callable(params) else params
+        return turned(spec, at, file["x"][: np.prod(shape)], site), file[f"{golden}_{shape[0]}x{shape[1]}"]
+
+    return arrays
+
+
+def on_grids(encoding, reference, setting, spec, golden, params=()):
+    return [
+        Check(encoding, reference, f"{setting}, {h} x {w} patches", on_grid(spec, golden, (h, w), params))
+        for h, w in GRIDS
+    ]
+
+
+def axial():
+    for layout in ("half", "interleaved"):
+        for indexing in ("ij", "xy"):
+            spec = f"axial_rope(layout='{layout}', indexing='{indexing}')"
+            yield from on_grids(
+                "axial_rope", "timm RotaryEmbeddingCat", f"{layout}, {indexing}", spec, f"axial_{layout}_{indexing}"
+            )
+    spec = "axial_rope(base=10000, frequencies='split')"
+    yield from on_grids("axial_rope", "transformers pixtral", "split frequencies", spec, "pixtral")
+
+
+def normalised():
+    for normalize in ("separate", "max", "min"):
+        spec = f"dinov3(normalize_coords='{normalize}')"
+        yield from on_grids("dinov3", "timm RotaryEmbeddingDinoV3", normalize, spec, f"dinov3_{normalize}")
+    yield from on_grids("dinov3", "transformers dinov3_vit", "separate", "dinov3()", "dinov3_hf")
+
+
+def mixed():
+    """timm's first frequency is that of the columns with "xy", which is its default and the authors' order."""
+    for indexing, order in (("xy", slice(None, None, -1)), ("ij", slice(None))):
+
+        def params(file, indexing=indexing, order=order):
+            return {"wave": jnp.asarray(file[f"mixed_{indexing}_wave"][order])}
+
+        setting, golden = f"trained frequencies, {indexing}", f"mixed_{indexing}"
+        yield from on_grids("rope_mixed", "timm RotaryEmbeddingMixed", setting, "rope_mixed()", golden, params)
+
+
+def multimodal():
+    for sections in ((2, 5, 5), (6, 3, 3), (4, 4, 4)):
+        for name, interleaved in (("qwen2", False), ("qwen3", True)):
+
+            def arrays(sections=sections, name=name, interleaved=interleaved):
+                file = load(FILE)
+                spec = f"mrope(base=10000, sections={sections}, interleaved={interleaved})"
+                site = line(file["mrope_position"][:, 0])._replace(position=file["mrope_position"].astype(np.int32))
+                theirs = file[f"mrope_{name}_{'_'.join(map(str, sections))}"]
+                return turned(spec, (), file["x"][: len(theirs)], site), theirs
+
+            setting = f"sections {sections}, text and images"
+            yield Check("mrope", f"transformers {name}_vl", setting, arrays)
+    spec = "mrope(base=100, sections=(2, 5, 5), interleaved=True)"
+    yield from on_grids("mrope", "timm RotaryEmbeddingMRope", "still images", spec, "mrope_timm")
+
+
+def logits(spec, params, file):
+    encoding, (q, k) = pj.parse(spec), (file["transcribed_q"], file["transcribed_k"])
+    site = pj.sites(len(q))
+    q, k = encoding.rotate(params, q, site, k, site)
+    return encoding.product(q, site, k, site)
+
+
+def xpos(spec):
+    def arrays():
+        file = load(FILE)
+        return logits(spec, (), file), file["transcribed_xpos_logits"]
+
+    return arrays
+
+
+def fope():
+    file = load(FILE)
+    params = {name: file[f"transcribed_fope_{name}"] for name in ("cos", "sin")}
+    x = file["transcribed_q"]
+    return turned("fope(original_length=64)", params, x, pj.sites(len(x))), file["transcribed_fope_q"]
+
+
+def fope_noise():
+    """The deviation of the matrices' noise: 50 frequencies mixed into 30 pairs, 40 heads."""
+    dims = pj.Dims(40 * 120, 40, 120)
+    encoding = pj.parse("fope(original_length=12500)")  # drops the last 10 of 60 frequencies
+    matrix = np.asarray(encoding.init(jax.random.key(0), dims)["cos"])
+    assert matrix.shape == (40, 50, 30)
+    return np.std(matrix[:, np.arange(50) % 2 == 1]), load(FILE)["transcribed_fope_deviation"]
+
+
+def pope():
+    file = load(FILE)
+    return logits("pope()", {"phase": file["transcribed_pope_phase"]}, file), file["transcribed_pope_logits"]
+
+
+def liere():
+    """Their positions are p / (size - 1); ours are p, the generators are divided."""
+    file = load(FILE)
+    above = np.triu_indices(8, 1)
+    generator = file["transcribed_liere_raw"][..., above[0], above[1]] / np.float32([2, 3]).reshape(2, 1, 1, 1)
+    x = file["transcribed_q"][:12]
+    return turned("liere()", {"generator": generator}, x, pj.grid(3, 4)), file["transcribed_liere_q"]
+
+
+def layer(name, spec, params, x, site):
+    """A whole attention layer, codes to output projection."""
+    file, encoding = load(FILE), pj.parse(spec)
+    x = encoding.embed(params, x, site)
+    qkv = x @ file[f"attention_{name}_qkv"].T + file[f"attention_{name}_qkv_bias"]
+    q, k, v = qkv.reshape(len(x), 3, 2, -1).transpose(1, 0, 2, 3)
+    out = pj.attend(encoding, params, q, k, v, site, site).reshape(x.shape)
+    return out @ file[f"attention_{name}_proj"].T + file[f"attention_{name}_proj_bias"]
+
+
+def vit_layer():
+    file = load(FILE)
+    table = Table(file["attention_table"], (3, 5))
+    ours = layer("vit", "learned()", table, file["attention_x"][1:], pj.grid(3, 5, prefix=1))
+    return ours, file["attention_vit_out"]
+
+
+def eva_layer():
+    file = load(FILE)
+    spec = "axial_rope(layout='interleaved')"
+    return layer("eva", spec, (), file["attention_x"], pj.grid(3, 5, prefix=2)), file["attention_eva_out"]
+
+
+CHECKS = [
+    *axial(),
+    *normalised(),
+    *mixed(),
+    *multimodal(),
+    Check("xpos", "microsoft/torchscale, transcribed", "logits", xpos("xpos(layout='interleaved')")),
+    Check("xpos", "microsoft/torchscale, transcribed", "centred", xpos("xpos(layout='interleaved', centred=True)")),
+    Check("fope", "TsinghuaC3I/Fourier-Position-Embedding, transcribed", "floor at 2 pi / 64", fope),
+    Check("fope", "torch xavier_normal_ of [40, 50, 30]", "deviation of the noise", fope_noise, atol=1e-4),
+    Check("pope", "lucidrains/PoPE-pytorch, transcribed", "logits, trained phases", pope),
+    # Beside float64 exponentials, at angles of up to 36 radians: ours err by 7e-6, torch's by 9e-6.
+    Check("liere", "StanfordMIMI/LieRE, transcribed", "blocks of 8, 3 x 4 patches", liere, atol=2e-5),
+    Check("learned", "timm Attention", "a whole layer, class token and table", vit_layer),
+    Check("axial_rope", "timm EvaAttention", "a whole layer, two prefix tokens", eva_layer),
+]

@@ -54,11 +54,12 @@ class LieOracle(Oracle):
         for block in range(len(vector) // g):
             generator = np.zeros((g, g))
             for a, x in enumerate(p):
-                for e, (i, j) in enumerate((i, j) for i in range(g) for j in range(i + 1, g)):
-                    generator[i, j] += x * entries[a, head, block, e]
-                    generator[j, i] -= x * entries[a, head, block, e]
+                entry = iter(x * entries[a, head, block])
+                for row in range(g):
+                    for column in range(row + 1, g):
+                        generator[row, column] += next(entry)
             here = slice(block * g, block * g + g)
-            out[here] = scipy.linalg.expm(generator) @ vector[here]
+            out[here] = scipy.linalg.expm(generator - generator.T) @ vector[here]
         return out
 
 

@@ -1,0 +1,228 @@
+"""Golden vectors of rotary encodings on grids, learned and generalised, from timm and transformers:
+
+    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
+    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
+    /tmp/goldens/bin/python tests/goldens/make_rotary_grid.py
+
+xPos, FoPE, PoPE and LieRE come in no package: here they are written down once more, in torch and from the authors' code
+(`transcribed`), with complex numbers, whole sequences and torch's own matrix exponential.
+Positions are small, as the references compute angles as float32 products.
+"""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
+_torchvision = torch.library.Library("torchvision", "DEF")
+for _name in ("nms", "qnms"):
+    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+import timm
+from timm.layers import (
+    Attention,
+    RotaryEmbeddingCat,
+    RotaryEmbeddingDinoV3,
+    RotaryEmbeddingMixed,
+    apply_rot_embed_cat,
+)
+from timm.layers.pos_embed_sincos import RotaryEmbeddingMRope
+from timm.models.eva import EvaAttention
+from transformers import DINOv3ViTConfig, PixtralVisionConfig
+from transformers.models.dinov3_vit import modeling_dinov3_vit as dinov3
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+from transformers.models.pixtral.modeling_pixtral import PixtralVisionRotaryEmbedding
+from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
+from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3
+
+HERE = Path(__file__).parent
+VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
+GRIDS = [(3, 5), (7, 2), (1, 4)]
+DIM, HEADS = 24, 3
+TOKENS = torch.randn(1, HEADS, 15, DIM, generator=torch.Generator().manual_seed(1))
+
+
+def heads_last(x):
+    return x[0].transpose(0, 1)
+
+
+def on_grids(turn):
+    """For each grid: what `turn(x, height, width)` makes of the first tokens x."""
+    return {f"{h}x{w}": heads_last(turn(TOKENS[:, :, : h * w], h, w)) for h, w in GRIDS}
+
+
+def axial():
+    """timm's axial rotary in both layouts and both orders of the axes; Pixtral's."""
+    out = {}
+    for layout, half in (("half", True), ("interleaved", False)):
+        for indexing in ("ij", "xy"):
+
+            def turn(x, height, width, half=half, indexing=indexing):
+                rope = RotaryEmbeddingCat(
+                    DIM, temperature=100.0, in_pixels=False, grid_indexing=indexing, rotate_half=half
+                )
+                return apply_rot_embed_cat(x, rope.get_embed([height, width]), half=half)
+
+            out |= {f"axial_{layout}_{indexing}_{k}": v for k, v in on_grids(turn).items()}
+
+    def pixtral(x, height, width):
+        config = PixtralVisionConfig(
+            hidden_size=HEADS * DIM,
+            num_attention_heads=HEADS,
+            head_dim=DIM,
+            rope_parameters={"rope_type": "axial", "rope_theta": 10_000.0},
+        )
+        rope = PixtralVisionRotaryEmbedding(config)
+        position = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij"), -1)
+        cos, sin = rope(x, position.reshape(-1, 2))
+        return apply_rotary_pos_emb(x, x, cos[None], sin[None])[0]
+
+    return out | {f"pixtral_{k}": v for k, v in on_grids(pixtral).items()}
+
+
+def normalised():
+    """DINOv3's, in timm and in transformers."""
+    out = {}
+    for normalize in ("separate", "max", "min"):
+
+        def turn(x, height, width, normalize=normalize):
+            rope = RotaryEmbeddingDinoV3(DIM, temperature=100.0, normalize_coords=normalize)
+            return apply_rot_embed_cat(x, rope.get_embed([height, width]), half=True)
+
+        out |= {f"dinov3_{normalize}_{k}": v for k, v in on_grids(turn).items()}
+
+    def hf(x, height, width):
+        config = DINOv3ViTConfig(hidden_size=HEADS * DIM, num_attention_heads=HEADS, patch_size=2, rope_theta=100.0)
+        rope = dinov3.DINOv3ViTRopePositionEmbedding(config).eval()
+        cos, sin = rope(torch.zeros(1, 3, 2 * height, 2 * width))
+        return apply_rotary_pos_emb(x, x, cos[None], sin[None])[0]
+
+    return out | {f"dinov3_hf_{k}": v for k, v in on_grids(hf).items()}
+
+
+def mixed():
+    """timm's learned frequencies: block 1 of two, columns first ("xy") and rows first."""
+    out = {}
+    for indexing in ("xy", "ij"):
+        rope = RotaryEmbeddingMixed(HEADS * DIM, 2, HEADS, temperature=10.0, grid_indexing=indexing)
+
+        def turn(x, height, width, rope=rope):
+            return apply_rot_embed_cat(x, rope.get_embed([height, width])[1])
+
+        out |= {f"mixed_{indexing}_{k}": v for k, v in on_grids(turn).items()}
+        out[f"mixed_{indexing}_wave"] = rope.freqs[:, 1]
+    return out
+
+
+def multimodal():
+    """Qwen2-VL's and Qwen3-VL's text models on text and images mixed, and timm's on images."""
+    position = torch.tensor(
+        [
+            [0, 0, 0],
+            [1, 1, 1],
+            [2, 2, 2],
+            [2, 2, 3],
+            [2, 3, 2],
+            [2, 3, 3],
+            [3, 2, 4],
+            [7, 7, 7],
+            [8, 31, 5],
+            [64, 9, 40],
+        ]
+    )
+    out, x = {"mrope_position": position}, TOKENS[:, :, : len(position)]
+    for sections in ((2, 5, 5), (6, 3, 3), (4, 4, 4)):
+        parameters = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": list(sections)}
+        sizes = dict(hidden_size=HEADS * DIM, num_attention_heads=HEADS, head_dim=DIM, rope_parameters=parameters)
+        for name, config, rope in (
+            ("qwen2", qwen2.Qwen2VLTextConfig, qwen2.Qwen2VLRotaryEmbedding),
+            ("qwen3", qwen3.Qwen3VLTextConfig, qwen3.Qwen3VLTextRotaryEmbedding),
+        ):
+            cos, sin = rope(config(**sizes))(x, position.T[:, None])
+            turned = apply_rotary_pos_emb(x, x, cos, sin)[0]
+            out[f"mrope_{name}_{'_'.join(map(str, sections))}"] = heads_last(turned)
+
+    def turn(x, height, width):
+        rope = RotaryEmbeddingMRope(x.shape[-1], mrope_section=(2, 5, 5), temperature=100.0)
+        return apply_rot_embed_cat(x, rope.get_embed([height, width]), half=True)
+
+    return out | {f"mrope_timm_{k}": v for k, v in on_grids(turn).items()}
+
+
+def transcribed():
+    """xPos of torchscale, FoPE, PoPE and LieRE, each by its authors' code; logits where only they are comparable."""
+    out = {}
+    length, dim, heads = 13, 16, 3
+    q, k = torch.randn(2, heads, length, dim)
+    position = torch.arange(length).float()
+    out |= {"q": q.transpose(0, 1), "k": k.transpose(0, 1)}
+    pairs = lambda x: torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())  # noqa: E731
+    inverse = 10_000.0 ** -(torch.arange(0, dim, 2) / dim)
+
+    # xPos: centred at the middle rounded up, interleaved
+    zeta = (torch.arange(0, dim, 2) + 0.4 * dim) / (1.4 * dim)
+    turn = torch.polar(torch.ones(length, dim // 2), position[:, None] * inverse)
+    scale = zeta ** ((position - (length + 1) // 2) / 512)[:, None]
+    turned_q, turned_k = pairs(q) * turn * scale, pairs(k) * turn / scale
+    out["xpos_logits"] = torch.einsum("htc,hsc->hts", turned_q, turned_k.conj()).real
+
+    # FoPE: floored at 2 pi / 64, both series padded with 1
+    kept = inverse[inverse >= 2 * math.pi / 64]
+    size = (heads, len(kept), min(len(kept), dim // 4))
+    matrices = [torch.nn.init.xavier_normal_(torch.empty(size), gain=0.3) for _ in range(2)]
+    out["fope_deviation"] = torch.nn.init.xavier_normal_(torch.empty(40, 50, 30), gain=0.3).std()
+    for matrix in matrices:
+        for column in range(size[2]):
+            matrix[:, column * -(-size[1] // size[2]), column] += 1
+    angle = position[:, None] * kept
+    series = [
+        torch.einsum("tn,hnm->htm", wave, m) for wave, m in zip((angle.cos(), angle.sin()), matrices, strict=True)
+    ]
+    cos, sin = (torch.nn.functional.pad(s, (0, dim // 2 - size[2]), value=1).repeat(1, 1, 2) for s in series)
+    half = torch.cat([-q[..., dim // 2 :], q[..., : dim // 2]], -1)
+    out |= {"fope_cos": matrices[0], "fope_sin": matrices[1], "fope_q": (q * cos + half * sin).transpose(0, 1)}
+
+    # PoPE: one complex number a channel
+    phase = position[:, None] * 10_000.0 ** -(torch.arange(dim) / dim)
+    delta = torch.empty(heads, 1, dim).uniform_(-2 * math.pi, 0)
+    polar_q = torch.polar(torch.nn.functional.softplus(q), phase.expand(heads, -1, -1).contiguous())
+    polar_k = torch.polar(torch.nn.functional.softplus(k), phase + delta)
+    out |= {"pope_phase": delta[:, 0], "pope_logits": torch.einsum("htc,hsc->hts", polar_q.conj(), polar_k).real}
+
+    # LieRE on 3 x 4 patches, positions from 0 to 1, blocks of 8, with its subtraction of 1/2
+    raw = torch.rand(2, heads, dim // 8, 8, 8) * 2 * math.pi
+    upper = raw.triu(1) - 0.5
+    generator = upper - upper.mT
+    place = torch.cartesian_prod(torch.linspace(0, 1, 3), torch.linspace(0, 1, 4))
+    turn = torch.matrix_exp(torch.einsum("ta,ahnij->thnij", place, generator))
+    blocks = q[:, :12].transpose(0, 1).reshape(12, heads, dim // 8, 8, 1)
+    return out | {"liere_raw": raw, "liere_q": (turn @ blocks).reshape(12, heads, dim)}
+
+
+def attention():
+    """Whole layers of timm's ViT (class token, learned table) and EVA (axial rotary behind two prefix tokens)."""
+    width, heads, (height, columns) = 24, 2, (3, 5)
+    x = torch.randn(1, 2 + height * columns, width)
+    table = 0.5 * torch.randn(1, 1 + height * columns, width)
+    vit, eva = Attention(width, heads, qkv_bias=True), EvaAttention(width, heads, num_prefix_tokens=2, scale_norm=False)
+    for parameter in (*vit.parameters(), *eva.parameters()):
+        torch.nn.init.normal_(parameter, std=0.3)
+    rope = RotaryEmbeddingCat(width // heads, temperature=100.0, in_pixels=False)
+    bias = torch.cat([eva.q_bias, eva.k_bias, eva.v_bias])
+    out = {"x": x[0], "table": table[0], "vit_out": vit(x[:, 1:] + table)[0]}
+    out["eva_out"] = eva(x, rope=rope.get_embed([height, columns]))[0]
+    for name, layer, qkv_bias in (("vit", vit, vit.qkv.bias), ("eva", eva, bias)):
+        out |= {f"{name}_qkv": layer.qkv.weight, f"{name}_qkv_bias": qkv_bias}
+        out |= {f"{name}_proj": layer.proj.weight, f"{name}_proj_bias": layer.proj.bias}
+    return {f"attention_{name}": value for name, value in out.items()}
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    arrays = axial() | normalised() | mixed() | multimodal() | attention()
+    arrays |= {"x": heads_last(TOKENS)} | {f"transcribed_{name}": value for name, value in transcribed().items()}
+    arrays = {name: value.detach().numpy() for name, value in arrays.items()}
+    np.savez_compressed(HERE / "rotary_grid.npz", versions=np.array(VERSIONS), **arrays)
