@@ -1,4 +1,4 @@
-"""Encodings that add a function of the distance to the attention logits."""
+"""Encodings that add a function of the offset to the attention logits: fixed functions, and T5's learned buckets."""
 
 import math
 from dataclasses import dataclass
@@ -6,15 +6,18 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Shaped
+from jaxtyping import Float, Int32
 
 from posjax.encoding import Array, Encoding, Site, axes, stands
-from posjax.spec import register
+from posjax.encodings.pairs import HIDDEN, OffsetBias, length, per_head, related
+from posjax.spec import nearest, register
+
+_DIRECTIONS = ["both", "offset", "split"]
 
 
 @register("alibi")
 @dataclass(frozen=True)
-class Alibi(Encoding):
+class Alibi(OffsetBias):
     """Attention with linear biases: -slope_h |q - k|, with slopes 2^(-8/H), 2^(-16/H), ...
 
     Press et al. (2021), arXiv 2108.12409. Where H is no power of two, the slopes are the authors' (and BLOOM's and MPT's):
@@ -22,20 +25,97 @@ class Alibi(Encoding):
     ports, is not published. Under a causal mask this is the paper's bias; without one it is its symmetric form, which
     cannot tell left from right. Positions of several axes are compared by Euclidean distance.
     Zero where a token stands nowhere. The bias is not scaled by 1/sqrt(D).
+
+    Args:
+      direction: how bidirectional attention tells left from right, on one position axis.
+        "both": it does not.
+        "offset": adds slope_h / 2 to keys before the query, as Ruoss et al. (2023), arXiv 2305.16843, do in their code.
+        "split": the first half of the heads (the larger one where H is odd) sees no key after the query, the other half
+          none before it, with the slopes of that many heads: the "nonsymmetric" form by the authors
+          (ofirpress/attention_with_linear_biases, issue 5).
+
+    Raises:
+      ValueError: for an unknown direction.
     """
 
-    def bias(self, params, q, q_site, k, k_site):
-        distance = _distance(q_site, k_site)
-        bias = -jnp.asarray(alibi_slopes(q.shape[1]), jnp.float32)[:, None, None] * distance
-        return jnp.where(_both_stand(q_site, k_site), bias, 0.0)
+    direction: str = "both"
+
+    def __post_init__(self):
+        if self.direction not in _DIRECTIONS:
+            raise ValueError(f"alibi has no direction {self.direction!r}; {nearest(self.direction, _DIRECTIONS)}")
+
+    @property
+    def dimensions(self):
+        return (1, 2, 3) if self.direction == "both" else (1,)
+
+    def of_offset(self, params, offset, num_heads):
+        distance = length(offset)
+        if self.direction == "split":
+            left = -(-num_heads // 2)
+            slopes = np.concatenate([alibi_slopes(left), alibi_slopes(num_heads - left)])
+            sign = np.where(np.arange(num_heads) < left, 1, -1)
+            return jnp.where(per_head(sign) * offset[..., 0] > 0, HIDDEN, -per_head(slopes) * distance)
+        if self.direction == "offset":
+            distance = distance - 0.5 * (offset[..., 0] < 0)
+        return -per_head(alibi_slopes(num_heads)) * distance
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " H"]:
     """The published slopes, in float64, for any number of heads."""
-    power = 2 ** math.floor(math.log2(num_heads))
+    power = 2 ** math.floor(math.log2(max(num_heads, 1)))
     below = 2.0 ** (-8 / power * np.arange(1, power + 1))
     above = 2.0 ** (-4 / power * np.arange(1, 2 * power + 1))
-    return np.concatenate([below, above[0::2][: num_heads - power]])
+    return np.concatenate([below, above[0::2]])[:num_heads]
+
+
+@register("alibi_pi")
+@dataclass(frozen=True)
+class AlibiPi(Encoding):
+    """ALiBi with interpolated positions: slopes times original_length / n in a document of n > original_length tokens.
+
+    Al-Khateeb et al. (2023), arXiv 2310.13017. n is the number of positions that the query's document spans, in cached
+    decoding so far: the last token of each step is biased as in a full pass over the tokens until then.
+    The bias of shorter documents is `alibi()`. `observe` has to have read n into the sites.
+
+    Raises:
+      ValueError: for an original_length below 1, or sites that were not observed.
+    """
+
+    dimensions = (1,)
+    length_dependent = True
+
+    original_length: int
+
+    def __post_init__(self):
+        if self.original_length < 1:
+            raise ValueError(f"alibi_pi needs an original_length of at least 1, got {self.original_length}")
+
+    def observe(self, params, x, site, past=None):
+        return site._replace(state=_spans(self.coordinates(site)[:, 0], site, past))
+
+    def bias(self, params, q, q_site, k, k_site):
+        self.coordinates(k_site)
+        if isinstance(q_site.state, tuple):
+            raise ValueError(
+                "alibi_pi needs to know the length of each document: site = encoding.observe(params, x, site)"
+            )
+        stretch = jnp.minimum(1.0, self.original_length / q_site.state)
+        return stretch[:, None] * Alibi().bias(params, q, q_site, k, k_site)
+
+
+def _spans(position: Array, site: Site, past: Site | None) -> Float[jax.Array, " T"]:
+    """How many positions each token's document spans, from its first token to its last so far."""
+    segment, standing = site.segment, stands(site)
+    if past is not None:
+        position = jnp.concatenate([axes(past)[:, 0], position])
+        standing = jnp.concatenate([stands(past), standing])
+        segment = jnp.concatenate([past.segment, segment])
+    standing, position = standing & (segment > 0), jnp.asarray(position, jnp.float32)
+    _, document = jnp.unique(segment, size=len(segment), return_inverse=True)
+    count = dict(num_segments=len(segment))
+    last = jax.ops.segment_max(jnp.where(standing, position, -jnp.inf), document, **count)[document]
+    first = jax.ops.segment_min(jnp.where(standing, position, jnp.inf), document, **count)[document]
+    return jnp.where(last >= first, last - first + 1, 1.0)[-len(site.segment) :]
 
 
 @register("t5")
@@ -85,7 +165,7 @@ class T5(Encoding):
             offset = jnp.floor(jnp.abs(d := k_position[None, :, axis] - q_position[:, None, axis])) * jnp.sign(d)
             index = jnp.clip(offset, -self.max_distance, self.max_distance).astype(jnp.int32) + self.max_distance
             bias = bias + jnp.take(by_offset, index, axis=1, mode="clip")  # index is clipped just above
-        return jnp.where(_both_stand(q_site, k_site), bias.astype(jnp.float32), 0.0)
+        return jnp.where(related(q_site, k_site), bias.astype(jnp.float32), 0.0)
 
     def buckets(self) -> Int32[np.ndarray, " O"]:
         """The bucket of each offset k - q from -max_distance to max_distance."""
@@ -103,15 +183,3 @@ def _bucket(distance: int, num_buckets: int, max_distance: int) -> int:
     # exact + floor(steps log(distance / exact) / log(max_distance / exact)), compared in whole numbers
     edges = [exact**steps * max_distance**j <= distance**steps * exact**j for j in range(1, steps)]
     return exact + sum(edges)
-
-
-def _distance(q_site: Site, k_site: Site) -> Shaped[Array, "T S"]:
-    offset = axes(q_site)[:, None] - axes(k_site)[None]
-    if offset.shape[-1] == 1:
-        return jnp.abs(offset[..., 0])
-    squared = jnp.sum(jnp.square(offset.astype(jnp.float32)), axis=-1)
-    return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), 0.0)  # finite gradient at distance 0
-
-
-def _both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
-    return stands(q_site)[:, None] & stands(k_site)[None]

@@ -1,16 +1,38 @@
-"""Encodings that add a function of the distance to the logits."""
+"""Encodings that add a function of the offset to the logits: fixed ones, kernels, and T5's buckets."""
 
 import math
 
 import numpy as np
 from hypothesis import strategies as st
 
-from members.member import Member, Oracle, both, lines
+from members.member import Member, Oracle, both, grids, lines
+
+OUT_OF_VIEW = -1e9
 
 
 class AlibiOracle(Oracle):
     def bias(self, head, num_heads, p_query, p_key):
-        return -published_slopes(num_heads)[head] * math.dist(p_query, p_key)
+        if self.e.direction == "both":
+            return -published_slopes(num_heads)[head] * math.dist(p_query, p_key)
+        offset = p_key[0] - p_query[0]
+        if self.e.direction == "offset":
+            return published_slopes(num_heads)[head] * (0.5 - abs(offset) if offset < 0 else -abs(offset))
+        looks_left = math.ceil(num_heads / 2)
+        if head < looks_left:
+            return published_slopes(looks_left)[head] * offset if offset <= 0 else OUT_OF_VIEW
+        slope = published_slopes(num_heads - looks_left)[head - looks_left]
+        return -slope * offset if offset >= 0 else OUT_OF_VIEW
+
+
+class AlibiPiOracle(Oracle):
+    def logit(self, row, head, i, j):
+        if row.position[i] is None or row.position[j] is None:
+            return 0.0
+        together = zip(row.position, row.segment, strict=True)
+        document = [p[0] for p, segment in together if segment == row.segment[i] and p is not None]
+        n = max(document) - min(document) + 1
+        slope = published_slopes(row.num_heads)[head] * min(1, self.e.original_length / n)
+        return -slope * abs(row.position[i][0] - row.position[j][0])
 
 
 def published_slopes(n: int) -> list[float]:
@@ -20,6 +42,25 @@ def published_slopes(n: int) -> list[float]:
         return [start * start**i for i in range(n)]
     closest = 2 ** math.floor(math.log2(n))
     return published_slopes(closest) + published_slopes(2 * closest)[0::2][: n - closest]
+
+
+class KerpleOracle(Oracle):
+    """-r1 log(1 + r2 |m - n|) and -r1 |m - n|^r2."""
+
+    def bias(self, head, num_heads, p_query, p_key):
+        p, a = (float(self.params[name][head]) for name in ("p", "a"))
+        a, distance = math.log1p(math.exp(a)), math.dist(p_query, p_key)
+        if self.e.kind == "log":
+            return -math.log1p(math.exp(p)) * math.log(1 + a * distance)
+        return -a * distance ** (2 / (1 + math.exp(-p)))
+
+
+class SandwichOracle(Oracle):
+    def bias(self, head, num_heads, p_query, p_key):
+        d = self.e.dim / len(p_query)  # of each axis
+        frequencies = [self.e.base ** (-2 * i / d) for i in range(int(d) // 2)]
+        offsets = [q - k for q, k in zip(p_query, p_key, strict=True)]
+        return sum(math.cos(o * w) for o in offsets for w in frequencies) / (8 * (head + 1) / num_heads)
 
 
 class T5Oracle(Oracle):
@@ -47,7 +88,28 @@ def t5_bucket(offset: int, e) -> int:
 
 
 MEMBERS = {
-    "alibi": Member(both("alibi()"), AlibiOracle),
+    "alibi": Member(
+        both("alibi()") + lines("alibi(direction='split')", "alibi(direction='offset')"),
+        AlibiOracle,
+        {"direction": st.sampled_from(["both", "offset", "split"])},
+    ),
+    "alibi_pi": Member(
+        lines("alibi_pi(original_length=6)", "alibi_pi(original_length=20)"),
+        AlibiPiOracle,
+        {"original_length": st.integers(1, 10**6)},
+        vit="raster(width=3) >> alibi_pi(original_length=2)",
+        decoder="alibi_pi(original_length=64)",
+    ),
+    "kerple": Member(
+        both("kerple()") + lines("kerple(kind='power')") + grids("kerple(kind='power')"),
+        KerpleOracle,
+        {"kind": st.sampled_from(["log", "power"])},
+    ),
+    "sandwich": Member(
+        both("sandwich(dim=12)") + lines("sandwich(dim=6, base=100)", "sandwich()"),
+        SandwichOracle,
+        {"dim": st.integers(1, 500).map(lambda n: 2 * n), "base": st.floats(1, 1e6)},
+    ),
     "t5": Member(
         both("t5()") + lines("t5(num_buckets=8, max_distance=6, bidirectional=False)"),
         T5Oracle,

@@ -1,0 +1,245 @@
+"""Small networks of the offset between two tokens, and one that reads their logits too."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posjax.composition import _Composition
+from posjax.encoding import Encoding
+from posjax.encodings.bias_kernel import Kerple
+from posjax.encodings.pairs import OffsetBias, length, linear, linear_init, log_offset, pairwise, related
+from posjax.spec import register
+
+_KERPLE = Kerple()
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LogCpb:
+    """The two layers of `swin_v2`, and the window by which its offsets are divided."""
+
+    layers: Any  # [{"kernel": [A, hidden], "bias": [hidden]}, {"kernel": [hidden, H]}]
+    window: tuple[int, ...] = field(metadata={"static": True})
+
+
+@register("swin_v2")
+@dataclass(frozen=True)
+class SwinV2(OffsetBias):
+    """Swin v2's log-spaced continuous position bias: 16 sigmoid(MLP(sign(x) log2(1 + |x|) / log2(8))),
+    x = 8 (q - k) / (w - 1).
+
+    Liu et al. (2021), arXiv 2111.09883, section 3.3, with the constants 8 and 16 of the authors' code; the MLP has one
+    ReLU layer and no bias behind it. w is the window, in tokens along each axis: the grid (or length) that the model is
+    made for, or pretrained_window where the network was trained on another one. It is a function of the offset, not a
+    table: positions may be fractional and of any extent. A window of 1 divides by 1, as in timm.
+    Zero where a token stands nowhere. The cosine attention and the learned temperature of Swin v2 are the model's.
+
+    Parameters: a LogCpb, its layers initialised as torch.nn.Linear.
+
+    Raises:
+      ValueError: for a hidden_dim below 1, or a window that is not positive or (on call) of another number of axes;
+        from `init` where neither `dims` nor pretrained_window gives one.
+    """
+
+    dimensions = (1, 2)
+
+    hidden_dim: int = 512
+    pretrained_window: tuple[int, ...] | None = None
+
+    def __post_init__(self):
+        _check_hidden(self)
+        if self.pretrained_window is not None and not all(type(n) is int and n > 0 for n in self.pretrained_window):
+            raise ValueError(f"swin_v2(pretrained_window=...) is a tuple of sizes, got {self.pretrained_window}")
+
+    def init(self, key, dims):
+        if self.pretrained_window is None and dims.length is None and dims.grid is None:
+            raise ValueError(
+                "swin_v2 needs to know its window: give Dims(grid=...), Dims(length=...) or pretrained_window"
+            )
+        window = self.pretrained_window or ((dims.length,) if dims.grid is None else tuple(dims.grid))
+        keys = jax.random.split(key)
+        hidden = linear_init(keys[0], len(window), self.hidden_dim)
+        return LogCpb([hidden, linear_init(keys[1], self.hidden_dim, dims.num_heads, bias=False)], window)
+
+    def of_offset(self, params, offset, num_heads):
+        if offset.shape[-1] != len(params.window):
+            raise ValueError(f"swin_v2 has a window of {len(params.window)} axes, got positions of {offset.shape[-1]}")
+        unit = np.array([max(size - 1, 1) for size in params.window], np.float32)
+        features = log_offset(-8 * jnp.asarray(offset, jnp.float32) / unit) / math.log(8)
+        return 16 * jax.nn.sigmoid(pairwise(lambda x: _mlp(params.layers, x, jax.nn.relu), features, self.hidden_dim))
+
+
+@register("dpb")
+@dataclass(frozen=True)
+class Dpb(OffsetBias):
+    """CrossFormer's dynamic position bias: a network of the offset q - k, three times LayerNorm, ReLU and a linear layer.
+
+    Wang et al. (2021), arXiv 2108.00154, section 3.3, without the residual connections that the authors' code offers and
+    leaves off. Their hidden_dim is M/16. log_distance=True shows the network sign(x) ln(1 + |x|), as
+    x-transformers offers, whose form (SiLU, no LayerNorm by default) is another. Takes any number of position axes.
+    Zero where a token stands nowhere.
+
+    Parameters: "offset", the layer into the hidden dim, "norms" and "layers", three of each; linear layers
+    initialised as torch.nn.Linear. The number of axes is that of dims.grid, 1 without one.
+
+    Raises:
+      ValueError: for a hidden_dim below 2 (LayerNorm leaves nothing of one feature), or (on call) another number of axes.
+    """
+
+    hidden_dim: int = 16
+    log_distance: bool = False
+
+    def __post_init__(self):
+        _check_hidden(self, least=2)
+
+    def init(self, key, dims):
+        keys, hidden = jax.random.split(key, 4), self.hidden_dim
+        sizes = [hidden, hidden, dims.num_heads]
+        return {
+            "offset": linear_init(keys[0], 1 if dims.grid is None else len(dims.grid), hidden),
+            "norms": [{"scale": jnp.ones(hidden), "bias": jnp.zeros(hidden)} for _ in sizes],
+            "layers": [linear_init(keys[1 + i], hidden, size) for i, size in enumerate(sizes)],
+        }
+
+    def of_offset(self, params, offset, num_heads):
+        if offset.shape[-1] != (axes := params["offset"]["kernel"].shape[0]):
+            raise ValueError(f"dpb has a network for {axes} position axes, got {offset.shape[-1]}")
+
+        def network(x):
+            x = linear(params["offset"], x)
+            for norm, layer in zip(params["norms"], params["layers"], strict=True):
+                x = linear(layer, jax.nn.relu(_layer_norm(norm, x)))
+            return x
+
+        features = -jnp.asarray(offset, jnp.float32)
+        return pairwise(network, log_offset(features) if self.log_distance else features, self.hidden_dim)
+
+
+@register("fire")
+@dataclass(frozen=True)
+class Fire(Encoding):
+    """FIRE: an MLP of the distance, normalised by the query's position: f(ln(c |q - k| + 1) / ln(c max(q, L) + 1)).
+
+    Li et al. (2023), arXiv 2310.04418, eq. 4: f has one ReLU layer, c and L are learned. Constants, eps (added to the
+    denominator) and the absolute values of c and L are those of the only public code, chuanyang-Zheng/DAPE.
+    The normaliser is the query's position, so beyond L the bias is not a function of the distance: documents
+    have to begin at position 0 for the paper's numbers, and a shift changes them. Without a causal mask, keys after the
+    query are at distance |q - k|, on which the paper is silent. Zero where a token stands nowhere.
+
+    Parameters: "layers"; "c", initialised init_c; "L_multiplier", initialised 1: L is init_L times it, in positions.
+
+    Raises:
+      ValueError: for a hidden_dim below 1, or an init_c, init_L or eps that is not positive.
+    """
+
+    relative = False
+    dimensions = (1,)
+
+    hidden_dim: int = 32
+    init_c: float = 0.1
+    init_L: float = 512.0
+    eps: float = 1e-6
+
+    def __post_init__(self):
+        _check_hidden(self)
+        if not min(self.init_c, self.init_L, self.eps) > 0:
+            raise ValueError(f"fire needs a positive init_c, init_L and eps, got {self}")
+
+    def init(self, key, dims):
+        keys = jax.random.split(key)
+        layers = [linear_init(keys[0], 1, self.hidden_dim), linear_init(keys[1], self.hidden_dim, dims.num_heads)]
+        return {"layers": layers, "c": jnp.float32(self.init_c), "L_multiplier": jnp.float32(1.0)}
+
+    def bias(self, params, q, q_site, k, k_site):
+        query, key = (jnp.asarray(self.coordinates(site), jnp.float32) for site in (q_site, k_site))
+        c, threshold = jnp.abs(params["c"]), jnp.abs(self.init_L * params["L_multiplier"])
+        ratio = jnp.log1p(c * length(query[:, None] - key[None])) / (
+            jnp.log1p(c * jnp.maximum(query, threshold)) + self.eps
+        )
+        bias = pairwise(lambda x: _mlp(params["layers"], x, jax.nn.relu), ratio[..., None], self.hidden_dim)
+        return jnp.where(related(q_site, k_site), bias, 0.0)
+
+
+@register("dape")
+@dataclass(frozen=True)
+class Dape(_Composition):
+    """DAPE: a bias b that adapts to the content, b + f([q k / sqrt(D), b]), f an MLP across the heads of one pair of tokens.
+
+    Zheng et al. (2024), arXiv 2405.14722, eq. 3, around any encoding that only biases logits: `dape(encoding=fire())`,
+    `dape(encoding=none())`. f has one LeakyReLU layer (slope 0.01) of hidden_dim, and sees logits that are
+    divided by sqrt(D), but not rotated: beside a rotary encoding it reads q and k as they were before it.
+    Zero where a token stands nowhere. DAPE v2 (arXiv 2410.04798), whose f also spans neighbouring keys, is not here.
+
+    Parameters: "encoding", the inner one's, and "layers", initialised as torch.nn.Linear.
+
+    Raises:
+      ValueError: for an inner encoding that does more than bias logits, or a hidden_dim below 1.
+    """
+
+    reads_keys = True
+
+    encoding: Encoding = _KERPLE
+    hidden_dim: int = 32
+
+    def __post_init__(self):
+        _check_hidden(self)
+        if not isinstance(self.encoding, Encoding) or not _only_biases(self.encoding):
+            raise ValueError(
+                f"dape takes an encoding that only biases logits, as in dape(alibi()); got {self.encoding}"
+            )
+
+    @property
+    def members(self):
+        return (self.encoding,)
+
+    @property
+    def dimensions(self):
+        return self.encoding.dimensions
+
+    def init(self, key, dims):
+        keys = jax.random.split(key, 3)
+        layers = [
+            linear_init(keys[0], 2 * dims.num_heads, self.hidden_dim),
+            linear_init(keys[1], self.hidden_dim, dims.num_heads),
+        ]
+        return {"encoding": self.encoding.init(keys[2], dims), "layers": layers}
+
+    def place(self, params, site, key=None):
+        return self.encoding.place(params["encoding"], site, key)
+
+    def observe(self, params, x, site, past=None):
+        return self.encoding.observe(params["encoding"], x, site, past)
+
+    def bias(self, params, q, q_site, k, k_site):
+        logits = q.shape[-1] ** -0.5 * jnp.einsum("thd,shd->tsh", q, k, preferred_element_type=jnp.float32)
+        inner = jnp.asarray(self.encoding.bias(params["encoding"], q, q_site, k, k_site))
+        inner = jnp.moveaxis(jnp.broadcast_to(inner, (logits.shape[2], *logits.shape[:2])), 0, -1)
+        features = jnp.concatenate([logits, inner], axis=-1)
+        adapted = pairwise(lambda x: _mlp(params["layers"], x, jax.nn.leaky_relu), features, self.hidden_dim)
+        return jnp.where(related(q_site, k_site), jnp.moveaxis(inner, -1, 0) + adapted, 0.0)
+
+
+def _only_biases(encoding: Encoding) -> bool:
+    if isinstance(encoding, _Composition):
+        return all(map(_only_biases, encoding.members))
+    hooks = ("embed", "rotate", "product", "mask", "read")
+    return all(getattr(type(encoding), hook) is getattr(Encoding, hook) for hook in hooks)
+
+
+def _mlp(layers: list[dict[str, Any]], x: Float[jax.Array, "*N F"], activation) -> Float[jax.Array, "*N H"]:
+    return linear(layers[1], activation(linear(layers[0], x)))
+
+
+def _layer_norm(norm: dict[str, Any], x: Float[jax.Array, "*N F"]) -> Float[jax.Array, "*N F"]:
+    x = x - x.mean(axis=-1, keepdims=True)
+    return norm["scale"] * x * jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + 1e-5) + norm["bias"]
+
+
+def _check_hidden(encoding: Encoding, least: int = 1) -> None:
+    if encoding.hidden_dim < least:
+        raise ValueError(f"{encoding.spec_name} needs a hidden_dim of at least {least}, got {encoding.hidden_dim}")
