@@ -202,7 +202,7 @@ class CoPE(Encoding):
         return jnp.where(related(q_site, k_site), bias, 0.0)
 
     def _counts(self, q, q_site: Site, k, k_site: Site, scale: float) -> Float[Array, "H T S"]:
-        q_position, k_position = self.coordinates(q_site)[:, 0], self.coordinates(k_site)[:, 0]
+        q_position, k_position = (jnp.asarray(self.coordinates(site)[:, 0]) for site in (q_site, k_site))
         logits = jnp.einsum("thd,shd->hts", q, k, preferred_element_type=jnp.float32)
         open_to = (k_site.segment[None] == q_site.segment[:, None]) & (k_position[None] <= q_position[:, None])
         gates = jnp.where(open_to & stands(k_site)[None], jax.nn.sigmoid(scale * logits), 0.0)
