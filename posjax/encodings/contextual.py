@@ -20,9 +20,8 @@ class Shaw(Encoding):
 
     r = clip(k's position - q's, -max_relative_position, max_relative_position). Shaw et al. (2018), arXiv 1803.02155,
     equations 3 and 4 and section 3.2; the vectors a are shared by the heads. values=False leaves a^V out, which the paper's
-    table 3 finds to be no loss (so do Huang et al. 2018, Wav2Vec2-BERT and others). With A position axes there are vectors
-    for each axis and they add. A fractional distance counts as the whole distance below it.
-    Nothing is added where a token stands nowhere.
+    ablation finds to be no loss, and many after it do. With A position axes there are vectors for each axis and they
+    add. A fractional distance counts as the whole distance below it. Nothing is added where a token stands nowhere.
 
     `read` sorts the weights of a query into its 2 max_relative_position + 1 offsets first, so that the values of a tile cost
     no more than its products. It reads values of the head dim D.

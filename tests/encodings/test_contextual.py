@@ -132,7 +132,7 @@ def test_deberta_reads_both_tables_at_query_minus_key():
 
 
 def test_deberta_queries_of_a_slice_are_those_of_the_whole():
-    """transformers looks p2c up with its two sizes swapped, in a table of keys by keys, where there are fewer queries."""
+    """transformers 5.23.0 looks p2c up for keys by keys, with two sizes swapped, and raises."""
     encoding, params, q, k = setting("deberta(position_buckets=4, max_relative_positions=8)", site := pj.sites(12))
     whole = encoding.bias(params, q, site, k, site)
     part = encoding.bias(params, q[9:], rows(site, slice(9, 12)), k, site)
