@@ -27,7 +27,7 @@ class Shaw(Encoding):
     no more than its products. It reads values of the head dim D.
 
     Parameters: key [A, 2 max_relative_position + 1, D] and, with values, value of the same shape; rows run from keys far
-    before the query to keys far behind it; initialised N(0, 1/D).
+    before the query to keys far after it; initialised N(0, 1/D).
 
     Raises:
       ValueError: for a max_relative_position below 1.

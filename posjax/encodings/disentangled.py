@@ -32,7 +32,7 @@ class Deberta(Encoding):
     The third term reads row query - key, like the second, as checkpoints have it; the paper writes key - query there.
 
     Parameters: pos_key and pos_query (those that pos_att_type needs) [2 R, H, D], R being position_buckets, or
-    max_relative_positions without; row R is distance 0, row 0 a key far behind the query. DeBERTa projects one table
+    max_relative_positions without; row R is distance 0, row 0 a key far after the query. DeBERTa projects one table
     of all layers, under a layer norm, by matrices of each layer: pos_key = norm(table) @ W + b converts a checkpoint.
     Initialised N(0, 0.02^2 M), as the product of such a table with a BERT matrix is.
 
