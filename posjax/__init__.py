@@ -11,6 +11,7 @@ out = pj.attend(encoding, params, q, k, v, site, site, causal=True)   # one sequ
 from posjax import encodings
 from posjax.attention import attend
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid, sites
+from posjax.hf import from_hf, to_hf
 from posjax.spec import names, parse, parse_layers, register
 
 __version__ = "0.1.0"
@@ -22,10 +23,12 @@ __all__ = [
     "Site",
     "attend",
     "encodings",
+    "from_hf",
     "grid",
     "names",
     "parse",
     "parse_layers",
     "register",
     "sites",
+    "to_hf",
 ]

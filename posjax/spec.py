@@ -145,7 +145,7 @@ def _call_text(value: object) -> str:
     return f"{value.spec_name}({', '.join(given)})"
 
 
-def _encoding(node: ast.expr) -> Encoding:
+def _encoding(node: ast.expr) -> object:
     match node:
         case ast.BinOp(left, ast.Add() | ast.RShift() as operator, right):
             left, right = _encoding(left), _encoding(right)
@@ -173,7 +173,7 @@ def _value(node: ast.expr) -> object:
     raise ValueError(f"an argument is a number, string, tuple or another spec; got {ast.unparse(node)!r}")
 
 
-def _make(name: str, args: list, keywords: dict) -> Encoding:
+def _make(name: str, args: list, keywords: dict) -> object:
     cls = registered(name)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if len(args) > len(fields):

@@ -26,12 +26,13 @@ MAY_IMPORT = {
     "spec": _CONTRACT,
     "encodings": _CONTRACT,
     "attention": {*_CONTRACT, "encodings"},
+    "hf": {*_CONTRACT, "encodings"},
     "models": {*_CONTRACT, "encodings", "attention"},
     "data": set(),
     "training": {*_CONTRACT, "models", "data"},
     "analysis": {*_CONTRACT, "encodings", "attention", "models"},
 }
-CORE = {"spec", "encoding", "composition", "encodings", "attention"}
+CORE = {"spec", "encoding", "composition", "encodings", "attention", "hf"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
 FRAMEWORK_FREE = {"jax", "numpy", "jaxtyping", "posjax", *sys.stdlib_module_names}
 of_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))

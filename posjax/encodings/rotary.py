@@ -18,10 +18,11 @@ _LAYOUTS = ["half", "interleaved"]
 class Rotary(Encoding):
     """What all rotary encodings share: angle[t, c] = sum_a position[t, a] wave[a, c] turns the c-th pair of channels.
 
-    A member gives its `wave` and inherits `rotate`; it is a frozen dataclass, with those of the class attributes below
-    that it takes as its arguments. Channel pairs are (c, c + R/2) with layout="half", as in GPT-NeoX and Llama, and
-    (2c, 2c + 1) with layout="interleaved", as in GPT-J, where R is the rotary dim: what `fraction` leaves of the
-    head dim D, its first channels; the others are left as they are. Tokens that stand nowhere are turned by no angle.
+    A member gives its `wave` (by default `axial`) and inherits `rotate`; it is a frozen dataclass, with those of the
+    class attributes below that it takes as its arguments. Channel pairs are (c, c + R/2) with layout="half", as in
+    GPT-NeoX and Llama, and (2c, 2c + 1) with layout="interleaved", as in GPT-J, where R is the rotary dim: what
+    `fraction` leaves of the head dim D, its first channels; the others are left as they are. Tokens that stand nowhere
+    are turned by no angle.
 
     A scaling changes the frequencies, and may multiply queries and keys by an attention factor: that is a
     temperature, so it applies to the rotated channels of every token, those that stand nowhere among them.
@@ -34,7 +35,8 @@ class Rotary(Encoding):
 
     def wave(self, num_axes: int, channels: int) -> Float[np.ndarray, "A C"]:
         """Radians by which `channels` pairs turn per unit of each position axis, in float64 and before scaling."""
-        raise NotImplementedError
+        what = "head_dim" if self.fraction == 1 else "rotary dim"
+        return axial(self.base, num_axes, channels, f"{self.spec_name}: a {what}")
 
     def spectrum(self, num_axes: int, channels: int) -> Spectrum:
         """The frequency that a scaling is to take each column of `wave` for; by default those of `axial`."""
@@ -78,7 +80,7 @@ class Rotary(Encoding):
             return jnp.where(stands(site)[:, None], angles(position, wave), 0.0), self.layout
         spectrum = self.spectrum(position.shape[1], channels)
         angle = self.scaling.angles(position, wave, spectrum, length)
-        return jnp.where(stands(site)[:, None], angle, 0.0), self.layout, self.scaling.attention(length)
+        return jnp.where(stands(site)[:, None], angle, 0.0), self.layout, self.scaling.attention(position, length)
 
     def _rotary_dim(self, head_dim: int) -> int:
         rotary_dim = int(self.fraction * head_dim)
@@ -112,9 +114,62 @@ class Rope(Rotary):
     fraction: float = 1.0
     scaling: Scaling | None = None
 
+
+@register("p_rope")
+@dataclass(frozen=True)
+class PRope(Rotary):
+    """RoPE whose lowest frequencies are 0: of each axis' D/2A pairs of channels only the first int(proportion D/2A) turn.
+
+    Barbero et al. (2024), arXiv 2410.06205, section 6; "proportional" in transformers and Gemma. Unlike rope(fraction=...),
+    which rotates the first channels as if there were no others, the exponent still has all of D, and in layout="half"
+    the channels that pass are the last of either half. proportion=1 is rope(), proportion=0 no encoding at all.
+
+    Raises:
+      ValueError: as rope, and for a proportion outside [0, 1].
+    """
+
+    base: float = 10_000.0
+    layout: str = "half"
+    proportion: float = 0.75
+    scaling: Scaling | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.proportion <= 1:
+            raise ValueError(f"p_rope(proportion=...) must be within 0 and 1, got {self.proportion}")
+
     def wave(self, num_axes, channels):
-        what = "head_dim" if self.fraction == 1 else "rotary dim"
-        return axial(self.base, num_axes, channels, f"{self.spec_name}: a {what}")
+        wave, spectrum = super().wave(num_axes, channels), self.spectrum(num_axes, channels)
+        return np.where(spectrum.index < int(self.proportion * spectrum.count), wave, 0.0)
+
+
+@register("hope")
+@dataclass(frozen=True)
+class Hope(Rotary):
+    """High-frequency rotary position encoding: RoPE without the pairs that do not turn once within the trained length.
+
+    Chen et al. (2024), arXiv 2410.21216: the pairs with a period of 2 pi / frequency > original_length see, in training,
+    only a part of their circle; they get frequency 0 and carry content alone. Which pairs those are is settled in
+    training: a scaling changes the frequencies of the others only. (Hyperbolic HoPE and the HoPE of video models
+    share the name and nothing else.)
+
+    Raises:
+      ValueError: as rope, and for an original_length below 1.
+    """
+
+    original_length: int
+    base: float = 10_000.0
+    layout: str = "half"
+    scaling: Scaling | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.original_length < 1:
+            raise ValueError(f"hope(original_length=...) must be at least 1, got {self.original_length}")
+
+    def wave(self, num_axes, channels):
+        wave, spectrum = super().wave(num_axes, channels), self.spectrum(num_axes, channels)
+        return np.where(2 * np.pi / spectrum.frequency > self.original_length, 0.0, wave)
 
 
 def rotated(

@@ -2,6 +2,7 @@
 
 A scaling is a value that any rotary encoding takes as an argument. It knows nothing of layouts, axes or parameters: it
 says by what each of a geometric series of frequencies is multiplied, whatever the rotary makes of them.
+`scalings.py` has the members; here is what they share.
 """
 
 from typing import ClassVar, NamedTuple
@@ -29,17 +30,24 @@ class Spectrum(NamedTuple):
 
 
 class Scaling:
-    """A frequency scaling: a frozen dataclass. Members override `multiplier`, and `attention` if they have a factor."""
+    """A frequency scaling: a frozen dataclass. Members override `multiplier`, and `attention` if they have a factor.
+
+    One that is `length_dependent` is told, for every token, the length of its document: 1 + the last position of a key of
+    it, on the longest axis. A cache keeps untransformed keys for it, so that decoding is right at every length; the
+    logits are then no function of differences of positions alone.
+    """
 
     spec_name: ClassVar[str] = ""
-    length_dependent: ClassVar[bool] = False  # depends on the length of a token's document
+    length_dependent: ClassVar[bool] = False
 
-    def multiplier(self, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
-        """What the frequency of each channel is multiplied by, in float64."""
+    def multiplier(self, spectrum: Spectrum, length: Float32[Array, " T"] | None) -> Float[Array, "*T C"]:
+        """What the frequency of each channel is multiplied by: [C] in float64; [T, C] in float32 if length-dependent."""
         raise NotImplementedError
 
-    def attention(self, length: Float32[Array, " T"] | None) -> Float32[Array, " T"] | float:
-        """What rotated queries and keys are multiplied by: their logits, by its square."""
+    def attention(
+        self, position: Shaped[Array, "T A"], length: Float32[Array, " T"] | None
+    ) -> Float32[Array, " T"] | float:
+        """The attention factor, which multiplies rotated queries and rotated keys: their logits, by its square."""
         return 1.0
 
     def angles(
@@ -49,8 +57,17 @@ class Scaling:
         spectrum: Spectrum,
         length: Float32[Array, " T"] | None,
     ) -> Float32[jax.Array, "T *C"]:
-        """The angles of `wave`, scaled; `length` is given where it depends on that."""
-        return angles(position, wave * self.multiplier(spectrum).astype(wave.dtype))
+        """The angles of `wave`, scaled.
+
+        Frequencies that depend on the length are float32, off by up to 1e-6 of themselves (and the same for all tokens
+        of a document), but products with positions are exact: logits err by 1e-6 of the angle between two tokens.
+        """
+        multiplier = self.multiplier(spectrum, length)
+        if not self.length_dependent:
+            return angles(position, wave * multiplier.astype(wave.dtype))
+        multiplier = multiplier.reshape(len(position), *[1] * (wave.ndim - 1), -1)
+        waves = jnp.asarray(wave, jnp.float32) * multiplier
+        return jax.vmap(lambda position, wave: angles(position[None], wave)[0])(position, waves)
 
 
 def document_lengths(q_site: Site, k_site: Site) -> tuple[Float32[jax.Array, " T"], Float32[jax.Array, " S"]]:

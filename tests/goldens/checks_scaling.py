@@ -1,5 +1,63 @@
-"""TODO(scaling)."""
+"""Frequency scalings beside transformers; make_scaling.py made the vectors, and from_hf reads the configurations."""
 
-from goldens.check import Check
+import functools
+import json
+
+import numpy as np
+
+import posjax as pj
+from goldens.check import Check, line, load
+from goldens.checks_rotary import layer
+from posjax.encodings.scaling import Spectrum
+
+_HEADS = 2
+
+
+@functools.cache
+def _file():
+    return load("scaling")
+
+
+def _name(encoding: pj.Encoding) -> str:
+    return encoding.scaling.spec_name if encoding.scaling else encoding.spec_name
+
+
+def _growth(head_dim: int, case: int, encoding: pj.Encoding):
+    """What the unscaled frequencies are multiplied by, and the attention factor, at all lengths."""
+    theirs, channels = _file()[f"frequency_{head_dim}"][case], head_dim // 2
+    unscaled = float(encoding.base) ** (-np.arange(channels) / channels)
+    ours = [_ours(encoding, channels, length) for length in _file()["lengths"]]
+    return np.array(ours), np.concatenate([theirs[:, :-1] / unscaled, theirs[:, -1:]], axis=1)
+
+
+def _ours(encoding: pj.Encoding, channels: int, length: int):
+    wave = encoding.wave(1, channels)[0]
+    spectrum = Spectrum(encoding.base, channels, np.arange(channels))
+    if encoding.scaling is None:
+        return np.append(wave / spectrum.frequency, 1.0)
+    lengths = np.array([length], np.float32) if encoding.length_dependent else None
+    multiplier = np.asarray(encoding.scaling.multiplier(spectrum, lengths)).reshape(channels)
+    factor = encoding.scaling.attention(np.ones((1, 1)), lengths)
+    return np.append(wave / spectrum.frequency * multiplier, factor)
+
+
+def _layer(case: int, encoding: pj.Encoding, what: int):
+    file = _file()
+    theirs = (file["layer_rotated"], file["layer_out"])[what][case]
+    x, weights = file["layer_x"], file["layer_weights"]
+    return layer(encoding, x, weights, line(np.arange(len(x))), _HEADS)[what], theirs
+
 
 CHECKS: list[Check] = []
+for head_dim in (16, 36, 128):
+    found = zip(_file()[f"frequency_{head_dim}_names"], _file()[f"frequency_{head_dim}_configs"], strict=True)
+    for case, (name, config) in enumerate(found):
+        encoding = pj.from_hf(json.loads(str(config)))
+        arrays = functools.partial(_growth, head_dim, case, encoding)
+        setting = f"{name}, head dim {head_dim}: growth of the frequencies and attention factor"
+        CHECKS.append(Check(_name(encoding), "transformers modeling_rope_utils", setting, arrays, atol=1e-6))
+for case, (name, config) in enumerate(zip(_file()["layer_names"], _file()["layer_configs"], strict=True)):
+    encoding = pj.from_hf(json.loads(str(config)))
+    for what, part in enumerate(["rotated q and k", "whole attention"]):
+        arrays = functools.partial(_layer, case, encoding, what)
+        CHECKS.append(Check(_name(encoding), "transformers llama", f"{name}, {part}", arrays))

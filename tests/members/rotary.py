@@ -1,24 +1,52 @@
 """Encodings that rotate queries and keys."""
 
+import math
+
 import numpy as np
 from hypothesis import strategies as st
 
-from members.member import Member, Oracle, both
+from members.member import Member, Oracle, grids, lines
+from members.scaling import scaled, scalings
 
 
 class RopeOracle(Oracle):
     """f(x, m) = x exp(i m theta) on complex numbers x = a + ib, theta_i = base^(-2i/d), d = r / A for each axis.
 
-    Only the first r = int(fraction D) channels of x are such numbers.
+    Only the first r = int(fraction D) channels of x are such numbers. The length of a token's document is 1 + its
+    last position on any axis.
     """
 
-    def rotate(self, vector, p, head):
-        if p is None:
-            return vector
-        r = int(self.e.fraction * len(vector))
-        d = r // len(p)
-        turn = np.exp([1j * c * self.e.base ** (-2 * i / d) for c in p for i in range(d // 2)])
+    def transform(self, row, head, i, j, q, k):
+        return self.turned(row, i, q), self.turned(row, j, k)
+
+    def turned(self, row, token, vector):
+        p = row.position[token]
+        alike = row.segment == row.segment[token]
+        ends = [max(other) + 1 for other, same in zip(row.position, alike, strict=True) if same and other is not None]
+        r = int(getattr(self.e, "fraction", 1) * len(vector))
+        axes = next(other for other in row.position if other is not None)
+        theta, m = self.thetas(r // len(axes), max(ends, default=0), p)
+        turn = m * np.exp([1j * c * t for c in ([0] * len(axes) if p is None else p) for t in theta])
         return np.concatenate([turned(vector[:r], turn, self.e.layout), vector[r:]])
+
+    def thetas(self, d, n, p):
+        theta, m = scaled(self.e.scaling, self.e.base, d, n)
+        if p is not None and max(p) < getattr(self.e.scaling, "start_tokens", 0):
+            theta, m = scaled(None, self.e.base, d, n)
+        return theta, m
+
+
+class PRopeOracle(RopeOracle):
+    def thetas(self, d, n, p):
+        theta, m = super().thetas(d, n, p)
+        return [t if i < math.floor(self.e.proportion * (d // 2)) else 0.0 for i, t in enumerate(theta)], m
+
+
+class HopeOracle(RopeOracle):
+    def thetas(self, d, n, p):
+        theta, m = super().thetas(d, n, p)
+        trained, _ = scaled(None, self.e.base, d, n)
+        return [0.0 if 2 * math.pi / t > self.e.original_length else s for s, t in zip(theta, trained, strict=True)], m
 
 
 def turned(vector, turn, layout):
@@ -31,18 +59,36 @@ def turned(vector, turn, layout):
     return np.stack([z.real, z.imag], axis=1).ravel()
 
 
-FREQUENCIES = {
+ARGUMENTS = {
     "base": st.floats(1, 1e12),
     "layout": st.sampled_from(["half", "interleaved"]),
-    "scaling": st.none(),
+    "scaling": scalings(),
 }
-FRACTION = st.floats(0, 1, exclude_min=True)
+_LONGROPE = "longrope(short_factor=(1, 1, 2, 3), long_factor=(1, 2, 4, 8), factor=4, original_length=8, start_tokens=4)"
+_YARN = "yarn(factor=4, original_length=16, beta_fast=2, beta_slow=0.1, truncate=False)"
 
 MEMBERS = {
+    "hope": Member(
+        lines("hope(original_length=100, scaling=llama3(factor=4, original_length=16))")
+        + grids("hope(original_length=8, base=2, layout='interleaved', scaling=ntk(factor=4))")
+        + lines("hope(original_length=100, scaling=ntk_by_parts(factor=8, original_length=16, beta_fast=3))"),
+        HopeOracle,
+        ARGUMENTS | {"original_length": st.integers(1, 10**6)},
+    ),
+    "p_rope": Member(
+        lines(f"p_rope(proportion=0.5, scaling={_YARN})")
+        + grids("p_rope(base=100, layout='interleaved', proportion=0.5, scaling=linear(factor=3))")
+        + lines(f"p_rope(base=10, scaling={_LONGROPE})"),
+        PRopeOracle,
+        ARGUMENTS | {"proportion": st.floats(0, 1)},
+    ),
     "rope": Member(
-        both("rope()", "rope(base=100, layout='interleaved', fraction=0.5)"),
+        lines("rope()")
+        + grids("rope(base=100, layout='interleaved', fraction=0.5)")
+        + lines("rope(scaling=dynamic_ntk(factor=4, original_length=8))")
+        + grids("rope(base=20, scaling=dynamic_yarn(original_length=3, beta_fast=1.5, beta_slow=0.1))"),
         RopeOracle,
-        FREQUENCIES | {"fraction": FRACTION},
+        ARGUMENTS | {"fraction": st.floats(0, 1, exclude_min=True)},
         vit="rope(base=100)",
     ),
 }

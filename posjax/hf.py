@@ -1,0 +1,260 @@
+"""Rotary encodings as transformers spells them: `from_hf(config)` and `to_hf(encoding)`.
+
+encoding = from_hf(json.load(open("config.json")))
+encoding = from_hf({"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, ...})
+config = LlamaConfig(**to_hf(encoding))
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from posjax.encoding import Encoding
+from posjax.encodings.rotary import PRope, Rope
+from posjax.encodings.scaling import Scaling
+from posjax.encodings.scalings import Linear, Llama3, Yarn
+from posjax.encodings.scalings_by_length import DynamicNtk, LongRope
+from posjax.spec import nearest
+
+_SHARED = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_YARN_OPTIONS = ("beta_fast", "beta_slow", "truncate", "attention_factor")
+# Keys of each rope_type beside the shared ones: those it needs, those it may have.
+_KEYS: dict[str, tuple[set[str], set[str]]] = {
+    "default": (set(), set()),
+    "linear": ({"factor"}, set()),
+    "dynamic": ({"factor"}, set()),
+    "yarn": (set(), {"factor", "original_max_position_embeddings", "mscale", "mscale_all_dim", *_YARN_OPTIONS}),
+    "longrope": (
+        {"short_factor", "long_factor"},
+        {"factor", "original_max_position_embeddings", "attention_factor"},
+    ),
+    "llama3": ({"factor", "low_freq_factor", "high_freq_factor"}, {"original_max_position_embeddings"}),
+    "proportional": (set(), {"factor"}),
+}
+_OLD_KEYS = {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}  # of a GPT-NeoX configuration
+_OLD_TYPES = {"su": "longrope", "ntk": "dynamic"}
+
+
+def from_hf(
+    config: Mapping[str, Any] | None,
+    *,
+    rope_theta: float | None = None,
+    partial_rotary_factor: float | None = None,
+    max_position_embeddings: int | None = None,
+    original_max_position_embeddings: int | None = None,
+    layout: str = "half",
+) -> Encoding:
+    """The rotary encoding that a configuration of transformers 5 (or 4) describes.
+
+    Args:
+      config: the whole configuration, as in config.json; or its `rope_parameters` alone, or the older `rope_scaling`
+        (with "type" for "rope_type"), or None for plain RoPE, and then the following say what the configuration keeps
+        beside them. What is in the dictionary goes before what is beside it, save the original length, as in
+        transformers (Phi-3 keeps it beside).
+      rope_theta: 10,000 if it is nowhere; a few classes of transformers have another default, which only they know.
+      max_position_embeddings: the trained length of "dynamic"; for "yarn" and "longrope" without a factor the length
+        reached, which gives the factor; for "yarn", "longrope" and "llama3" also the trained length if nothing else is.
+      layout: of the model's rotary channels, of which its configuration says nothing: "interleaved" for GPT-J, CodeGen,
+        Cohere, GLM, EXAONE and others whose code pairs neighbouring channels; "half" for Llama and most.
+
+    Raises:
+      ValueError: for an unknown rope_type or key (the message names the nearest known one), a missing one, or
+        parameters of several layer types, which are several encodings.
+    """
+    beside = dict(
+        rope_theta=rope_theta,
+        partial_rotary_factor=partial_rotary_factor,
+        max_position_embeddings=max_position_embeddings,
+        original_max_position_embeddings=original_max_position_embeddings,
+    )
+    config = dict(config or {})
+    if {"rope_parameters", "rope_scaling", "model_type"} & config.keys():
+        beside = _beside(config, beside)
+        config = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    if nested := sorted(key for key, value in config.items() if isinstance(value, Mapping)):
+        raise ValueError(
+            f"these are the parameters of several layer types ({', '.join(nested)}), each of which has its own encoding: "
+            f"give from_hf one of them, as in from_hf(rope_parameters[{nested[0]!r}])"
+        )
+    rope_type = _rope_type(config)
+    _check_keys(rope_type, config)
+    config = {key: value for key, value in config.items() if value is not None}
+    theta = _first(config.get("rope_theta"), beside["rope_theta"], 10_000.0)
+    part = _first(config.get("partial_rotary_factor"), beside["partial_rotary_factor"], 1.0)
+    if rope_type == "proportional":
+        scaling = Linear(config["factor"]) if config.get("factor", 1) != 1 else None
+        return PRope(theta, layout, part, scaling)
+    return Rope(theta, layout, part, _READERS[rope_type](config, beside))
+
+
+def _beside(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a whole configuration has beside the dictionary of parameters, where the caller does not say otherwise."""
+    config = {_OLD_KEYS.get(key, key): value for key, value in config.items()}
+    beside = {key: config.get(key) if value is None else value for key, value in given.items()}
+    if config.get("rotary_dim") and beside["partial_rotary_factor"] is None:
+        raise ValueError(
+            f"this configuration has a rotary_dim of {config['rotary_dim']}: give from_hf the share of the head dim that "
+            "it is, partial_rotary_factor=..., and the layout, which is 'interleaved' for GPT-J and CodeGen"
+        )
+    return beside
+
+
+def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:
+    """What to give a configuration of transformers so that its rotary is this one: `LlamaConfig(**to_hf(encoding))`.
+
+    Args:
+      layout: of the channels in the code of the model that is to be configured; transformers has no key for it.
+
+    Returns:
+      {"rope_parameters": ...}, and "max_position_embeddings" where that is part of the encoding ("dynamic").
+
+    Raises:
+      ValueError: for an encoding that no rope_parameters describe, or another layout than the model's.
+    """
+    if type(encoding) not in (Rope, PRope):
+        raise ValueError(f"transformers' rope_parameters describe rope and p_rope with a scaling, not {encoding}")
+    if encoding.layout != layout:
+        raise ValueError(
+            f"{encoding} has layout={encoding.layout!r}, the model layout={layout!r}: "
+            f"to_hf(..., layout={encoding.layout!r}) if its code does pair channels so"
+        )
+    if type(encoding) is PRope:
+        if not isinstance(encoding.scaling, Linear | None):
+            raise ValueError(f"transformers scales p_rope by linear(...) only, not by {encoding.scaling}")
+        part, extra = encoding.proportion, {"rope_type": "proportional"}
+        extra |= {} if encoding.scaling is None else {"factor": encoding.scaling.factor}
+        beside = {}
+    else:
+        part = encoding.fraction
+        extra, beside = _written(encoding.scaling)
+    parameters = {"rope_theta": float(encoding.base), **extra}
+    if part != 1:
+        parameters["partial_rotary_factor"] = part
+    return {"rope_parameters": parameters, **beside}
+
+
+def _rope_type(config: Mapping[str, Any]) -> str:
+    rope_type = _first(config.get("rope_type"), config.get("type"), "default" if "factor" not in config else None)
+    if rope_type is None:
+        raise ValueError(f"the parameters have no rope_type; {nearest('', list(_KEYS))}")
+    if rope_type not in _KEYS:
+        hint = f"it was renamed {_OLD_TYPES[rope_type]!r}; " if rope_type in _OLD_TYPES else ""
+        raise ValueError(f"no rope_type is named {rope_type!r}; {hint}{nearest(rope_type, list(_KEYS))}")
+    return rope_type
+
+
+def _check_keys(rope_type: str, config: Mapping[str, Any]) -> None:
+    needed, optional = _KEYS[rope_type]
+    for key in sorted(config):
+        if key not in needed | optional | _SHARED:
+            known = sorted(needed | optional | {"rope_type", "rope_theta", "partial_rotary_factor"})
+            raise ValueError(f"rope_type {rope_type!r} has no key {key!r}; {nearest(key, known)}")
+        if isinstance(config[key], str) and key not in ("rope_type", "type"):
+            raise ValueError(f"rope_type {rope_type!r}: {key} must not be text, got {config[key]!r}")
+    if missing := sorted(key for key in needed if config.get(key) is None):
+        raise ValueError(f"rope_type {rope_type!r} needs {', '.join(missing)}")
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _original_length(config: Mapping[str, Any], beside: Mapping[str, Any], rope_type: str) -> int:
+    return _needed(
+        rope_type,
+        "original_max_position_embeddings",
+        beside["original_max_position_embeddings"],
+        config.get("original_max_position_embeddings"),
+        beside["max_position_embeddings"],
+    )
+
+
+def _growth(config: Mapping[str, Any], beside: Mapping[str, Any], rope_type: str) -> float:
+    if "factor" in config:
+        return config["factor"]
+    length = _needed(rope_type, "factor or max_position_embeddings", beside["max_position_embeddings"])
+    return length / _original_length(config, beside, rope_type)
+
+
+def _needed(rope_type: str, what: str, *values: Any) -> Any:
+    value = _first(*values)
+    if value is None:
+        raise ValueError(f"rope_type {rope_type!r} needs {what}: give the whole configuration, or {what}=...")
+    return value
+
+
+def _read_dynamic(config, beside) -> Scaling:
+    length = _needed("dynamic", "max_position_embeddings", beside["max_position_embeddings"])
+    return DynamicNtk(config["factor"], length)
+
+
+def _read_yarn(config, beside) -> Scaling:
+    options = {key: config[key] for key in _YARN_OPTIONS if key in config}
+    # transformers takes 0 for "not given", and heeds the two mscales only together.
+    options = {key: value for key, value in options.items() if value or key not in ("beta_fast", "beta_slow")}
+    if config.get("mscale") and config.get("mscale_all_dim"):
+        options |= {"mscale": config["mscale"], "mscale_all_dim": config["mscale_all_dim"]}
+    return Yarn(_growth(config, beside, "yarn"), _original_length(config, beside, "yarn"), **options)
+
+
+def _read_longrope(config, beside) -> Scaling:
+    return LongRope(
+        tuple(config["short_factor"]),
+        tuple(config["long_factor"]),
+        _growth(config, beside, "longrope"),
+        _original_length(config, beside, "longrope"),
+        config.get("attention_factor"),
+    )
+
+
+def _read_llama3(config, beside) -> Scaling:
+    length = _original_length(config, beside, "llama3")
+    return Llama3(config["factor"], length, config["low_freq_factor"], config["high_freq_factor"])
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Scaling | None]] = {
+    "default": lambda config, beside: None,
+    "linear": lambda config, beside: Linear(config["factor"]),
+    "dynamic": _read_dynamic,
+    "yarn": _read_yarn,
+    "longrope": _read_longrope,
+    "llama3": _read_llama3,
+}
+
+
+def _written(scaling: Scaling | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rope_parameters of a scaling, and what stands beside them in the configuration."""
+    match scaling:
+        case None:
+            return {"rope_type": "default"}, {}
+        case Linear():
+            return {"rope_type": "linear", "factor": scaling.factor}, {}
+        case DynamicNtk():
+            parameters = {"rope_type": "dynamic", "factor": scaling.factor}
+            return parameters, {"max_position_embeddings": scaling.original_length}
+        case Yarn():
+            return _written_yarn(scaling), {}
+        case LongRope(start_tokens=0):
+            parameters = {key: list(getattr(scaling, key)) for key in ("short_factor", "long_factor")}
+            if scaling.attention_factor is not None:
+                parameters["attention_factor"] = scaling.attention_factor
+            return {"rope_type": "longrope", **parameters, **_sizes(scaling)}, {}
+        case Llama3():
+            parameters = {key: getattr(scaling, key) for key in ("low_freq_factor", "high_freq_factor")}
+            return {"rope_type": "llama3", **parameters, **_sizes(scaling)}, {}
+    raise ValueError(f"transformers has no rope_type for the scaling {scaling!s}; {nearest('', list(_KEYS))}")
+
+
+def _written_yarn(scaling: Yarn) -> dict[str, Any]:
+    parameters = {"rope_type": "yarn", **_sizes(scaling)}
+    parameters |= {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
+    if scaling.attention_factor is not None:
+        parameters["attention_factor"] = scaling.attention_factor
+    elif scaling.mscale and scaling.mscale_all_dim:
+        parameters |= {"mscale": scaling.mscale, "mscale_all_dim": scaling.mscale_all_dim}
+    elif (scaling.mscale, scaling.mscale_all_dim) != (1, 0):  # transformers would not heed one without the other
+        parameters["attention_factor"] = scaling.attention(None, None)
+    return parameters
+
+
+def _sizes(scaling: Yarn | LongRope | Llama3) -> dict[str, Any]:
+    return {"factor": float(scaling.factor), "original_max_position_embeddings": scaling.original_length}
