@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from goldens import CHECKS, table
 
 import posjax as pj
-from posjax.encodings.additive import Table
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -59,49 +57,6 @@ def test_rotary_of_llama_and_gptj(spec, golden):
         theirs = file[golden.format(what)]
         close(ours[:8], theirs[:8], atol=2e-6)
         close(ours, theirs, atol=4e-5)
-
-
-@pytest.mark.parametrize("num_heads", load("alibi")["heads"])
-@pytest.mark.parametrize("source", ["bloom", "mpt"])
-def test_alibi_of_bloom_and_mpt(source, num_heads):
-    """Theirs is a function of the key alone, which softmax cannot tell from ours under a causal mask."""
-    theirs = load("alibi")[f"{source}_{num_heads}"]
-    site = pj.sites(theirs.shape[1])
-    q = jnp.zeros((len(site.position), num_heads, 2))
-    ours = pj.parse("alibi()").bias((), q, site, q, site)
-    lower = np.tril(np.ones(ours.shape[1:], bool))
-    close(ours, np.where(lower, theirs[:, None, :] - theirs[:, :, None], ours), atol=1e-6)
-
-
-@pytest.mark.parametrize("number", range(7))
-def test_t5_buckets(number):
-    file = load("t5")
-    buckets, distance, bidirectional = file["settings"][number].tolist()
-    encoding = pj.encodings.t5(buckets, distance, bool(bidirectional))
-    table = jnp.arange(buckets, dtype=jnp.float32)[:, None]
-    q = jnp.zeros((1, 1, 2))
-    bias = encoding.bias({"table": table}, q, line([1000]), q, line(1000 + file["offset"]))
-    np.testing.assert_array_equal(bias[0, 0], file[f"bucket_{number}"])
-
-
-@pytest.mark.parametrize(("name", "spec"), [("encoder", "t5()"), ("decoder", "t5(bidirectional=False)")])
-def test_t5_bias(name, spec):
-    file = load("t5")
-    site, q = pj.sites(40), jnp.zeros((40, 2, 4))
-    bias = pj.parse(spec).bias({"table": file[f"table_{name}"]}, q, site, q, site)
-    close(bias, file[f"bias_{name}"], atol=0)
-
-
-def test_learned_table_of_vit():
-    file = load("grids")
-    out = pj.parse("learned()").embed(Table(file["vit_table"], (3, 3)), file["vit_tokens"], pj.grid(3, 3, prefix=1))
-    close(out, file["vit_out"], atol=1e-6)
-
-
-def test_sines_on_a_grid_of_timm():
-    theirs = load("grids")["sincos"]
-    ours = pj.parse("sinusoidal(layout='concatenated')").embed((), jnp.zeros((15, 32)), pj.grid(3, 5))
-    close(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])

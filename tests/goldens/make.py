@@ -21,27 +21,14 @@ for _name in ("nms", "qnms"):
 
 import timm
 from timm.layers import apply_rot_embed_cat, build_rotary_pos_embed, build_sincos2d_pos_embed
-from transformers import LlamaConfig, T5Config, ViTConfig
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers import LlamaConfig, ViTConfig
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
-from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
-from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
 HERE = Path(__file__).parent
 VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 POSITIONS = torch.tensor([0, 1, 2, 3, 5, 7, 11, 15, 64, 256])
-T5_SETTINGS = [  # buckets, max distance, bidirectional
-    (32, 128, False),
-    (32, 128, True),
-    (32, 512, False),
-    (64, 128, True),
-    (16, 20, False),
-    (8, 33, True),
-    (6, 100, False),
-]
-HEADS = [1, 2, 3, 5, 6, 8, 12, 16, 20, 24, 71]
 
 
 def save(name: str, **arrays) -> None:
@@ -71,31 +58,6 @@ def rotary() -> None:
     save("rotary", position=POSITIONS, q=q[0].transpose(0, 1), k=k[0].transpose(0, 1), **out)
 
 
-def alibi() -> None:
-    length = 9
-    out = {}
-    for heads in HEADS:
-        out[f"bloom_{heads}"] = build_alibi_tensor(torch.ones(1, length), heads, torch.float32)[:, 0]
-        out[f"mpt_{heads}"] = build_mpt_alibi_tensor(heads, length)[:, 0]
-    save("alibi", heads=HEADS, **out)
-
-
-def t5() -> None:
-    offset = torch.arange(-700, 701)
-    out = {}
-    for number, (buckets, distance, bidirectional) in enumerate(T5_SETTINGS):
-        out[f"bucket_{number}"] = T5Attention._relative_position_bucket(
-            offset, bidirectional, buckets, distance
-        ).short()
-    for is_decoder in (False, True):
-        config = T5Config(d_model=8, num_heads=2, d_kv=4, is_decoder=is_decoder)
-        layer = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-        torch.nn.init.normal_(layer.relative_attention_bias.weight)
-        name = "decoder" if is_decoder else "encoder"
-        out |= {f"table_{name}": layer.relative_attention_bias.weight, f"bias_{name}": layer.compute_bias(40, 40)[0]}
-    save("t5", offset=offset, settings=T5_SETTINGS, **out)
-
-
 def grids() -> None:
     """ViT's learned table with its class token; timm's sines on a grid and its axial rotary, in both layouts."""
     config = ViTConfig(hidden_size=8, num_attention_heads=2, image_size=12, patch_size=4)
@@ -121,5 +83,5 @@ def grids() -> None:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    for make in (rotary, alibi, t5, grids):
+    for make in (rotary, grids):
         make()
