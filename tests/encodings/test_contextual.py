@@ -104,7 +104,7 @@ def test_transformer_xl_clamps_both_sides():
 
 
 def test_deberta_buckets_as_published():
-    """v3's 256 buckets up to 512: whole distances to 128, 255 from 511 on; keys far after read row 0, far before the last row."""
+    """v3's 256 buckets up to 512: whole distances to 128, the last from 511 on; row 0 is for keys far after."""
     rows_of = pj.parse("deberta()").rows()
     at = {d: int(rows_of[d + 512]) for d in range(-512, 513)}
     assert [at[d] for d in (-128, -1, 0, 1, 128)] == [128, 255, 256, 257, 384]
