@@ -1,0 +1,88 @@
+"""Lists every encoding: where it acts, what it learns, on which position axes, what it declares, and whom it cites.
+
+    python -m experiments.catalogue
+    python -m experiments.catalogue --family=rotary
+    python -m experiments.catalogue --import=my_encoding.py
+    python -m experiments.catalogue --write               # docs/catalogue.md
+
+All of it is read off the classes and their docstrings. Errors are one line and exit code 2.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from experiments._user_code import add_import_flag, import_user_code
+
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "catalogue.md"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.catalogue", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--family", help="of this family (module) only")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.parent.name}/{PAGE.name}, the whole of it")
+    add_import_flag(parser)
+    args = parser.parse_args(argv)
+    try:
+        if args.write and (args.family or args.imports):
+            raise ValueError("--write is about all that the library has: leave --family and --import out")
+        import_user_code(args.imports)
+        return _write() if args.write else _show(args.family)
+    except (ValueError, OSError) as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+
+
+def _write() -> int:
+    PAGE.write_text(page())
+    print(f"wrote {PAGE}")
+    return 0
+
+
+def page() -> str:
+    """The text of docs/catalogue.md."""
+    from posjax.analysis.catalogue import to_markdown
+    from posjax.analysis.describe import catalogue, values
+
+    library = [row for row in catalogue() if _of_library(row.cls)]
+    return to_markdown(library, [cls for cls in values() if _of_library(cls)])
+
+
+def _of_library(cls: type) -> bool:
+    return cls.__module__.startswith("posjax.")
+
+
+def _show(family: str | None) -> int:
+    from rich.console import Console
+
+    from posjax.analysis.catalogue import summing_up, to_rich, values_to_rich
+    from posjax.analysis.describe import catalogue, family_of, values
+    from posjax.spec import nearest
+
+    rows, kinds = catalogue(), values()
+    families = sorted({row.family for row in rows} | {family_of(cls) for cls in kinds})
+    if family is not None and family not in families:
+        raise ValueError(f"no family is named {family!r}; {nearest(family, families)}")
+    chosen = families if family is None else [family]
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 120
+    for name in chosen:
+        if members := [row for row in rows if row.family == name]:
+            console.print(to_rich(name, members, console.width))
+        if members := [cls for cls in kinds if family_of(cls) == name]:
+            console.print(values_to_rich(name, members))
+    console.print(summing_up([row for row in rows if row.family in chosen], _in(kinds, chosen, family_of)))
+    return 0
+
+
+def _in(kinds: Sequence[type], chosen: Sequence[str], family_of) -> list[type]:
+    return [cls for cls in kinds if family_of(cls) in chosen]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Runs the properties that must hold for every encoding on one of them, your own too.
+
+    python -m experiments.check "rope(base=100) + alibi"
+    python -m experiments.check "mine(slope=2)" --import=my_encoding.py
+    python -m experiments.check mine --import=my_encoding.py --axes=2
+
+A line per property: ok, FAILS, or - where the encoding's declared traits rule it out, with the worst difference between
+two ways that must agree. Exit code 0 if all hold, 1 if one fails, 2 for a mistake on the command line.
+"""
+
+import argparse
+import sys
+
+from experiments._user_code import add_import_flag, import_user_code
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("spec", help="the encoding, in posjax's text form")
+    parser.add_argument("--axes", type=int, metavar="A", help="position axes (default: 1 and 2, where it takes them)")
+    add_import_flag(parser)
+    args = parser.parse_args(argv)
+    try:
+        return _check(args)
+    except ValueError as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+
+
+def _check(args: argparse.Namespace) -> int:
+    from posjax import parse
+    from posjax.analysis.properties import check
+
+    import_user_code(args.imports)
+    encoding = parse(args.spec)
+    failed = 0
+    usual = [num_axes for num_axes in (1, 2) if num_axes in encoding.dimensions] or encoding.dimensions[:1]
+    for num_axes in usual if args.axes is None else (args.axes,):
+        print(f"{encoding}, tokens on {num_axes} {'axis' if num_axes == 1 else 'axes'}:")
+        for row in check(encoding, num_axes=num_axes):
+            print(f"  {row}")
+            failed += not row.ok
+    print("all hold" if not failed else f"{failed} FAIL{'S' if failed == 1 else ''}")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""A few tokens, a random content and an encoding's parameters: the small worlds in which encodings are looked at."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posjax.composition import Placed, Sum
+from posjax.encoding import Dims, Encoding, Params, PositionMap, Site, axes, grid, sites
+
+_LINE, _GRID, _PREFIX = 24, (6, 7), 2
+_AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero
+
+
+class World(NamedTuple):
+    """All that one attention layer needs."""
+
+    encoding: Encoding
+    params: Params
+    x: jax.Array  # [T, M]
+    site: Site  # as a model would give it, not yet placed
+    weights: jax.Array  # [3, M, H, D]: the projections to q, k and v
+
+
+class Part(NamedTuple):
+    """One member of a composition, where its tokens stand when it sees them."""
+
+    encoding: Encoding
+    params: Params
+    site: Site
+
+
+def default_dims(encoding: Encoding, num_axes: int) -> Dims:
+    """3 heads (no power of two) of few channels, and tables with room to move in."""
+    if num_axes == 2:
+        return Dims(24, 3, 8, grid=(_GRID[0], grid_width(encoding) or _GRID[1]), prefix=_PREFIX)
+    if num_axes == 1:
+        return Dims(24, 3, 8, length=_LINE)
+    return Dims(24 * num_axes, 3, 8 * num_axes, prefix=_PREFIX)
+
+
+def make_world(encoding: Encoding, dims: Dims, num_axes: int) -> World:
+    """14 tokens on a line that begins at 2, or 12 on a grid behind 2 that stand nowhere."""
+    if num_axes == 1:
+        site = sites(14, start=2)
+    elif num_axes == 2:
+        site = grid(3, 4, prefix=_PREFIX)
+    else:
+        site = volume((3, 2, 2, *[1] * (num_axes - 3)), prefix=_PREFIX)
+    x = normal(2, len(site.segment), dims.width)
+    weights = 0.3 * normal(3, 3, dims.width, dims.num_heads, dims.head_dim)
+    return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, site, weights)
+
+
+def normal(seed: int, *shape: int) -> jax.Array:
+    """Independent standard normal numbers; NumPy's, which compile nothing."""
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def volume(sizes: tuple[int, ...], prefix: int = 0) -> Site:
+    """As `grid`, of any number of axes."""
+    position = np.stack(np.mgrid[tuple(slice(size) for size in sizes)], axis=-1).reshape(-1, len(sizes))
+    flat = grid(1, len(position), prefix)
+    return flat._replace(position=np.pad(position, [(prefix, 0), (0, 0)]).astype(np.int32))
+
+
+def awake(params: Params) -> tuple[Params, list[str]]:
+    """Parameters with random numbers in place of leaves that are all zero, which show nothing; and those leaves' names."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(params)
+    found, asleep = [], []
+    for index, (path, leaf) in enumerate(leaves):
+        if leaf.size and not np.any(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact):
+            asleep.append(jax.tree_util.keystr(path, simple=True, separator="."))
+            leaf = (_AWAKE * normal(4 + index, *leaf.shape)).astype(leaf.dtype)
+        found.append(leaf)
+    return jax.tree_util.tree_unflatten(structure, found), asleep
+
+
+def parts(encoding: Encoding, params: Params, site: Site) -> Iterator[Part]:
+    """The members of a composition, one by one; position maps come before what they show other positions to."""
+    if isinstance(encoding, Sum):
+        for part, part_params in zip(encoding.parts, params, strict=True):
+            yield from parts(part, part_params, site)
+    elif isinstance(encoding, Placed):
+        yield Part(encoding.position_map, params[0], site)
+        yield from parts(encoding.encoding, params[1], encoding.position_map.place(params[0], site))
+    else:
+        yield Part(encoding, params, site)
+
+
+def grid_width(encoding: Encoding) -> int | None:
+    """The width of grid that a position map in it is made for."""
+    for part in getattr(encoding, "members", (encoding,)):
+        if part is not encoding and (width := grid_width(part)):
+            return width
+        if isinstance(part, PositionMap) and isinstance(getattr(part, "width", None), int):
+            return part.width
+    return None
+
+
+def rows(site: Site, index: Any) -> Site:
+    """The sites of some tokens."""
+    return jax.tree.map(lambda leaf: leaf[index], site)
+
+
+def joined(*some: Site) -> Site:
+    """One row after the other."""
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *some)
+
+
+def moved(site: Site) -> Site:
+    """All tokens moved by 5 on a line, by (2, 3, ...) on a grid."""
+    num_axes = axes(site).shape[1]
+    by = np.int32(5) if site.position.ndim == 1 else np.arange(2, 2 + num_axes, dtype=np.int32)
+    return site._replace(position=site.position + by)
