@@ -67,7 +67,7 @@ class ScaledSinusoidal(Encoding):
         _check_base(self)
 
     def init(self, key, dims):
-        return {"scale": jnp.float32(dims.width**-0.5)}
+        return {"scale": jnp.full(1, dims.width**-0.5, jnp.float32)}
 
     def embed(self, params, x, site):
         position, width = axes(site), x.shape[-1]

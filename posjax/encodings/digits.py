@@ -32,9 +32,9 @@ class Abacus(Encoding):
     With an encoding of the tokens' order beside it, give positions of two axes and let each part read its own:
     `(axis(index=0) >> rope()) + (axis(index=1) >> abacus())`.
 
-    Sides taken: the paper draws a number's first place from U[1, k], the code adds random.randint(0, max_k) with
-    max_k = 99 to places from 1; they agree for k = max_offset + 1. The code's rows start at N(0, 1), torch's default;
-    ours at the scale of other tables. Nothing is added to tokens that stand nowhere.
+    As in the official code, whose k is random.randint(0, max_k) with max_k = 99, one for a batch; ours is one for a row.
+    That code's rows start at N(0, 1), torch's default, ours at the scale of other tables. Nothing is added to tokens that
+    stand nowhere.
 
     Raises:
       ValueError: for sizes that leave no place; for positions that are not whole or outside the table (NaN where they are

@@ -158,9 +158,9 @@ def each_axis(function, position: Shaped[Array, "T *A"]):
     """What `function(axis number, positions on the axis)` makes of every axis; a tuple if it returns one."""
     if position.ndim == 1:
         return function(0, position)
-    where = np if isinstance(position, np.ndarray) else jnp
     each = [function(axis, position[:, axis]) for axis in range(position.shape[1])]
-    return jax.tree.map(lambda *leaves: where.stack(leaves, axis=1), *each)
+    known = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(each))
+    return jax.tree.map(lambda *leaves: (np if known else jnp).stack(leaves, axis=1), *each)
 
 
 def first_and_last(site: Site) -> tuple[Shaped[Array, "T *A"], Shaped[Array, "T *A"]]:

@@ -1,5 +1,117 @@
-"""TODO(additive)."""
+"""Additive codes, tables, PEG and temperatures beside transformers, timm and the authors' formulas."""
 
-from goldens.check import Check
+import functools
 
-CHECKS: list[Check] = []
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import posjax as pj
+from goldens.check import Check, line, load
+from posjax.encodings.tables import Table
+
+load = functools.cache(load)
+NUM_GRIDS = 3
+
+
+def embedded(spec: str, x, site, params=()):
+    return pj.parse(spec).embed(params, jnp.asarray(x), site)
+
+
+def code_on_grid(name: str, number: int, reference: str, prefix: int = 0):
+    def arrays():
+        file = load("additive")
+        height, width, channels, base = file["grids"][number]
+        site = pj.grid(int(height), int(width), prefix=prefix)
+        zeros = jnp.zeros((len(site.segment), int(channels)))
+        spec = f"sinusoidal(layout='concatenated', base={base})" if name == "sinusoidal" else f"{name}(base={base})"
+        return embedded(spec, zeros, site), file[f"{reference}_{number}"]
+
+    return arrays
+
+
+def sines_on_grids():
+    for number in range(NUM_GRIDS):
+        for name, source, key, prefix in (
+            ("sinusoidal", "timm build_sincos2d_pos_embed", "timm", 0),
+            ("sinusoidal", "transformers ViTMAE", "vit_mae", 1),
+            ("sincos2d_mae", "timm build_sincos2d_pos_embed, reverse_coord", "timm_reversed", 0),
+            ("sincos2d_mae", "facebookresearch/mae, transcribed", "mae", 0),
+            ("sincos2d_big_vision", "google-research/big_vision, transcribed", "big_vision", 0),
+        ):
+            yield Check(name, source, f"grid {number}", code_on_grid(name, number, key, prefix), 1e-6)
+
+
+def vit_table():
+    file = load("additive")
+    return embedded("learned", file["vit_tokens"], pj.grid(3, 5, prefix=1), Table(file["vit_table"], (3, 5))), file[
+        "vit_out"
+    ]
+
+
+def scaled_sines():
+    file = load("additive")
+    encoding, site = pj.parse("scaled_sinusoidal"), line(load("additive")["scaled_position"])
+    params = encoding.init(jax.random.key(0), pj.Dims(12, 1, 12))
+    return encoding.embed(params, jnp.zeros(file["scaled_code"].shape), site), file["scaled_code"]
+
+
+def fourier():
+    file = load("additive")
+    params = {key: file[f"fourier_{key}"] for key in ("wave", "inner", "inner_bias", "outer", "outer_bias")}
+    return embedded("fourier(features=10, hidden=7)", np.zeros((15, 6)), pj.grid(3, 5), params), file["fourier_code"]
+
+
+def peg(height: int, width: int, order: str):
+    def arrays():
+        file = load("additive")
+        params = {"kernel": file["peg_kernel"], "bias": file["peg_bias"]}
+        x, out = (file[f"peg_{what}_{height}_{width}"] for what in ("x", "out"))
+        site = pj.grid(height, width)
+        if order == "raster":
+            return embedded("peg", x, site, params), out
+        shuffle = np.random.default_rng(0).permutation(len(x))
+        site = jax.tree.map(lambda leaf: leaf[shuffle], site)
+        return jax.jit(lambda x, site: embedded("peg", x, site, params))(x[shuffle], site), out[shuffle]
+
+    return arrays
+
+
+def llama4():
+    file = load("additive")
+    q, k = file["llama4_q"], file["llama4_k"]
+    site, encoding = pj.sites(len(q)), pj.parse("llama4_temperature(attn_scale=0.7, floor_scale=4)")
+    return pj.attend(encoding, (), q, k, k, site, site, causal=True, return_weights=True)[1], file["llama4_weights"]
+
+
+def factor(spec: str, reference: str, shift: int):
+    def arrays():
+        file = load("additive")
+        ones, site = jnp.ones((len(file["far"]), 1, 1)), line(file["far"] + shift)
+        return pj.parse(spec).rotate((), ones, site, ones, site)[0][:, 0, 0], file[reference]
+
+    return arrays
+
+
+CHECKS: list[Check] = [
+    *sines_on_grids(),
+    Check("learned", "transformers ViTEmbeddings", "3 x 5 patches and a class token", vit_table, 1e-6),
+    Check("scaled_sinusoidal", "lucidrains/x-transformers, transcribed", "12 channels", scaled_sines, 1e-6),
+    Check("fourier", "arXiv 2106.02795, algorithm 1, transcribed", "3 x 5 patches", fourier, 1e-6),
+    *(
+        Check("peg", "timm Twins PosConv", f"{height} x {width} patches, {order}", peg(height, width, order), 2e-6)
+        for height, width in ((3, 5), (1, 7), (4, 4), (6, 2))
+        for order in ("raster", "shuffled")
+    ),
+    Check("llama4_temperature", "transformers Llama4TextAttention", "weights of a layer, floor_scale 4", llama4, 3e-6),
+    Check(
+        "llama4_temperature",
+        "transformers Ministral3",
+        "one position on, to 2^20",
+        factor("llama4_temperature", "ministral3_factor", -1),
+        1e-6,
+    ),
+    Check(
+        "log_n", "bojone/rerope, transcribed", "to 2^20", factor("log_n(original_length=512)", "rerope_factor", 0), 1e-6
+    ),
+]

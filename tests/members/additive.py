@@ -32,7 +32,7 @@ class ScaledSinusoidalOracle(Oracle):
             half = width // len(p) // 2
             angle = [coordinate * self.e.base ** -(c / half) for c in range(half)]
             code += [math.sin(a) for a in angle] + [math.cos(a) for a in angle]
-        return float(self.params["scale"]) * np.array(code or [0.0] * width)
+        return float(self.params["scale"][0]) * np.array(code or [0.0] * width)
 
 
 class SincosOracle(Oracle):

@@ -1,0 +1,251 @@
+"""Position maps: what training draws, and what evaluation makes of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+
+KEYS = jax.random.split(jax.random.key(0), 300)
+
+
+def row(position, segment=None, prefix=None):
+    position = np.asarray(position, np.int32)
+    segment = np.ones(len(position), np.int32) if segment is None else np.int32(segment)
+    return pj.Site(position, segment, 0 * segment if prefix is None else np.int32(prefix))
+
+
+def drawn(spec, site, keys=KEYS):
+    """[draw, token]: where tokens stand in training."""
+    encoding = pj.parse(spec)
+    return np.asarray(jax.jit(jax.vmap(lambda key: encoding.place((), site, key).position))(keys))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "randomized(length=9, evaluate='keep')",
+        "random_float(length=9, evaluate='keep')",
+        "pose(length=9)",
+        "shape(max_offset=3)",
+        "cape",
+        "position_coupling(max_position=9)",
+    ],
+)
+def test_maps_of_training_return_the_very_site_elsewhere(spec):
+    site, encoding = pj.sites(5), pj.parse(spec)
+    assert encoding.place((), site) is site
+    assert not encoding.places_whole
+    assert (drawn(spec, site) != site.position).any()
+
+
+SHUFFLED = row([3, 0, 7, 2, 0, 1], [1, 1, 1, 2, 2, 0])  # documents of 3 and 2 positions, and padding
+
+
+def test_randomized_is_a_sorted_sample_of_as_many_as_there_are_tokens():
+    places = drawn("randomized(length=7)", SHUFFLED)
+    assert places.dtype == np.int32
+    assert (places[:, 5] == 1).all()  # padding stays
+    first, second = places[:, [1, 0, 2]], places[:, [4, 3]]
+    for document, subsets in ((first, 35), (second, 21)):
+        assert (np.diff(document, axis=1) > 0).all()
+        assert document.min() == 0
+        assert document.max() == 6
+        assert len({tuple(d) for d in document.tolist()}) == subsets  # all there are
+        ranks = np.arange(1, document.shape[1] + 1)
+        np.testing.assert_allclose(document.mean(axis=0), 8 * ranks / (document.shape[1] + 1) - 1, atol=0.35)
+
+
+@pytest.mark.parametrize("spec", ["randomized(length=7)", "random_float(length=7)"])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_document_is_drawn_as_if_alone(spec, training):
+    """Whatever else is in its row: neither padding nor other documents change what it draws from a key."""
+    encoding, key = pj.parse(spec), KEYS[3] if training else None
+    packed = encoding.place((), SHUFFLED, key).position
+    for mine in ([0, 1, 2], [3, 4]):
+        alone = encoding.place((), row(SHUFFLED.position[mine]), key).position
+        np.testing.assert_array_equal(packed[np.array(mine)], alone)
+
+
+def test_tokens_at_one_place_stay_together():
+    places = drawn("randomized(length=5)", row([4, 2, 4, 2, 0]))
+    np.testing.assert_array_equal(places[:, 0], places[:, 2])
+    np.testing.assert_array_equal(places[:, 1], places[:, 3])
+    assert (places[:, 4] < places[:, 1]).all()
+    assert (places[:, 1] < places[:, 0]).all()
+
+
+def test_randomized_grids_keep_their_rows_and_columns():
+    places = drawn("randomized(length=9)", pj.grid(2, 3, prefix=1))[:, 1:].reshape(-1, 2, 3, 2)
+    assert (places[:, :, :1, 0] == places[..., 0]).all()
+    assert (places[:, :1, :, 1] == places[..., 1]).all()
+    assert (np.diff(places[..., 0], axis=1) > 0).all()
+    assert (np.diff(places[..., 1], axis=2) > 0).all()
+    assert (places[:, 0, 0, 0] != places[:, 0, 0, 1]).any()
+
+
+def test_randomized_evaluation_is_random_by_default_and_by_its_seed():
+    site = pj.sites(5)
+    at = {seed: pj.encodings.randomized(length=99, seed=seed).place((), site).position for seed in (0, 1)}
+    np.testing.assert_array_equal(at[0], pj.parse("randomized(length=99)").place((), site).position)
+    assert (at[0] != at[1]).any()
+    assert pj.parse("randomized").places_whole
+    assert pj.parse("randomized >> rope").places_whole
+
+
+def test_randomized_documents_that_are_too_long():
+    site = row([0, 1, 2, 3, 0], [1, 1, 1, 1, 2])
+    with pytest.raises(
+        ValueError, match=r"randomized\(length=3\) cannot place a document of 4 positions: raise length"
+    ):
+        pj.parse("randomized(length=3)").place((), site)
+    unknown = jax.jit(lambda site: pj.parse("randomized(length=3)").place((), site).position)(site)
+    np.testing.assert_array_equal(unknown[:4], [0, 1, 2, 3])
+    assert unknown[4] in (0, 1, 2)
+    one_place = row([5, 5, 5, 6], [1, 1, 1, 0])
+    assert pj.parse("randomized(length=1)").place((), one_place).position[:3].tolist() == [0, 0, 0]
+
+
+def test_random_floats_are_sorted_and_uniform():
+    places = drawn("random_float(length=10)", pj.sites(4))
+    assert places.dtype == np.float32
+    assert (np.diff(places, axis=1) > 0).all()
+    assert places.min() >= 0
+    assert places.max() < 10
+    np.testing.assert_allclose(places.mean(axis=0), [2, 4, 6, 8], atol=0.4)
+    assert (places != np.round(places)).all()
+    assert (np.diff(drawn("random_float(length=1)", pj.sites(50), KEYS[:2]), axis=1) > 0).all()  # more than length
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8])
+def test_pose_skips_once(count):
+    length = 12
+    moved = drawn(f"pose(length={length})", row(np.r_[3 + np.arange(count), 0], [1] * count + [0]))
+    assert (moved[:, -1] == 0).all()
+    shift = moved[:, :-1] - 3 - np.arange(count)
+    cut = (shift == 0).sum(axis=1)
+    skips = shift.max(axis=1)
+    assert (shift == np.where(np.arange(count) < cut[:, None], 0, skips[:, None])).all()
+    assert set(cut[skips > 0]) == set(range(1, (count + 1) // 2 + 1)) - ({1} if count == 1 else set())
+    assert set(skips) == (set(range(length - count + 1)) if count > 1 else {0})
+
+
+def test_pose_lets_long_documents_be():
+    np.testing.assert_array_equal(drawn("pose(length=4)", pj.sites(6)), np.tile(np.arange(6), (len(KEYS), 1)))
+
+
+def test_shape_moves_all_tokens_alike():
+    moved = drawn("shape(max_offset=4)", pj.sites(3)) - np.arange(3)
+    assert (moved == moved[:, :1]).all()
+    assert set(moved[:, 0]) == set(range(5))
+    on_grid = drawn("shape(max_offset=4)", pj.grid(2, 2)) - pj.grid(2, 2).position
+    assert (on_grid == on_grid[:, :1]).all()
+    assert len({tuple(pair) for pair in on_grid[:, 0].tolist()}) == 25
+
+
+def test_cape_shifts_jitters_and_scales():
+    site = pj.grid(3, 4)
+    shifted = drawn("cape(max_global_shift=5, max_local_shift=0, max_global_scaling=1)", site) - site.position
+    np.testing.assert_allclose(shifted, np.broadcast_to(shifted[:, :1], shifted.shape), atol=1e-5)
+    assert -5 <= shifted.min() < -4
+    assert 4 < shifted.max() <= 5
+    assert (shifted[:, 0, 0] != shifted[:, 0, 1]).all()
+    jittered = drawn("cape(max_global_shift=0, max_local_shift=0.5, max_global_scaling=1)", site) - site.position
+    assert -0.5 <= jittered.min() < -0.49
+    assert 0.49 < jittered.max() <= 0.5
+    assert abs(jittered.mean()) < 0.02
+    assert (jittered[:, 0] != jittered[:, 1]).all()
+    scaled = drawn("cape(max_global_shift=0, max_local_shift=0, max_global_scaling=4)", site)[:, -1] / [2, 3]
+    np.testing.assert_allclose(scaled[:, 0], scaled[:, 1], rtol=1e-6)
+    assert 0.25 <= scaled.min() < 0.28
+    assert 3.6 < scaled.max() <= 4
+    np.testing.assert_allclose(np.median(scaled), 1, atol=0.2)
+
+
+def test_cape_keeps_the_order_at_half_a_step():
+    places = drawn("cape", pj.sites(50))
+    assert (np.diff(places, axis=1) > 0).all()
+    assert places.dtype == np.float32
+
+
+def test_coupled_tokens_start_together_anywhere():
+    """In the official code: from 1 in evaluation; in training as far as the largest id stays within max_position."""
+    site = row([0, 3, 2, 1, 2, 0], [1, 1, 1, 1, 1, 0])
+    moved = drawn("position_coupling(max_position=6)", site) - site.position
+    assert not moved[:, [0, 5]].any()
+    assert (moved[:, 1:5] == moved[:, 1:2]).all()
+    assert set(moved[:, 1]) == {0, 1, 2, 3}
+
+
+def test_reset_and_unpad():
+    site = row([9, 4, 5, 7, 8, 2], [0, 1, 1, 2, 2, 0])
+    np.testing.assert_array_equal(pj.parse("reset").place((), site).position[1:5], [0, 1, 0, 1])
+    np.testing.assert_array_equal(pj.parse("unpad").place((), site).position[1:5], [0, 1, 3, 4])
+    for spec in ("reset", "unpad"):
+        encoding = pj.parse(spec)
+        known, unknown = encoding.place((), site).position, jax.jit(encoding.place)((), site).position
+        assert isinstance(known, np.ndarray)  # so that what it is out of range of can refuse it
+        np.testing.assert_array_equal(known, unknown)
+        grid = pj.grid(2, 3, prefix=1)
+        away = grid._replace(position=grid.position + np.int32([[5, -2]]) * (grid.prefix == 0)[:, None])
+        np.testing.assert_array_equal(encoding.place((), away).position[1:], grid.position[1:])
+        nobody = encoding.place((), site._replace(segment=0 * site.segment))
+        np.testing.assert_array_equal(nobody.position, site.position)
+        assert encoding.places_whole
+
+
+def test_a_table_finds_left_padded_rows_after_unpad():
+    encoding = pj.parse("unpad >> learned(stddev=1)")
+    params = encoding.init(jax.random.key(0), pj.Dims(4, 1, 4, length=3))
+    site = row(np.arange(5), [0, 0, 1, 1, 1])
+    embedded = encoding.embed(params, jnp.zeros((5, 4)), encoding.place(params, site))
+    np.testing.assert_array_equal(embedded[2:], params[1].rows)
+
+
+def test_axis_reads_one():
+    grid = pj.grid(2, 3)
+    for index in (0, 1):
+        np.testing.assert_array_equal(pj.encodings.axis(index).place((), grid).position, grid.position[:, index])
+    with pytest.raises(ValueError, match="axis takes positions of 3 axes, got 2"):
+        pj.encodings.axis(2).place((), grid)
+    params = pj.parse("axis(index=1) >> learned").init(jax.random.key(0), pj.Dims(4, 1, 4, grid=(2, 3)))
+    assert params[1].extent == (3,)
+
+
+@pytest.mark.parametrize(
+    ("spec", "line", "grid"),
+    [
+        ("randomized(length=30)", 30, (30, 30)),
+        ("randomized(length=3)", 8, (4, 5)),
+        ("pose(length=30)", 30, (30, 30)),
+        ("shape(max_offset=3)", 11, (7, 8)),
+        ("position_coupling(max_position=30)", 31, (31, 31)),
+        ("reset", 8, (4, 5)),
+        ("cape", 8, (4, 5)),
+    ],
+)
+def test_tables_have_room_for_what_is_drawn(spec, line, grid):
+    dims = pj.Dims(4, 1, 4, length=8)
+    assert pj.parse(spec).dims(dims).length == line
+    assert pj.parse(spec).dims(dims._replace(length=None, grid=(4, 5)))._replace(length=None).grid == grid
+    assert pj.parse("shape(max_offset=0)").dims(dims._replace(length=None)).length is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("randomized(length=0)", "randomized needs a length of at least 1, got 0"),
+        ("randomized(evaluate='kep')", "no evaluate='kep'; did you mean 'keep'"),
+        ("random_float(length=0)", "random_float needs a length of at least 1, got 0"),
+        ("pose(length=0)", "at least 1, got 0"),
+        ("shape(max_offset=-1)", "must not be negative, got -1"),
+        ("cape(max_local_shift=-1)", "must not be negative, got 5.0 and -1"),
+        ("cape(max_global_scaling=0.5)", "max_global_scaling=0.5"),
+        ("position_coupling(max_position=0)", "at least 1, got 0"),
+        ("axis(index=3)", "is 0, 1 or 2, got 3"),
+    ],
+)
+def test_arguments_that_cannot_be(spec, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse(spec)
