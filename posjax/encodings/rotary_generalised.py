@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Bool, Float, Float32
 
 from posjax.encoding import Array, Encoding, Site, stands
 from posjax.encodings.angles import angles, geometric
@@ -86,23 +86,36 @@ class XPos(Rotary):
 
     def _offset(self, site: Site, centre: Float32[Array, ""] | float) -> Float32[Array, " T"]:
         """Positions from the centre; 0 for tokens that stand nowhere, and for padding, which may stand out of reach."""
-        there = stands(site) & (jnp.asarray(site.segment) > 0)
-        offset = jnp.where(there, jnp.asarray(self.coordinates(site)[:, 0], jnp.float32) - centre, 0.0)
-        if not isinstance(offset, jax.core.Tracer) and np.abs(offset).max(initial=0) > self._reach:
+        array = _array_module(site)
+        position = array.asarray(self.coordinates(site)[:, 0], np.float32)
+        offset = array.where(_there(site), position - centre, np.float32(0))
+        if isinstance(offset, np.ndarray) and np.abs(offset).max(initial=0) > self._reach:
             raise ValueError(
                 f"{self} carries {self._reach:.0f} positions to each side of {'the middle' if self.centred else '0'}, "
                 f"but a token stands {np.abs(offset).max():.0f} away: "
                 f"{'' if self.centred else 'choose centred=True or '}a larger scale_base"
             )
         # Beyond the reach queries would silently vanish while keys overflow.
-        return jnp.where(jnp.abs(offset) > self._reach, jnp.nan, offset)
+        return array.where(abs(offset) > self._reach, np.float32(np.nan), offset)
 
     def _centre(self, site: Site) -> Float32[Array, ""]:
-        position = jax.lax.stop_gradient(jnp.asarray(self.coordinates(site)[:, 0], jnp.float32))
-        there = stands(site) & (jnp.asarray(site.segment) > 0)
-        low = jnp.min(position, where=there, initial=jnp.inf)
-        high = jnp.max(position, where=there, initial=-jnp.inf)
-        return jnp.where(jnp.any(there), jnp.floor((low + high) / 2), 0.0)
+        array = _array_module(site)
+        position = array.asarray(self.coordinates(site)[:, 0], np.float32)
+        if array is jnp:
+            position = jax.lax.stop_gradient(position)  # no logit depends on the centre
+        low = array.min(position, where=_there(site), initial=np.inf)
+        high = array.max(position, where=_there(site), initial=-np.inf)
+        return array.where(low <= high, array.floor((low + high) / 2), np.float32(0))
+
+
+def _there(site: Site) -> Bool[Array, " T"]:
+    """Which tokens stand somewhere and are no padding."""
+    return (site.prefix == 0) & (site.segment > 0)
+
+
+def _array_module(site: Site):
+    """numpy where sites are known, so that what is out of reach can be refused while tracing; otherwise jax.numpy."""
+    return np if all(isinstance(leaf, np.ndarray) for leaf in site[:3]) else jnp
 
 
 @register("fope")

@@ -1,0 +1,181 @@
+"""Which channels see which axis, in which coordinates: what sources print, and where they differ."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+D = 12
+X = jax.random.normal(jax.random.key(0), (15, 2, D))
+GRID = pj.grid(3, 5)
+
+
+def turned(spec, x=X, site=GRID):
+    encoding = pj.parse(spec)
+    return encoding.rotate((), x, encoding.place((), site), x, encoding.place((), site))[0]
+
+
+def logits(encoding, site, x=X, params=()):
+    q, k = encoding.rotate(params, x, site, x, site)
+    return np.asarray(encoding.product(q, site, k, site))
+
+
+def coordinates(spec, site, key=None):
+    return np.asarray(pj.parse(spec).place((), site, key).position)
+
+
+def test_axial_rope_is_rope_where_they_mean_the_same():
+    for layout in ("half", "interleaved"):
+        np.testing.assert_array_equal(turned(f"axial_rope(layout='{layout}')"), turned(f"rope(100, '{layout}')"))
+
+
+def test_axial_frequencies_as_published():
+    """rope-vit: both axes have theta^(-4c/D); Pixtral deals theta^(-2c/D) out, even ones to rows, odd ones to columns."""
+    shared, split = (pj.parse(f"axial_rope(10000, '{name}')").wave(2, 4) for name in ("shared", "split"))
+    np.testing.assert_allclose(shared, [[1, 0.01, 0, 0], [0, 0, 1, 0.01]])
+    np.testing.assert_allclose(split, [[1, 0.01, 0, 0], [0, 0, 0.1, 0.001]])
+    np.testing.assert_allclose(pj.parse("axial_rope(10000, 'split')").wave(1, 4), [[1, 0.1, 0.01, 0.001]])
+
+
+def test_columns_first_is_the_transposed_image():
+    transposed = GRID._replace(position=GRID.position[:, ::-1])
+    for frequencies in ("shared", "split"):
+        theirs = turned(f"axial_rope(frequencies='{frequencies}', indexing='xy')")
+        np.testing.assert_array_equal(theirs, turned(f"axial_rope(frequencies='{frequencies}')", site=transposed))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_mrope_of_text_is_rope(interleaved):
+    spec = f"mrope(base=500, sections=(1, 2, 3), interleaved={interleaved})"
+    line = pj.sites(15, start=3)
+    np.testing.assert_array_equal(turned(spec, site=line), turned("rope(base=500)", site=line))
+    thrice = line._replace(position=np.repeat(line.position[:, None], 3, axis=1))
+    np.testing.assert_allclose(turned(spec, site=thrice), turned(spec, site=line), atol=1e-6)
+
+
+def test_mrope_of_a_still_image_is_that_of_a_film_at_one_time():
+    encoding = pj.parse("mrope(base=100, sections=(2, 2, 2))")
+    film = GRID._replace(position=np.insert(GRID.position, 0, 7, axis=1))
+    np.testing.assert_allclose(logits(encoding, film), logits(encoding, GRID), atol=1e-5)
+    np.testing.assert_array_equal(turned(str(encoding))[..., :2], X[..., :2])  # the channels of time
+
+
+@pytest.mark.parametrize(
+    ("sections", "channels", "counts"),
+    [((8, 12, 12), 32, [11, 11, 10]), ((12, 12, 12), 36, [12, 12, 12]), ((24, 20, 20), 64, [24, 20, 20])],
+)
+def test_interleaved_sections_are_cut_at_the_last_channel(sections, channels, counts):
+    wave = pj.parse(f"mrope(sections={sections}, interleaved=True)").wave(3, channels)
+    assert np.count_nonzero(wave, axis=1).tolist() == counts
+    assert (np.count_nonzero(wave, axis=0) == 1).all()
+    chunks = pj.parse(f"mrope(sections={sections})").wave(3, channels)
+    assert np.count_nonzero(chunks, axis=1).tolist() == list(sections)
+
+
+def test_normalised_coordinates_of_patch_centres():
+    """A half, a third and a fifth of a patch from the edge, in units of half an image."""
+    rows = {"separate": [-2 / 3, 0, 2 / 3], "min": [-2 / 3, 0, 2 / 3], "max": [-4 / 5, -2 / 5, 0]}
+    columns = {"separate": [-4 / 5, -2 / 5, 0, 2 / 5, 4 / 5], "min": [-2 / 3, 0, 2 / 3, 4 / 3, 2]}
+    for normalize in ("separate", "max", "min"):
+        placed = coordinates(f"dinov3(normalize_coords='{normalize}')", GRID).reshape(3, 5, 2)
+        np.testing.assert_allclose(placed[:, 2, 0], rows[normalize], atol=1e-6)
+        np.testing.assert_allclose(placed[1, :, 1], columns.get(normalize, columns["separate"]), atol=1e-6)
+
+
+def test_a_finer_grid_lies_between_the_coarse_one():
+    coarse = coordinates("dinov3()", GRID).reshape(3, 5, 2)
+    fine = coordinates("dinov3()", pj.grid(6, 10)).reshape(3, 2, 5, 2, 2)
+    np.testing.assert_allclose(fine.mean(axis=(1, 3)), coarse, atol=1e-6)
+
+
+def test_periods_are_exact():
+    """100^(2c/(D/2)) for D = 16; the released weights hold 3.1623 as bfloat16 3.1562."""
+    wave = pj.parse("dinov3()").wave(2, 8)
+    np.testing.assert_allclose(2 * np.pi / wave[0, :4], [1, 3.16227766, 10, 31.6227766], rtol=1e-9)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_packed_images_keep_their_own_coordinates(compiled):
+    """Shuffled, with padding between them, a class token each, and any numbers for documents."""
+    images = [pj.grid(2, 3, prefix=1), pj.grid(4, 1, prefix=1)]
+    alone = [coordinates("dinov3()", image)[1:] for image in images]
+    pad = pj.grid(1, 2)._replace(position=np.int32([[99, 99], [-9, 5]]), segment=np.zeros(2, np.int32))
+    images = [image._replace(segment=image.segment * number) for image, number in zip(images, (70_000, 3), strict=True)]
+    row = jax.tree.map(lambda *leaves: np.concatenate(leaves), images[0], pad, images[1])
+    order = np.random.default_rng(0).permutation(len(row.segment))
+    shuffled = jax.tree.map(lambda leaf: leaf[order], row)
+    place = lambda site: pj.parse("dinov3()").place((), site).position  # noqa: E731
+    placed = np.asarray((jax.jit(place) if compiled else place)(shuffled))[np.argsort(order)]
+    np.testing.assert_allclose(placed[1:7], alone[0], atol=1e-6)
+    np.testing.assert_allclose(placed[10:], alone[1], atol=1e-6)
+    assert np.isfinite(placed).all()
+
+
+def test_each_augmentation_moves_an_image_as_a_whole_and_in_training_only():
+    pair = jax.tree.map(lambda *leaves: np.concatenate(leaves), GRID, GRID._replace(segment=2 * GRID.segment))
+    plain = coordinates("dinov3()", pair)
+    some = plain[:, 0] != 0, plain[:, 1] != 0
+    shared = {"shift_coords=0.5": False, "jitter_coords=1.5": False, "rescale_coords=2": True}
+    for argument, same_on_both_axes in shared.items():
+        spec = f"dinov3({argument})"
+        np.testing.assert_array_equal(coordinates(spec, pair), plain)
+        drawn = []
+        for seed in range(20):
+            moved = coordinates(spec, pair, jax.random.key(seed))
+            if "shift" in argument:
+                change, bound = moved - plain, 0.5
+            else:
+                ratio = [np.log(moved[keep, a] / plain[keep, a]) for a, keep in enumerate(some)]
+                np.testing.assert_allclose(moved[~some[0], 0], 0, atol=1e-6)
+                ratio = [np.interp(np.arange(30), np.flatnonzero(keep), r) for r, keep in zip(ratio, some, strict=True)]
+                change, bound = np.stack(ratio, axis=1), np.log(1.5 if "jitter" in argument else 2)
+            one, two = change[:13], change[17:]  # off the border, where the zeros of one image meet the other
+            np.testing.assert_allclose(one, one[:1] + 0 * one, atol=1e-5)
+            np.testing.assert_allclose(two, two[:1] + 0 * two, atol=1e-5)
+            assert not np.allclose(one[0], two[0])
+            assert np.allclose(one[0, 0], one[0, 1], atol=1e-5) == same_on_both_axes
+            drawn += [*one[0], *two[0]]
+        assert np.abs(drawn).max() <= bound + 1e-5
+        assert min(drawn) < -bound / 2
+        assert max(drawn) > bound / 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("axial_rope(frequencies='spilt')", "no frequencies 'spilt'; did you mean 'split'"),
+        ("axial_rope(indexing='yx')", "no indexing 'yx'; .*known: ij, xy"),
+        ("axial_rope(layout='hlf')", "axial_rope has no layout 'hlf'; did you mean 'half'"),
+        ("mrope(sections=(1, 2))", r"three channel counts, as in \(16, 24, 24\); got \(1, 2\)"),
+        ("mrope(sections=(1, 2, -1))", r"three channel counts.*got \(1, 2, -1\)"),
+        ("dinov3(normalize_coords='both')", "no normalize_coords 'both'; .*known: separate, max, min"),
+        ("dinov3(shift_coords=-1)", r"shift_coords=...\) must be at least 0, got -1"),
+        ("dinov3(jitter_coords=0.5)", r"jitter_coords=...\) must be at least 1, got 0.5"),
+    ],
+)
+def test_arguments_that_cannot_be(spec, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "dim", "message"),
+    [
+        ("mrope()", D, "deals out 64 pairs of channels, a head_dim of 12 has 6: give sections that sum to 6"),
+        ("axial_rope(frequencies='split')", 6, "axial_rope: a head_dim of 6 cannot be shared by 2 position axes"),
+        ("dinov3()", 6, "dinov3: a head_dim of 6 cannot be shared"),
+    ],
+)
+def test_head_dims_that_do_not_fit(spec, dim, message):
+    with pytest.raises(ValueError, match=message):
+        turned(spec, X[..., :dim])
+
+
+def test_three_axes_take_a_third_each():
+    film = GRID._replace(position=np.insert(GRID.position, 0, 4, axis=1))
+    wave = pj.parse("axial_rope(base=1e4)").wave(3, 6)
+    np.testing.assert_allclose(wave, np.kron(np.eye(3), [1, 0.01]))
+    assert jnp.isfinite(turned("dinov3()", site=film)).all()
