@@ -64,7 +64,8 @@ class Shaw(Encoding):
         weights, query = jnp.where(related(q_site, k_site), weights, 0.0), np.arange(weights.shape[1])[:, None]
         out = 0.0
         for table, row in zip(params["value"], self._rows(params["value"], q_site, k_site), strict=True):
-            by_row = jnp.zeros((*weights.shape[:2], len(table)), jnp.float32).at[:, query, row].add(weights)
+            empty = jnp.zeros((*weights.shape[:2], len(table)), jnp.float32)
+            by_row = empty.at[:, query, row].add(weights, mode="promise_in_bounds")
             out = out + jnp.einsum("htr,re->the", by_row, table)
         return out
 
@@ -218,4 +219,4 @@ def whole_offset(to: Shaped[Array, "*N"], start: Shaped[Array, "*M"], far: int) 
 
 def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Array, "H T S"]:
     """by_row[h, t, row[h, t, s]]; the rows are known to exist."""
-    return jnp.take_along_axis(by_row, row if row.ndim == 3 else row[None], axis=2, mode="clip")
+    return jnp.take_along_axis(by_row, row if row.ndim == 3 else row[None], axis=2, mode="promise_in_bounds")
