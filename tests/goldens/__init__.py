@@ -1,9 +1,25 @@
 """Golden vectors: what independent references make of the same inputs. Each family's checks_*.py compares ours with them."""
 
-from goldens import checks_additive, checks_bias, checks_contextual, checks_rotary, checks_rotary_grid, checks_scaling
+from goldens import (
+    checks_additive,
+    checks_bias,
+    checks_contextual,
+    checks_gates,
+    checks_rotary,
+    checks_rotary_grid,
+    checks_scaling,
+)
 from goldens.check import Check
 
-FAMILIES = [checks_additive, checks_bias, checks_contextual, checks_rotary, checks_rotary_grid, checks_scaling]
+FAMILIES = [
+    checks_additive,
+    checks_bias,
+    checks_contextual,
+    checks_gates,
+    checks_rotary,
+    checks_rotary_grid,
+    checks_scaling,
+]
 CHECKS: list[Check] = [check for family in FAMILIES for check in family.CHECKS]
 
 __all__ = ["CHECKS", "Check"]

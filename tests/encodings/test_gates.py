@@ -1,0 +1,159 @@
+"""Gates: what accumulates, in which order, from where, and where sources disagree."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+
+HEADS, HEAD_DIM, WIDTH = 2, 4, 8
+GATES = ["fox()", "data_dependent_alibi()", "cable()", "selective_rope(rank=3)"]
+each_gate = pytest.mark.parametrize("spec", GATES)
+
+
+def made(spec):
+    encoding = pj.parse(spec)
+    return encoding, encoding.init(jax.random.key(0), pj.Dims(WIDTH, HEADS, HEAD_DIM))
+
+
+def tokens(count):
+    return jax.random.normal(jax.random.key(1), (count, WIDTH))
+
+
+def close(a, b, atol=1e-5):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
+
+
+@each_gate
+def test_goes_on_from_the_past(spec):
+    """Two documents in one cache with free slots, and tokens of both to come; some stand nowhere."""
+    encoding, params = made(spec)
+    site = pj.Site(
+        np.array([3, 0, 4, 1, 5, 9, 2, 6, 3, 0], np.int32),
+        np.array([1, 2, 1, 2, 1, 1, 2, 1, 2, 0], np.int32),
+        np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 0], np.int32),
+    )
+    x, now = tokens(10), slice(6, 10)
+    full = encoding.observe(params, x, site)
+    past = jax.tree.map(lambda leaf: jnp.concatenate([leaf[:6], jnp.zeros_like(leaf[:3])]), full)
+    new = encoding.observe(params, x[now], jax.tree.map(lambda leaf: leaf[now], site), past)
+    close(new.state, jax.tree.map(lambda leaf: leaf[now], full.state))
+    for leaf in jax.tree.leaves(full.state):
+        assert not np.any(leaf[np.array([5, 9])]), "a class token or padding adds something"
+
+
+@each_gate
+def test_only_the_order_of_positions_matters(spec):
+    encoding, params = made(spec)
+    site, x = pj.sites(6), tokens(6)
+    apart = site._replace(position=np.array([0.5, 7, 7.25, 8, 100, 2**20], np.float32))
+    close(encoding.observe(params, x, apart).state, encoding.observe(params, x, site).state)
+
+
+def gate_bias(spec, params, x):
+    encoding, site, q = pj.parse(spec), pj.sites(len(x)), jnp.zeros((len(x), HEADS, HEAD_DIM))
+    site = encoding.observe(params, x, site)
+    return encoding.bias(params, q, site, q, site)
+
+
+def test_gates_that_read_nothing_are_alibi():
+    """With a kernel of zeros the bias is log sigmoid(b) for every token between: a slope."""
+    params = {"kernel": jnp.zeros((WIDTH, HEADS)), "bias": jnp.array([0.0, 2.0])}
+    distance = np.abs(np.arange(5)[:, None] - np.arange(5))
+    slope = np.log1p(np.exp(-np.array([0.0, 2.0])))
+    close(gate_bias("fox()", params, tokens(5)), -slope[:, None, None] * distance)
+
+
+def test_cable_is_fox_turned_around():
+    _, params = made("fox(bias_init=1)")
+    turned = jax.tree.map(jnp.negative, params)
+    close(gate_bias("cable()", turned, tokens(7)), gate_bias("fox()", params, tokens(7)))
+
+
+def test_published_starts():
+    assert not np.any(made("fox()")[1]["bias"])
+    assert np.all(made("data_dependent_alibi()")[1]["bias"] == 5)
+    assert not np.any(made("cable()")[1]["bias"])
+
+
+def test_one_direction_is_fox():
+    _, params = made("fox(bias_init=5)")
+    close(
+        gate_bias("data_dependent_alibi(bidirectional=False)", params, tokens(7)), gate_bias("fox()", params, tokens(7))
+    )
+
+
+def test_directions_have_gates_of_their_own():
+    """The gates of one direction say nothing of the other."""
+    _, params = made("data_dependent_alibi()")
+    x = tokens(7)
+    bias = gate_bias("data_dependent_alibi()", params, x)
+    changed = gate_bias("data_dependent_alibi()", jax.tree.map(lambda leaf: leaf.at[..., 1, :].add(1.0), params), x)
+    close(jnp.tril(changed), jnp.tril(bias))
+    assert np.all(np.abs(changed - bias)[:, *np.triu_indices(7, 1)] > 1e-4)
+
+
+def test_cable_adds_to_scaled_logits():
+    """As the paper has it; its code divides q k by sqrt(C / n_embd) = 1."""
+    encoding, params = made("cable()")
+    site = encoding.observe(params, tokens(5), pj.sites(5))
+    q, k = jax.random.normal(jax.random.key(2), (2, 5, HEADS, HEAD_DIM))
+    _, weights = pj.attend(encoding, params, q, k, k, site, site, return_weights=True)
+    logits = jnp.einsum("thd,shd->hts", q, k) / np.sqrt(HEAD_DIM) + encoding.bias(params, q, site, k, site)
+    close(weights, jax.nn.softmax(logits, axis=-1))
+
+
+def test_long_documents_lose_no_precision():
+    """Sums of 2^13 tokens beside float64; angles stay within half a turn."""
+    count = 2**13
+    encoding, params = made("fox()")
+    x = tokens(count)
+    z = np.asarray(x, np.float64) @ np.asarray(params["kernel"], np.float64)
+    exact = -np.cumsum(np.log1p(np.exp(-z)), axis=0)
+    ours = jax.jit(lambda x: encoding.observe(params, x, pj.sites(count)).state)(x)
+    assert np.abs(ours - exact).max() < 3e-7 * np.abs(exact).max()
+    encoding, params = made("selective_rope(d_conv=1)")
+    turns, phi = jax.jit(lambda x: encoding.observe(params, x, pj.sites(count)).state)(x)
+    increments = np.asarray(phi, np.float64) * np.asarray(params["taps"], np.float64)
+    exact = np.cumsum(increments, axis=0) * 500_000.0 ** -(np.arange(2) / 2) / (2 * np.pi)
+    difference = np.asarray(turns, np.float64) - exact
+    assert np.abs(turns).max() <= 0.5
+    assert np.abs(difference - np.round(difference)).max() < 1e-5
+
+
+def test_selective_rotation_sees_what_lies_between():
+    """A token before both query and key turns both, so their logit does not change; the convolution reaches back three."""
+    encoding, params = made("selective_rope(rank=3)")
+    x, (q, k) = tokens(9), jax.random.normal(jax.random.key(3), (2, 9, HEADS, HEAD_DIM))
+
+    def logits(x):
+        site = encoding.observe(params, x, pj.sites(9))
+        turned_q, turned_k = encoding.rotate(params, q, site, k, site)
+        return np.asarray(encoding.product(turned_q, site, turned_k, site))
+
+    before, after = logits(x), logits(x.at[1].set(5.0))
+    close(before[:, 4:, 4:], after[:, 4:, 4:])
+    assert np.abs(before - after)[:, 4:, 0].min() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("selective_rope(base=0)", "must be positive, got 0"),
+        ("selective_rope(rank=0)", r"selective_rope\(rank=...\) must be at least 1, got 0"),
+        ("selective_rope(d_conv=0)", "at least 1, got 0"),
+        ("data_dependent_alibi(post_log_scale=0)", "must be positive, got 0"),
+    ],
+)
+def test_refusals(spec, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse(spec)
+
+
+def test_refused_sizes():
+    encoding = pj.parse("selective_rope()")
+    with pytest.raises(ValueError, match="head_dim must be even, got 3"):
+        encoding.init(jax.random.key(0), pj.Dims(6, 2, 3))
+    with pytest.raises(ValueError, match="width 7 is not divisible by 2 heads"):
+        encoding.init(jax.random.key(0), pj.Dims(7, 2, 4))

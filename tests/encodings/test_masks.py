@@ -1,0 +1,125 @@
+"""Masks: how many keys a size counts, by whose convention, and what BigBird draws."""
+
+import jax
+import numpy as np
+import pytest
+from goldens.check import load
+from members.masks import bigbird_draws
+
+import posjax as pj
+
+
+def mask(spec, site):
+    return np.asarray(pj.parse(spec).mask(site, site))
+
+
+def keys_seen(spec, length=40):
+    """How many keys the middle query sees, on both sides and causal."""
+    seen = mask(spec, pj.sites(length))[length // 2]
+    return seen.sum(), seen[: length // 2 + 1].sum()
+
+
+def test_what_sizes_count():
+    assert keys_seen("window(size=4)") == (7, 4)  # as Mistral's, the query's own among them
+    assert keys_seen("dilated(size=4, dilation=3)") == (7, 4)
+    assert keys_seen("longformer(window=4, num_global=0)") == (5, 3)  # half on each side, and the query's own
+    assert keys_seen("sinks(num_sinks=2, window=4)") == (9, 6)
+
+
+def test_dilation():
+    assert list(np.flatnonzero(mask("dilated(size=3, dilation=2)", pj.sites(20))[10])) == [6, 8, 10, 12, 14]
+    np.testing.assert_array_equal(mask("dilated(size=5, dilation=1)", pj.sites(9)), mask("window(size=5)", pj.sites(9)))
+
+
+def test_a_window_on_a_grid_is_a_square():
+    seen = mask("window(size=2)", pj.grid(5, 7))[2 * 7 + 3].reshape(5, 7)
+    expected = np.zeros((5, 7), bool)
+    expected[1:4, 2:5] = True
+    np.testing.assert_array_equal(seen, expected)
+
+
+@pytest.mark.parametrize("spec", ["window(size=1)", "dilated(size=1)"])
+def test_class_token_and_registers_are_global(spec):
+    seen = mask(spec, pj.grid(2, 3, prefix=2))
+    assert seen[:2].all()
+    assert seen[:, :2].all()
+    assert seen[2:, 2:].sum() == 6
+
+
+def test_global_tokens_see_all_and_sinks_are_only_seen():
+    seen = mask("longformer(window=2, num_global=2)", pj.sites(9))
+    assert seen[:2].all()
+    assert seen[:, :2].all()
+    seen = mask("sinks(num_sinks=2, window=1)", pj.sites(9))
+    assert seen[:, :2].all()
+    assert not seen[:2, 2:].any()
+
+
+def blocks_seen(spec, blocks, size=4, start=0):
+    site = pj.sites(blocks * size)
+    seen = mask(spec, site).reshape(blocks, size, blocks, size)
+    assert (seen == seen[:, :1, :, :1]).all(), "blocks see each other whole"
+    return seen[:, 0, :, 0]
+
+
+def test_bigbird_blocks():
+    e = pj.encodings.bigbird(block_size=4, num_random=3, num_global=2, seed=5)
+    seen = blocks_seen(str(e), 40)
+    assert (seen == seen.T).all()
+    for block in range(40):
+        earlier = {*np.flatnonzero(seen[block, : block + 1])}
+        local = {0, 1, block - 1, block} if block > 1 else set(range(block + 1))
+        assert earlier == local | bigbird_draws(block, e)
+        assert len(earlier - local) == min(3, max(block - 3, 0))  # all there are, or three different ones
+
+
+def test_bigbird_draws_do_not_depend_on_length_but_on_the_seed():
+    spec = "bigbird(block_size=4, num_random=2, num_global=1, seed={})"
+    np.testing.assert_array_equal(blocks_seen(spec.format(1), 50)[:20, :20], blocks_seen(spec.format(1), 20))
+    assert (blocks_seen(spec.format(1), 50) != blocks_seen(spec.format(2), 50)).any()
+
+
+def test_bigbird_draws_are_spread():
+    """Of 400 blocks that choose among those before them, each fifth of the choice is drawn about as often."""
+    e = pj.encodings.bigbird(num_random=1, num_global=0)
+    place = [next(iter(bigbird_draws(block, e))) / (block - 1) for block in range(50, 450)]
+    share = np.histogram(place, bins=5, range=(0, 1))[0] / 400
+    assert np.abs(share - 0.2).max() < 0.06
+
+
+def test_bigbird_of_transformers_draws_nothing_in_evaluation():
+    """There all random blocks are block 0, which is global anyway; ours are the same in training and evaluation."""
+    assert not load("masks")["bigbird_eval_draws"].any()
+    e = pj.encodings.bigbird(block_size=4, num_random=2, num_global=1)
+    assert all(len(bigbird_draws(block, e)) == 2 for block in range(4, 16))
+
+
+def test_a_window_of_many_keys_is_tiled():
+    """What a query sees does not depend on the tile that asks."""
+    site = pj.sites(64, start=7)
+    for spec in (
+        "bigbird(block_size=4, num_random=2)",
+        "longformer(window=6, num_global=9)",
+        "sinks(num_sinks=9, window=5)",
+    ):
+        tile = pj.parse(spec).mask(
+            *(jax.tree.map(lambda leaf, s=s: leaf[s], site) for s in (slice(20, 31), slice(3, 50)))
+        )
+        np.testing.assert_array_equal(tile, mask(spec, site)[20:31, 3:50])
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("window(size=0)", r"window\(size=...\) must be at least 1, got 0"),
+        ("dilated(size=2, dilation=0)", "at least 1, got 0"),
+        ("longformer(window=3)", "it must be even, got 3"),
+        ("longformer(num_global=-1)", "at least 0, got -1"),
+        ("sinks(window=0)", "at least 1, got 0"),
+        ("bigbird(seed=4294967296)", r"below 2\^32, got 4294967296"),
+        ("bigbird(num_random=-1)", "at least 0, got -1"),
+    ],
+)
+def test_refusals(spec, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse(spec)

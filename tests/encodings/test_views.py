@@ -1,0 +1,181 @@
+"""Views: at which distance each pair meets, as worked out by hand, and what an encoding within them may do."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+
+
+@dataclass(frozen=True)
+class Distance(pj.Encoding):
+    """A bias that is the distance itself, and a value read beside the others: the mean distance of what is read."""
+
+    reads_weights = True
+
+    def bias(self, params, q, q_site, k, k_site):
+        return jnp.asarray(q_site.position[:, None] - k_site.position[None], jnp.float32)[None]
+
+    def read(self, params, weights, q_site, k_site):
+        return jnp.sum(weights * self.bias((), None, q_site, None, k_site), axis=-1).T[..., None]
+
+
+def distances(spec, length, start=0):
+    """[T, S]: how far before each query each key is seen; NaN where it is not."""
+    encoding = pj.parse(spec) >> Distance()
+    params = encoding.init(jax.random.key(0), pj.Dims(4, 1, 4))
+    site, q = encoding.place(params, pj.sites(length, start)), jnp.zeros((length, 1, 4))
+    bias = np.asarray(encoding.bias(params, q, site, q, site)[0])
+    seen = np.asarray(jnp.broadcast_to(encoding.mask(site, site), bias.shape))
+    return np.where(seen, bias, np.nan)
+
+
+def test_self_extend():
+    last = distances("self_extend(group=2, window=4)", 10)[9]
+    np.testing.assert_array_equal(last, [6, 6, 5, 5, 4, 4, 3, 2, 1, 0])
+
+
+def test_self_extend_floors_its_shift():
+    """w / g is floored, as in the paper and LongLM's flash decoding; its eager code has 5 - 5 / 2 here."""
+    last = distances("self_extend(group=2, window=5)", 10)[9]
+    np.testing.assert_array_equal(last, [7, 7, 6, 6, 5, 4, 3, 2, 1, 0])
+
+
+def test_self_extend_stays_within_the_trained_context():
+    group, window, length = 4, 6, 50
+    reached = np.tril(distances(f"self_extend(group={group}, window={window})", length)).max()
+    assert reached == (length - 1) // group + window - window // group
+
+
+def test_rerope():
+    last = distances("rerope(window=3)", 8)[7]
+    np.testing.assert_array_equal(last, [3, 3, 3, 3, 3, 2, 1, 0])
+    leaky = distances("rerope(window=3, step=0.25)", 8)[7]
+    np.testing.assert_allclose(leaky, [4, 3.75, 3.5, 3.25, 3, 2, 1, 0])
+    np.testing.assert_allclose(distances("rerope(window=3, step=1)", 8), distances("rerope(window=99)", 8))
+
+
+def test_rerope_does_not_scale_queries():
+    """The log-n factor of bojone/rerope is left to a temperature: within the window ReRoPE is RoPE."""
+    site = pj.sites(6, start=5000)
+    q, k = jax.random.normal(jax.random.key(0), (2, 6, 2, 8))
+    for spec in ("rerope(window=10) >> rope()", "rope()"):
+        encoding = pj.parse(spec)
+        params = encoding.init(jax.random.key(0), pj.Dims(16, 2, 8))
+        placed = encoding.place(params, site)
+        _, weights = pj.attend(encoding, params, q, k, k, placed, placed, return_weights=True)
+        if ">>" in spec:
+            viewed = weights
+    np.testing.assert_allclose(viewed, weights, atol=2e-6)
+
+
+def test_dual_chunk():
+    """s = 6, w = 4: a query in the second chunk stands at 6, 7, 8, 9, 9, 9 for the first one, at 9 for chunks before."""
+    seen = distances("dual_chunk(chunk=6, local=4)", 18)
+    np.testing.assert_array_equal(seen[6:12, 0], [6, 7, 8, 9, 9, 9])
+    np.testing.assert_array_equal(seen[12:, 0], [9] * 6)
+    np.testing.assert_array_equal(seen[12, :], [9, 8, 7, 6, 5, 4, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5])
+
+
+def test_dual_chunk_is_exact_near_and_never_out_of_the_trained_context():
+    """At most s + w - 1, as in the paper; ChunkLlama's code lets s + w through."""
+    seen, true = distances("dual_chunk(chunk=6, local=4)", 40), np.arange(40)[:, None] - np.arange(40)
+    near = (true >= 0) & (true < 4)
+    np.testing.assert_array_equal(seen[near], true[near])
+    assert seen[true >= 0].max() == 9
+    assert seen[true >= 0].min() == 0
+
+
+def test_streaming_counts_within_the_cache():
+    """The cache of query 9 holds 0, 1, 7, 8 and 9, so that the sinks are 4 and 3 away."""
+    last = distances("streaming(num_sinks=2, window=3)", 10)[9]
+    np.testing.assert_array_equal(last, [4, 3, *[np.nan] * 5, 2, 1, 0])
+    early = distances("streaming(num_sinks=2, window=3)", 10)[3, :4]
+    np.testing.assert_array_equal(early, [3, 2, 1, 0])
+
+
+def test_streaming_sees_what_sinks_shows():
+    site = pj.sites(12)
+    seen = ~np.isnan(distances("streaming(num_sinks=3, window=2)", 12))
+    np.testing.assert_array_equal(seen, pj.parse("sinks(num_sinks=3, window=2)").mask(site, site))
+
+
+def test_floors_are_exact_far_out():
+    """Positions up to 2^24 as floats, which a quotient in float32 would round up to the next group."""
+    position = np.float32(2**24 - 1 - np.arange(50))
+    for group in (3, 7, 8, 11, 100):
+        (_, _), (_, key) = pj.encodings.self_extend(group=group).views(jnp.asarray(position))
+        np.testing.assert_array_equal(key, position.astype(np.int64) // group)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_read_beside_the_values_is_of_each_view(compiled):
+    encoding = pj.parse("self_extend(group=2, window=3)") >> Distance()
+    assert encoding.reads_weights
+    params, site = ((), ()), pj.sites(9)
+    site = encoding.place(params, site)
+    q = jnp.zeros((9, 1, 4))
+
+    def read(implementation):
+        options = dict(causal=True, implementation=implementation)
+        return pj.attend(encoding, params, q, q, jnp.zeros((9, 1, 1)), site, site, **options)
+
+    run = jax.jit(read, static_argnums=0) if compiled else read
+    seen = distances("self_extend(group=2, window=3)", 9)
+    weights = np.exp(seen) * np.tril(np.ones((9, 9)))
+    expected = (weights * seen).sum(1) / weights.sum(1)
+    for implementation in ("dense", "blockwise"):
+        np.testing.assert_allclose(run(implementation)[:, 0, 0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "self_extend() >> rope()",
+        "raster(width=3) >> self_extend(group=2) >> (rope() + alibi())",
+        "rerope(window=8) >> interpolate(factor=2) >> rope()",
+        "self_extend() >> rerope(window=8) >> rope()",
+        "(streaming() >> rope()) + fox()",
+    ],
+)
+def test_spelling(spec):
+    encoding = pj.parse(spec)
+    assert str(encoding) == spec
+    assert pj.parse(str(encoding)) == encoding
+    assert encoding.widens
+    assert encoding.keeps_raw_keys
+
+
+def test_views_within_views():
+    """The outer views' positions are what the inner ones see."""
+    seen = distances("self_extend(group=2, window=4) >> rerope(window=5)", 10)[9]
+    np.testing.assert_array_equal(seen, [5, 5, 5, 5, 4, 4, 3, 2, 1, 0])
+
+
+def test_codes_are_added_as_without_views():
+    x, site = jnp.ones((5, 8)), pj.sites(5)
+    viewed = pj.parse("dual_chunk(chunk=2, local=1) >> sinusoidal()")
+    params = viewed.init(jax.random.key(0), pj.Dims(8, 2, 4))
+    np.testing.assert_array_equal(
+        viewed.embed(params, x, viewed.place(params, site)), pj.parse("sinusoidal()").embed((), x, site)
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("self_extend(group=0)", r"self_extend\(group=...\) must be at least 1, got 0"),
+        ("self_extend(window=0)", "at least 1, got 0"),
+        ("rerope(step=2)", "between 0 .* and 1 .*, got 2"),
+        ("dual_chunk(chunk=4, local=5)", "at most chunk=4, got 5"),
+        ("dual_chunk(chunk=4)", "dual_chunk needs local"),
+        ("streaming(num_sinks=-1)", "at least 0, got -1"),
+        ("(self_extend() >> rope()) + (rerope() >> rope())", "only one part of a sum"),
+    ],
+)
+def test_refusals(spec, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse(spec)

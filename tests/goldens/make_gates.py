@@ -1,0 +1,170 @@
+"""Golden vectors of gates and masks, from transformers and from formulas written down once more in torch:
+
+    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
+    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
+    /tmp/goldens/bin/python tests/goldens/make_gates.py
+
+Masks are those of transformers: Mistral's and the bidirectional sliding window as they are, Longformer's and BigBird's by
+what their attention returns for given queries, keys and values. Gates come in no package that runs on a CPU: here they
+follow the authors' code (the names hold `transcribed`) on whole sequences, with torch's own cumsum and convolution.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
+_torchvision = torch.library.Library("torchvision", "DEF")
+for _name in ("nms", "qnms"):
+    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+import timm
+from torch.nn import functional as F
+from transformers import BigBirdConfig, LongformerConfig, masking_utils
+from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
+from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+HERE = Path(__file__).parent
+VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
+HEADS, DIM = 3, 4
+WIDTH = HEADS * DIM
+WINDOWS = [1, 2, 5, 16]
+LONGFORMER = [(4, 0), (4, 1), (6, 3)]  # attention window, global tokens; its code takes no window of 2
+BIGBIRD = [(4, 6), (3, 9)]  # block size, blocks
+
+
+def save(name: str, **arrays) -> None:
+    arrays = {
+        key: value.detach().numpy() if torch.is_tensor(value) else np.asarray(value) for key, value in arrays.items()
+    }
+    np.savez_compressed(HERE / f"{name}.npz", versions=np.array(VERSIONS), **arrays)
+
+
+def masks() -> None:
+    out = {}
+    for window in WINDOWS:
+        for name, function in (
+            ("causal", masking_utils.sliding_window_causal_mask_function(window)),
+            ("bidirectional", masking_utils.sliding_window_bidirectional_mask_function(window)),
+        ):
+            out[f"{name}_{window}"] = masking_utils.sdpa_mask(
+                1, 13, 13, mask_function=function, allow_is_causal_skip=False, allow_is_bidirectional_skip=False
+            )[0, 0]
+    save("masks", windows=WINDOWS, longformer=LONGFORMER, bigbird=BIGBIRD, **out, **longformer(), **bigbird())
+
+
+def longformer() -> dict:
+    """Local and global attention with one set of projections, so that q, k and v tell everything."""
+    out = {}
+    for window, num_global in LONGFORMER:
+        length = 6 * window
+        config = LongformerConfig(hidden_size=WIDTH, num_attention_heads=HEADS, attention_window=[window])
+        layer = LongformerSelfAttention(config, 0).eval()
+        for name in ("query", "key", "value"):
+            torch.nn.init.normal_(getattr(layer, name).weight, std=0.5)
+            getattr(layer, f"{name}_global").load_state_dict(getattr(layer, name).state_dict())
+        x = torch.randn(1, length, WIDTH)
+        is_global = torch.arange(length)[None] < num_global
+        read = layer(
+            x,
+            attention_mask=10_000.0 * is_global,
+            is_index_masked=torch.zeros(1, length, dtype=torch.bool),
+            is_index_global_attn=is_global,
+            is_global_attn=bool(num_global),
+        )[0]
+        q, k, v = (getattr(layer, name)(x)[0].reshape(length, HEADS, DIM) for name in ("query", "key", "value"))
+        out |= {f"longformer_{window}_{num_global}_{name}": y for name, y in zip("qkv", (q, k, v), strict=True)}
+        out[f"longformer_{window}_{num_global}_out"] = read[0].reshape(length, HEADS, DIM)
+    return out
+
+
+def bigbird() -> dict:
+    """With the last block (global there) hidden as padding, and all that is drawn at random in it."""
+    out = {}
+    for block, blocks in BIGBIRD:
+        length = block * blocks
+        config = BigBirdConfig(
+            hidden_size=WIDTH, num_attention_heads=HEADS, block_size=block, num_random_blocks=1, use_bias=False
+        )
+        layer = BigBirdBlockSparseAttention(config, 0).eval()
+        for name in ("query", "key", "value"):
+            torch.nn.init.normal_(getattr(layer, name).weight, std=0.5)
+        drawn = np.full((blocks - 2, 1), blocks - 1)
+        layer._bigbird_block_rand_mask_with_head = lambda drawn=drawn, **_: [drawn] * HEADS
+        x = torch.randn(1, length, WIDTH)
+        padding = (torch.arange(length)[None] < length - block).float()
+        sparse = BigBirdModel.create_masks_for_block_sparse_attn(padding, block)
+        blocked, band, rows, columns = sparse
+        read = layer(
+            x, band_mask=band, from_mask=rows, to_mask=columns, from_blocked_mask=blocked, to_blocked_mask=blocked
+        )[0]
+        q, k, v = (getattr(layer, name)(x)[0].reshape(length, HEADS, DIM) for name in ("query", "key", "value"))
+        out |= {f"bigbird_{block}_{blocks}_{name}": y for name, y in zip("qkv", (q, k, v), strict=True)}
+        out[f"bigbird_{block}_{blocks}_out"] = read[0].reshape(length, HEADS, DIM)
+    config = BigBirdConfig(hidden_size=WIDTH, num_attention_heads=HEADS, block_size=4, num_random_blocks=2)
+    draws = BigBirdBlockSparseAttention(config, 0).eval()._bigbird_block_rand_mask(64, 64, 4, 4, 2)
+    return out | {"bigbird_eval_draws": draws}
+
+
+def gates() -> None:
+    length = 17
+    x = torch.randn(length, WIDTH)
+    out = dict(x=x)
+    for name, num in (("gate", 1), ("gates", 2)):
+        layer = torch.nn.Linear(WIDTH, num * HEADS)
+        torch.nn.init.normal_(layer.weight, std=0.5)
+        out |= {f"{name}_kernel": layer.weight.T.contiguous(), f"{name}_bias": layer.bias, name: layer(x)}
+    q, k, v = torch.randn(3, length, HEADS, DIM)
+    out |= dict(q=q, k=k, v=v)
+    out["fox_transcribed"] = forgetting(q, k, v, F.logsigmoid(out["gate"]))
+    out["fox_window_transcribed"] = forgetting(q, k, v, F.logsigmoid(out["gate"]), window=4)
+    out["cable_transcribed"] = between(torch.cumsum(-F.softplus(out["gate"]), dim=0))
+    forward, backward = torch.cumsum(F.logsigmoid(out["gates"]) * 2.5, dim=0).chunk(2, dim=1)
+    out["data_dependent_alibi_transcribed"] = between(forward).tril() + between(-backward).triu()
+    save("gates", **out, **selective(x, q, k))
+
+
+def between(total):
+    """[H, T, T]: the running sums at queries less those at keys."""
+    return total.T[:, :, None] - total.T[:, None, :]
+
+
+def forgetting(q, k, v, log_gate, window=None):
+    """flash-linear-attention, ops/forgetting_attn/naive.py."""
+    logits = torch.einsum("qhd,khd->hqk", q * DIM**-0.5, k) + between(log_gate.cumsum(0))
+    seen = torch.ones(len(q), len(q), dtype=torch.bool).tril()
+    if window is not None:
+        seen = seen & seen.triu(1 - window)
+    return torch.einsum("hqk,khd->qhd", torch.softmax(logits.masked_fill(~seen, -torch.inf), dim=-1), v)
+
+
+def selective(x, q, k) -> dict:
+    """selective-rope, modules/rotary.py, at its defaults but for a lower rank and base."""
+    rank, base, taps = 5, 100.0, 4
+    down, up = torch.nn.Linear(WIDTH, rank, bias=False), torch.nn.Linear(rank, WIDTH // 2, bias=False)
+    conv = torch.nn.Conv1d(WIDTH // 2, WIDTH // 2, taps, groups=WIDTH // 2, padding=taps - 1, bias=False)
+    unit = x.reshape(-1, HEADS, DIM)
+    unit = unit / torch.sqrt(unit.square().sum(-1, keepdim=True) + 1e-6)
+    phi = conv(up(down(unit.reshape(-1, WIDTH))).T[None])[0, :, : len(x)].T.reshape(-1, HEADS, DIM // 2)
+    angle = phi.cumsum(0) / base ** (torch.arange(0, DIM, 2) / DIM)
+
+    def turned(y):
+        a, b = y.chunk(2, dim=-1)
+        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
+
+    shape = (HEADS, DIM // 2)
+    return {
+        "selective_down": down.weight.T,
+        "selective_up": up.weight.T.reshape(rank, *shape),
+        "selective_taps": conv.weight[:, 0].T.reshape(taps, *shape),
+        "selective_q_transcribed": turned(q),
+        "selective_k_transcribed": turned(k),
+    }
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    masks()
+    gates()
