@@ -131,7 +131,7 @@ class Fire(Encoding):
     have to begin at position 0 for the paper's numbers, and a shift changes them. Without a causal mask, keys after the
     query are at distance |q - k|, on which the paper is silent. Zero where a token stands nowhere.
 
-    Parameters: "layers"; "c", initialised init_c; "L_multiplier", initialised 1: L is init_L times it, in positions.
+    Parameters: "layers"; "c", [1], initialised init_c; "L_multiplier", [1], initialised 1; L is init_L times the latter.
 
     Raises:
       ValueError: for a hidden_dim below 1, or an init_c, init_L or eps that is not positive.
@@ -153,7 +153,7 @@ class Fire(Encoding):
     def init(self, key, dims):
         keys = jax.random.split(key)
         layers = [linear_init(keys[0], 1, self.hidden_dim), linear_init(keys[1], self.hidden_dim, dims.num_heads)]
-        return {"layers": layers, "c": jnp.float32(self.init_c), "L_multiplier": jnp.float32(1.0)}
+        return {"layers": layers, "c": jnp.full(1, self.init_c), "L_multiplier": jnp.ones(1)}
 
     def bias(self, params, q, q_site, k, k_site):
         query, key = (jnp.asarray(self.coordinates(site), jnp.float32) for site in (q_site, k_site))

@@ -1,4 +1,7 @@
-"""Logit biases beside whole attentions and bias tables of transformers and timm: make_bias.py made the vectors."""
+"""Logit biases beside whole attentions and bias tables of transformers and timm, and beside authors' own code.
+
+make_bias.py and make_bias_authors.py made the vectors.
+"""
 
 import functools
 
@@ -9,8 +12,9 @@ import posjax as pj
 from goldens.check import Check, line, load
 from posjax.encodings.bias_grid import OffsetTable
 from posjax.encodings.bias_network import LogCpb
+from posjax.encodings.pairs import HIDDEN
 
-ALIBI, T5, FILE = load("alibi"), load("t5"), load("bias")
+ALIBI, T5, FILE, AUTHORS = load("alibi"), load("t5"), load("bias"), load("bias_authors")
 WINDOWS, PRETRAINED = (tuple(tuple(pair) for pair in FILE[name].tolist()) for name in ("windows", "pretrained"))
 
 
@@ -98,6 +102,49 @@ def rel_mlp(number):
     return bias("swin_v2(hidden_dim=7)", cpb(f, window), pj.grid(*window, prefix=1), 3), f["bias"]
 
 
+def causal(ours, name):
+    lower = np.tril(np.ones(ours.shape[1:], bool))
+    return np.where(lower, ours, 0), np.where(lower, AUTHORS[name], 0)
+
+
+def kerple_params(name):
+    """Theirs are what ours become by a softplus."""
+    return {what: np.log(np.expm1(AUTHORS[f"{name}_{what}"])) for what in ("p", "a")}
+
+
+def layers(name):
+    return [{what: AUTHORS[f"{name}_{what}_{number}"] for what in ("kernel", "bias")} for number in range(2)]
+
+
+def kerple():
+    theirs = AUTHORS["kerple"]
+    return causal(bias("kerple()", kerple_params("kerple"), pj.sites(theirs.shape[1]), len(theirs)), "kerple")
+
+
+def fire():
+    theirs = AUTHORS["fire"]
+    params = {"layers": layers("fire"), "c": np.float32([0.3]), "L_multiplier": np.float32([1.3])}
+    spec = "fire(hidden_dim=6, init_c=0.3, init_L=5)"
+    return causal(bias(spec, params, pj.sites(theirs.shape[1]), len(theirs)), "fire")
+
+
+def dape():
+    """Theirs returns the logits with the bias; one key for each channel and queries made of logits make the same ones."""
+    logits = AUTHORS["logits"]
+    num_heads, length, _ = logits.shape
+    q = np.moveaxis(logits, 0, 1) * np.float32(length**0.5)
+    k = np.broadcast_to(np.eye(length, dtype=np.float32)[:, None], (length, num_heads, length))
+    params, site = {"encoding": kerple_params("dape"), "layers": layers("dape")}, pj.sites(length)
+    return causal(logits + pj.parse("dape(hidden_dim=6)").bias(params, q, site, k, site), "dape")
+
+
+def lookhere(fov, window):
+    theirs = AUTHORS[f"lookhere_{fov}_{window[0]}_{window[1]}"]
+    ours = bias(f"lookhere(fov={fov}, slope=1)", (), pj.grid(*window), 12)
+    assert (np.isinf(theirs) == (ours == HIDDEN)).all()
+    return np.where(np.isinf(theirs), 0, ours), np.where(np.isinf(theirs), 0, theirs)
+
+
 def of(window):
     return f"{window[0]} x {window[1]} window"
 
@@ -154,5 +201,12 @@ CHECKS: list[Check] = [
         Check("swin_v2", "timm RelPosMlp", of(window), functools.partial(rel_mlp, number))
         for number, window in enumerate(WINDOWS)
         if min(window) > 1
+    ),
+    *(Check(run.__name__, "chuanyang-Zheng/DAPE", "causal, 5 heads", run, 5e-6) for run in (kerple, fire, dape)),
+    *(
+        Check("lookhere", "GreenCUBIC/lookhere", f"{fov} degrees, {of(window)}", run, 1e-6)
+        for fov in (180, 90, 45)
+        for window in ((3, 5), (4, 4))
+        for run in [functools.partial(lookhere, fov, window)]
     ),
 ]

@@ -106,7 +106,7 @@ MEMBERS = {
         {"kind": st.sampled_from(["log", "power"])},
     ),
     "sandwich": Member(
-        both("sandwich(dim=12)") + lines("sandwich(dim=6, base=100)", "sandwich()"),
+        both("sandwich(dim=12)") + lines("sandwich(dim=6, base=100)"),
         SandwichOracle,
         {"dim": st.integers(1, 500).map(lambda n: 2 * n), "base": st.floats(1, 1e6)},
     ),

@@ -79,8 +79,8 @@ class DpbOracle(Oracle):
 
 class FireOracle(Oracle):
     def bias(self, head, num_heads, p_query, p_key):
-        c = abs(float(self.params["c"]))
-        threshold = abs(self.e.init_L * float(self.params["L_multiplier"]))
+        c = abs(float(self.params["c"][0]))
+        threshold = abs(self.e.init_L * float(self.params["L_multiplier"][0]))
         i, j = p_query[0], p_key[0]
         x = math.log(c * abs(i - j) + 1) / (math.log(c * max(threshold, i) + 1) + self.e.eps)
         first, second = self.params["layers"]
