@@ -20,7 +20,7 @@ _LOG_REACH = 69.0  # e^69 = 1e30: queries shrink by as much as keys grow, and fl
 class XPos(Rotary):
     """RoPE that decays with the distance of a key behind its query: channel pair c of the logit by zeta_c^((m - n)/B).
 
-    Sun et al. (2022), arXiv 2212.10554, eq. 11: queries at m are multiplied by zeta_c^(m/B), keys at n by zeta_c^(-n/B),
+    Sun et al. (2022), arXiv 2212.10554: queries at m are multiplied by zeta_c^(m/B), keys at n by zeta_c^(-n/B),
     zeta_c = (2c/D + gamma)/(1 + gamma), and both rotated as in `rope`. For causal models: keys ahead of their query are
     amplified. Positions of one axis; tokens that stand nowhere are neither scaled nor rotated.
 

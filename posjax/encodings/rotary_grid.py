@@ -125,7 +125,7 @@ class MRope(Rotary):
 class DinoV3(Rotary):
     """Axial rotary embedding of an image stretched to [-1, 1]: angle = 2 pi coordinate base^(-2Ac/D), c < D/(2A).
 
-    Simeoni et al. (2025), DINOv3, arXiv 2508.10104, section 3.2; A = 2 there, periods base^(2c/(D/2)).
+    Simeoni et al. (2025), DINOv3, arXiv 2508.10104; A = 2 there, periods base^(2c/(D/2)).
     The centre of a patch at position p of an image of n patches on that axis has coordinate 2 (p + 1/2) / n - 1, whatever
     the resolution. n is the largest position of the token's own document, plus 1, so that images that are padded or packed
     into one row keep coordinates of their own; tokens that are left out (a masked image) must not be all those of the last

@@ -18,7 +18,7 @@ from posjax.spec import register
 class RopeMixed(Rotary):
     """Rotary embedding whose frequencies are learned, so that every pair of channels turns along a direction of its own.
 
-    Heo et al. (2024), arXiv 2403.13298, section 3.2: angle[h, c] = sum_a position_a wave[a, h, c], learned for each head.
+    Heo et al. (2024), arXiv 2403.13298 (RoPE-Mixed): angle[h, c] = sum_a position_a wave[a, h, c], learned for each head.
     The paper learns them for each layer too: host it with injection="every_layer", and without weight decay.
 
     At first, on two axes, channels c < D/4 have magnitude base^(-4c/D) in direction phi, and c + D/4 the same magnitude in
@@ -66,7 +66,7 @@ class RopeMixed(Rotary):
 class PoPE(Encoding):
     """Polar embedding: content gives the magnitudes, position the phases, and nothing gives both.
 
-    Gopalakrishnan et al. (2025), arXiv 2509.10534, section 3. Each channel is a complex number of its own,
+    Gopalakrishnan et al. (2025), arXiv 2509.10534. Each channel is a complex number of its own,
 
         q'_c = softplus(q_c) exp(i m w_c),  k'_c = softplus(k_c) exp(i (n w_c + delta_c)),  w_c = base^(-c/D),  c < D,
 

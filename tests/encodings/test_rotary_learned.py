@@ -34,7 +34,7 @@ def one_at(*position):
 
 
 def test_mixed_frequencies_at_first():
-    """Two perpendicular directions for each head, of the magnitudes 10^(-4c/D) of section 3.2."""
+    """Two perpendicular directions for each head, of the magnitudes 10^(-4c/D) of the paper."""
     _, params = made("rope_mixed()", ON_GRID)
     wave = np.asarray(params["wave"])
     assert wave.shape == (2, H, D // 2)

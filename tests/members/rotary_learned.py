@@ -64,7 +64,7 @@ class LieOracle(Oracle):
 
 
 class XPosOracle(Oracle):
-    """Eq. 11: (q_c e^{i m w_c} zeta_c^{m/B}) and (k_c e^{i n w_c} zeta_c^{-n/B})."""
+    """(q_c e^{i m w_c} zeta_c^{m/B}) and (k_c e^{i n w_c} zeta_c^{-n/B})."""
 
     def transform(self, row, head, i, j, q, k):
         return self.turn(q, row.position[i], 1), self.turn(k, row.position[j], -1)
