@@ -70,8 +70,8 @@ class DataDependentAlibi(_Gate):
     """Forgetting attention in both directions, with gates of their own: f for keys before a query, g for those after it.
 
     bias_ij = sum over l = j + 1 ... i of log f_l for a key before, over l = i + 1 ... j of log g_l for one after. The form of
-    x-transformers' DataDependentAlibi (with causal=False), named so in the reviews of the Forgetting Transformer
-    (arXiv 2503.02130); its gates start almost open, at sigmoid(5). bidirectional=False has no g: `fox` with that start.
+    x-transformers' DataDependentAlibi (with causal=False), which cites the Forgetting Transformer (arXiv 2503.02130) for
+    it; its gates start almost open, at sigmoid(5). bidirectional=False has no g: it is `fox` with that start.
 
     Args:
       post_log_scale: factor of the log gates.
@@ -108,8 +108,8 @@ class Cable(_Gate):
     """Context-aware biases: bias_ij = -sum over l = j + 1 ... i of softplus(w_h . x_l + b_h).
 
     Veisi et al. (2025), arXiv 2503.08067, and its code (src/Cable.py). As -softplus(z) = log sigmoid(-z), this is `fox` with
-    w and b turned around, and another start. The bias is added to logits scaled by 1/sqrt(D), as in the paper; the
-    code divides them by sqrt(C / n_embd), which is 1. Later keys, in a bidirectional model, as for `fox`.
+    w and b turned around, and another start. The bias is added to logits scaled by 1/sqrt(D), like any other; that code
+    divides them by sqrt(C / n_embd), which is 1. Later keys, in a bidirectional model, as for `fox`.
 
     Parameters: kernel [M, H], initialised N(0, 0.02^2), and bias [H], at 0, both as in the code: every head starts near
     a slope of log 2.

@@ -157,7 +157,7 @@ class BigBird(_Mask):
     `num_global` blocks see all and are seen by all; and b draws `num_random` of the other blocks before it, all of them
     where there are no more. The paper draws from the whole sequence and makes the last block global, too; but what a
     query sees must not depend on tokens to come, so here a random edge joins each block with earlier ones (and in
-    a bidirectional model those with it, as in the undirected graphs of section 3). One block is drawn from each of
+    a bidirectional model those with it: the graph is undirected). One block is drawn from each of
     num_random equal shares of the candidates, by a hash of (seed, block, share): the same in every layer, head and
     document, on every device, in training and in decoding.
 

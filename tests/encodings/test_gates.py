@@ -95,7 +95,7 @@ def test_directions_have_gates_of_their_own():
 
 
 def test_cable_adds_to_scaled_logits():
-    """As the paper has it; its code divides q k by sqrt(C / n_embd) = 1."""
+    """Like any other bias; CABLE's code divides q k by sqrt(C / n_embd) = 1."""
     encoding, params = made("cable()")
     site = encoding.observe(params, tokens(5), pj.sites(5))
     q, k = jax.random.normal(jax.random.key(2), (2, 5, HEADS, HEAD_DIM))

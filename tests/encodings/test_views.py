@@ -73,7 +73,7 @@ def test_rerope_does_not_scale_queries():
 
 
 def test_dual_chunk():
-    """s = 6, w = 4: a query in the second chunk stands at 6, 7, 8, 9, 9, 9 for the first one, at 9 for chunks before."""
+    """The paper's figure 2, s = 6, w = 4: queries of a chunk see the one before from 6, 7, 8, 9, 9, 9, others from 9."""
     seen = distances("dual_chunk(chunk=6, local=4)", 18)
     np.testing.assert_array_equal(seen[6:12, 0], [6, 7, 8, 9, 9, 9])
     np.testing.assert_array_equal(seen[12:, 0], [9] * 6)
