@@ -41,7 +41,8 @@ class CouplingOracle(Oracle):
 
 MEMBERS = {
     "abacus": Member(
-        lines("abacus(length=24, max_offset=5, stddev=1)") + grids("raster(width=7) >> abacus(length=60, max_offset=5, stddev=1)"),
+        lines("abacus(length=24, max_offset=5, stddev=1)")
+        + grids("raster(width=7) >> abacus(length=60, max_offset=5, stddev=1)"),
         AbacusOracle,
         {"length": st.integers(102, 5000), "max_offset": st.integers(0, 100), "stddev": st.floats(0, 10)},
         vit="raster(width=3) >> abacus(length=102, stddev=1)",

@@ -36,7 +36,7 @@ def hosted(name: str, near: str, far: str):
 
 MEMBERS = {
     "llama4_temperature": Member(
-        hosted("llama4_temperature", "attn_scale=0.2, floor_scale=4", "attn_scale=0.5, floor_scale=5"),
+        hosted("llama4_temperature", "attn_scale=0.2, floor_scale=4", "attn_scale=0.2, floor_scale=5"),
         Llama4Oracle,
         {"attn_scale": st.floats(0, 10), "floor_scale": st.integers(1, 10**6)},
         vit="raster(width=3) >> llama4_temperature(attn_scale=2, floor_scale=2)",
