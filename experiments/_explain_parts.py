@@ -1,5 +1,6 @@
 """The sections of `experiments.explain` about one part of a composition, one for each hook that it fills in."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ from experiments._explain_text import heading, number, numbers, picture, place, 
 from posjax.analysis import probes
 from posjax.analysis.describe import overridden
 from posjax.analysis.worlds import Part
-from posjax.encoding import Dims, Site, axes
+from posjax.encoding import Dims, PositionMap, Site, axes
 
 _HEADS_SHOWN = 2
 _TOKENS_SHOWN = 10
@@ -66,6 +67,8 @@ def sections(example: Example) -> list[str]:
         "read": beside,
     }
     hooks = overridden(type(example.part.encoding))
+    if isinstance(example.part.encoding, PositionMap) and "place" not in hooks:
+        return views(example)
     return [line for hook, section in write.items() if hook in hooks for line in section(example)]
 
 
@@ -83,6 +86,13 @@ def placement(e: Example) -> list[str]:
     if _differ(after, site) and labels(after) == e.labels:
         return [*lines, *prose("Positions stay; what changes is the state that the tokens carry along.")]
     return [*lines, *prose("The same in training and in evaluation: nothing is drawn.")]
+
+
+def views(e: Example) -> list[str]:
+    """A map that moves no token, but shows each pair of them positions of its own."""
+    found = probes.apparent_distance(e.part, e.dims)
+    text = "No token is moved. How far from a query (row) each key (column) seems to be, query less key:"
+    return [*heading("how far tokens seem to be apart"), *prose(text), "", *_matrix(e, found, short)]
 
 
 def _differ(one: Site, other: Site) -> bool:
@@ -134,9 +144,7 @@ def _cosines(codes: np.ndarray) -> np.ndarray:
 
 def _shift(e: Example, codes: np.ndarray) -> list[str]:
     likeness, step = _cosines(codes), np.linalg.norm(np.diff(codes, axis=0), axis=1)
-    rows = [
-        [f"{e.labels[t]} -> {e.labels[t + 1]}", number(step[t]), number(likeness[0, t + 1])] for t in e.shown[:-1]
-    ]
+    rows = [[f"{e.labels[t]} -> {e.labels[t + 1]}", number(step[t]), number(likeness[0, t + 1])] for t in e.shown[:-1]]
     lines = ["", *prose("From each position to the next, and how alike its code is to the first one's (cosine):"), ""]
     lines += table(["step", "distance", "cosine to the first"], rows)
     rank = np.linalg.matrix_rank(codes[:-1], tol=1e-4)
@@ -176,9 +184,9 @@ def bias(e: Example) -> list[str]:
     return lines + _by_distance(e, found)
 
 
-def _matrix(e: Example, values: np.ndarray) -> list[str]:
+def _matrix(e: Example, values: np.ndarray, text: Callable[[float], str] = number) -> list[str]:
     shown = e.shown
-    rows = [[e.labels[t], *[number(values[t, s]) for s in shown]] for t in shown]
+    rows = [[e.labels[t], *[text(values[t, s]) for s in shown]] for t in shown]
     return table(["", *[e.labels[s] for s in shown]], rows)
 
 
@@ -196,8 +204,10 @@ def _by_distance(e: Example, found: np.ndarray) -> list[str]:
     heads = range(found.shape[0])
     headers = ["distance", *[f"head {h}" for h in heads], *[f"slope {h}" for h in heads]]
     rows = []
-    for row, d in enumerate(distances):
-        slopes = ["" for _ in heads] if not row else numbers((before[row] - before[row - 1]) / (away[row] - away[row - 1]))
+    for row in range(len(distances)):
+        slopes = (
+            ["" for _ in heads] if not row else numbers((before[row] - before[row - 1]) / (away[row] - away[row - 1]))
+        )
         rows.append([short(away[row]), *numbers(before[row]), *slopes])
     lines += table(headers, rows)
     if both:
@@ -210,9 +220,15 @@ def mask(e: Example) -> list[str]:
     seen = probes.mask(e.part)
     shown = range(min(len(seen), 40))
     marks = [["#" if seen[t, s] else "." for s in shown] for t in shown]
-    lines = [*heading("which keys are seen"), *prose("Row: query at; column: key, in the same order; # is seen, . is not.")]
+    lines = [
+        *heading("which keys are seen"),
+        *prose("Row: query at; column: key, in the same order; # is seen, . is not."),
+    ]
     lines += picture(marks, [e.labels[t] for t in shown], "keys")
-    lines += ["", *prose(f"Of {seen.size} pairs {int(seen.sum())} are seen. Causality and documents hide others besides.")]
+    lines += [
+        "",
+        *prose(f"Of {seen.size} pairs {int(seen.sum())} are seen. Causality and documents hide others besides."),
+    ]
     if e.grid is not None and len(e.grid) == 2:
         size = int(np.prod(e.grid))
         window = seen[e.middle, -size:].reshape(e.grid)

@@ -56,16 +56,20 @@ def _by_hand(e, query: probes.Turns) -> list[str]:
     _, before, after = _one_query(e)
     (x, y), (x_after, y_after) = before[0, [a, b]], after[token, 0, [a, b]]
     angle, gain = query.angle[token, 0, 0], query.gain[token, 0, 0]
-    cos, sin = number(gain * np.cos(angle)), number(gain * np.sin(angle))
+    cos, sin = gain * np.cos(angle), gain * np.sin(angle)
     stretched = "" if abs(gain - 1) < 1e-5 else f" (both times {number(gain)})"
-    text = f"By hand: channels {a} and {b} at position {e.labels[token]}; cos = {cos}, sin = {sin}{stretched}"
+    text = f"By hand: channels {a} and {b} at position {e.labels[token]}; cos = {number(cos)}, sin = {number(sin)}{stretched}"
     return [
         "",
         *prose(f"{text}, on the query below:"),
         "",
-        f"  channel {a}:  {number(x)} * {cos} - {number(y)} * {sin} = {number(x_after)}",
-        f"  channel {b}:  {number(x)} * {sin} + {number(y)} * {cos} = {number(y_after)}",
+        f"  channel {a}:  {_factor(x)} * {_factor(cos)} - {_factor(y)} * {_factor(sin)} = {number(x_after)}",
+        f"  channel {b}:  {_factor(x)} * {_factor(sin)} + {_factor(y)} * {_factor(cos)} = {number(y_after)}",
     ]
+
+
+def _factor(value: float) -> str:
+    return f"({number(value)})" if value < 0 else number(value)
 
 
 def _one_query(e):
@@ -97,7 +101,9 @@ def _frequency_table(e, found: probes.Turns, rates: np.ndarray, shown: list[int]
             channels = "{}, {}".format(*found.pairs[pair])
             which = [str(axis)] if len(rates) > 1 else []
             rows.append([str(pair), channels, *which, f"{rate:.6g}", f"{np.degrees(rate):.4g}", *wavelength])
-    lines = prose("Its frequency says by how much from one position to the next, its wavelength how far a full turn is:")
+    lines = prose(
+        "Its frequency says by how much from one position to the next, its wavelength how far a full turn is:"
+    )
     return [*lines, "", *table([*headers, "wavelength (positions)", "turns in this example"], rows)]
 
 

@@ -10,7 +10,7 @@ WIDTH = 100
 
 def title(text: str) -> list[str]:
     """A line that begins a part."""
-    return ["", text, "=" * min(WIDTH, len(text))]
+    return ["", *textwrap.wrap(text, WIDTH), "=" * min(WIDTH, len(text))]
 
 
 def heading(text: str) -> list[str]:
@@ -21,7 +21,7 @@ def heading(text: str) -> list[str]:
 def prose(text: str, indent: str = "") -> list[str]:
     """A paragraph, wrapped; one with indented lines keeps its lines."""
     lines = text.splitlines()
-    flat = any(line.startswith((" ", "*", "-")) for line in lines[1:])
+    flat = any(line.startswith((" ", "* ", "- ")) for line in lines[1:])
     return [
         piece
         for line in (lines if flat else [" ".join(lines)])
@@ -62,7 +62,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2
         keep -= 1
     rest = "  ..." if keep < len(widths) else ""
     return [
-        " " * indent + ("  ".join(cell.rjust(width) for cell, width in zip(row[:keep], widths, strict=False)) + rest).rstrip()
+        " " * indent
+        + ("  ".join(cell.rjust(width) for cell, width in zip(row[:keep], widths, strict=False)) + rest).rstrip()
         for row in cells
     ]
 

@@ -26,7 +26,8 @@ def explain(
     _check_axes(encoding, site)
     params, asleep = awake(encoding.init(jax.random.key(0), dims))
     found = list(parts(encoding, params, site))
-    lines = [str(encoding)]
+    lines = prose(str(encoding))
+    opening = len(lines)
     if len(found) > 1:
         lines += ["", *prose(f"A composition of {len(found)} parts, explained one by one and then as a whole.")]
     for part in found:
@@ -37,9 +38,9 @@ def explain(
             f"Learned parameters that start at zero ({', '.join(asleep)}) would show nothing: random ones stand here "
             "in their place, standard deviation 0.3."
         )
-        lines[1:1] = ["", *prose(text)]
+        lines[opening:opening] = ["", *prose(text)]
     learned = parameter_shapes(encoding, dims)
-    lines[1:1] = ["", *prose(_setting(dims, site, grid, learned))]
+    lines[opening:opening] = ["", *prose(_setting(dims, site, grid, learned))]
     return [*lines, *_relativity(encoding, params, dims, site, grid)]
 
 
@@ -75,9 +76,14 @@ def _setting(dims: Dims, site: Site, sizes: tuple[int, ...] | None, learned: dic
     where = f"{len(site.segment) - dims.prefix} tokens on a line" if sizes is None else "x".join(map(str, sizes))
     where = where if sizes is None else f"a grid of {where} tokens"
     before = f", behind {dims.prefix} that stand nowhere (prefix)" if dims.prefix else ""
-    names = ", ".join(f"{name or 'table'} {list(shape)}" for name, shape in learned.items())
+    shapes = {name or "table": "x".join(map(str, shape)) for name, shape in learned.items()}
+    names = ", ".join(f"{name} ({shape or 'a number'})" for name, shape in shapes.items())
     count = sum(int(np.prod(shape)) for shape in learned.values())
-    learns = f"It learns {count} numbers: {names}; here as initialised from seed 0." if learned else "It learns nothing."
+    learns = (
+        f"It learns {count:,} number{'s' * (count != 1)}: {names}; here as initialised from seed 0."
+        if learned
+        else "It learns nothing."
+    )
     heads = f"{dims.num_heads} head{'s' if dims.num_heads > 1 else ''} of {dims.head_dim} channels"
     return f"The example: {where}{before}; {heads}, width {dims.width}. {learns}"
 
@@ -125,13 +131,15 @@ def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple
     spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
     lines += prose(_verdict(encoding, spread, found, site))
     if not found.seen.all():
-        lines += prose("A pair whose logit is hidden is masked.")
+        lines += prose("Hidden are the keys that the query does not see.")
     return [*lines, *_logit_matrix(found, names)]
 
 
 def _verdict(encoding: Encoding, spread: float, found: probes.Logits, site: Site) -> str:
     shift = f"over all pairs that are equally far apart, logits differ by at most {short(spread)}"
     alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
+    if alike and not found.seen.all():
+        return "All logits that are seen are equal: the mask alone tells such words apart."
     if alike:
         return "All logits are equal: such a word cannot tell positions apart by this encoding."
     if spread < 1e-3:

@@ -82,7 +82,9 @@ def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
 
 def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
     """Registered values of one family, for a terminal."""
-    view = Table(title=Text(f"{family}: arguments of encodings"), title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+    view = Table(
+        title=Text(f"{family}: arguments of encodings"), title_justify="left", box=box.SIMPLE_HEAD, expand=True
+    )
     view.add_column("value", no_wrap=True)
     view.add_column("what it is", ratio=1)
     view.add_column("arXiv", no_wrap=True)

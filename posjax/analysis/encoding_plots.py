@@ -69,8 +69,12 @@ def _code(part: Part, dims: Dims, origin: Site) -> Figure:
         panels[0, 1].set_title("likeness of codes (cosine)", fontsize=SMALL + 2)
     else:
         token = _middle(part.site, sizes)
-        _heat(panels[0, 1], (unit @ unit[token])[-sizes[0] * sizes[1] :].reshape(sizes), "column", "row", limits=(-1, 1))
-        panels[0, 1].set_title(f"likeness to the code of {tuple(map(int, part.site.position[token]))}", fontsize=SMALL + 2)
+        _heat(
+            panels[0, 1], (unit @ unit[token])[-sizes[0] * sizes[1] :].reshape(sizes), "column", "row", limits=(-1, 1)
+        )
+        panels[0, 1].set_title(
+            f"likeness to the code of {tuple(map(int, part.site.position[token]))}", fontsize=SMALL + 2
+        )
     return _titled(figure, part)
 
 

@@ -142,6 +142,22 @@ def mask(part: Part) -> Bool[np.ndarray, "T S"]:
     return np.broadcast_to(part.encoding.mask(part.site, part.site), (count, count))
 
 
+class _Ruler(Encoding):
+    """Its bias is the first axis of query's position less key's."""
+
+    def bias(self, params, q, q_site, k, k_site):
+        first = [jnp.asarray(axes(site)[:, 0], jnp.float32) for site in (q_site, k_site)]
+        return jnp.broadcast_to(first[0][:, None] - first[1][None], (q.shape[1], q.shape[0], k.shape[0]))
+
+
+def apparent_distance(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
+    """How far apart, query less key along the first axis, a position map makes tokens seem to an encoding behind it."""
+    measured = part.encoding >> _Ruler()
+    site = measured.place((part.params, ()), part.site)
+    _, q, k = content(dims, len(site.segment))
+    return np.asarray(measured.bias((part.params, ()), q, site, k, site))[0]
+
+
 def read_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
     """What one query reads beside the value of each key, if it looked at that key alone."""
     count = len(part.site.segment)

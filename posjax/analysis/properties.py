@@ -60,10 +60,12 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
     dims = default_dims(encoding, num_axes) if dims is None else dims
     world = make_world(encoding, dims, num_axes)
     forward(world)  # what refuses these sizes says so here, once
-    return [_run(name, tolerance, function, world) for name, (tolerance, function) in PROPERTIES.items()]
+    return [check_one(name, world) for name in PROPERTIES]
 
 
-def _run(name: str, tolerance: float, function: Callable[[World], float], world: World) -> Property:
+def check_one(name: str, world: World) -> Property:
+    """One property, in one world."""
+    tolerance, function = PROPERTIES[name]
     try:
         error = function(world)
     except NotApplicable as reason:
