@@ -10,12 +10,13 @@ from typing import Any
 
 from posjax.encoding import Encoding
 from posjax.encodings.rotary import PRope, Rope
+from posjax.encodings.rotary_grid import MRope
 from posjax.encodings.scaling import Scaling
 from posjax.encodings.scalings import Linear, Llama3, Yarn
 from posjax.encodings.scalings_by_length import DynamicNtk, LongRope
 from posjax.spec import nearest
 
-_SHARED = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_SHARED = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}
 _YARN_OPTIONS = ("beta_fast", "beta_slow", "truncate", "attention_factor")
 # Keys of each rope_type beside the shared ones: those it needs, those it may have.
 _KEYS: dict[str, tuple[set[str], set[str]]] = {
@@ -83,7 +84,14 @@ def from_hf(
     if rope_type == "proportional":
         scaling = Linear(config["factor"]) if config.get("factor", 1) != 1 else None
         return PRope(theta, layout, part, scaling)
-    return Rope(theta, layout, part, _READERS[rope_type](config, beside))
+    scaling = _READERS[rope_type](config, beside)
+    if "mrope_section" not in config:
+        return Rope(theta, layout, part, scaling)
+    if part != 1:
+        raise ValueError(
+            f"mrope rotates whole heads, these parameters have mrope_section and partial_rotary_factor={part}"
+        )
+    return MRope(theta, tuple(config["mrope_section"]), bool(config.get("mrope_interleaved")), layout, scaling)
 
 
 def _beside(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,8 +118,10 @@ def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:
     Raises:
       ValueError: for an encoding that no rope_parameters describe, or another layout than the model's.
     """
-    if type(encoding) not in (Rope, PRope):
-        raise ValueError(f"transformers' rope_parameters describe rope and p_rope with a scaling, not {encoding}")
+    if type(encoding) not in (Rope, PRope, MRope):
+        raise ValueError(
+            f"transformers' rope_parameters describe rope, p_rope and mrope with a scaling, not {encoding}"
+        )
     if encoding.layout != layout:
         raise ValueError(
             f"{encoding} has layout={encoding.layout!r}, the model layout={layout!r}: "
@@ -129,11 +139,15 @@ def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:
     parameters = {"rope_theta": float(encoding.base), **extra}
     if part != 1:
         parameters["partial_rotary_factor"] = part
+    if type(encoding) is MRope:
+        parameters["mrope_section"] = list(encoding.sections)
+        parameters |= {"mrope_interleaved": True} if encoding.interleaved else {}
     return {"rope_parameters": parameters, **beside}
 
 
 def _rope_type(config: Mapping[str, Any]) -> str:
     rope_type = _first(config.get("rope_type"), config.get("type"), "default" if "factor" not in config else None)
+    rope_type = "default" if rope_type == "mrope" else rope_type  # Qwen2-VL's name, which transformers too reads so
     if rope_type is None:
         raise ValueError(f"the parameters have no rope_type; {nearest('', list(_KEYS))}")
     if rope_type not in _KEYS:
@@ -146,7 +160,7 @@ def _check_keys(rope_type: str, config: Mapping[str, Any]) -> None:
     needed, optional = _KEYS[rope_type]
     for key in sorted(config):
         if key not in needed | optional | _SHARED:
-            known = sorted(needed | optional | {"rope_type", "rope_theta", "partial_rotary_factor"})
+            known = sorted(needed | optional | _SHARED - {"type"})
             raise ValueError(f"rope_type {rope_type!r} has no key {key!r}; {nearest(key, known)}")
         if isinstance(config[key], str) and key not in ("rope_type", "type"):
             raise ValueError(f"rope_type {rope_type!r}: {key} must not be text, got {config[key]!r}")

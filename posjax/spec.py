@@ -11,6 +11,7 @@ import ast
 import dataclasses
 import difflib
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from posjax.encoding import Encoding
 
 _REGISTRY: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
+_NUMBER = re.compile(
+    r"[\d.]+"
+)  # counts as one character: a longrope of a large model has over a hundred, and they nest nothing
 _NUMBERS = (int, float)
 
 
@@ -100,8 +104,9 @@ def _is_list(node: ast.expr) -> bool:
 
 
 def _read(text: str, build: Callable[[ast.expr], Any]) -> Any:
-    if len(text) > _MAX_SPEC:
-        raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {len(text)}")
+    length = len(_NUMBER.sub("0", text))
+    if length > _MAX_SPEC:
+        raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {length}")
     try:
         return build(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:
@@ -126,8 +131,8 @@ def nearest(word: str, known: list[str]) -> str:
     return f"{meant}known: {', '.join(known) or 'none'}"
 
 
-def spec_text(encoding: Encoding) -> str:
-    """The spec of an encoding, arguments at their defaults left out."""
+def spec_text(encoding: object) -> str:
+    """The spec of an encoding, or of a value that encodings take, arguments at their defaults left out."""
     if isinstance(encoding, Sum):
         return " + ".join(f"({part})" if isinstance(part, Placed) else str(part) for part in encoding.parts)
     if isinstance(encoding, Placed):

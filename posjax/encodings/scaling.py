@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32, Shaped
 
 from posjax.encoding import Array, Site, axes, stands
 from posjax.encodings.angles import angles
+from posjax.spec import spec_text
 
 
 class Spectrum(NamedTuple):
@@ -39,6 +40,9 @@ class Scaling:
 
     spec_name: ClassVar[str] = ""
     length_dependent: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return spec_text(self)
 
     def multiplier(self, spectrum: Spectrum, length: Float32[Array, " T"] | None) -> Float[Array, "*T C"]:
         """What the frequency of each channel is multiplied by: [C] in float64; [T, C] in float32 if length-dependent."""

@@ -182,8 +182,9 @@ def yarn_ramp(scaling: Scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
     )
     if scaling.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, 2 * spectrum.count - 1)
-    # The published code adds 0.001 where the two are equal; where they have crossed, every channel turns often enough.
+    # The published code holds the lower end above 0 and the higher below 2C - 1; where all channels lie beyond one of
+    # the two, the ends would cross and the ramp turn round. Equal ends are 0.001 apart, as there.
+    low, high = np.clip([low, high], 0, 2 * spectrum.count - 1)
     return np.clip((spectrum.index - low) / max(high - low, 0.001), 0, 1)
 
 

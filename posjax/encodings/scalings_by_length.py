@@ -44,7 +44,7 @@ class DynamicNtk(Scaling):
         check_length(self)
 
     def multiplier(self, spectrum, length):
-        grown = jnp.maximum(1.0, self.factor * length / self.original_length - (self.factor - 1))
+        grown = 1 + self.factor * jnp.maximum(0.0, (length - self.original_length) / self.original_length)
         return grown[:, None] ** -ntk_exponent(self, spectrum).astype(np.float32)
 
 

@@ -86,7 +86,7 @@ def _yarn_thetas(e, s, base, d):
     low, high = channel(e.beta_fast), channel(e.beta_slow)
     if e.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, d - 1)
+    low, high = min(max(low, 0), d - 1), min(max(high, 0), d - 1)
     if low == high:
         high += 0.001
     thetas = []

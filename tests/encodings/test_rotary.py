@@ -1,0 +1,136 @@
+"""Constants and behaviours of the rotary primitive and its plain members; formulas are swept in test_formulas.py."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import HEAD_DIM, HEADS, world
+from members import GRID, MEMBERS, Row
+
+import posjax as pj
+from posjax.encodings.angles import angles, geometric
+from posjax.encodings.rotary import Rotary, rotated
+from posjax.spec import registered
+
+ROTARY = [name for name in pj.names() if issubclass(registered(name), Rotary)]
+FAR = [case for name in ROTARY for case in MEMBERS[name].variants if isinstance(pj.parse(case.spec), Rotary)]
+
+
+def logits(encoding, params, q, k, site):
+    turned = encoding.rotate(params, q, site, k, site)
+    return np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in turned))
+
+
+@pytest.mark.parametrize("case", FAR, ids=str)
+def test_logits_far_out(case):
+    """At position 2^17: float32's are within 1e-4 of the paper's formula in float64, bfloat16's within 1 % of float32's."""
+    w = world(case)
+    if w.encoding.reach < 2**18:
+        pytest.skip("stands nowhere so far out")
+    far = np.int32((2**17, 2**17 - 3) if case.kind == GRID else 2**17)
+    unplaced = w.site._replace(position=w.site.position + far)
+    site = w.encoding.place(w.params, unplaced)
+    half = jax.random.normal(jax.random.key(0), (2, len(w.x), HEADS, HEAD_DIM), jnp.bfloat16)
+    exact = logits(w.encoding, w.params, *half.astype(jnp.float32), site)
+    rough = logits(w.encoding, w.params, *half, site)
+    assert np.abs(rough - exact).max() < 0.01 * np.abs(exact).max()
+    there = zip(unplaced.position, unplaced.prefix, strict=True)
+    position = [None if n else np.atleast_1d(p).astype(float) for p, n in there]
+    q, k = np.asarray(half, np.float64)
+    row = Row(position, site.prefix, site.segment, np.asarray(w.x, np.float64), q, k)
+    oracle = MEMBERS[w.encoding.spec_name].oracle(w.encoding, w.params)
+    for i, j in [(3, 3), (12, 5), (5, 12), (13, 2)]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            by_paper = np.dot(*oracle.transform(row, 0, i, j, q[i, 0], k[j, 0]))
+        if np.isfinite(by_paper):  # xPos' own formula is 0 times infinity so far from its origin
+            assert abs(exact[0, i, j] - by_paper) < 1e-4 * np.abs(exact).max()
+
+
+def test_every_rotary_is_tried_far_out():
+    assert {pj.parse(case.spec).spec_name for case in FAR} == {*ROTARY}
+
+
+def test_computed_waves_are_multiplied_exactly():
+    """A float32 product of position and frequency errs by 2.5e-2 at 2^20; here only the frequency itself is rounded."""
+    wave = np.random.default_rng(0).uniform(1e-4, 1, (2, 3, 5)).astype(np.float32)  # two axes, three heads
+    position = np.random.default_rng(1).integers(-(2**20), 2**20, (50, 2)).astype(np.int32)
+    ours = jax.jit(angles)(position, wave)
+    turn = (jnp.asarray(wave) / (2 * np.pi)).astype(jnp.float32)  # as it is rounded
+    exact = np.tensordot(position.astype(np.float64), np.asarray(turn, np.float64), axes=1) * 2 * np.pi
+    assert ours.shape == (50, 3, 5)
+    error = np.abs((np.asarray(ours, np.float64) - exact + np.pi) % (2 * np.pi) - np.pi)
+    assert error.max() < 2e-6
+
+
+def test_computed_waves_differentiate():
+    wave = jnp.asarray(geometric(100, 4)[None], jnp.float32)
+    _, slope = jax.jvp(lambda w: angles(np.full((1, 1), 1234, np.int32), w), (wave,), (jnp.ones_like(wave),))
+    np.testing.assert_allclose(slope, 1234, rtol=1e-5)
+
+
+def test_heads_may_have_their_own_angles():
+    x = jax.random.normal(jax.random.key(0), (5, 3, 8))
+    angle = jax.random.normal(jax.random.key(1), (5, 3, 4))
+    for layout in ("half", "interleaved"):
+        alone = [rotated(x[:, h : h + 1], angle[:, h], layout) for h in range(3)]
+        np.testing.assert_allclose(rotated(x, angle, layout), jnp.concatenate(alone, axis=1), atol=1e-6)
+
+
+def frequencies(spec, head_dim):
+    return pj.parse(spec).wave(1, head_dim // 2)[0]
+
+
+def test_partial_is_not_proportional():
+    """GPT-NeoX counts the exponent over the rotated channels, p-RoPE over all of them."""
+    np.testing.assert_allclose(frequencies("rope(fraction=0.25)", 16), 1e4 ** (-np.arange(8) / 8))
+    site, x = pj.sites(6), jax.random.normal(jax.random.key(0), (6, 1, 64))
+    partial, _ = pj.parse("rope(fraction=0.25)").rotate((), x, site, x, site)
+    alone, _ = pj.parse("rope()").rotate((), x[..., :16], site, x[..., :16], site)
+    np.testing.assert_array_equal(partial[..., :16], alone)
+    np.testing.assert_array_equal(partial[..., 16:], x[..., 16:])
+    proportional, _ = pj.parse("p_rope(proportion=0.25)").rotate((), x, site, x, site)
+    still = (proportional == x).all(axis=(0, 1))
+    np.testing.assert_array_equal(still, [c % 32 >= 8 for c in range(64)])
+    np.testing.assert_allclose(frequencies("p_rope(proportion=0.25)", 64)[:8], 1e4 ** (-np.arange(8) / 32))
+
+
+def test_p_rope_between_its_ends():
+    np.testing.assert_array_equal(frequencies("p_rope(proportion=1)", 16), frequencies("rope()", 16))
+    assert not frequencies("p_rope(proportion=0)", 16).any()
+    assert np.count_nonzero(frequencies("p_rope()", 256)) == 96  # Gemma's 0.75 of 128 frequencies
+
+
+def test_hope_keeps_what_turns_once():
+    found = frequencies("hope(original_length=2048)", 128)
+    kept = found > 0
+    period = 2 * np.pi * 1e4 ** (np.arange(64) / 64)
+    np.testing.assert_array_equal(kept, period <= 2048)
+    scaled = pj.parse("hope(original_length=2048, scaling=linear(factor=8))")
+    np.testing.assert_array_equal(scaled.wave(1, 64)[0] > 0, kept)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("rope(fraction=0)", "fraction=.* above 0 and at most 1, got 0"),
+        ("rope(fraction=1.5)", "got 1.5"),
+        ("rope(scaling=rope())", r"takes a frequency scaling, as in scaling=linear\(factor=2\), got rope\(\)"),
+        ("rope(scaling=2)", "takes a frequency scaling.*got 2"),
+        ("p_rope(proportion=-1)", "within 0 and 1, got -1"),
+        ("p_rope(layout='hlf')", "p_rope has no layout 'hlf'; did you mean 'half'"),
+        ("hope(original_length=0)", "at least 1, got 0"),
+        ("hope()", "hope needs original_length"),
+        ("linear(factor=2)", r"linear is no encoding but an argument of one, as in rope\(scaling=linear"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_refusals(spec, message):
+    with pytest.raises(ValueError, match=message):
+        pj.parse(spec)
+
+
+@pytest.mark.parametrize(("fraction", "head_dim"), [(0.35, 10), (0.1, 8), (0.5, 6)])
+def test_a_rotary_dim_must_be_even(fraction, head_dim):
+    site, x = pj.sites(3), jnp.zeros((3, 1, head_dim))
+    with pytest.raises(ValueError, match=f"fraction={fraction} of a head_dim of {head_dim} must be even, got"):
+        pj.encodings.rope(fraction=fraction).rotate((), x, site, x, site)

@@ -1,0 +1,212 @@
+"""Published constants of the frequency scalings, their lengths by document, and where sources disagree."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from members.scaling import scaled, scalings
+
+import posjax as pj
+from posjax.encodings.scaling import Spectrum, document_lengths
+from posjax.spec import registered
+
+
+def scaling(spec):
+    return pj.parse(f"rope(scaling={spec})").scaling
+
+
+def frequencies(spec, head_dim, base=1e4, length=None):
+    spectrum = Spectrum(base, head_dim // 2, np.arange(head_dim // 2))
+    length = None if length is None else np.array([length], np.float32)
+    return spectrum.frequency * np.asarray(scaling(spec).multiplier(spectrum, length)).reshape(-1)
+
+
+def attention(spec, length=None):
+    length = None if length is None else np.array([length], np.float32)
+    return float(np.squeeze(scaling(spec).attention(np.full((1, 1), 5), length)))
+
+
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample what it checks
+@settings(max_examples=300, deadline=None)
+@given(scalings())
+def test_frequencies_by_the_papers(value):
+    """Of a rotary dim of 6, in documents below and above the trained length."""
+    if value is None:
+        return
+    spectrum = Spectrum(500.0, 3, np.arange(3))
+    if value.spec_name == "longrope" and {len(value.short_factor), len(value.long_factor)} != {3}:
+        with pytest.raises(ValueError, match="give one for each"):
+            value.multiplier(spectrum, np.ones(1, np.float32))
+        return
+    trained = getattr(value, "original_length", 100)
+    for n in (1, trained, 5 * trained):
+        length = np.array([n], np.float32) if value.length_dependent else None
+        theta, m = scaled(value, 500.0, 6, n)
+        ours = spectrum.frequency * np.asarray(value.multiplier(spectrum, length)).reshape(-1)
+        np.testing.assert_allclose(ours, theta, rtol=2e-6)
+        np.testing.assert_allclose(value.attention(np.full((1, 1), 1000), length), m, rtol=2e-6)
+
+
+def test_yarn_as_transformers_prints_it():
+    expected = [1, 0.31622776, 0.08125, 0.01976424, 0.004375, 0.00079057, 0.00025, 7.906e-05]
+    np.testing.assert_allclose(frequencies("yarn(factor=4, original_length=1024)", 16), expected, rtol=1e-4)
+    expected = [1, 0.31622776, 0.08539864, 0.01912678, 0.00355697]
+    exact = frequencies("yarn(factor=4, original_length=1024, truncate=False)", 16)
+    np.testing.assert_allclose(exact[:5], expected, rtol=1e-6)
+    assert attention("yarn(factor=4, original_length=1024)") == pytest.approx(1.138629436)
+
+
+def test_yarn_ramp_is_the_codes():
+    """The paper's ramp is linear in turns, and here named ntk_by_parts; the published code's is linear in the channel."""
+    yarn = frequencies("yarn(factor=4, original_length=1024)", 16)
+    by_parts = frequencies("ntk_by_parts(factor=4, original_length=1024)", 16)
+    assert np.abs(yarn / by_parts - 1).max() > 0.2
+    np.testing.assert_allclose(yarn[[0, -1]], by_parts[[0, -1]])
+
+
+def test_yarn_where_every_channel_turns_often():
+    """Or none does. The published code turns its ramp round there: it divides all by the factor, or none."""
+    np.testing.assert_allclose(frequencies("yarn(factor=4, original_length=1000000)", 4, base=5), [1, 5**-0.5])
+    np.testing.assert_allclose(frequencies("yarn(factor=4, original_length=2, truncate=False)", 4, base=100), [1, 0.1 / 4])
+
+
+def test_yarn_attention_factor_squares_in_the_logits():
+    q = jax.random.normal(jax.random.key(0), (4, 1, 8))
+    site = pj.sites(4)
+    spec = "rope(scaling=yarn(factor=4, original_length=1024, attention_factor={}))"
+    plain, doubled = (pj.parse(spec.format(m)).rotate((), q, site, q, site) for m in (1, 2))
+    np.testing.assert_allclose(doubled[0], 2 * plain[0], rtol=1e-6)
+    np.testing.assert_allclose(doubled[1], 2 * plain[1], rtol=1e-6)
+
+
+def test_yarn_mscale_is_deepseeks():
+    """One mscale alone counts, as in DeepSeek's code; transformers would not heed it."""
+    spec = "yarn(factor=40, original_length=4096, mscale={}, mscale_all_dim={})"
+    growth = 0.1 * np.log(40)
+    assert attention(spec.format(0.707, 0)) == pytest.approx(0.707 * growth + 1)
+    assert attention(spec.format(1, 1)) == 1
+    assert attention(spec.format(0.5, 1)) == pytest.approx((0.5 * growth + 1) / (growth + 1))
+
+
+def test_attention_factor_reaches_every_token():
+    """It is a temperature: tokens that stand nowhere are not turned, but theirs are logits too. Not so other channels."""
+    site = pj.grid(2, 2, prefix=1)
+    x = jnp.ones((5, 1, 8))
+    encoding = pj.parse("rope(fraction=0.5, scaling=yarn(factor=4, original_length=8, attention_factor=3))")
+    turned, _ = encoding.rotate((), x, site, x, site)
+    np.testing.assert_array_equal(turned[0, 0], [3] * 4 + [1] * 4)
+    np.testing.assert_array_equal(turned[1, 0], [3] * 4 + [1] * 4)  # position (0, 0)
+
+
+def test_llama3_as_transformers_prints_it():
+    expected = [1, 0.19392276, 0.02734413, 0.00091158, 0.00017678, 3.428e-05, 6.65e-06, 1.29e-06]
+    ours = frequencies("llama3(factor=8, original_length=512)", 16, base=5e5)
+    np.testing.assert_allclose(ours, expected, rtol=3e-3)
+    parts = frequencies("ntk_by_parts(factor=8, original_length=512, beta_fast=4)", 16, base=5e5)
+    np.testing.assert_array_equal(ours, parts)
+
+
+def test_ntk_keeps_the_highest_and_interpolates_the_lowest():
+    plain, ntk = 1e4 ** (-np.arange(32) / 32), frequencies("ntk(factor=8)", 64)
+    assert ntk[0] == 1
+    assert ntk[-1] == pytest.approx(plain[-1] / 8)
+    np.testing.assert_allclose(ntk, (1e4 * 8 ** (64 / 62)) ** (-np.arange(32) / 32))
+
+
+def test_dynamic_scalings_leave_short_documents_alone():
+    plain = 1e4 ** (-np.arange(8) / 8)
+    for spec in ("dynamic_ntk(factor=4, original_length=100)", "dynamic_yarn(original_length=100)"):
+        np.testing.assert_allclose(frequencies(spec, 16, length=100), plain, rtol=1e-7)
+        assert np.abs(frequencies(spec, 16, length=400) / plain - 1).max() > 0.5
+    assert attention("dynamic_yarn(original_length=100)", length=100) == 1
+    static = frequencies("yarn(factor=4, original_length=100)", 16)
+    np.testing.assert_allclose(frequencies("dynamic_yarn(original_length=100)", 16, length=400), static, rtol=1e-6)
+
+
+LONGROPE = "longrope(short_factor=(1, 1), long_factor=(2, 4), factor=4, original_length=1024{})"
+
+
+def test_longrope_switches_by_document():
+    np.testing.assert_allclose(frequencies(LONGROPE.format(""), 4, length=1024), [1, 0.01])
+    np.testing.assert_allclose(frequencies(LONGROPE.format(""), 4, length=1025), [1 / 2, 0.01 / 4])
+    assert attention(LONGROPE.format(""), length=1) == pytest.approx(1.095445115)
+
+
+def test_longrope_start_tokens_are_as_they_were():
+    """Neither scaled nor, as in the authors' code, multiplied by the attention factor."""
+    site, x = pj.sites(2000), jnp.ones((2000, 1, 4))
+    plain, _ = pj.parse("rope()").rotate((), x, site, x, site)
+    ours, _ = pj.parse(f"rope(scaling={LONGROPE.format(', start_tokens=4')})").rotate((), x, site, x, site)
+    np.testing.assert_allclose(ours[:4], plain[:4], atol=1e-6)
+    assert np.abs(ours[4:8] - plain[4:8]).max() > 0.1
+    np.testing.assert_allclose(jnp.linalg.norm(ours[4:], axis=-1), 2 * 1.095445115, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_document_lengths(compiled):
+    """Of arbitrary ids in any order, holes and strangers among them; padding and tokens that stand nowhere do not count."""
+    segment = np.array([7, -3, 7, 2**30, 0, -3, 7, 2**30, 5], np.int32)
+    position = np.array([4, 90, 9, 0, 1000, 17, 2, 3, 50], np.int32)
+    prefix = np.array([0, 1, 0, 0, 0, 0, 0, 0, 1], np.int32)
+    keys = pj.Site(position, segment, prefix)
+    queries = pj.Site(np.zeros(5, np.int32), np.array([2**30, 7, 6, 0, 5], np.int32), np.zeros(5, np.int32))
+    lengths = jax.jit(document_lengths) if compiled else document_lengths
+    of_queries, of_keys = lengths(queries, keys)
+    np.testing.assert_array_equal(of_queries, [4, 10, 0, 0, 0])
+    np.testing.assert_array_equal(np.asarray(of_keys)[[0, 2, 6, 3, 7, 8]], [10, 10, 10, 4, 4, 0])
+
+
+def test_document_lengths_of_a_grid_are_of_its_longest_axis():
+    site = pj.grid(3, 5, prefix=1)
+    np.testing.assert_array_equal(document_lengths(site, site)[0], np.full(16, 5))
+
+
+def test_lengths_take_linear_memory():
+    count = 100_000
+    site = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), pj.sites(count))
+    analysis = jax.jit(document_lengths).lower(site, site).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes < 400 * count
+
+
+WRONG = {
+    "linear(factor=0)": "positive factor, got 0",
+    "ntk(factor=0.5)": "ntk needs a factor of at least 1, got 0.5",
+    "dynamic_ntk(factor=2, original_length=0)": "at least 1, got 0",
+    "yarn(factor=2, original_length=8, beta_fast=1)": "beta_fast > beta_slow > 0, got 1 and 1",
+    "yarn(factor=2, original_length=8, attention_factor=0)": "attention_factor=.*positive, got 0",
+    "yarn(factor=2, original_length=8, mscale=-1)": "mscale=.*negative, got -1",
+    "llama3(low_freq_factor=4)": "high_freq_factor > low_freq_factor > 0, got 4",
+    "longrope(short_factor=2, long_factor=(1,), factor=2, original_length=8)": "short_factor.*tuple of positive.*got 2",
+    "longrope(short_factor=(1,), long_factor=(0,), factor=2, original_length=8)": r"long_factor.*got \(0,\)",
+    "longrope(short_factor=(1,), long_factor=(1,), factor=2, original_length=8, start_tokens=-1)": "negative, got -1",
+    "yarn(fctor=2)": "yarn has no argument 'fctor'; did you mean 'factor'",
+    "yran(factor=2)": "did you mean 'yarn'",
+}
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("spec", "message"), WRONG.items(), ids=WRONG)
+def test_refusals(spec, message):
+    with pytest.raises(ValueError, match=message):
+        scaling(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "base", "message"),
+    [
+        ("ntk(factor=2)", 1e4, "two frequencies or more"),
+        ("yarn(factor=2, original_length=8)", 1, "a base above 1, got 1"),
+        (LONGROPE.format(""), 1e4, "has 2 numbers, the rotary 1 frequencies"),
+    ],
+)
+def test_rotaries_that_a_scaling_cannot_scale(spec, base, message):
+    site, x = pj.sites(3), jnp.zeros((3, 1, 2))
+    with pytest.raises(ValueError, match=message):
+        pj.encodings.rope(base=base, scaling=scaling(spec)).rotate((), x, site, x, site)
+
+
+def test_scalings_are_values():
+    value = registered("yarn")(factor=4, original_length=1024)
+    assert pj.encodings.yarn is type(value)
+    assert hash(pj.encodings.rope(scaling=value)) == hash(pj.parse(str(pj.encodings.rope(scaling=value))))

@@ -1,0 +1,254 @@
+"""transformers' spelling of rotary encodings, read and written. Its numbers are beside ours in tests/goldens."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from members import MEMBERS
+
+import posjax as pj
+from posjax.encodings import rope
+
+# As published, without what does not concern the encoding.
+LLAMA_31 = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "max_position_embeddings": 131072,
+    "rope_theta": 500000.0,
+    "rope_scaling": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+}
+QWEN_25_LONG = {
+    "max_position_embeddings": 32768,
+    "rope_theta": 1000000.0,
+    "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"},
+}
+DEEPSEEK_V3 = {
+    "max_position_embeddings": 163840,
+    "rope_scaling": {
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 40,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
+    "rope_theta": 10000,
+}
+PHI_3 = {  # with fewer factors than it has
+    "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+    "rope_scaling": {"long_factor": [1.08, 1.11, 2], "short_factor": [1.0, 1.02, 1.03], "type": "longrope"},
+}
+PYTHIA = {
+    "model_type": "gpt_neox",
+    "max_position_embeddings": 2048,
+    "rope_scaling": None,
+    "rotary_emb_base": 10000,
+    "rotary_pct": 0.25,
+}
+GEMMA_3_GLOBAL = {"rope_theta": 1000000.0, "rope_type": "linear", "factor": 8.0}
+QWEN_2_VL = {"rope_theta": 1000000.0, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
+QWEN_3_VL = {
+    "rope_theta": 5000000,
+    "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
+}
+CODE_LLAMA = {"model_type": "llama", "rope_theta": 1000000, "rope_scaling": None}
+GPT_OSS = {
+    "rope_theta": 150000,
+    "rope_parameters": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "spec"),
+    [
+        (LLAMA_31, "rope(base=500000, scaling=llama3())"),
+        (QWEN_25_LONG, "rope(base=1000000, scaling=yarn(factor=4, original_length=32768))"),
+        (DEEPSEEK_V3, "rope(scaling=yarn(factor=40, original_length=4096, mscale_all_dim=1))"),
+        (
+            PHI_3,
+            "rope(scaling=longrope(short_factor=(1, 1.02, 1.03), long_factor=(1.08, 1.11, 2), factor=32, "
+            "original_length=4096))",
+        ),
+        (PYTHIA, "rope(fraction=0.25)"),
+        (GEMMA_3_GLOBAL, "rope(base=1000000, scaling=linear(factor=8))"),
+        (CODE_LLAMA, "rope(base=1000000)"),
+        (GPT_OSS, "rope(base=150000, scaling=yarn(factor=32, original_length=4096, truncate=False))"),
+        (QWEN_2_VL, "mrope()"),
+        (QWEN_3_VL, "mrope(base=5000000, sections=(24, 20, 20), interleaved=True)"),
+        (None, "rope()"),
+        ({}, "rope()"),
+        ({"rope_type": "default", "rope_theta": 3.0}, "rope(base=3)"),
+        ({"rope_type": "proportional", "partial_rotary_factor": 0.25}, "p_rope(proportion=0.25)"),
+        ({"rope_type": "proportional", "factor": 8}, "p_rope(proportion=1, scaling=linear(factor=8))"),
+    ],
+)
+def test_published_configurations(config, spec):
+    assert pj.from_hf(config) == pj.parse(spec)
+
+
+def test_what_stands_beside_the_parameters():
+    dynamic = {"type": "dynamic", "factor": 2.0}
+    expected = pj.parse("rope(base=5, layout='interleaved', scaling=dynamic_ntk(factor=2, original_length=2048))")
+    beside = dict(rope_theta=5, max_position_embeddings=2048, layout="interleaved")
+    assert pj.from_hf(dynamic, **beside) == expected
+    assert pj.from_hf({"rope_scaling": dynamic, "rope_theta": 9}, **beside) == expected
+    assert pj.from_hf(dynamic | {"rope_theta": 7.0}, **beside).base == 7
+    assert pj.from_hf({"rope_theta": 7.0}, partial_rotary_factor=0.5) == rope(base=7, fraction=0.5)
+    assert pj.from_hf({"rope_theta": 7.0, "partial_rotary_factor": 0.25}, partial_rotary_factor=0.5).fraction == 0.25
+    # Phi-3's original length goes before the one among the parameters, as in transformers.
+    inside = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 100}
+    assert pj.from_hf(inside).scaling.original_length == 100
+    assert pj.from_hf(inside, original_max_position_embeddings=50).scaling.original_length == 50
+    assert pj.from_hf(inside, max_position_embeddings=50).scaling.original_length == 100
+    assert pj.from_hf({"rope_type": "yarn", "factor": 2.0}, max_position_embeddings=50).scaling.original_length == 50
+
+
+def test_one_mscale_alone_is_not_heeded_there():
+    config = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707}
+    assert pj.from_hf(config) == pj.parse("rope(scaling=yarn(factor=40, original_length=4096))")
+
+
+YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}
+WRONG = {
+    "misspelt type": ({"rope_type": "yarm", "factor": 2}, "no rope_type is named 'yarm'; did you mean 'yarn'"),
+    "old name": ({"type": "su", "factor": 2}, "renamed 'longrope'"),
+    "no type": ({"factor": 2.0}, "no rope_type; known: default, linear"),
+    "misspelt key": (YARN | {"beta_fats": 3}, "'yarn' has no key 'beta_fats'; did you mean 'beta_fast'"),
+    "another type's key": ({"rope_type": "linear", "factor": 2, "beta_fast": 3}, "'linear' has no key 'beta_fast'"),
+    "missing": ({"rope_type": "linear"}, "'linear' needs factor"),
+    "missing llama3": ({"rope_type": "llama3", "factor": 8.0}, "needs high_freq_factor, low_freq_factor"),
+    "dynamic alone": (
+        {"rope_type": "dynamic", "factor": 2.0},
+        r"needs max_position_embeddings.*max_position_embedd.*=\.\.\.",
+    ),
+    "no length": ({"rope_type": "yarn", "factor": 2.0}, "needs original_max_position_embeddings"),
+    "no factor": (
+        {"rope_type": "yarn", "original_max_position_embeddings": 8},
+        "needs factor or max_position_embeddings",
+    ),
+    "text": ({"rope_type": "linear", "factor": "2"}, "factor must not be text, got '2'"),
+    "nested": (
+        {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}},
+        r"several layer types \(full_attention, sliding_attention\).*rope_parameters\['full_attention'\]",
+    ),
+    "GPT-J": ({"model_type": "gptj", "rotary_dim": 64}, "rotary_dim of 64.*partial_rotary_factor.*interleaved"),
+    "partial mrope": (
+        {"rope_type": "default", "mrope_section": [1, 2, 1], "partial_rotary_factor": 0.5},
+        "mrope rotates whole heads",
+    ),
+    "bad value": (YARN | {"factor": 0.5}, "yarn needs a factor of at least 1, got 0.5"),
+}
+
+
+@pytest.mark.parametrize(("config", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_configurations(config, message):
+    with pytest.raises(ValueError, match=message):
+        pj.from_hf(config)
+
+
+def test_written():
+    assert pj.to_hf(rope()) == {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+    dynamic = pj.parse("rope(fraction=0.5, scaling=dynamic_ntk(factor=2, original_length=2048))")
+    assert pj.to_hf(dynamic) == {
+        "rope_parameters": {
+            "rope_type": "dynamic",
+            "rope_theta": 10000.0,
+            "factor": 2,
+            "partial_rotary_factor": 0.5,
+        },
+        "max_position_embeddings": 2048,
+    }
+    deepseek = pj.parse("rope(scaling=yarn(factor=40, original_length=4096, mscale=0.707))")
+    written = pj.to_hf(deepseek)["rope_parameters"]
+    assert written["attention_factor"] == deepseek.scaling.attention(None, None)
+    assert "mscale" not in written
+
+
+def describable(encoding):
+    return getattr(encoding.scaling, "spec_name", "") not in ("ntk", "ntk_by_parts", "dynamic_yarn")
+
+
+def arguments(name):
+    return st.fixed_dictionaries(dict(MEMBERS[name].arguments)).map(lambda kw: pj.parse(name + "()").__class__(**kw))
+
+
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample what it checks
+@settings(deadline=None)
+@given(arguments("rope").filter(describable))
+def test_round_trip(encoding):
+    """Into transformers' spelling and back; what it cannot say (one mscale) is said otherwise, or refused."""
+    if getattr(encoding.scaling, "start_tokens", 0):
+        with pytest.raises(ValueError, match="no rope_type for the scaling longrope"):
+            pj.to_hf(encoding, layout=encoding.layout)
+        return
+    written = pj.to_hf(encoding, layout=encoding.layout)
+    back = pj.from_hf(written, layout=encoding.layout)
+    if not (encoding.scaling and encoding.scaling.spec_name == "yarn"):
+        assert back == encoding
+    else:
+        assert back.scaling.attention(None, None) == pytest.approx(encoding.scaling.attention(None, None))
+        assert [back.scaling.factor, back.scaling.beta_fast, back.scaling.truncate] == [
+            encoding.scaling.factor,
+            encoding.scaling.beta_fast,
+            encoding.scaling.truncate,
+        ]
+    assert pj.to_hf(back, layout=encoding.layout) == written
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "p_rope(proportion=0.25)",
+        "p_rope(scaling=linear(factor=3))",
+        "p_rope(base=7)",
+        "mrope(interleaved=True)",
+        "mrope(sections=(8, 12, 12), scaling=yarn(factor=4, original_length=32768))",
+    ],
+)
+def test_round_trip_of_others(spec):
+    assert pj.from_hf(pj.to_hf(pj.parse(spec))) == pj.parse(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("alibi()", r"describe rope, p_rope and mrope with a scaling, not alibi\(\)"),
+        ("rope() + alibi()", "describe rope, p_rope"),
+        ("hope(original_length=100)", "describe rope, p_rope"),
+        ("rope(scaling=ntk(factor=2))", r"no rope_type for the scaling ntk\(factor=2\)"),
+        ("rope(scaling=ntk_by_parts(factor=2, original_length=8))", "no rope_type for the scaling ntk_by_parts"),
+        ("rope(scaling=dynamic_yarn(original_length=8))", "no rope_type for the scaling dynamic_yarn"),
+        ("p_rope(scaling=ntk(factor=2))", r"scales p_rope by linear\(...\) only, not by ntk\(factor=2\)"),
+        (
+            "rope(layout='interleaved')",
+            r"layout='interleaved', the model layout='half': to_hf\(..., layout='interleaved'\)",
+        ),
+    ],
+)
+def test_what_transformers_cannot_say(spec, message):
+    with pytest.raises(ValueError, match=message):
+        pj.to_hf(pj.parse(spec))
+
+
+def test_a_whole_longrope_has_a_text_that_is_read():
+    """Of as many factors as Phi-3 has, with all their digits."""
+    factors = [1 + 0.1234567890123 * c for c in range(64)]
+    config = {"rope_type": "longrope", "short_factor": factors, "long_factor": factors[::-1], "factor": 32.0}
+    encoding = pj.from_hf(config, original_max_position_embeddings=4096)
+    assert len(str(encoding)) > 2000
+    assert pj.parse(str(encoding)) == encoding
