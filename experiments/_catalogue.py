@@ -1,0 +1,67 @@
+"""Every registered encoding as a spec that fits sequences of some length, for what is run over all of them."""
+
+import dataclasses
+
+import posjax as pj
+
+# Arguments by name, or by name of the encoding and argument: those without a default, and those whose default is made for
+# sequences much longer than the ones here. Functions of the length that counts as trained.
+_ARGUMENTS = {
+    "original_length": lambda n: n,
+    "factor": lambda n: 4,
+    "window": lambda n: n // 4,
+    "size": lambda n: n // 4,
+    "sections": lambda n: (4, 6, 6),
+    "chunk": lambda n: 3 * n // 4,
+    "local": lambda n: n // 8,
+    "index": lambda n: 1,
+    "width": lambda n: round(n**0.5),
+    "block_size": lambda n: n // 16,
+    "floor_scale": lambda n: n // 4,
+    "max_position": lambda n: 4 * n,
+    "max_offset": lambda n: n // 4,
+    "abacus.length": lambda n: 8 * n,
+    "abacus.max_offset": lambda n: 99,
+    "pose.length": lambda n: 4 * n,
+    "random_float.length": lambda n: 8 * n,
+    "randomized.length": lambda n: 8 * n,
+    "short_factor": lambda n: (1.0,) * 16,
+    "long_factor": lambda n: tuple(1 + 3 * c / 15 for c in range(16)),
+}
+_HOSTS = {"position_coupling": "learned()"}  # what a position map is measured with; rope() where nothing is said
+
+
+def catalogue(length: int) -> tuple[dict[str, str], list[str]]:
+    """({spec: family}, names without a spec): position maps as `map >> rope()`, frequency scalings as `rope(scaling=...)`.
+
+    A name is left out if it needs an argument of which nothing is known here.
+    """
+    specs, unknown = {}, []
+    for name in pj.encodings.__all__:
+        cls = pj.spec.registered(name)
+        text = _call(name, cls, length)
+        if text is None:
+            unknown.append(name)
+            continue
+        if not issubclass(cls, pj.Encoding):
+            text = f"rope(scaling={text})"
+        elif issubclass(cls, pj.PositionMap):
+            text = f"{text} >> {_HOSTS.get(name, 'rope()')}"
+        specs[text] = _family(cls)
+    order = sorted(set(specs.values()))
+    return dict(sorted(specs.items(), key=lambda item: (order.index(item[1]), item[0]))), unknown
+
+
+def _call(name: str, cls: type, length: int) -> str | None:
+    arguments = []
+    for field in dataclasses.fields(cls):
+        value = _ARGUMENTS.get(f"{name}.{field.name}", _ARGUMENTS.get(field.name))
+        if value is not None:
+            arguments.append(f"{field.name}={value(length)}")
+        elif field.default is dataclasses.MISSING:
+            return None
+    return f"{name}({', '.join(arguments)})"
+
+
+def _family(cls: type) -> str:
+    return cls.__module__.rpartition(".")[2]

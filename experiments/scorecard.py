@@ -1,0 +1,167 @@
+"""Measures the ideal properties of every encoding: uniqueness, determinism, extrapolation, relative awareness, axes, decay.
+
+    python -m experiments.scorecard                                     # the whole catalogue, into results/scorecard
+    python -m experiments.scorecard "rope()" "rope() + alibi()" --out=runs/two
+    python -m experiments.scorecard --checkpoint=runs/vit --out=runs/vit/scorecard      # what a training run has learned
+
+Encodings are measured as initialised, on 256 tokens and four times as many. Under --out: table.md, scorecard.json with
+every value, and scorecard.png. Errors are one line and exit code 2; an encoding that cannot be measured is listed
+and does not lose the others.
+"""
+
+import argparse
+import json
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from experiments._environment import describe, tune_allocator
+
+OUT = pathlib.Path("results/scorecard")
+_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+
+
+class Row(NamedTuple):
+    """What is to be measured under one label."""
+
+    spec: str
+    family: str = ""
+    given: Mapping[str, Any] = MappingProxyType({})  # params, dims and length of what was trained
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.scorecard",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
+    parser.add_argument("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
+    parser.add_argument("--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure what this run has learned")
+    parser.add_argument("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
+    parser.add_argument("--seed", type=int, default=0, help="of parameters and contents (default: 0)")
+    args = parser.parse_args(argv)
+    allocator = tune_allocator()  # before jax is imported
+    try:
+        began = time.monotonic()
+        rows, notes = _rows(args)
+        cards = _cards(rows, args.seed)
+        about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
+        about |= {"command": shlex.join(["python", "-m", "experiments.scorecard", *(argv or sys.argv[1:])])}
+        _write(args.out, rows, cards, about | describe(allocator), notes)
+    except (ValueError, OSError) as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    return 0
+
+
+def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
+    """What to measure by label, and what a reader must know of it."""
+    from experiments._catalogue import catalogue
+    from posjax.spec import parse
+
+    if args.checkpoint and args.spec:
+        raise ValueError("give encodings or --checkpoint, not both: a run has learned one encoding")
+    if args.length < 64:
+        raise ValueError(f"--length={args.length} is too short to measure anything on: at least 64")
+    if args.checkpoint:
+        return _trained(args.checkpoint), (f"As learned by the first seed of {args.checkpoint}.",)
+    if args.spec:
+        return {str(parse(spec)): Row(spec, given={"length": args.length}) for spec in args.spec}, ()
+    specs, unknown = catalogue(args.length)
+    notes = ("As initialised. Position maps are measured with what stands right of >>, frequency scalings in rope.",)
+    if unknown:
+        notes += (f"Left out, for want of arguments: {', '.join(unknown)}.",)
+    return {spec: Row(spec, family, {"length": args.length}) for spec, family in specs.items()}, notes
+
+
+def _trained(workdir: pathlib.Path) -> dict[str, Row]:
+    """The encodings of a training run, or of a row of an ablation: what its first seed has in its newest checkpoint."""
+    import jax
+    from ml_collections import ConfigDict
+
+    from posjax.encoding import Dims
+    from posjax.spec import parse
+    from posjax.training.checkpoints import Checkpoints
+    from posjax.training.optimizer import make_optimizer
+    from posjax.training.step import init_state
+    from posjax.training.tasks import make_task
+
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    if not checkpoints.steps():
+        raise ValueError(f"there is no checkpoint in {workdir}: give the workdir of a run, or the folder of its row")
+    about = checkpoints.record(checkpoints.steps()[-1])["metadata"]
+    config = ConfigDict(about["config"])
+    spec, task = config.model.encoding, make_task(config)
+    encoding = parse(spec)
+    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+    abstract = jax.eval_shape(lambda: init_state(task, optimizer, tuple(about["seeds"])))
+    _, found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
+    trunk = jax.tree.map(lambda leaf: leaf[0], found["state"].params.get("trunk", {}))
+    learned = {name: params for name, params in trunk.items() if name.split("_")[0] == "encoding"} or {"encoding": ()}
+    model = task.model
+    dims = Dims(model.width, model.num_heads, model.width // model.num_heads, getattr(model, "length", None))
+    if hasattr(model, "patches"):
+        dims = dims._replace(grid=model.patches(*model.image_size), prefix=model.num_prefix)
+    given = {"dims": dims, "length": config.data.length if dims.grid is None else 0}
+    return {
+        f"{encoding}" + name.removeprefix("encoding").replace("_", " @layer "): Row(
+            spec, "", given | {"params": params}
+        )
+        for name, params in learned.items()
+    }
+
+
+def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
+    """A card for each label; one that refuses to be measured has {"error": why} and does not lose the others."""
+    from posjax.analysis.scorecard import scorecard
+    from posjax.spec import parse
+
+    live, cards = sys.stderr.isatty(), {}
+    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
+    with tqdm(total=len(rows), unit="encoding", dynamic_ncols=live, **quiet) as bar:
+        for label, row in rows.items():
+            bar.set_description(label[:40], refresh=live)
+            began = time.monotonic()
+            try:
+                card = scorecard(parse(row.spec), seed=seed, **row.given)
+            except ValueError as error:
+                card = {"encoding": row.spec, "error": " ".join(str(error).split())}
+            cards[label] = {"family": row.family, **card, "seconds": round(time.monotonic() - began, 1)}
+            bar.update()
+    return cards
+
+
+def _write(out: pathlib.Path, rows: dict[str, Row], cards, about: dict[str, Any], notes: tuple[str, ...]) -> None:
+    from rich.console import Console
+
+    from posjax.analysis.plots import save
+    from posjax.analysis.scorecard_plot import heat_map
+    from posjax.analysis.scorecard_table import to_markdown, to_rich
+    from posjax.training.metrics import replace_file, strict
+
+    for label, card in cards.items():
+        if "error" in card:
+            print(f"{label} could not be measured: {card['error']}", file=sys.stderr)
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    for view in to_rich(cards):
+        console.print(view)
+    made = f"seed {about['seed']}, {about['length']} tokens, {about['seconds']} s on {about['device']}"
+    notes += (f"Made by {about['command']}: {made} with {about['cpus']} CPUs, jax {about['jax']}.",)
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(strict({"about": about, "cards": cards}), indent=1, allow_nan=False)
+    replace_file(out / "scorecard.json", text.encode() + b"\n")
+    replace_file(out / "table.md", to_markdown(cards, "Scorecard of positional encodings", notes).encode())
+    save(heat_map(cards, {label: row.family for label, row in rows.items()}), out / "scorecard.png")
+    print("\n".join(str(out / name) for name in ("table.md", "scorecard.json", "scorecard.png")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
