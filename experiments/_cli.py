@@ -1,6 +1,6 @@
 """The command line that every experiment shares.
 
-    python -m experiments.X --config=configs/x.py[:argument] --config.a.b=1 --workdir=DIR
+    python -m experiments.X --config=configs/x.py[:argument] --config.a.b=1 --workdir=DIR [--import=my_encoding.py]
 
 An experiment ends with `if __name__ == "__main__": run(main, __doc__)`. What a user can get wrong is answered by one
 line on stderr and exit code 2. jax is not imported here, so that `--help` answers at once.
@@ -20,6 +20,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments._environment import tune_allocator
+from experiments._user_code import import_user_code
 
 # Raised by posjax (CheckpointError is a ValueError) for what a user can mend; anything else keeps its traceback.
 USER_ERRORS = (ValueError, FileNotFoundError, FloatingPointError, ImportError)
@@ -47,6 +48,7 @@ def run(
         return
     config_flags.DEFINE_config_file("config", None, "file whose get_config() is the experiment", lock_config=True)
     flags.DEFINE_string("workdir", None, "directory for checkpoints and metrics")
+    flags.DEFINE_multi_string("import", [], "Python file or module with encodings of your own; may be repeated")
     flags.DEFINE_bool("traceback", False, "show where an error came from")
 
     def checked(argv: Sequence[str]) -> None:
@@ -55,6 +57,7 @@ def run(
         logging.set_verbosity(logging.WARNING)  # libraries tell at INFO what nobody asked
         tune_allocator()
         try:
+            import_user_code(flags.FLAGS["import"].value)
             workdir = _workdir(config, default_workdir)
             with _alone_in(workdir):
                 main(config, workdir)

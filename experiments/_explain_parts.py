@@ -152,7 +152,7 @@ def _shift(e: Example, codes: np.ndarray) -> list[str]:
         return lines
     matrix, *_ = np.linalg.lstsq(codes[:-1], codes[1:], rcond=None)
     residual = np.abs(codes[:-1] @ matrix - codes[1:]).max()
-    if residual < 1e-3:
+    if residual < 1e-3 * np.abs(codes).max():
         says = "so a shift by one position is the same linear map everywhere, and a linear layer can find it"
     else:
         says = "so no single linear map is a shift by one position"

@@ -114,7 +114,7 @@ def _bias(part: Part, dims: Dims, origin: Site) -> Figure:
     figure, panels = _panels_of_heads(len(shown))
     sizes = _grid_of(part.site)
     for panel, head in zip(panels.flat, shown, strict=True):
-        limit = np.abs(found[head]).max()  # heads differ by orders of magnitude: each has colours of its own
+        limit = float(np.abs(found[head]).max())  # heads differ by orders of magnitude: each has colours of its own
         if sizes is None:
             values, names = found[head], (f"key {_token_axis(part.site)}", f"query {_token_axis(part.site)}")
         else:

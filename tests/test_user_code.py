@@ -1,0 +1,118 @@
+"""The registry is open: an encoding in a user's own file works wherever one of the library does."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import posjax.spec
+from experiments import _user_code, catalogue, check, explain
+
+REPO = pathlib.Path(__file__).parents[1]
+SOURCE = '''
+"""An encoding of one's own."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+import posjax as pj
+
+
+@pj.register("steep")
+@dataclass(frozen=True)
+class Steep(pj.Encoding):
+    """A bias of -slope times the square root of the distance.
+
+    Nobody (2026), arXiv 2601.00001.
+    """
+
+    dimensions = (1,)
+
+    slope: float = 0.5
+
+    def bias(self, params, q, q_site, k, k_site):
+        distance = jnp.abs(self.coordinates(q_site)[:, None, 0] - self.coordinates(k_site)[None, :, 0])
+        return -self.slope * jnp.sqrt(distance + 1.0)[None] * jnp.ones((q.shape[1], 1, 1))
+'''
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mine") / "my_encoding.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def own_registry(monkeypatch):
+    """What is registered here is forgotten afterwards."""
+    monkeypatch.setattr(posjax.spec, "_REGISTRY", dict(posjax.spec._REGISTRY))
+
+
+@pytest.mark.usefixtures("own_registry", "quick_compilation")
+def test_it_is_explained_listed_and_checked(source, capsys):
+    flag = f"--import={source}"
+    assert explain.main(["steep(slope=2) + rope", flag]) == 0
+    shown = capsys.readouterr().out
+    assert "A bias of -slope times the square root" in shown
+    assert "-4.0000" in shown  # three away
+    assert catalogue.main([flag]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if "steep" in line)
+    assert "2601.00001" in row
+    assert "steep" not in catalogue.page()
+    assert check.main(["steep", flag]) == 0
+    out = capsys.readouterr().out
+    assert "all hold" in out
+    assert "FAILS" not in out
+
+
+def call(module, *arguments):
+    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)]
+    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_it_trains(source, tmp_path):
+    sizes = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "batch_size": 8, "steps": 2, "data.length": 16}
+    sizes |= {"eval_lengths": "(16,)", "eval_batch_size": 512, "optimizer.warmup_steps": 1, "eval_every": 0}
+    sizes |= {"model.encoding": "steep(slope=2)", "data.data_dir": tmp_path / "data", "checkpoint_every": 2}
+    flags = [f"--config.{name}={value}" for name, value in sizes.items()]
+    done = call("train", "--config=configs/decoder.py", *flags, f"--workdir={tmp_path / 'run'}", f"--import={source}")
+    assert done.returncode == 0, done.stderr[-2000:]
+    record = json.loads((tmp_path / "run" / "result.jsonl").read_text())
+    assert record["encoding"] == "steep(slope=2)"
+
+
+def test_a_file_is_imported_once(source, monkeypatch):
+    path = source.with_name("counted.py")
+    path.write_text("import sys\nsys.posjax_counted = getattr(sys, 'posjax_counted', 0) + 1\n")
+    monkeypatch.setattr(sys, "posjax_counted", 0, raising=False)
+    _user_code.import_user_code([str(path)])
+    _user_code.import_user_code([str(path), "json"])
+    assert sys.posjax_counted == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(:\n", "SyntaxError: invalid syntax"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("x = y\n", "NameError: name 'y' is not defined"),
+        ("import posjax as pj\npj.register('rope')(int)\n", "an encoding named 'rope' is registered already"),
+    ],
+)
+@pytest.mark.parametrize("command", [explain, check, catalogue])
+def test_a_broken_file_is_one_line(command, text, message, tmp_path, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    spec = [] if command is catalogue else ["rope"]
+    assert command.main([*spec, f"--import={path}"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
