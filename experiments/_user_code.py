@@ -43,8 +43,10 @@ def _import_file(path: pathlib.Path) -> None:
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up while it is being imported
+    whole = False
     try:
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+        whole = True
+    finally:
+        if not whole:
+            del sys.modules[name]
