@@ -64,12 +64,19 @@ def mixed(block: int, share: int, seed: int) -> int:
 
 
 MEMBERS = {
-    "window": Member(both("window(size=3)") + lines("rope() + window(size=2)"), WindowOracle, {"size": sizes}),
+    "window": Member(
+        both("window(size=3)") + lines("rope() + window(size=2)"),
+        WindowOracle,
+        {"size": sizes},
+        vit="window(size=2)",
+        decoder="rope() + window(size=2)",
+    ),
     "dilated": Member(
         lines("dilated(size=3)") + both("dilated(size=2, dilation=3)"),
         DilatedOracle,
         {"size": sizes, "dilation": sizes},
         vit="dilated(size=2)",
+        decoder="rope() + dilated(size=2)",
     ),
     "longformer": Member(
         lines("longformer(window=4, num_global=4)", "longformer(window=2, num_global=0)"),
