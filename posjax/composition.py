@@ -11,7 +11,7 @@ def _if_any(trait: str) -> property:
     return property(lambda self: any(getattr(member, trait) for member in self.members))
 
 
-class _Composition(Encoding):
+class Composition(Encoding):
     """An encoding made of others. It is relative if all of them are, and has every other trait that one of them has."""
 
     @property
@@ -38,7 +38,7 @@ class _Composition(Encoding):
 
 
 @dataclass(frozen=True)
-class Placed(_Composition):
+class Placed(Composition):
     """`position_map >> encoding`. Parameters: the pair (map's, encoding's)."""
 
     position_map: PositionMap
@@ -87,7 +87,7 @@ class Placed(_Composition):
 
 
 @dataclass(frozen=True)
-class Sum(_Composition):
+class Sum(Composition):
     """`a + b + ...`: codes and biases add up, transforms chain, masks intersect. Parameters: a tuple, one per part.
 
     A part may move its own tokens or keep its own state without the others seeing it: then `site.state` holds

@@ -19,12 +19,12 @@ from posjax.analysis import scorecard_axes as axes
 from posjax.analysis import scorecard_measures as measures
 from posjax.analysis import scorecard_parts as parts
 from posjax.analysis.scorecard_measures import Found
-from posjax.analysis.scorecard_probe import Probe, box, logits, make_probe, places
+from posjax.analysis.scorecard_probe import Probe, box, codes, logits, make_probe, places
 from posjax.encoding import Dims, Encoding, Params
 
 LENGTH, TIMES = 256, 4  # tokens of the places that are "seen", and how many times as many are tried
 EXACT = 1e-5  # equal, in float32, relative to the standard deviation of the logits
-_WIDTHS = (16, 64, 256)
+_WIDTHS = (16, 64)  # of codes that are told apart from tokens, beside the own one
 _NEAR, _FAR = 8, 24  # queries of a long sequence
 
 
@@ -126,15 +126,17 @@ def scorecard(
     extent = _extent(encoding, dims, length)
     own = dims or _dims(extent, TIMES)
     probe = make_probe(encoding, encoding.init(key, own) if params is None else params, own, extent, seed)
-    found = _on_its_own_axes(probe, key, trained=params is not None)
+    code = codes(encoding, probe.params, own.width, box(extent))
+    found = _on_its_own_axes(probe, key, code, trained=params is not None)
     found |= _on_a_plane(probe, key, seed, trained=params is not None)
 
     def params_of(dims: Dims) -> Params:
         return params if params is not None else encoding.init(key, dims)
 
-    rates = parts.collisions(probe, params_of, (own.width,) if params is not None else _WIDTHS)
+    widths = (own.width,) if params is not None else tuple(sorted({*_WIDTHS, own.width}))
+    rates = None if code is None else parts.collisions(probe, params_of, widths)
     for name, scale in (("C_unit", "1"), ("C_small", "0.02")):
-        found[name] = Found(None, parts.NO_CODE) if rates is None else Found(rates[str(own.width)][scale])
+        found[name] = Found(rates[str(own.width)][scale]) if rates else Found(None, measures.NO_CODE)
     return {
         "encoding": str(encoding),
         "measured_on": list(extent),
@@ -163,17 +165,17 @@ def _longer(extent: tuple[int, ...], times: int = TIMES) -> tuple[int, ...]:
     return tuple(round(e * times ** (1 / len(extent))) for e in extent)
 
 
-def _on_its_own_axes(probe: Probe, key: jax.Array, trained: bool) -> dict[str, Found]:
+def _on_its_own_axes(probe: Probe, key: jax.Array, code, trained: bool) -> dict[str, Found]:
     longer = _longer(probe.extent)
     rows = _rows(probe.extent, longer)
     base = logits(probe, box(probe.extent))
     far = _far(probe, longer, rows)
-    found = measures.uniqueness(probe, base)
+    found = measures.uniqueness(probe, base, code)
     found |= measures.determinism(probe, base, longer, far, rows)
     found |= measures.extrapolation(probe, base, longer, far, rows)
     found["X_takes"] = _takes_longer(probe, key, longer, rows, far, trained)
     found["R_shift"] = measures.translation(probe, base, _shifts(probe, longer))
-    found["R_linear"] = parts.linear_relation(probe, longer)
+    found["R_linear"] = Found(None, measures.NO_CODE) if code is None else parts.linear_relation(probe, longer)
     found["R_decode"] = measures.decodability(base, probe)
     found |= {name: value for name, value in parts.rotation(probe).items() if name != "A_waves"}
     found |= measures.decay(probe, base)

@@ -16,7 +16,6 @@ from posjax.analysis.scorecard_probe import (
     attention,
     box,
     cached_logits,
-    codes,
     content_logits,
     logits,
     operator,
@@ -24,7 +23,7 @@ from posjax.analysis.scorecard_probe import (
 )
 from posjax.encoding import Params, Site
 
-BLIND = "position-blind"
+BLIND, NO_CODE = "position-blind", "adds no code"
 _SMALL = 24  # tokens where nothing large is needed
 _SAME = 1e-3  # signatures closer than this, relative to their norm, are one
 
@@ -36,8 +35,8 @@ class Found(NamedTuple):
     note: str = ""
 
 
-def uniqueness(probe: Probe, base: Logits) -> dict[str, Found]:
-    """Do any two places look alike? The signature of a place is what its queries attend to."""
+def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None) -> dict[str, Found]:
+    """Do any two places look alike? The signature of a place is what its queries attend to; `code` is what they carry."""
     norm, distance = _distances(_signatures(base))
     rough_site = box(probe.extent)
     rough_site = rough_site._replace(position=_through_bfloat16(rough_site.position))
@@ -48,9 +47,8 @@ def uniqueness(probe: Probe, base: Logits) -> dict[str, Found]:
         "U_coll": Found(100 * np.mean(distance < _SAME * norm)),
         "U_coll_bf16": Found(100 * np.mean(rough_distance < _SAME * rough_norm)),
     }
-    code = codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
     if code is None:
-        return found | {"U_code": Found(None, "adds no code")}
+        return found | {"U_code": Found(None, NO_CODE)}
     norm, distance = _distances(code)
     return found | {"U_code": Found(distance.min() / norm)}
 
@@ -123,7 +121,6 @@ def _packed(probe: Probe, q, k, site: Site) -> np.ndarray:
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
     """max |a - b|; entries that are infinite alike do not differ."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(invalid="ignore"):
         return float(np.max(np.where(a == b, 0.0, np.abs(a - b))))
 

@@ -5,7 +5,6 @@ import numpy as np
 from posjax.analysis.scorecard_measures import Found, r_squared
 from posjax.analysis.scorecard_probe import Probe, box, codes, places, transforms
 
-NO_CODE = "adds no code"
 _WORDS, _PLACES, _SUMS = 1000, 256, 200
 SCALES = {"1": 1.0, "0.02": 0.02, "0.02 sqrt(M)": None}  # of token embeddings, by what they are called
 _TURNS = 1e-7  # radians per position
@@ -13,22 +12,12 @@ _TURNS = 1e-7  # radians per position
 
 def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
     """R^2, on held-out places, of the best matrix M_d with code(p + d) = M_d code(p); the mean over some d."""
-    code = next(
-        (
-            (extent, found)
-            for extent in (longer, probe.extent)
-            if (found := codes(probe.encoding, probe.params, probe.dims.width, box(extent))) is not None
-        ),
-        None,
-    )
-    if code is None:
-        return Found(None, NO_CODE)
-    extent, code = code
-    place, found = places(extent), {}
+    extent, code = longer, codes(probe.encoding, probe.params, probe.dims.width, box(longer))
+    if code is None or not np.isfinite(code).all():  # a table may end before
+        extent, code = probe.extent, codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
+    place, found = places(extent), {}  # the last axis runs fastest: p + d lies d tokens on
     for step in [d for d in (1, 7, 32) if d <= extent[-1] // 4]:
-        before = np.flatnonzero(
-            place[:, -1] < extent[-1] - step
-        )  # the last axis runs fastest: p + step is step tokens on
+        before = np.flatnonzero(place[:, -1] < extent[-1] - step)
         before = np.random.default_rng(5).permutation(before)
         fit, held = before[::2], before[1::2]
         matrix = np.linalg.lstsq(code[fit], code[fit + step], rcond=1e-6)[0]
@@ -38,18 +27,20 @@ def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
     return Found(float(np.mean([*found.values()])), " ".join(f"d={d}: {r2:.3f}" for d, r2 in found.items()))
 
 
-def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, dict[str, float]] | None:
+def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, dict[str, float]]:
     """Of how many sums token + code the nearest other sum is one of another token, in per cent: {width: {scale: rate}}.
 
-    Also "margin": the distance to the nearest sum of another token over the mean norm, at width and scale of the first.
-    `params_of(dims)` are the parameters in a model of another width. None where there is no code.
+    `params_of(dims)` are the parameters in a model of another width; one that the encoding refuses is left out.
     """
     found = {}
     for width in widths:
         dims = probe.dims._replace(width=width, head_dim=max(width // probe.dims.num_heads, 1))
-        code = codes(probe.encoding, params_of(dims), width, box(probe.extent))
-        if code is None:
-            return None
+        try:
+            code = codes(probe.encoding, params_of(dims), width, box(probe.extent))
+        except ValueError:
+            continue
+        if code is None or not np.isfinite(code).all():
+            continue
         code, by_scale = code[:_PLACES], {}
         for name, scale in SCALES.items():
             scale = 0.02 * width**0.5 if scale is None else scale

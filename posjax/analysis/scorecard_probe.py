@@ -26,15 +26,11 @@ class Logits(NamedTuple):
 
     value: np.ndarray  # [C, H, R, T] float32
     seen: np.ndarray  # [R, T] bool, what the encoding and the documents let a query see
+    scale: float = 1.0  # the standard deviation of the visible logits, over contents, heads and places
 
     @property
     def masked(self) -> np.ndarray:
         return np.where(self.seen, self.value, -np.inf)
-
-    @property
-    def scale(self) -> float:
-        """The standard deviation of the visible logits, over contents, heads and places."""
-        return float(self.value[:, :, self.seen].std())
 
 
 class Probe(NamedTuple):
@@ -85,7 +81,8 @@ def logits(
     params = probe.params if params is None else params
     q = probe.k if aligned else probe.q
     value, seen = _operator(probe.encoding, probe.dims.num_heads, params, q, probe.k, site, rows)
-    return Logits(np.asarray(value), np.asarray(seen))
+    value, seen = np.asarray(value), np.asarray(seen)
+    return Logits(value, seen, float(value[:, :, seen].std()))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.composition import _Composition
+from posjax.composition import Composition
 from posjax.encoding import Encoding
 from posjax.encodings.bias_kernel import Kerple
 from posjax.encodings.pairs import OffsetBias, length, linear, linear_init, log_offset, pairwise, related
@@ -167,7 +167,7 @@ class Fire(Encoding):
 
 @register("dape")
 @dataclass(frozen=True)
-class Dape(_Composition):
+class Dape(Composition):
     """DAPE: a bias b that adapts to the content, b + f([q k / sqrt(D), b]), f an MLP across the heads of one pair of tokens.
 
     Zheng et al. (2024), arXiv 2405.14722, eq. 3, around any encoding that only biases logits: `dape(encoding=fire())`,
@@ -225,7 +225,7 @@ class Dape(_Composition):
 
 
 def _only_biases(encoding: Encoding) -> bool:
-    if isinstance(encoding, _Composition):
+    if isinstance(encoding, Composition):
         return all(map(_only_biases, encoding.members))
     hooks = ("embed", "rotate", "product", "mask", "read")
     return all(getattr(type(encoding), hook) is getattr(Encoding, hook) for hook in hooks)

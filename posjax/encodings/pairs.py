@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float, Shaped
 
 from posjax.encoding import Array, Encoding, Params, Site
 
-HIDDEN = (
-    -1e9
-)  # the bias of a key that one head does not see, as `mask` knows no heads; finite, so that -inf meets no arithmetic
+# The bias of a key that one head does not see, as `mask` knows no heads; finite, so that -inf meets no arithmetic.
+HIDDEN = -1e9
 _HELD = 2**20  # activations of a hidden layer that are held at a time
 
 

@@ -112,10 +112,8 @@ class LearnedFactorized(Encoding):
         tables = (params["row"], params["column"])
         extent = tuple(table.shape[0] for table in tables)
         position, inside = whole_inside(self, self.coordinates(site), extent)
-        where, prefix = (
-            numpy_if_known(position, site.prefix),
-            params.get("prefix", np.zeros((0, x.shape[-1]), np.float32)),
-        )
+        where = numpy_if_known(position, site.prefix)
+        prefix = params.get("prefix", np.zeros((0, x.shape[-1]), np.float32))
         outside = where.where(site.prefix > 0, site.prefix > prefix.shape[0], ~inside)
         refuse_outside(self, outside, site, extent, prefix.shape[0], "make the tables larger (Dims grid, prefix)")
         parts = [rows_at(t, where.where(inside, position[:, a], t.shape[0])) for a, t in enumerate(tables)]
@@ -143,6 +141,8 @@ def whole_inside(encoding: Encoding, position: Shaped[Array, "T A"], extent: tup
 
 def rows_at(rows: Float[Array, "N M"], index: Int32[Array, " T"]) -> Float[jax.Array, "T M"]:
     """The rows at indices from 0 on, NaN behind the end."""
+    if not rows.shape[0]:
+        return jnp.full((len(index), rows.shape[1]), jnp.nan)
     return jnp.asarray(rows).at[index].get(mode="fill", fill_value=jnp.nan)
 
 

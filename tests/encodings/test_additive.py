@@ -207,3 +207,15 @@ def test_arguments_that_cannot_be(spec, message):
 def test_widths_that_cannot_be(spec, width, least):
     with pytest.raises(ValueError, match=f"{spec}: a width of {width} is no multiple of 4 from {least} on"):
         code(spec, pj.grid(1, 2), width)
+
+
+def test_factorized_tables_need_no_prefix_tokens():
+    encoding = pj.parse("learned_factorized(stddev=1)")
+    params = encoding.init(jax.random.key(0), pj.Dims(8, 2, 4, grid=(2, 3)))
+    code = encoding.embed(params, jnp.zeros((6, 8)), pj.grid(2, 3))
+    np.testing.assert_array_equal(code[4], np.concatenate([params["row"][1], params["column"][1]]))
+    with pytest.raises(ValueError, match="none for prefix token 1"):
+        encoding.embed(params, jnp.zeros((7, 8)), pj.grid(2, 3, prefix=1))
+    unknown = jax.jit(encoding.embed)(params, jnp.zeros((7, 8)), pj.grid(2, 3, prefix=1))
+    assert np.isnan(unknown[0]).all()
+    np.testing.assert_array_equal(unknown[1:], code)

@@ -68,7 +68,9 @@ def test_yarn_ramp_is_the_codes():
 def test_yarn_where_every_channel_turns_often():
     """Or none does. The published code turns its ramp round there: it divides all by the factor, or none."""
     np.testing.assert_allclose(frequencies("yarn(factor=4, original_length=1000000)", 4, base=5), [1, 5**-0.5])
-    np.testing.assert_allclose(frequencies("yarn(factor=4, original_length=2, truncate=False)", 4, base=100), [1, 0.1 / 4])
+    np.testing.assert_allclose(
+        frequencies("yarn(factor=4, original_length=2, truncate=False)", 4, base=100), [1, 0.1 / 4]
+    )
 
 
 def test_yarn_attention_factor_squares_in_the_logits():
