@@ -12,11 +12,12 @@ from typing import ClassVar, NamedTuple
 
 import jax
 
-from posjax.encoding import Dims, Encoding
+from posjax.encoding import Dims, Encoding, PositionMap
 from posjax.spec import names, registered, registered_names
 
 HOOKS = {
     "place": "moves tokens",
+    "__rshift__": "moves tokens pair by pair",
     "observe": "reads content",
     "embed": "added to tokens",
     "rotate": "transforms q and k",
@@ -115,7 +116,8 @@ def family_of(cls: type) -> str:
 
 def overridden(cls: type) -> tuple[str, ...]:
     """The hooks of the contract that a class fills in, in the order in which a model calls them."""
-    return tuple(hook for hook in HOOKS if getattr(cls, hook) is not getattr(Encoding, hook))
+    base = PositionMap if issubclass(cls, PositionMap) else Encoding
+    return tuple(hook for hook in HOOKS if getattr(cls, hook) is not getattr(base, hook))
 
 
 def documentation(cls: type) -> str:

@@ -47,7 +47,9 @@ _PLANE, _DECAY, _SUM, _ORDER = "dimensions", "decay", "codes, transforms", "orde
 MEASURES = {
     "U_gap": Measure(_UNIQUE, "gap", "least distance of two places' attention rows over their mean norm", 1e-3, True),
     "U_coll": Measure(_UNIQUE, "same %", "pairs of places closer than 0.001 of the norm", 0.0),
-    "U_coll_bf16": Measure(_UNIQUE, "same % bf16", "the same with positions and parameters rounded to bfloat16", 0.0),
+    "U_coll_bf16": Measure(
+        _UNIQUE, "same % bf16", "the same far out, with positions and parameters rounded to bfloat16", 0.0
+    ),
     "U_code": Measure(_UNIQUE, "code gap", "least distance of two codes over their mean norm", 1e-3, True),
     "D_jit": Measure(_SURE, "jit", "largest difference of compiled and eager logits", EXACT),
     "D_prefix": Measure(_SURE, "prefix", "how far logits of the first n tokens move as the sequence grows", EXACT),
@@ -170,7 +172,7 @@ def _on_its_own_axes(probe: Probe, key: jax.Array, code, trained: bool) -> dict[
     rows = _rows(probe.extent, longer)
     base = logits(probe, box(probe.extent))
     far = _far(probe, longer, rows)
-    found = measures.uniqueness(probe, base, code)
+    found = measures.uniqueness(probe, base, code, longer)
     found |= measures.determinism(probe, base, longer, far, rows)
     found |= measures.extrapolation(probe, base, longer, far, rows)
     found["X_takes"] = _takes_longer(probe, key, longer, rows, far, trained)

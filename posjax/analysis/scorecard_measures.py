@@ -35,13 +35,10 @@ class Found(NamedTuple):
     note: str = ""
 
 
-def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None) -> dict[str, Found]:
+def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None, longer: tuple[int, ...]) -> dict[str, Found]:
     """Do any two places look alike? The signature of a place is what its queries attend to; `code` is what they carry."""
     norm, distance = _distances(_signatures(base))
-    rough_site = box(probe.extent)
-    rough_site = rough_site._replace(position=_through_bfloat16(rough_site.position))
-    rough = logits(probe, rough_site, params=jax.tree.map(_through_bfloat16, probe.params))
-    rough_norm, rough_distance = _distances(_signatures(rough))
+    rough_norm, rough_distance = _distances(_signatures(_in_bfloat16(probe, longer)))
     found = {
         "U_gap": Found(distance.min() / norm),
         "U_coll": Found(100 * np.mean(distance < _SAME * norm)),
@@ -51,6 +48,17 @@ def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None) -> dict[str,
         return found | {"U_code": Found(None, NO_CODE)}
     norm, distance = _distances(code)
     return found | {"U_code": Found(distance.min() / norm)}
+
+
+def _in_bfloat16(probe: Probe, longer: tuple[int, ...]) -> Logits:
+    """The operator with positions and parameters rounded, at the far end of `longer`: bfloat16 counts to 256 only."""
+    params = jax.tree.map(_through_bfloat16, probe.params)
+    for shift in (tuple(b - a for a, b in zip(probe.extent, longer, strict=True)), 0):
+        site = box(probe.extent, shift)
+        found = logits(probe, site._replace(position=_through_bfloat16(site.position)), params=params)
+        if np.isfinite(found.value[:, :, found.seen]).all():
+            break  # else a table ends before
+    return found
 
 
 def _signatures(tile: Logits) -> np.ndarray:

@@ -194,3 +194,12 @@ def test_mistakes_are_one_line(arguments, why, capsys):
     error = capsys.readouterr().err
     assert why in error
     assert error.count("\n") == 1
+
+
+def test_bfloat16_cannot_count():
+    found = probe("alibi()")
+    near = scorecard_measures.uniqueness(found, logits(found, box((64,))), None, (256,))
+    far = scorecard_measures.uniqueness(found, logits(found, box((64,))), None, (1024,))
+    assert near["U_coll_bf16"].value == 0  # 192, ..., 255
+    assert far["U_coll_bf16"].value > 1  # 960, 964, ...: four places are one
+    assert far["U_coll"].value == 0

@@ -136,6 +136,6 @@ MEMBERS = {
         StreamingOracle,
         {"num_sinks": st.integers(0, 100), "window": st.integers(1, 10_000)},
         vit="raster(width=3) >> streaming(num_sinks=2, window=2) >> rope(base=100)",
-        decoder="streaming(num_sinks=1, window=2) >> rope()",
+        decoder="streaming(num_sinks=1, window=4) >> rope()",
     ),
 }
