@@ -126,7 +126,7 @@ def scorecard(
         raise ValueError("scorecard(params=...) needs the dims of the model that learned them")
     key = jax.random.key(seed)
     extent = _extent(encoding, dims, length)
-    own = dims or _dims(extent, TIMES)
+    own = dims or _roomy(encoding, key, extent)
     probe = make_probe(encoding, encoding.init(key, own) if params is None else params, own, extent, seed)
     code = codes(encoding, probe.params, own.width, box(extent))
     found = _on_its_own_axes(probe, key, code, trained=params is not None)
@@ -161,6 +161,15 @@ def _dims(extent: tuple[int, ...], times: int) -> Dims:
     if len(extent) == 2:
         return dims._replace(grid=_longer(extent, times))
     return dims._replace(length=int(np.prod(extent)) * times)
+
+
+def _roomy(encoding: Encoding, key: jax.Array, extent: tuple[int, ...]) -> Dims:
+    """With places beyond `extent`, if the encoding does not say itself how many there are."""
+    try:
+        encoding.init(key, _dims(extent, TIMES))
+    except ValueError:
+        return _dims(extent, 1)
+    return _dims(extent, TIMES)
 
 
 def _longer(extent: tuple[int, ...], times: int = TIMES) -> tuple[int, ...]:
@@ -233,7 +242,7 @@ def _on_a_plane(probe: Probe, key: jax.Array, seed: int, trained: bool) -> dict[
             return {"A_takes": taken} | dict.fromkeys(names, taken)
         return {"A_takes": taken, "A_reduce": taken} | axes.plane(probe)
     takes = axes.accepted(probe.encoding, probe.dims, key)
-    found = {"A_takes": takes, "A_reduce": Found(None, f"{takes.note.split(';')[0]} axes")}
+    found = {"A_takes": takes, "A_reduce": Found(None, "does not take both")}
     if 2 not in probe.encoding.dimensions:
         reason = axes.NEEDS_RASTER if probe.encoding.dimensions == (1,) else "takes no plane"
         return found | {name: Found(None, reason) for name in names}

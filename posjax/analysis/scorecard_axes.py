@@ -31,7 +31,8 @@ def accepted(encoding: Encoding, dims: Dims, key: jax.Array) -> Found:
 
 
 def _refusal(encoding: Encoding, dims: Dims, num_axes: int, key: jax.Array) -> str:
-    own = dims._replace(length=64 if num_axes != 2 else None, grid=(8, 8) if num_axes == 2 else None)
+    lines, grids = dims._replace(length=64, grid=None), dims._replace(length=None, grid=dims.grid or (8, 8))
+    own = grids if num_axes == 2 else lines
     try:
         jax.eval_shape(functools.partial(_forward, encoding, own, (4,) * num_axes), key)
     except ValueError as error:

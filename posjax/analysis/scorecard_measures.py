@@ -53,12 +53,16 @@ def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None, longer: tupl
 def _in_bfloat16(probe: Probe, longer: tuple[int, ...]) -> Logits:
     """The operator with positions and parameters rounded, at the far end of `longer`: bfloat16 counts to 256 only."""
     params = jax.tree.map(_through_bfloat16, probe.params)
-    for shift in (tuple(b - a for a, b in zip(probe.extent, longer, strict=True)), 0):
+
+    def at(shift) -> Logits:
         site = box(probe.extent, shift)
-        found = logits(probe, site._replace(position=_through_bfloat16(site.position)), params=params)
-        if np.isfinite(found.value[:, :, found.seen]).all():
-            break  # else a table ends before
-    return found
+        return logits(probe, site._replace(position=_through_bfloat16(site.position)), params=params)
+
+    try:
+        far = at(tuple(b - a for a, b in zip(probe.extent, longer, strict=True)))
+    except ValueError:
+        return at(0)
+    return far if np.isfinite(far.value[:, :, far.seen]).all() else at(0)  # a table may end before
 
 
 def _signatures(tile: Logits) -> np.ndarray:
@@ -177,7 +181,10 @@ def translation(probe: Probe, base: Logits, shifts: list[tuple[int, ...]]) -> Fo
     """max |L(i + shift, j + shift) - L(i, j)| / std L over the shifts that the encoding has places for."""
     errors = {}
     for shift in shifts:
-        moved = logits(probe, box(probe.extent, shift))
+        try:
+            moved = logits(probe, box(probe.extent, shift))
+        except ValueError:
+            continue
         if np.isfinite(moved.value[:, :, moved.seen]).all():
             same = np.array_equal(moved.seen, base.seen)
             error = difference(moved.value[:, :, base.seen], base.value[:, :, base.seen]) if same else np.inf

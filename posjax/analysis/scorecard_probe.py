@@ -76,7 +76,11 @@ def logits(
     """The operator on tokens at `site`, for the queries of `rows` (all by default).
 
     The sites are traced: a table hands out NaN for a place that it does not have.
+
+    Raises:
+      ValueError: for places that a position map refuses.
     """
+    probe.encoding.place(probe.params, site)  # with places that are known
     rows = np.arange(site.segment.shape[0]) if rows is None else rows
     params = probe.params if params is None else params
     q = probe.k if aligned else probe.q
