@@ -73,13 +73,15 @@ def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
         raise ValueError(f"--length={args.length} is too short to measure anything on: at least 64")
     if args.checkpoint:
         return _trained(args.checkpoint), (f"As learned by the first seed of {args.checkpoint}.",)
-    if args.spec:
-        return {str(parse(spec)): Row(spec, given={"length": args.length}) for spec in args.spec}, ()
     specs, unknown = catalogue(args.length)
+    families = {str(parse(spec)): family for spec, family in specs.items()}
+    if args.spec:
+        chosen = [str(parse(spec)) for spec in args.spec]
+        return {spec: Row(spec, families.get(spec, "others"), {"length": args.length}) for spec in chosen}, ()
     notes = ("As initialised. Position maps are measured with what stands right of >>, frequency scalings in rope.",)
     if unknown:
         notes += (f"Left out, for want of arguments: {', '.join(unknown)}.",)
-    return {spec: Row(spec, family, {"length": args.length}) for spec, family in specs.items()}, notes
+    return {spec: Row(spec, family, {"length": args.length}) for spec, family in families.items()}, notes
 
 
 def _trained(workdir: pathlib.Path) -> dict[str, Row]:

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import each_case, forward, inner_jaxprs, joined, moved, rows, world
-from members import GRID, LINE, MEMBERS, Case
+from cases import CASES, each_case, forward, inner_jaxprs, joined, moved, rows, world
+from members import GRID, LINE, MEMBERS, VALUES, Case
 
 import posjax as pj
 
@@ -22,6 +22,11 @@ def test_every_encoding_is_a_member():
     for name, member in MEMBERS.items():
         assert member.variants
         assert all(name in case.spec for case in member.variants)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_value_is_in_a_case(name):
+    assert any(f"={name}(" in case.spec for case in CASES), f"give an encoding a variant with {name}(...)"
 
 
 @pytest.mark.parametrize("name", pj.names())

@@ -13,16 +13,16 @@ import jax
 import numpy as np
 import oracle
 from cases import CASES, forward, world
-from members import MEMBERS
+from members import MEMBERS, VALUES
 
 from goldens import CHECKS
 
 OUT = REPO / "docs" / "goldens.md"
 HEAD = """# Proof, in numbers
 
-The largest absolute error of every encoding in float32: of a layer of attention against the formula of its paper
+The largest absolute error of every encoding and of every frequency scaling in float32: of a layer of attention against the formula of its paper
 transcribed in float64 (`tests/members`, {cases} cases, causal and not), and against independent references
-(`tests/goldens`, {checks} comparisons of {covered} encodings). Written by `python tests/goldens/table.py`; the bounds
+(`tests/goldens`, {checks} comparisons of {covered} names). Written by `python tests/goldens/table.py`; the bounds
 are tests. Encodings without a reference have none that runs.
 
 | encoding | cases | formula in float64 | references | comparisons | largest error | bound |
@@ -45,8 +45,8 @@ def formula_error(case) -> float:
 def rows(formula=formula_error, golden=lambda check: check.error) -> list[list[str]]:
     """One row per registered name; the errors are computed by the functions given."""
     table = []
-    for name in sorted(MEMBERS):
-        own = [case for case in MEMBERS[name].variants if case in CASES]
+    for name in sorted([*MEMBERS, *VALUES]):
+        own = MEMBERS[name].variants if name in MEMBERS else [case for case in CASES if f"={name}(" in case.spec]
         checks = [check for check in CHECKS if check.encoding == name]
         references = sorted({check.reference for check in checks})
         row = [f"`{name}`", str(len(own)), f"{max(map(formula, own)):.1e}", "; ".join(references) or "-"]
@@ -67,4 +67,4 @@ def page(table: list[list[str]]) -> str:
 if __name__ == "__main__":
     jax.config.update("jax_disable_most_optimizations", True)
     OUT.write_text(page(rows()))
-    print(f"{OUT}: {len(MEMBERS)} encodings, {len(CHECKS)} comparisons")
+    print(f"{OUT}: {len(MEMBERS)} encodings, {len(VALUES)} values, {len(CHECKS)} comparisons")
