@@ -77,7 +77,7 @@ def rotation(probe: Probe) -> dict[str, Found]:
         return {name: Found(None, reason) for name in names}
     q, k = matrices
     found = {"R_norm": Found(_norm_error(q, k))}
-    relative = np.linalg.solve(q[0], q[1])  # from place (.., 0, 0) to (.., 0, 1)
+    relative = np.linalg.pinv(q[0]) @ q[1]  # from place (.., 0, 0) to (.., 0, 1)
     turns = np.abs(np.angle(np.linalg.eigvals(relative)))  # [H, D], every frequency twice
     if turns.max() < _TURNS:
         return found | {name: Found(None, "turns nothing") for name in names if name != "R_norm"}
@@ -128,7 +128,7 @@ def _directions(probe: Probe, q: np.ndarray) -> Found:
     if probe.num_axes != 2:
         return Found(None, "of grids only")
     width = probe.extent[1]
-    rows, columns, mixed = (np.linalg.solve(q[0], q[i]) for i in (width, 1, 3 * width + 2))
+    rows, columns, mixed = (np.linalg.pinv(q[0]) @ q[i] for i in (width, 1, 3 * width + 2))
     most = 0
     for head in range(q.shape[1]):
         _, vectors = np.linalg.eig(mixed[head])

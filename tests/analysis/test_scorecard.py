@@ -203,3 +203,10 @@ def test_bfloat16_cannot_count():
     assert near["U_coll_bf16"].value == 0  # 192, ..., 255
     assert far["U_coll_bf16"].value > 1  # 960, 964, ...: four places are one
     assert far["U_coll"].value == 0
+
+
+def test_a_temperature_is_no_rotation():
+    """log(p + 1) is 0 at the first place, so that its matrix has no inverse."""
+    found = scorecard_parts.rotation(probe("ssmax()"))
+    assert found["R_group"].note == "turns nothing"
+    assert found["R_norm"].value > 0.1
