@@ -20,10 +20,10 @@ from goldens import CHECKS
 OUT = REPO / "docs" / "goldens.md"
 HEAD = """# Proof, in numbers
 
-The largest absolute error of every encoding and of every frequency scaling in float32: of a layer of attention against the formula of its paper
-transcribed in float64 (`tests/members`, {cases} cases, causal and not), and against independent references
-(`tests/goldens`, {checks} comparisons of {covered} names). Written by `python tests/goldens/table.py`; the bounds
-are tests. Encodings without a reference have none that runs.
+The largest absolute error of every encoding and frequency scaling in float32: of a layer of attention against the
+formula of its paper transcribed in float64 (`tests/members`, {cases} cases, causal and not), and against independent
+references (`tests/goldens`, {checks} comparisons of {covered} names). Written by `python tests/goldens/table.py`; the
+bounds are tests. Those without a reference have none that runs.
 
 | encoding | cases | formula in float64 | references | comparisons | largest error | bound |
 | --- | ---: | ---: | --- | ---: | ---: | ---: |
