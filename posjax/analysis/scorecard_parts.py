@@ -124,12 +124,12 @@ def _group_defect(probe: Probe, q: np.ndarray, k: np.ndarray) -> float:
 
 
 def _directions(probe: Probe, q: np.ndarray) -> Found:
-    """How many directions the waves of a head run in: 2 on the axes of a grid only, D / 2 if each has its own."""
+    """How many directions the waves of all heads run in: 2 on the axes of a grid only, H D / 2 if each has its own."""
     if probe.num_axes != 2:
         return Found(None, "of grids only")
     width = probe.extent[1]
     rows, columns, mixed = (np.linalg.pinv(q[0]) @ q[i] for i in (width, 1, 3 * width + 2))
-    most = 0
+    directions = []
     for head in range(q.shape[1]):
         _, vectors = np.linalg.eig(mixed[head])
         inverse = np.linalg.pinv(vectors)
@@ -138,7 +138,7 @@ def _directions(probe: Probe, q: np.ndarray) -> Found:
             return Found(None, "turns on grids do not commute")
         waves = np.stack([np.angle(np.diag(t)) for t in turned])
         waves = waves[:, np.hypot(*waves) > _TURNS]
-        directions = np.sort(np.mod(np.arctan2(*waves), np.pi))
-        gaps = np.diff(directions, append=directions[:1] + np.pi)
-        most = max(most, int((gaps > 1e-2).sum()) if len(directions) else 0)
-    return Found(float(most))
+        directions.append(np.mod(np.arctan2(*waves), np.pi))
+    directions = np.sort(np.concatenate(directions))
+    gaps = np.diff(directions, append=directions[:1] + np.pi)
+    return Found(float((gaps > 1e-2).sum()))
