@@ -161,7 +161,7 @@ def _write(out: pathlib.Path, rows: dict[str, Row], cards, about: dict[str, Any]
     text = json.dumps(strict({"about": about, "cards": cards}), indent=1, allow_nan=False)
     replace_file(out / "scorecard.json", text.encode() + b"\n")
     replace_file(out / "table.md", to_markdown(cards, "Scorecard of positional encodings", notes).encode())
-    save(heat_map(cards, {label: row.family for label, row in rows.items()}), out / "scorecard.png")
+    save(heat_map(cards, {label: row.family for label, row in rows.items()}), out / "scorecard.png", dpi=120)
     print("\n".join(str(out / name) for name in ("table.md", "scorecard.json", "scorecard.png")))
 
 

@@ -157,12 +157,12 @@ def learning_curves(records: Sequence[Record], look: Mapping[str, Style] | None 
     return figure
 
 
-def save(figure: Figure, path: str | os.PathLike) -> Path:
-    """Writes a PNG at 200 dpi, atomically and without a date or version in it."""
+def save(figure: Figure, path: str | os.PathLike, dpi: int = 200) -> Path:
+    """Writes a PNG, atomically and without a date or version in it."""
     path = Path(path)
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
-    figure.savefig(buffer, format="png", dpi=200, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(buffer.getvalue())
     os.replace(partial, path)

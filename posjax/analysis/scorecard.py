@@ -118,7 +118,7 @@ def scorecard(
 
     Returns:
       {"encoding": spec, "measured_on": extent, "measures": {name: {"value", "verdict", "note"}}, "collisions": ...}.
-      A verdict is "pass", "fail", "handled" (fails, declares it, and caches act on it) or "n/a", with the reason as note.
+      A verdict is "pass", "fail", "handled" (fails, declares it, and decoding acts on it) or "n/a", with the reason as note.
 
     Raises:
       ValueError: `params` without `dims`, or an encoding that refuses the places it is to be measured on.
@@ -266,4 +266,6 @@ def _judged(encoding: Encoding, name: str, found: Found) -> dict[str, Any]:
         note = note or "not a number"
     if name == "D_cache" and verdict == "fail" and encoding.keeps_raw_keys:
         verdict, note = "handled", "declared: caches keep keys as they were before the transform"
+    elif name == "D_cache" and verdict == "fail" and (encoding.places_whole or encoding.mixes_tokens):
+        verdict, note = "handled", "declared: it is not decoded from a cache"
     return {"value": float(found.value), "verdict": verdict, "note": note}

@@ -71,10 +71,13 @@ def _around(probe: Probe, base: Logits) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _swap(probe: Probe, base: Logits) -> Found:
-    """The least root mean square of L(dx, dy) - L(dy, dx) over std L: 0 if some offset looks like its mirror image."""
+    """The least root mean square of L(dx, dy) - L(dy, dx) over std L: 0 if some offset looks like its mirror image.
+
+    Not of (d, -d), whose mirror image is its opposite as well.
+    """
     values, offset = _around(probe, base)
     index = {tuple(o): i for i, o in enumerate(offset)}
-    pairs = [(i, index[o[::-1]]) for o, i in index.items() if o[0] < o[1] and o[::-1] in index]
+    pairs = [(i, index[o[::-1]]) for o, i in index.items() if o[0] < o[1] and o[0] != -o[1] and o[::-1] in index]
     left, right = np.array(pairs).T
     gaps = np.sqrt(np.mean((values[..., left] - values[..., right]) ** 2, axis=(0, 1)))
     return Found(float(gaps.min()) / base.scale)

@@ -14,7 +14,7 @@ COLOURS = {"pass": "#a9d5c0", "fail": "#f4b6a0", "handled": "#f5e08c", "n/a": "#
 _MEANING = {
     "pass": "as an ideal encoding",
     "fail": "not",
-    "handled": "not, but caches act on it",
+    "handled": "not, but decoding acts on it",
     "n/a": "does not apply",
 }
 _ROW, _COLUMN = 0.19, 0.5  # inches

@@ -14,7 +14,7 @@ Cards = Mapping[str, Mapping[str, Any]]  # label -> what `scorecard` returned, o
 MARKS = {"pass": "✓", "fail": "✗", "handled": "!", "n/a": "·"}
 _STYLES = {"pass": "green", "fail": "red", "handled": "yellow", "n/a": "dim"}
 CAPTION = (
-    "✓ as an ideal encoding would be, ✗ not, ! not, but declared and acted on by caches, · does not apply. "
+    "✓ as an ideal encoding would be, ✗ not, ! not, but declared and acted on in decoding, · does not apply. "
     "What the columns are and when they are good stands below the table."
 )
 

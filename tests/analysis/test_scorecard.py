@@ -40,7 +40,8 @@ def card_of_ones(**verdicts):
 @pytest.mark.slow
 def test_published_and_expected_values():
     """Of NoPE, Vaswani's code, RoPE, ALiBi and a table: what theory says, at 256 tokens, 8 heads of 32."""
-    assert (card("none()")["U_coll"], card("none()")["R_shift"], card("none()")["X_mass"]) == (100, 0, 0.75)
+    assert (card("none()")["U_coll"], card("none()")["R_shift"]) == (100, 0)
+    np.testing.assert_allclose(card("none()")["X_mass"], 0.75, rtol=1e-6)
     np.testing.assert_allclose(card("none()")["X_ent"], np.log(1024) / np.log(256), rtol=1e-6)
     assert card("none()")["rho_same"] is None
     assert card("rope()")["R_shift"] < 1e-5
@@ -48,7 +49,7 @@ def test_published_and_expected_values():
     assert card("rope()")["R_norm"] < 1e-6
     assert card("rope()")["X_phase"] == 9 / 16  # 2 pi 10000^(c / 16) > 256 from c = 7 on
     assert card("rope()")["rho_same"] < -0.4 < card("rope()")["rho_other"]
-    assert card("alibi()")["rho_same"] == card("alibi()")["rho_other"] == -1
+    assert max(card("alibi()")["rho_same"], card("alibi()")["rho_other"]) < -0.999
     assert card("alibi()")["X_range"] == 1
     assert card("alibi()")["X_mass"] < 0.1
     assert card("alibi()")["A_swap"] == 0
