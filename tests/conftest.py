@@ -27,3 +27,14 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+_run = 0
+
+
+def pytest_runtest_teardown():
+    """What JAX has compiled for one encoding hardly serves another: kept for all of them it would fill the memory."""
+    global _run
+    _run += 1
+    if _run % 100 == 0:
+        jax.clear_caches()
