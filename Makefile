@@ -15,7 +15,7 @@ test: .venv/installed-test lint
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 slow: .venv/installed-test
-	.venv/bin/python -m pytest -m slow
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m slow
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

@@ -25,7 +25,14 @@ every_spec = pytest.mark.parametrize(
     "spec",
     [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
 )
-every_injection = pytest.mark.parametrize("injection", INJECTIONS)
+every_host = pytest.mark.parametrize(  # where a code is injected matters to what learns and to what is added
+    ("spec", "injection"),
+    [
+        pytest.param(spec, injection, id=f"{name}-{injection}", marks=[] if name in SAMPLE else pytest.mark.slow)
+        for name, spec in SPECS.items()
+        for injection in (INJECTIONS if name in ("learned", "t5") else ["every_layer"])
+    ],
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,8 +86,7 @@ def differ(a, b):
     return float(jnp.abs(a - b).max()) > 1e-3
 
 
-@every_injection
-@every_spec
+@every_host
 def test_every_encoding_runs_with_finite_gradients(spec, injection):
     model = decoder(spec, injection=injection)
     variables = init(model)
@@ -93,8 +99,7 @@ def test_every_encoding_runs_with_finite_gradients(spec, injection):
         assert all(jnp.any(g != 0) for name in hosted for g in jax.tree.leaves(trunk[name]))
 
 
-@every_injection
-@every_spec
+@every_host
 def test_token_by_token_is_the_full_pass(spec, injection):
     model = decoder(spec, injection=injection)
     variables = init(model)
@@ -107,8 +112,7 @@ def test_token_by_token_is_the_full_pass(spec, injection):
     close(jnp.concatenate(outs, axis=1), model.apply(variables, tokens(), LINE)[:, :4])
 
 
-@every_injection
-@every_spec
+@every_host
 def test_padded_prompts_continue_as_each_would_alone(spec, injection):
     """A batch of a full, a left-padded and a right-padded prompt; then two more tokens for each."""
     model = decoder(spec, injection=injection)

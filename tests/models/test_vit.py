@@ -27,7 +27,14 @@ every_spec = pytest.mark.parametrize(
     "spec",
     [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
 )
-every_injection = pytest.mark.parametrize("injection", INJECTIONS)
+every_host = pytest.mark.parametrize(  # where a code is injected matters to what learns and to what is added
+    ("spec", "injection"),
+    [
+        pytest.param(spec, injection, id=f"{name}-{injection}", marks=[] if name in SAMPLE else pytest.mark.slow)
+        for name, spec in SPECS.items()
+        for injection in (INJECTIONS if name in ("learned", "t5") else ["every_layer"])
+    ],
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,8 +83,7 @@ def differ(a, b):
     return float(jnp.abs(a - b).max()) > 1e-3
 
 
-@every_injection
-@every_spec
+@every_host
 def test_every_encoding_runs_with_finite_gradients(spec, injection):
     model = vit(spec, injection=injection)
     variables = init(model)
