@@ -2,6 +2,7 @@
 
     python -m experiments.scorecard                                     # the whole catalogue, into results/scorecard
     python -m experiments.scorecard "rope()" "rope() + alibi()" --out=runs/two
+    python -m experiments.scorecard mine --import=my_encoding.py --out=runs/mine
     python -m experiments.scorecard --checkpoint=runs/vit --out=runs/vit/scorecard      # what a training run has learned
 
 Encodings are measured as initialised, on 256 tokens and four times as many. Under --out: table.md, scorecard.json with
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from experiments._environment import describe, tune_allocator
+from experiments._user_code import add_import_flag, import_user_code
 
 OUT = pathlib.Path("results/scorecard")
 _PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
@@ -47,9 +49,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure what this run has learned")
     parser.add_argument("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
     parser.add_argument("--seed", type=int, default=0, help="of parameters and contents (default: 0)")
+    add_import_flag(parser)
     args = parser.parse_args(argv)
     allocator = tune_allocator()  # before jax is imported
     try:
+        import_user_code(args.imports)
         began = time.monotonic()
         rows, notes = _rows(args)
         cards = _cards(rows, args.seed)
@@ -90,7 +94,7 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
     from ml_collections import ConfigDict
 
     from posjax.encoding import Dims
-    from posjax.spec import parse
+    from posjax.spec import parse_layers
     from posjax.training.checkpoints import Checkpoints
     from posjax.training.optimizer import make_optimizer
     from posjax.training.step import init_state
@@ -101,8 +105,7 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
         raise ValueError(f"there is no checkpoint in {workdir}: give the workdir of a run, or the folder of its row")
     about = checkpoints.record(checkpoints.steps()[-1])["metadata"]
     config = ConfigDict(about["config"])
-    spec, task = config.model.encoding, make_task(config)
-    encoding = parse(spec)
+    pattern, task = parse_layers(config.model.encoding), make_task(config)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
     abstract = jax.eval_shape(lambda: init_state(task, optimizer, tuple(about["seeds"])))
     _, found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
@@ -113,9 +116,13 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
     if hasattr(model, "patches"):
         dims = dims._replace(grid=model.patches(*model.image_size), prefix=model.num_prefix)
     given = {"dims": dims, "length": config.data.length if dims.grid is None else 0}
+    hosted = {
+        name: pattern[int("0" + name.removeprefix("encoding_").removeprefix("encoding")) % len(pattern)]
+        for name in learned
+    }
     return {
-        f"{encoding}" + name.removeprefix("encoding").replace("_", " @layer "): Row(
-            spec, "", given | {"params": params}
+        str(hosted[name]) + name.removeprefix("encoding").replace("_", " @layer "): Row(
+            str(hosted[name]), "", given | {"params": params}
         )
         for name, params in learned.items()
     }

@@ -18,15 +18,19 @@ COMPOSITIONS: list[Case] = [
     *lines("(interpolate(factor=2) >> rope()) + t5() + sinusoidal()"),
     *grids("(raster(width=7) >> sinusoidal()) + rope()", "raster(width=7) >> (rope() + t5(max_distance=20))"),
 ]
+# At least one of every family and of every trait: for what takes seconds, or fails by family, in `make test`.
+SAMPLE = """none sinusoidal learned peg rope dinov3 rope_mixed fope alibi t5 swin fire dape shaw cope tupe fox selective_rope
+window self_extend ssmax interpolate randomized""".split()
 FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
-def each_case(keep=lambda case: True):
-    """Parametrises `case`: the first variant of each encoding, and the others as slow tests."""
+def each_case(keep=lambda case: True, sample=False):
+    """Parametrises `case`: the first variant of each encoding (of each in SAMPLE), and the others as slow tests."""
+    fast = [MEMBERS[name].variants[0] for name in SAMPLE] + COMPOSITIONS if sample else FAST
     return pytest.mark.parametrize(
         "case",
-        [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES if keep(case)],
+        [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)],
         ids=str,
     )
 

@@ -38,7 +38,7 @@ def probe_arguments(case):
     return w.params, w.x, position, w.weights, segment
 
 
-@each_case()
+@each_case(sample=True)
 def test_blockwise_is_dense(case):
     """Under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines, not causal on grids."""
     causal = case.kind != GRID

@@ -11,6 +11,7 @@ import posjax as pj
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 every_case = each_case()
+sample = each_case(sample=True)  # of every case, in time
 
 
 def close(a, b, atol=5e-6):
@@ -53,7 +54,7 @@ def test_jit_is_eager(case):
     close(out, forward(*w))
 
 
-@every_case
+@sample
 def test_vmap_is_a_loop(case):
     """Rows of a batch stand at different sites: other orders, other documents."""
     w = world(case)
@@ -85,7 +86,7 @@ def test_relative_means_shift_invariant(case):
         assert np.abs(forward(*shifted) - forward(*w)).max() > 1e-2
 
 
-@every_case
+@sample
 @pytest.mark.parametrize("causal", [False, True])
 def test_packed_documents_are_alone(case, causal):
     w = world(case)
@@ -96,7 +97,7 @@ def test_packed_documents_are_alone(case, causal):
     close(out[5:], forward(*w._replace(x=w.x[5:], site=second), causal=causal))
 
 
-@every_case
+@sample
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_is_invisible_wherever_it_stands(case, causal):
     w = world(case)
@@ -108,7 +109,7 @@ def test_padding_is_invisible_wherever_it_stands(case, causal):
     assert not np.any(out[:5])
 
 
-@every_case
+@sample
 def test_gradients_are_finite_and_pass_through_nobody(case):
     """Two tokens at one place, prefix tokens, padding, and a query that sees nothing."""
     w = world(case)
@@ -139,7 +140,7 @@ def test_place_keeps_sites_well_formed(case):
     np.testing.assert_array_equal(w.placed.prefix, w.site.prefix)
 
 
-@every_case
+@sample
 def test_half_precision_tokens_far_out(case):
     """bfloat16 counts to 256 only: tokens may be rounded to it, positions never."""
     w = world(case)

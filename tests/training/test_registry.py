@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import SAMPLE
 from members import GRID, LINE, MEMBERS
 from test_tasks import small_decoder, small_vit
 
@@ -44,14 +45,20 @@ def check(config):
         assert np.any(old != new), "a parameter that training does not reach"
 
 
-@pytest.mark.parametrize("spec", VIT.values(), ids=VIT)
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in VIT.items()],
+)
 def test_vit(spec, data_dir):
     on_digits = spec.replace("raster(width=3)", "raster(width=2)")  # 2 x 2 patches
     pooled = {"model__pooling": "mean", "model__num_registers": 1}  # in one layer a class token sees all patches alike
     check(small_vit(data_dir, **SIZES, **pooled, model__encoding=on_digits))
 
 
-@pytest.mark.parametrize("spec", DECODER.values(), ids=DECODER)
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in DECODER.items()],
+)
 def test_decoder(spec, data_dir):
     check(small_decoder(data_dir, **SIZES, model__encoding=spec))
 
