@@ -35,7 +35,7 @@ class Site(NamedTuple):
 class Dims(NamedTuple):
     """The sizes of the model that hosts an encoding; only `init` sees them.
 
-    `length` is the number of positions that a 1-D table must hold, `grid` the (height, width) of a 2-D one,
+    `length` is the number of positions that a 1-D table must hold, `grid` the (height, width), or more, of one on a grid,
     `prefix` the number of tokens that stand nowhere (class token and registers).
     """
 
@@ -43,7 +43,7 @@ class Dims(NamedTuple):
     num_heads: int
     head_dim: int
     length: int | None = None
-    grid: tuple[int, int] | None = None
+    grid: tuple[int, ...] | None = None
     prefix: int = 0
 
 

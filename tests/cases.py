@@ -19,8 +19,20 @@ COMPOSITIONS: list[Case] = [
     *grids("(raster(width=7) >> sinusoidal()) + rope()", "raster(width=7) >> (rope() + t5(max_distance=20))"),
 ]
 # At least one of every family and of every trait: for what takes seconds, or fails by family, in `make test`.
-SAMPLE = """none sinusoidal learned peg rope dinov3 rope_mixed fope alibi t5 swin fire dape shaw cope tupe fox selective_rope
-window self_extend ssmax interpolate randomized""".split()
+SAMPLE = ["none", "sinusoidal", "learned", "peg", "rope", "dinov3", "rope_mixed", "fope", "alibi", "t5", "swin", "fire"]
+SAMPLE += [
+    "dape",
+    "shaw",
+    "cope",
+    "tupe",
+    "fox",
+    "selective_rope",
+    "window",
+    "self_extend",
+    "ssmax",
+    "interpolate",
+    "randomized",
+]
 FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
