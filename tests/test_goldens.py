@@ -11,6 +11,7 @@ import posjax as pj
 GOLDENS = Path(__file__).parent / "goldens"
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_ours_is_theirs(check):
     assert check.error <= check.atol
