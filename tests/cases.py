@@ -18,7 +18,7 @@ COMPOSITIONS: list[Case] = [
     *lines("(interpolate(factor=2) >> rope()) + t5() + sinusoidal()"),
     *grids("(raster(width=7) >> sinusoidal()) + rope()", "raster(width=7) >> (rope() + t5(max_distance=20))"),
 ]
-# One of every way to act and of every trait that changes how attention is computed: for what takes seconds, or fails by family, in `make test`.
+# One of every way to act, and of every trait that changes how attention is computed: for what takes seconds.
 SAMPLE = ["none", "sinusoidal", "learned", "peg", "rope", "dinov3", "alibi", "t5", "shaw", "cope", "tupe", "fox"]
 SAMPLE += ["self_extend", "interpolate"]
 FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
