@@ -1,6 +1,19 @@
-"""Attention as an interpreter of an encoding: `attend` for whole sequences, `Cache` and `attend_cached` for decoding."""
+"""Attention as an interpreter of an encoding.
+
+`attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding.
+"""
 
 from posjax.attention.attend import attend
 from posjax.attention.cache import Cache, attend_cached, empty_cache
+from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
 
-__all__ = ["Cache", "attend", "attend_cached", "empty_cache"]
+__all__ = [
+    "Cache",
+    "ContextParallel",
+    "attend",
+    "attend_cached",
+    "attend_parallel",
+    "empty_cache",
+    "unzigzag",
+    "zigzag",
+]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from posjax.attention import Cache
+from posjax.attention import Cache, ContextParallel
 from posjax.encoding import Encoding, Site
 from posjax.models.layers import Trunk
 from posjax.spec import parse_layers
@@ -40,6 +40,7 @@ class Decoder(nn.Module):
     dtype: Any = jnp.float32
     attention_dtype: Any = None
     param_dtype: Any = jnp.float32
+    context: ContextParallel | None = None  # the devices that share each sequence
 
     def setup(self):
         types = dict(dtype=self.dtype, param_dtype=self.param_dtype)
@@ -57,6 +58,7 @@ class Decoder(nn.Module):
             dropout=self.dropout,
             implementation=self.implementation,
             attention_dtype=self.attention_dtype,
+            context=self.context,
             **types,
         )
         if not self.tied_embedding:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from posjax.attention import Cache, attend, attend_cached, empty_cache
+from posjax.attention import Cache, ContextParallel, attend, attend_cached, attend_parallel, empty_cache
 from posjax.encoding import Dims, Encoding, Params, Site
 from posjax.spec import nearest
 
@@ -26,6 +26,7 @@ class Attention(nn.Module):
     dtype: Any = jnp.float32
     attention_dtype: Any = None  # of q, k and v; `dtype` where None
     param_dtype: Any = jnp.float32
+    context: ContextParallel | None = None
 
     @nn.compact
     def __call__(
@@ -43,19 +44,23 @@ class Attention(nn.Module):
         )
         inner = self.attention_dtype or self.dtype
         q, k, v = (project(name=name)(x).astype(inner) for name in ("query", "key", "value"))
+        context = None if self.is_initializing() else self.context  # a batch to initialise with is too small to share
 
         def one(x, q, k, v, site, cache):
             site = self.encoding.observe(encoding_params, x, site, None if cache is None else cache.site)
             if cache is None and cache_size is None:
+                run = attend if context is None else functools.partial(attend_parallel, context=context)
                 options = dict(causal=self.causal, implementation=self.implementation)
-                return attend(self.encoding, encoding_params, q, k, v, site, site, **options), None
+                return run(self.encoding, encoding_params, q, k, v, site, site, **options), None
             prefill = cache is None
             if prefill:
                 cache = empty_cache(cache_size, self.num_heads, head_dim, site, inner)
             options = dict(prefill=prefill, implementation=self.implementation)
             return attend_cached(self.encoding, encoding_params, q, k, v, site, cache, **options)
 
-        read, cache = jax.vmap(one, in_axes=(0, 0, 0, 0, batch_axis(site), 0))(x, q, k, v, site, cache)
+        split = None if context is None else context.batch_axis_of(len(x))
+        each = jax.vmap(one, in_axes=(0, 0, 0, 0, batch_axis(site), 0), spmd_axis_name=split)
+        read, cache = each(x, q, k, v, site, cache)
         out = nn.DenseGeneral(width, axis=(-2, -1), dtype=self.dtype, param_dtype=self.param_dtype, name="out")
         return out(read.astype(self.dtype)), cache
 
@@ -87,6 +92,8 @@ class Trunk(nn.Module):
 
     Training (`train=True`) takes an rng "place" for encodings that move tokens, and "dropout" where there is any.
 
+    `context` shares each sequence among devices; tokens and sites come and go in their own order all the same.
+
     `injection` says where `encoding.embed` acts, and whose parameters the layers use:
       stem: once, before the first block; attention in every layer shares the same parameters (as T5 does).
       every_layer: before every block, each with parameters of its own, for its attention too.
@@ -95,7 +102,7 @@ class Trunk(nn.Module):
 
     Raises (on call):
       ValueError: for an unknown injection, a width that the heads do not divide, an encoding that mixes tokens in a
-        causal model, or one that places whole documents in cached decoding.
+        causal model, or one that places whole documents in cached decoding; for cached decoding with a `context`.
     """
 
     encodings: tuple[Encoding, ...]
@@ -113,6 +120,7 @@ class Trunk(nn.Module):
     dtype: Any = jnp.float32
     attention_dtype: Any = None
     param_dtype: Any = jnp.float32
+    context: ContextParallel | None = None
 
     @nn.compact
     def __call__(
@@ -139,6 +147,8 @@ class Trunk(nn.Module):
                 hosted[name] = params, _place(encoding, params, site, place_key, x.shape[0])
                 if self.injection == "stem":
                     x = _embed(encoding, x, *hosted[name])
+        if self.context is not None and not self.is_initializing():
+            x = self.context.shared(x)
         written = []
         for layer, (name, encoding) in enumerate(hosts):
             params, placed = hosted[name]
@@ -164,6 +174,8 @@ class Trunk(nn.Module):
         return hosts
 
     def _refuse(self, decoding: bool) -> None:
+        if decoding and self.context is not None:
+            raise ValueError("a cache is not shared by devices: decode with model.clone(context=None)")
         for encoding in self.encodings:
             if self.causal and encoding.mixes_tokens:
                 raise ValueError(f"{encoding} mixes tokens with later ones: it cannot be hosted by a causal model")
@@ -187,6 +199,7 @@ class Trunk(nn.Module):
             self.dtype,
             self.attention_dtype,
             self.param_dtype,
+            context=self.context,
             name=name,
         )
 

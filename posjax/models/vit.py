@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from posjax.attention import ContextParallel
 from posjax.encoding import Encoding, Site, grid
 from posjax.models.layers import Trunk, batch_axis
 from posjax.spec import nearest, parse_layers
@@ -46,6 +47,7 @@ class ViT(nn.Module):
     dtype: Any = jnp.float32
     attention_dtype: Any = None
     param_dtype: Any = jnp.float32
+    context: ContextParallel | None = None  # the devices that share the tokens of each image
 
     @property
     def num_prefix(self) -> int:
@@ -90,6 +92,7 @@ class ViT(nn.Module):
             dropout=self.dropout,
             implementation=self.implementation,
             attention_dtype=self.attention_dtype,
+            context=self.context,
             name="trunk",
             **types,
         )

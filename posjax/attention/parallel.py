@@ -1,0 +1,210 @@
+"""Context parallelism: the tokens of one sequence shared by the devices along an axis of a mesh.
+
+Every device holds the queries, keys, values and sites of its share of the tokens. Sites travel with the tokens, so any
+encoding sees what it sees on one device; neither logits nor a bias of all tokens by all tokens is ever built.
+
+    mesh = Mesh(np.array(jax.devices()).reshape(1, 8), ("data", "context"))
+    context = ContextParallel(mesh, batch_axis="data")
+    out = attend_parallel(encoding, params, q, k, v, site, site, context=context, causal=True)
+    model = Decoder(vocab_size=256, encoding="alibi", context=context)     # or in a model, in one line
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float, Int32
+
+from posjax.attention.attend import attend
+from posjax.encoding import Array, Encoding, Params, Site
+
+_ORDERS = ["contiguous", "zigzag"]
+
+
+@dataclass(frozen=True)
+class ContextParallel:
+    """How the tokens of a sequence are shared by devices.
+
+    Args:
+      mesh: its axes must be of type Auto, as those of `Mesh(devices, names)` are.
+      axis: the axis of the mesh along which the devices share a sequence, each an equal run of its tokens.
+      batch_axis: the axis along which they share a batch; None where they do not.
+      order: of the queries, in causal attention. With "contiguous" runs the last device has all the keys to look at and
+        the first next to none. In "zigzag" device d of N attends for the chunks d and 2N - 1 - d of 2N, which is the
+        same work for all (Llama 3, arXiv 2407.21783, section 3.3.2); queries go there and back by two permutations.
+
+    Raises:
+      ValueError: for axes that the mesh lacks or that are not of type Auto, or an unknown order.
+    """
+
+    mesh: Mesh
+    axis: str = "context"
+    batch_axis: str | None = None
+    order: str = "zigzag"
+
+    def __post_init__(self):
+        for name in {self.axis, self.batch_axis or self.axis}:
+            if name not in self.mesh.axis_names:
+                raise ValueError(f"the mesh has no axis named {name!r}; it has {self.mesh.axis_names}")
+        if any(kind != AxisType.Auto for kind in self.mesh.axis_types):
+            raise ValueError(
+                f"the mesh has axes of types {self.mesh.axis_types}: make it with axis_types=(AxisType.Auto, ...)"
+            )
+        if self.order not in _ORDERS:
+            raise ValueError(f"no order of tokens is named {self.order!r}; it is one of {_ORDERS}")
+
+    @property
+    def size(self) -> int:
+        """How many devices share a sequence."""
+        return self.mesh.shape[self.axis]
+
+    def batch_axis_of(self, batch: int) -> str | None:
+        """The axis over which a batch of this size is split; None where it does not come out even."""
+        return self.batch_axis if self.batch_axis and batch % self.mesh.shape[self.batch_axis] == 0 else None
+
+    def shared(self, x: Float[Array, "B T ..."]) -> Float[jax.Array, "B T ..."]:
+        """x with its batch and tokens laid out over the devices, as far as they come out even."""
+        tokens = self.axis if x.shape[1] % self.size == 0 else None
+        spec = PartitionSpec(self.batch_axis_of(x.shape[0]), tokens)
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
+
+
+def attend_parallel(
+    encoding: Encoding,
+    params: Params,
+    q: Float[Array, "T H D"],
+    k: Float[Array, "S K D"],
+    v: Float[Array, "S K E"],
+    q_site: Site,
+    k_site: Site,
+    *,
+    context: ContextParallel,
+    causal: bool = False,
+    implementation: str = "auto",
+    scale: float | None = None,
+    q_order: Int32[Array, " T"] | None = None,
+    k_order: Int32[Array, " S"] | None = None,
+) -> Float[jax.Array, "T H E"]:
+    """`posjax.attend`, computed by the devices along `context.axis`; `jax.vmap` it over a batch.
+
+    Each device gathers the keys, values and sites of all tokens and attends for its own queries: O(T + S) memory.
+    Lengths that the devices do not divide are padded.
+
+    To vmap over a batch that is split over an axis of the mesh, say so: `jax.vmap(..., spmd_axis_name="data")`.
+
+    Args:
+      q_order, k_order: as in `attend`, for tokens that are not given in the order of time, such as those that
+        `zigzag` has laid out.
+    """
+    parts = context.size * (2 if causal and context.order == "zigzag" else 1)
+    if causal:
+        q_order = np.arange(q.shape[0], dtype=np.int32) if q_order is None else q_order
+        k_order = np.arange(k.shape[0], dtype=np.int32) if k_order is None else k_order
+    queries, keys = _padded((q, q_site, q_order), parts), _padded((k, v, k_site, k_order), parts)
+    zigzags = parts > context.size > 1
+    options = dict(causal=causal, implementation=implementation, scale=scale)
+
+    def of_one_device(params, queries, keys):
+        if zigzags:
+            queries = _to_zigzag(queries, context)
+        q, q_site, q_order = queries
+        out = _with_all_keys(encoding, context.axis, options, params, q, q_site, q_order, keys)
+        return _from_zigzag(out, context) if zigzags else out
+
+    tokens = PartitionSpec(context.axis)
+    # What each array holds on which device is not tracked: attention is free to start a scan from constants.
+    on_all = jax.shard_map(
+        of_one_device,
+        mesh=context.mesh,
+        in_specs=(PartitionSpec(), tokens, tokens),
+        out_specs=tokens,
+        check_vma=False,
+    )
+    return on_all(params, queries, keys)[: q.shape[0]]
+
+
+def _with_all_keys(encoding: Encoding, axis: str, options: dict[str, Any], params, q, q_site, q_order, keys):
+    k, v, k_site, k_order = jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), keys)
+    orders = dict(q_order=q_order, k_order=k_order) if options["causal"] else {}
+    return attend(encoding, params, q, k, v, q_site, k_site, **orders, **options)
+
+
+def zigzag(tree: Any, num_shards: int, axis: int = 0) -> Any:
+    """Lays tokens out so that equal causal work falls to each of N shards: shard d gets the chunks d and 2N - 1 - d of 2N.
+
+        tokens, site = zigzag((tokens, site), 8, axis=1)          # [B, T, ...], before they are put on devices
+        order = zigzag(np.arange(length, dtype=np.int32), 8)      # the q_order and k_order of `attend` for them
+
+    Args:
+      tree: of arrays with the tokens along `axis`.
+
+    Raises:
+      ValueError: for a number of tokens that 2 num_shards does not divide.
+    """
+    return jax.tree.map(lambda x: _chunks_taken(x, _zigzag_chunks(num_shards), axis), tree)
+
+
+def unzigzag(tree: Any, num_shards: int, axis: int = 0) -> Any:
+    """The inverse of `zigzag`."""
+    return jax.tree.map(lambda x: _chunks_taken(x, np.argsort(_zigzag_chunks(num_shards)), axis), tree)
+
+
+def _zigzag_chunks(num_shards: int) -> np.ndarray:
+    first = np.arange(num_shards)
+    return np.stack([first, 2 * num_shards - 1 - first], axis=1).reshape(-1)
+
+
+def _chunks_taken(x: Array, chunks: np.ndarray, axis: int) -> Array:
+    length = x.shape[axis]
+    if length % len(chunks):
+        raise ValueError(
+            f"{length} tokens do not make {len(chunks)} equal chunks, two a shard: pad them with segment 0 to a multiple "
+            f"of {len(chunks)}"
+        )
+    split = x.reshape(*x.shape[:axis], len(chunks), length // len(chunks), *x.shape[axis + 1 :])
+    index = (slice(None),) * axis + (chunks,)
+    return split[index].reshape(x.shape)
+
+
+def _to_zigzag(tree: Any, context: ContextParallel) -> Any:
+    """From each device's chunks 2d and 2d + 1 to d and 2N - 1 - d, where even chunks meet odd ones on every device."""
+    size, own = context.size, jax.lax.axis_index(context.axis)
+    to_even, to_odd = _destinations(size)
+
+    def exchanged(x):
+        even, odd = jnp.split(x, 2)
+        even, odd = _sent(even, to_even, context.axis), _sent(odd, to_odd, context.axis)
+        return _swapped_if(own % 2 == 1, even, odd)  # the chunk d comes first
+
+    return jax.tree.map(exchanged, tree)
+
+
+def _from_zigzag(x: Array, context: ContextParallel) -> Array:
+    own = jax.lax.axis_index(context.axis)
+    to_even, to_odd = _destinations(context.size)
+    even, odd = jnp.split(_swapped_if(own % 2 == 1, *jnp.split(x, 2)), 2)
+    back = functools.partial(map, lambda pair: pair[::-1])
+    return jnp.concatenate([_sent(even, back(to_even), context.axis), _sent(odd, back(to_odd), context.axis)])
+
+
+def _destinations(size: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(from device, to device) of the even chunks, and of the odd ones."""
+    holder = {int(chunk): at // 2 for at, chunk in enumerate(_zigzag_chunks(size))}
+    return [(d, holder[2 * d]) for d in range(size)], [(d, holder[2 * d + 1]) for d in range(size)]
+
+
+def _sent(x: Array, pairs, axis: str) -> Array:
+    return jax.lax.ppermute(x, axis, list(pairs))
+
+
+def _swapped_if(swap, a: Array, b: Array) -> Array:
+    return jnp.concatenate([jnp.where(swap, b, a), jnp.where(swap, a, b)])
+
+
+def _padded(tree: Any, parts: int) -> Any:
+    """Tokens of segment 0, which nobody sees, behind the others until `parts` divides them."""
+    return jax.tree.map(lambda x: jnp.pad(x, [(0, -x.shape[0] % parts)] + [(0, 0)] * (x.ndim - 1)), tree)
