@@ -1,0 +1,189 @@
+"""Measures posjax against its peers, in one interleaved run, and says where it stands to what was set out to be reached.
+
+    python -m experiments.benchmark attention                  # minutes; --quick: three of them
+    python -m experiments.benchmark attention --lengths=2048,4096 --threads=1 --only=alibi,causal
+    python -m experiments.benchmark all --peers_python=../peers/bin/python --out=results/benchmark
+
+The peers are torch's and transformers', which posjax does not need: --peers_python names a Python that has them
+(pip install torch transformers); what is not there is left out, with a line that says so. Every contender has a process
+of its own; see the head of the table for how it is measured. Under --out: table.md, results.jsonl and a plot of each
+suite. What is measured again is replaced there, the rest stays. Errors are one line and exit
+code 2.
+"""
+
+import argparse
+import os
+import pathlib
+import platform
+import sys
+import time
+from collections.abc import Sequence
+
+from tqdm import tqdm
+
+from experiments._environment import commit
+from experiments.benchmarks import findings, pool, running, table
+from experiments.benchmarks.suites import SUITES, Suite
+
+OUT = pathlib.Path("runs/benchmark")
+_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        for name in SUITES if args.suite == "all" else [args.suite]:
+            _measure(name, args)
+        _write(args.out)
+    except (ValueError, OSError) as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.benchmark",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("suite", choices=[*SUITES, "all"], help="what to measure")
+    add("--quick", action="store_true", help="few sizes and rounds")
+    add("--threads", type=_threads, default=(1, 0), help="1, all or 1,all: one pinned core, all cores (default: both)")
+    add("--lengths", type=_numbers, metavar="N,N", help="tokens, instead of the suite's own")
+    add("--heads", type=_numbers, metavar="N,N", help="only these numbers of heads")
+    add("--modes", type=_names, metavar="f,fb", help="only forward (f), or forward and backward (fb)")
+    add("--only", type=_names, metavar="NAME,NAME", help="only contenders with one of these in their name")
+    add("--peers_python", default=sys.executable, metavar="PATH", help="a Python that has torch and transformers")
+    add("--call_seconds", type=float, help="longest call that is tried (default: 5, --quick 1)")
+    add("--cell_seconds", type=float, help="timing of all contenders in a cell (default: 15, --quick 4)")
+    add("--memory", type=float, metavar="GIB", help="most that a contender may take (default: half of what is free)")
+    add("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
+    return parser
+
+
+def _measure(name: str, args: argparse.Namespace) -> None:
+    """Measures a suite; its records are on disk after each cell."""
+    from posjax.training.metrics import append_jsonl
+
+    about = _about()
+    for threads in [count or len(os.sched_getaffinity(0)) for count in args.threads]:
+        _forget(args.out / "results.jsonl", name, threads)
+        suite = _chosen(SUITES[name](args.quick, args.lengths, threads), args)
+        cores = "1 core" if threads == 1 else f"{threads} cores"
+        with _bar(f"{name}, {cores}", len(suite.cells)) as bar:
+            options = (name, suite, threads, {"torch": args.peers_python}, _settings(args))
+            for records in running.run(*options, on_cell=lambda cell, bar=bar: bar.set_postfix(cell, refresh=False)):
+                append_jsonl(args.out / "results.jsonl", [{**record, "about": about} for record in records])
+                bar.update()
+
+
+def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
+    """The suite without what was not asked for."""
+    keep = [c for c in suite.contenders if not args.only or any(part in c.name for part in args.only)]
+    if not keep:
+        raise ValueError(
+            f"--only={','.join(args.only)}: the contenders are {', '.join(c.name for c in suite.contenders)}"
+        )
+    cells = [
+        cell
+        for cell in suite.cells
+        if (not args.heads or cell.get("heads", args.heads[0]) in args.heads)
+        and (not args.modes or cell["mode"] in args.modes)
+    ]
+    if not cells:
+        raise ValueError("--heads and --modes leave nothing to measure")
+    return suite._replace(contenders=keep, cells=cells)
+
+
+def _settings(args: argparse.Namespace) -> pool.Settings:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return pool.Settings(
+        rounds=3 if args.quick else 9,
+        cell_seconds=args.cell_seconds or (4 if args.quick else 15),
+        call_seconds=args.call_seconds or (1 if args.quick else 5),
+        memory_bytes=args.memory * 2**30 if args.memory else free / 2,
+    )
+
+
+def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
+    """Drops what an earlier run of a suite left."""
+    from posjax.training.metrics import append_jsonl, read_jsonl
+
+    if path.exists():
+        kept = [record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (suite, threads)]
+        path.unlink()
+        append_jsonl(path, kept)
+
+
+def _write(out: pathlib.Path) -> None:
+    """The table and the plots of all that is in results.jsonl."""
+    from posjax.training.metrics import read_jsonl, replace_file
+
+    records = read_jsonl(out / "results.jsonl")
+    parts = ["# Benchmark", table.about_text(records[-1]["about"], records)]
+    for name, make in SUITES.items():
+        own = [record for record in records if record["suite"] == name]
+        if own:
+            suite = make(False, None, 1)
+            found = findings.judge(own, suite.goals, suite.controls)
+            parts.append(table.to_markdown(name, own, found, suite.note).rstrip())
+    text = "\n\n".join(parts) + "\n"
+    replace_file(out / "table.md", text.encode())
+    print(text)
+    print(out / "table.md", out / "results.jsonl", sep="\n")
+
+
+def _about() -> dict[str, object]:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "memory": f"{total / 2**30:.0f} GiB",
+        "platform": f"{platform.system()} {platform.machine()}",
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _processor() -> str:
+    """The processor's name, as Linux tells it, with what says more than the name of virtual machines."""
+    path = pathlib.Path("/proc/cpuinfo")
+    if not path.exists():
+        return platform.processor() or platform.machine()
+    fields = dict(line.split(":", 1) for line in path.read_text().split("\n\n")[0].splitlines() if ":" in line)
+    fields = {name.strip(): value.strip() for name, value in fields.items()}
+    name = fields.get("model name", platform.machine())
+    where = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
+    return name + where
+
+
+def _bar(name: str, total: int) -> tqdm:
+    live = sys.stderr.isatty()
+    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
+    return tqdm(total=total, desc=name, unit="cell", dynamic_ncols=live, **quiet)
+
+
+def _threads(text: str) -> tuple[int, ...]:
+    """1 for one core, 0 for all."""
+    known = {"1": 1, "all": 0}
+    if not set(text.split(",")) <= set(known):
+        raise argparse.ArgumentTypeError(f"expected 1, all or 1,all, got {text!r}")
+    return tuple(known[part] for part in text.split(","))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"expected positive whole numbers with commas between, got {text!r}")
+    return tuple(sorted(map(int, parts)))
+
+
+def _names(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+"""What a contender's module gives a worker. Imported by interpreters that have neither jax nor posjax."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Call(NamedTuple):
+    """Something to be timed, compiled already: `run` returns when the result is there."""
+
+    run: Callable[[], object]
+    temp_bytes: int | None = None  # temporaries of the compiled program, where the compiler tells
+
+
+class Skip(Exception):
+    """A contender that cannot be measured here; the message is the reason."""

@@ -1,0 +1,148 @@
+"""From measurements to verdicts: ratios against what was set out to be reached."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.benchmarks.pool import median
+
+Record = Mapping[str, Any]
+
+
+class Goal(NamedTuple):
+    """`over`'s time (or temporaries) divided by `under`'s, in every cell that `where` holds for.
+
+    `wanted` has (floor, aim or None) by mode; floors are lower bounds, or upper ones where `at_most`.
+    """
+
+    title: str
+    over: str
+    under: str
+    wanted: Mapping[str, tuple[float, float | None]]
+    where: Callable[[Mapping[str, Any]], bool] = lambda cell: True
+    at_most: bool = False
+    quantity: str = "time"
+
+
+class Bound(NamedTuple):
+    """An upper bound on one contender's own figure; `figure` takes its records of one mode, by ascending length."""
+
+    title: str
+    contender: str
+    figure: Callable[[Sequence[Record]], float | None]
+    limit: float
+    unit: str
+    modes: Sequence[str] = ("f", "fb")
+    where: Callable[[Mapping[str, Any]], bool] = lambda cell: True
+
+
+class Finding(NamedTuple):
+    """A line of the table of goals."""
+
+    title: str
+    cell: str
+    value: str
+    wanted: str
+    verdict: str
+    control: str = ""  # the same code in a second process, over the first
+
+
+def seconds(record: Record) -> float | None:
+    """The median time of a call: of the CPU where one core was all it had, else by the clock."""
+    if record.get("skip"):
+        return None
+    return median(record["cpu" if record["threads"] == 1 else "wall"])
+
+
+def amount(record: Record, quantity: str) -> float | None:
+    return seconds(record) if quantity == "time" else record.get("temp_bytes")
+
+
+def judge(records: Sequence[Record], goals: Iterable[Goal | Bound], controls: Mapping[str, str]) -> list[Finding]:
+    """A finding for each goal and cell in which it was measured.
+
+    Args:
+      controls: by contender, the name of the second process that ran the same code.
+    """
+    cells = by_cell(records)
+    findings = []
+    for goal in goals:
+        if isinstance(goal, Bound):
+            findings += _bounded(goal, records)
+            continue
+        for contenders in cells.values():
+            if finding := _compared(goal, contenders, controls):
+                findings.append(finding)
+    return findings
+
+
+def by_cell(records: Iterable[Record]) -> dict[tuple, dict[str, Record]]:
+    """Records by (suite, cell, threads) and contender."""
+    cells: dict[tuple, dict[str, Record]] = {}
+    for record in records:
+        key = (record["suite"], *sorted(record["cell"].items()), record["threads"])
+        cells.setdefault(key, {})[record["contender"]] = record
+    return cells
+
+
+def _compared(goal: Goal, contenders: Mapping[str, Record], controls: Mapping[str, str]) -> Finding | None:
+    over, under = contenders.get(goal.over), contenders.get(goal.under)
+    if over is None or under is None or not goal.where(over["cell"]) or over["cell"]["mode"] not in goal.wanted:
+        return None
+    above, below = amount(over, goal.quantity), amount(under, goal.quantity)
+    if not above or not below:
+        return None
+    floor, aim = goal.wanted[over["cell"]["mode"]]
+    twin = contenders.get(controls.get(goal.under, ""))
+    again = amount(twin, "time") if twin else None
+    return Finding(
+        goal.title,
+        cell_text(over),
+        f"{above / below:.2f}",
+        wanted_text(floor, aim, goal.at_most),
+        verdict(above / below, floor, aim, goal.at_most),
+        f"{again / below:.2f}" if again and goal.quantity == "time" else "",
+    )
+
+
+def _bounded(bound: Bound, records: Sequence[Record]) -> list[Finding]:
+    found = []
+    groups: dict[tuple, list[Record]] = {}
+    for record in records:
+        cell = record["cell"]
+        if record["contender"] == bound.contender and cell["mode"] in bound.modes and bound.where(cell):
+            rest = tuple(sorted((name, value) for name, value in cell.items() if name != "length"))
+            groups.setdefault((rest, record["threads"]), []).append(record)
+    for group in groups.values():
+        group = sorted(group, key=lambda record: record["cell"].get("length", 0))
+        value = bound.figure(group)
+        if value is not None:
+            unit = f" {bound.unit}".rstrip()
+            text = f"{value:.3g}{unit}"
+            wanted = f"at most {bound.limit:g}{unit}"
+            cell = cell_text(group[-1])
+            found.append(Finding(bound.title, cell, text, wanted, verdict(value, bound.limit, None, at_most=True)))
+    return found
+
+
+def verdict(ratio: float, floor: float, aim: float | None, at_most: bool) -> str:
+    """Whether a ratio reaches its floor and its aim, and if not, by how much it misses the floor."""
+    # What is shown with two digits is judged by them.
+    reached = round(ratio, 2) <= floor if at_most else round(ratio, 2) >= floor
+    if not reached:
+        return f"**missed by {abs(ratio / floor - 1):.0%}**"
+    return "aim met" if aim is not None and not at_most and round(ratio, 2) >= aim else "met"
+
+
+def wanted_text(floor: float, aim: float | None, at_most: bool) -> str:
+    if at_most:
+        return f"at most {floor:g}"
+    return f"at least {floor:g}" + (f" (aim {aim:g})" if aim is not None else "")
+
+
+def cell_text(record: Record) -> str:
+    """n=2048 H=4 fb, 1 core."""
+    cell = record["cell"]
+    short = {"length": "n", "heads": "H", "batch": "B"}
+    sizes = [f"{short.get(name, name)}={value}" for name, value in cell.items() if name not in ("mode", "head_dim")]
+    cores = "1 core" if record["threads"] == 1 else f"{record['threads']} cores"
+    return f"{' '.join([*sizes, cell['mode']])}, {cores}"

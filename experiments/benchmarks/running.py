@@ -1,0 +1,119 @@
+"""Measures the cells of a suite, one after the other, leaving out what would be too long or too large."""
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from experiments.benchmarks import pool
+from experiments.benchmarks.pool import Contender, Ended, Settings, Worker
+from experiments.benchmarks.suites import Cell, Suite
+
+
+def run(
+    name: str,
+    suite: Suite,
+    threads: int,
+    interpreters: Mapping[str, str],
+    settings: Settings,
+    on_cell: Callable[[Cell], None] = lambda cell: None,
+    begin: Callable[..., Worker] = pool.start,
+) -> Iterator[list[dict[str, Any]]]:
+    """The records of one cell after the other.
+
+    Args:
+      threads: 1 pins every worker to the same core; more leave them all cores.
+      interpreters: the Python of each side.
+      on_cell: is told which cell comes next.
+    """
+    cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
+    history = History(settings)
+    with contextlib.ExitStack() as stack:
+        workers, refused = _started(suite.contenders, interpreters, cpus, threads, begin, stack)
+        for cell in suite.cells:
+            on_cell(cell)
+            part = [c for c in suite.contenders if takes_part(c, cell)]
+            skips = {c.name: refused.get(c.name) or history.too_much(c.name, cell) for c in part}
+            cases = {c.name: {**c.case, **cell} for c in part if not skips[c.name]}
+            load = os.getloadavg()[0]
+            found = pool.measure({c: workers[c] for c in cases}, cases, settings)
+            records = []
+            for contender in part:
+                reply = found.get(contender.name, {"skip": skips[contender.name]})
+                about = workers[contender.name].about if contender.name in workers else {}
+                shared = dict(suite=name, contender=contender.name, cell=dict(cell), threads=threads)
+                records.append({**shared, **_figures(reply), "load": load, **about})
+                history.add(records[-1])
+                if reply.get("ended"):  # by the system, for want of memory, or by ourselves; other cells may do
+                    workers[contender.name].close()
+                    again, why = _started([contender], interpreters, cpus, threads, begin, stack)
+                    workers |= again
+                    refused |= why
+            yield records
+
+
+def takes_part(contender: Contender, cell: Cell) -> bool:
+    return all(cell.get(name) in values for name, values in contender.only.items())
+
+
+class History:
+    """What a contender took at shorter lengths, and so what it would take at a longer one."""
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self._seen: dict[tuple, list[dict[str, Any]]] = {}
+
+    def add(self, record: dict[str, Any]) -> None:
+        self._seen.setdefault(_series(record["contender"], record["cell"]), []).append(record)
+
+    def too_much(self, contender: str, cell: Cell) -> str | None:
+        """Why it is not worth trying, if it is not."""
+        seen = self._seen.get(_series(contender, cell))
+        if not seen:
+            return None
+        if seen[-1]["skip"]:
+            return seen[-1]["skip"]
+        seconds = _extrapolated(seen, cell["length"], "seconds")
+        if seconds > self._settings.call_seconds:
+            return f"a call would take about {seconds:.0f} s"
+        memory = _extrapolated(seen, cell["length"], "peak_bytes")
+        if memory > self._settings.memory_bytes:
+            return f"would take about {memory / 2**30:.0f} GiB of memory"
+        return None
+
+
+def _extrapolated(seen: Sequence[dict[str, Any]], length: int, quantity: str) -> float:
+    """By the power law through the last two lengths: of degree 1 to 2, and 2 where there is one length."""
+    points = [(r["cell"]["length"], r[quantity]) for r in seen if r[quantity]]
+    if not points:
+        return 0.0
+    (last, value), degree = points[-1], 2.0
+    if len(points) > 1:
+        before, less = points[-2]
+        degree = min(2.0, max(1.0, math.log(value / less) / math.log(last / before)))
+    return value * (length / last) ** degree
+
+
+def _series(contender: str, cell: Cell) -> tuple:
+    return (contender, *sorted((name, value) for name, value in cell.items() if name != "length"))
+
+
+def _figures(reply: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("skip", "seconds", "cpu", "wall", "temp_bytes", "peak_bytes")
+    return {name: reply.get(name) for name in names}
+
+
+def _started(contenders, interpreters, cpus, threads, begin, stack) -> tuple[dict[str, Worker], dict[str, str]]:
+    """(workers by contender, the reasons of those that cannot be measured here)."""
+    workers, refused = {}, {}
+    for contender in contenders:
+        try:
+            worker = stack.enter_context(begin(contender, interpreters, cpus, threads))
+        except Ended as reason:
+            refused[contender.name] = str(reason)
+            continue
+        workers[contender.name] = worker
+        if "skip" in worker.about:
+            refused[contender.name] = worker.about["skip"]
+    return workers, refused

@@ -1,0 +1,90 @@
+"""A benchmark as markdown: goals and verdicts first, then every measurement, then what was left out and why."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
+from experiments.benchmarks.pool import spread
+from posjax.analysis.table import escape_markdown
+
+
+def to_markdown(name: str, records: Sequence[Record], findings: Sequence[Finding], note: str) -> str:
+    """The section of one suite; ends with a newline."""
+    parts = [f"## {name}", note, goals(findings), "### Measurements", measurements(records)]
+    if left_out := skipped(records):
+        parts += ["### Not measured", left_out]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def goals(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return ""
+    header = ("ratio", "cell", "measured", "wanted", "verdict", "A/A")
+    rows = [(f.title, f.cell, f.value, f.wanted, f.verdict, f.control) for f in findings]
+    return grid(header, rows)
+
+
+def measurements(records: Sequence[Record]) -> str:
+    """A row per cell and contender: median time, its spread, and the memory beside."""
+    header = ("cell", "contender", "ms", "IQR", "rounds", "temporaries MiB", "peak MiB")
+    rows = []
+    for contenders in by_cell(records).values():
+        cell = ""
+        for record in contenders.values():
+            if record.get("skip"):
+                continue
+            times = record["cpu" if record["threads"] == 1 else "wall"]
+            figures = (f"{1e3 * seconds(record):.4g}", f"{spread(times):.1%}", str(len(times)))
+            label = cell_text(record)
+            shown = "" if label == cell else label
+            cell = label
+            rows.append(
+                (shown, record["contender"], *figures, mib(record.get("temp_bytes")), mib(record.get("peak_bytes")))
+            )
+    return grid(header, rows)
+
+
+def skipped(records: Sequence[Record]) -> str:
+    """Reasons by contender; those that hold for several cells are said once."""
+    cells: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        if record.get("skip"):
+            cells.setdefault((record["contender"], record["skip"]), []).append(cell_text(record))
+    lines = [f"* {contender}, {'; '.join(where)}: {reason}" for (contender, reason), where in cells.items()]
+    return "\n".join(f"* {escape_markdown(line[2:])}" for line in lines)
+
+
+def mib(size: float | None) -> str:
+    if size is None:
+        return ""
+    return f"{size / 2**20:.1f}" if size < 100 * 2**20 else f"{size / 2**20:.0f}"
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2)]
+    lines += [[_cell(text) for text in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def about_text(about: Mapping[str, Any], records: Sequence[Record]) -> str:
+    """What the figures were made with, and how they are to be read."""
+    versions: dict[str, str] = {}
+    for record in records:
+        versions |= record.get("versions") or {}
+    used = ", ".join(f"{package} {version}" for package, version in sorted(versions.items()))
+    allocators = sorted({record["allocator"] for record in records if record.get("allocator")})
+    loads = [record["load"] for record in records]
+    return (
+        f"{about['processor']}, {about['cpus']} cores, {about['memory']}, {about['platform']}; {used}; posjax at "
+        f"{about['commit']}; allocator on all sides: {' / '.join(allocators)}.\n\n"
+        "Each contender runs in a process of its own, in turn with the others (A B C A B C). On 1 core all share the "
+        "same pinned core with one thread, and time is that of the CPU; on all cores it is that of the clock. Figures "
+        "are medians over rounds, IQR their interquartile range; A/A is the time of the same code in a second process "
+        "over that of the first. Temporaries are what XLA's compiled program says; peak is the growth of a process by "
+        f"inputs and one call. The system's load was {min(loads):.1f} to {max(loads):.1f}: above 1 means that "
+        "others were at work."
+    )
+
+
+def _cell(text: str) -> str:
+    return text if text.startswith("**") else escape_markdown(text)

@@ -1,0 +1,107 @@
+"""The contenders that run in torch. Imports torch and numpy alone."""
+
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from experiments.benchmarks.contender import Call, Skip
+
+_sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+def start(threads: int) -> dict[str, str]:
+    """Sets the number of threads; the versions that are measured."""
+    torch.set_num_threads(threads)
+    return {"torch": torch.__version__}
+
+
+def prepare(case: Mapping[str, Any]) -> Call:
+    """What `case["kind"]` names, for these sizes."""
+    return _KINDS[case["kind"]](case)
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+def _masked(case: Mapping[str, Any]) -> Call:
+    """scaled_dot_product_attention with an additive mask [1, H, n, n]: ALiBi and causality, made beforehand."""
+    length = case["length"]
+    offset = torch.arange(length)[:, None] - torch.arange(length)[None]
+    mask = -_slopes(case["heads"])[:, None, None] * offset.abs().float()
+    mask = mask.masked_fill_(offset < 0, -math.inf)[None]
+    return _attention(case, lambda q, k, v: _sdpa(q, k, v, attn_mask=mask))
+
+
+def _table(case: Mapping[str, Any]) -> Call:
+    """scaled_dot_product_attention with T5's mask made of its table in every call, as training the table needs it."""
+    length, heads = case["length"], case["heads"]
+    offset = torch.arange(length)[:, None] - torch.arange(length)[None]
+    bucket, later = _t5_bucket(offset), (offset < 0)
+    table = normal(9, 32, heads).requires_grad_(case["mode"] == "fb")
+
+    def forward(q, k, v):
+        mask = table[bucket].permute(2, 0, 1).masked_fill(later, -math.inf)[None]
+        return _sdpa(q, k, v, attn_mask=mask)
+
+    return _attention(case, forward, (table,))
+
+
+def _causal(case: Mapping[str, Any]) -> Call:
+    """scaled_dot_product_attention, causal, that knows nothing of positions."""
+    return _attention(case, lambda q, k, v: _sdpa(q, k, v, is_causal=True))
+
+
+def _flex(case: Mapping[str, Any]) -> Call:
+    """flex_attention, compiled, with ALiBi as score_mod and causality as block_mask; CPUs have its forward only."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    if case["mode"] == "fb":
+        raise Skip("flex_attention has no backward on CPUs")
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        raise Skip("torch.compile needs a C++ compiler, and there is none")
+    length, slopes = case["length"], _slopes(case["heads"])
+    seen = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cpu")
+    torch._dynamo.reset()
+    attention = torch.compile(flex_attention, dynamic=False)
+
+    def score(logit, b, h, i, j):
+        return logit - slopes[h] * (i - j)
+
+    def forward(q, k, v):
+        with torch.no_grad():
+            return attention(q, k, v, score_mod=score, block_mask=seen)
+
+    return _attention(case, forward)
+
+
+def _attention(case: Mapping[str, Any], forward: Callable, learned: tuple = ()) -> Call:
+    both = case["mode"] == "fb"
+    shape = (1, case["heads"], case["length"], case["head_dim"])
+    q, k, v = (normal(seed, *shape).requires_grad_(both) for seed in range(3))
+    if not both:
+        with torch.no_grad():
+            forward(q, k, v)
+        return Call(torch.no_grad()(lambda: forward(q, k, v)))
+    d_out = normal(3, *shape)
+    return Call(lambda: torch.autograd.grad(forward(q, k, v), (q, k, v, *learned), d_out))
+
+
+def _slopes(heads: int) -> torch.Tensor:
+    """Press et al. (2021), arXiv 2108.12409, for a power of two."""
+    return 2.0 ** (-8 / heads * torch.arange(1, heads + 1))
+
+
+def _t5_bucket(distance: torch.Tensor, buckets: int = 32, furthest: int = 128) -> torch.Tensor:
+    """Raffel et al. (2019), arXiv 1910.10683: exact up to half of the buckets, logarithmic up to `furthest`."""
+    distance, exact = distance.clamp(min=0), buckets // 2
+    scale = (buckets - exact) / math.log(furthest / exact)
+    far = exact + (torch.log(distance.clamp(min=1).float() / exact) * scale).long()
+    return torch.where(distance < exact, distance, far.clamp(max=buckets - 1))
+
+
+_KINDS = {"masked": _masked, "table": _table, "causal": _causal, "flex": _flex}
