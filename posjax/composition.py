@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax
 
-from posjax.encoding import Encoding, PositionMap, Site
+from posjax.encoding import Bounds, Encoding, PositionMap, Site
 
 
 def _if_any(trait: str) -> property:
@@ -26,12 +26,21 @@ class Composition(Encoding):
     def reach(self) -> float:
         return min(member.reach for member in self.members)
 
+    @property
+    def tile(self) -> int | None:
+        return min((member.tile for member in self.members if member.tile), default=None)
+
+    @property
+    def offset_bias(self) -> bool:
+        return all(member.offset_bias for member in self.members)
+
     whole_positions = _if_any("whole_positions")
     length_dependent = _if_any("length_dependent")
     reads_keys = _if_any("reads_keys")
     widens = _if_any("widens")
     reads_weights = _if_any("reads_weights")
     whole_rows = _if_any("whole_rows")
+    heads_differ = _if_any("heads_differ")
     mixes_tokens = _if_any("mixes_tokens")
     constant_params = _if_any("constant_params")
     places_whole = _if_any("places_whole")
@@ -81,6 +90,9 @@ class Placed(Composition):
 
     def mask(self, q_site, k_site):
         return self.encoding.mask(q_site, k_site)
+
+    def sees(self, q_bounds, k_bounds):
+        return self.encoding.sees(q_bounds, k_bounds)
 
     def read(self, params, weights, q_site, k_site):
         return self.encoding.read(params[1], weights, q_site, k_site)
@@ -147,6 +159,12 @@ class Sum(Composition):
         seen = True
         for part, _, qs, ks in self._each(self.parts, q_site, k_site):
             seen = seen & part.mask(qs, ks)
+        return seen
+
+    def sees(self, q_bounds, k_bounds):
+        seen, corners = True, (*q_bounds, *k_bounds)
+        for part, _, q_low, q_high, k_low, k_high in self._each(self.parts, *corners):
+            seen = seen & part.sees(Bounds(q_low, q_high), Bounds(k_low, k_high))
         return seen
 
     def read(self, params, weights, q_site, k_site):

@@ -32,6 +32,13 @@ class Site(NamedTuple):
     state: Any = ()  # what the encoding itself knows of each token; travels into the KV cache
 
 
+class Bounds(NamedTuple):
+    """Sites whose leaves are the least and the greatest values among the tokens of each tile, [N, ...] for N tiles."""
+
+    low: Site
+    high: Site
+
+
 class Dims(NamedTuple):
     """The sizes of the model that hosts an encoding; only `init` sees them.
 
@@ -80,9 +87,11 @@ class Encoding:
     widens: ClassVar[bool] = False  # `rotate` returns another head dim than it was given: caches keep raw keys
     reads_weights: ClassVar[bool] = False  # has a `read`
     whole_rows: ClassVar[bool] = False  # `bias` needs all the keys of a query in one tile
+    heads_differ: ClassVar[bool] = False  # `rotate` treats heads differently: grouped keys are repeated before it
     mixes_tokens: ClassVar[bool] = False  # `embed` reads other tokens, later ones too: never in a causal model
     constant_params: ClassVar[bool] = False  # some parameters are drawn once and never trained: their gradient is 0
     places_whole: ClassVar[bool] = False  # `place` needs all the tokens of a document at once: no cached decoding
+    tile: ClassVar[int | None] = None  # tokens a side of the tiles of which `mask` rules out many; None: it does not
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""
@@ -104,16 +113,24 @@ class Encoding:
         return x
 
     def rotate(
-        self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S H D"], k_site: Site
-    ) -> tuple[Float[Array, "T H C"], Float[Array, "S H C"]]:
-        """Transforms queries and keys; where C is not D, the encoding `widens`."""
+        self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S K D"], k_site: Site
+    ) -> tuple[Float[Array, "T H C"], Float[Array, "S K C"]]:
+        """Transforms queries and keys; where C is not D, the encoding `widens`.
+
+        Keys have K heads, as many as queries or a divisor of it; H where `heads_differ`.
+        """
         return q, k
 
     def product(
-        self, q: Float[Array, "T H C"], q_site: Site, k: Float[Array, "S H C"], k_site: Site
+        self, q: Float[Array, "T H C"], q_site: Site, k: Float[Array, "S K C"], k_site: Site
     ) -> Float[Array, "H T S"]:
-        """The logits, in float32 and before scaling, of a TILE of transformed queries and keys."""
-        return jnp.einsum("thc,shc->hts", q, k, preferred_element_type=jnp.float32)
+        """The logits, in float32 and before scaling, of a TILE of transformed queries and keys.
+
+        Each of K key heads serves H / K query heads in a row. Whoever overrides this `widens`.
+        """
+        grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[2])
+        logits = jnp.einsum("tkgc,skc->kgts", grouped, k, preferred_element_type=jnp.float32)
+        return logits.reshape(-1, *logits.shape[2:])
 
     def bias(
         self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S H D"], k_site: Site
@@ -123,6 +140,13 @@ class Encoding:
 
     def mask(self, q_site: Site, k_site: Site) -> Bool[Array, "T S"] | bool:
         """Which keys a TILE of queries may see, beyond causality and documents."""
+        return True
+
+    def sees(self, q_bounds: Bounds, k_bounds: Bounds) -> Bool[Array, "N O"] | bool:
+        """Which tiles of keys `mask` may show to which tiles of queries, among tokens that stand somewhere.
+
+        N tiles of queries, O of keys. False only where no query sees any key: such tiles are never computed.
+        """
         return True
 
     def read(
@@ -145,6 +169,11 @@ class Encoding:
                 f"got {position.shape[1]}{mend}"
             )
         return position
+
+    @property
+    def offset_bias(self) -> bool:
+        """Whether `bias` knows of two tokens that stand, in one document, only how far apart: equal offsets share it."""
+        return type(self).bias is Encoding.bias
 
     @property
     def keeps_raw_keys(self) -> bool:

@@ -80,7 +80,9 @@ def forward(encoding, params, x, site, weights, *, causal=False, tile=None, **op
         return pj.attend(encoding, params, q, k, v, site, site, causal=causal, **{"implementation": "dense"} | options)
     rotated = encoding.rotate(params, q, site, k, site)
     scale = q.shape[-1] ** -0.5
-    return blockwise(encoding, params, q, k, *rotated, v, site, site, causal=causal, scale=scale, tile=tile)
+    order = np.arange(len(q), dtype=np.int32) if causal else None
+    orders = dict(q_order=order, k_order=order)
+    return blockwise(encoding, params, q, k, *rotated, v, site, site, scale=scale, tile=tile, **orders)
 
 
 def rows(site: pj.Site, index) -> pj.Site:

@@ -1,10 +1,11 @@
 """The one call behind which every way of computing attention stands."""
 
 import jax
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Float, Int32
 
 from posjax.attention.blockwise import blockwise
-from posjax.attention.dense import dense, visible
+from posjax.attention.dense import dense, repeated, visible
 from posjax.encoding import Array, Encoding, Params, Site
 from posjax.spec import nearest
 
@@ -16,12 +17,14 @@ def attend(
     encoding: Encoding,
     params: Params,
     q: Float[Array, "T H D"],
-    k: Float[Array, "S H D"],
-    v: Float[Array, "S H E"],
+    k: Float[Array, "S K D"],
+    v: Float[Array, "S K E"],
     q_site: Site,
     k_site: Site,
     *,
     causal: bool = False,
+    q_order: Int32[Array, " T"] | None = None,
+    k_order: Int32[Array, " S"] | None = None,
     implementation: str = "auto",
     scale: float | None = None,
     return_weights: bool = False,
@@ -30,8 +33,12 @@ def attend(
 
     Args:
       encoding, params: what the logits know of position; q' and k' are `encoding.rotate`'s.
+      k, v: of K heads, each of which serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
+        2305.13245): as if repeated so often along their head axis.
       q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding.
       causal: also hides keys that come later in array order (which says nothing of positions); needs T == S.
+      q_order, k_order: what causality goes by instead, for tokens that are shuffled or a part of all: a query sees the keys
+        whose order is at most its own.
       implementation: "dense" builds the logits, "blockwise" only tiles of them, "auto" is dense for short sequences.
       scale: of the logits before the bias; 1/sqrt(D) by default.
       return_weights: also returns the attention weights; dense only.
@@ -42,7 +49,8 @@ def attend(
     Raises:
       ValueError: for shapes that do not fit, an unknown implementation, or weights asked of another than the dense one.
     """
-    _check(q, k, v, q_site, k_site, causal)
+    _check(q, k, v, q_site, k_site)
+    q_order, k_order = _orders(q, k, causal, q_order, k_order)
     if implementation not in _IMPLEMENTATIONS:
         raise ValueError(f"no implementation is named {implementation!r}; {nearest(implementation, _IMPLEMENTATIONS)}")
     if return_weights and implementation == "blockwise":
@@ -50,25 +58,55 @@ def attend(
             "implementation='blockwise' never holds the attention weights: ask implementation='dense' for them"
         )
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    rotated = encoding.rotate(params, q, q_site, k, k_site)
+    rotated = rotate(encoding, params, q, q_site, k, k_site)
     if implementation == "auto":
         small = q.shape[0] * k.shape[0] <= _DENSE_LOGITS
         implementation = "dense" if small or return_weights else "blockwise"
     if implementation == "blockwise":
-        return blockwise(encoding, params, q, k, *rotated, v, q_site, k_site, causal=causal, scale=scale)
-    seen = visible(encoding, q_site, k_site, causal_from=0 if causal else None)
+        orders = dict(q_order=q_order, k_order=k_order)
+        return blockwise(encoding, params, q, k, *rotated, v, q_site, k_site, scale=scale, **orders)
+    seen = visible(encoding, q_site, k_site, q_order, k_order)
     out, weights = dense(encoding, params, q, k, *rotated, v, q_site, k_site, seen=seen, scale=scale)
     return (out, weights) if return_weights else out
 
 
-def _check(q, k, v, q_site: Site, k_site: Site, causal: bool) -> None:
+def rotate(encoding: Encoding, params: Params, q, q_site: Site, k, k_site: Site):
+    """`encoding.rotate`, for which the keys of grouped queries are repeated if it tells heads apart."""
+    k = repeated(k, q.shape[1]) if encoding.heads_differ else k
+    return encoding.rotate(params, q, q_site, k, k_site)
+
+
+def _orders(q, k, causal: bool, q_order, k_order):
+    """The orders by which to hide keys; None for none."""
+    if not causal:
+        if q_order is not None or k_order is not None:
+            raise ValueError("q_order and k_order say what comes later, which only causal=True hides")
+        return None, None
+    if (q_order is None) != (k_order is None):
+        raise ValueError("causal attention takes both q_order and k_order, or neither")
+    if q_order is not None:
+        if q_order.shape != q.shape[:1] or k_order.shape != k.shape[:1]:
+            raise ValueError(
+                f"orders are [T] and [S], {q.shape[:1]} and {k.shape[:1]}; got {q_order.shape}, {k_order.shape}"
+            )
+        return q_order, k_order
+    if q.shape[0] != k.shape[0]:
+        raise ValueError(
+            f"causal attention needs as many queries as keys, or their orders; got {q.shape[0]} and {k.shape[0]}"
+        )
+    return (np.arange(q.shape[0], dtype=np.int32),) * 2
+
+
+def _check(q, k, v, q_site: Site, k_site: Site) -> None:
     if q.ndim != 3 or k.ndim != 3 or v.ndim != 3:
         raise ValueError(
-            f"attend takes one sequence, q [T, H, D], k and v [S, H, D]: got {q.shape}, {k.shape}, {v.shape}; "
+            f"attend takes one sequence, q [T, H, D], k and v [S, K, D]: got {q.shape}, {k.shape}, {v.shape}; "
             "jax.vmap it over a batch"
         )
-    if q.shape[1:] != k.shape[1:] or k.shape[:2] != v.shape[:2]:
+    if q.shape[2] != k.shape[2] or k.shape[:2] != v.shape[:2]:
         raise ValueError(f"q, k and v do not fit each other: got {q.shape}, {k.shape}, {v.shape}")
+    if k.shape[1] < 1 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"{k.shape[1]} key heads cannot be shared evenly by {q.shape[1]} query heads")
     for what, tokens, site in (("q", q, q_site), ("k", k, k_site)):
         if site.position.shape[0] != tokens.shape[0]:
             raise ValueError(f"{what} has {tokens.shape[0]} tokens, {what}_site {site.position.shape[0]}")
@@ -76,5 +114,3 @@ def _check(q, k, v, q_site: Site, k_site: Site, causal: bool) -> None:
         raise ValueError(
             f"queries and keys must stand on the same axes: got positions {q_site.position.shape} and {k_site.position.shape}"
         )
-    if causal and q.shape[0] != k.shape[0]:
-        raise ValueError(f"causal attention needs as many queries as keys, got {q.shape[0]} and {k.shape[0]}")

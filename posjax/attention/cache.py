@@ -64,7 +64,8 @@ def attend_cached(
         rotated_q, rotated_k = encoding.rotate(params, q, site, cache.key, cache.site)
     else:
         rotated_k = cache.key
-    seen = visible(encoding, site, cache.site, causal_from=cache.filled - q.shape[0])
+    order = cache.filled - q.shape[0] + jnp.arange(q.shape[0])
+    seen = visible(encoding, site, cache.site, order, jnp.arange(len(cache.key)))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = (q, cache.key, rotated_q, rotated_k.astype(q.dtype), cache.value.astype(q.dtype), site, cache.site)
     return dense(encoding, params, *operands, seen=seen, scale=scale)[0], cache

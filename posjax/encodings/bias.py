@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encodings.in_kernel import InKernel
 from posjax.encodings.pairs import HIDDEN, OffsetBias, length, per_head, related
 from posjax.spec import nearest, register
 
@@ -17,7 +18,7 @@ _DIRECTIONS = ["both", "offset", "split"]
 
 @register("alibi")
 @dataclass(frozen=True)
-class Alibi(OffsetBias):
+class Alibi(InKernel, OffsetBias):
     """Attention with linear biases: -slope_h |q - k|, with slopes 2^(-8/H), 2^(-16/H), ...
 
     Press et al. (2021), arXiv 2108.12409. Where H is no power of two, the slopes are the authors' (and BLOOM's and MPT's):
@@ -51,13 +52,28 @@ class Alibi(OffsetBias):
     def of_offset(self, params, offset, num_heads):
         distance = length(offset)
         if self.direction == "split":
-            left = -(-num_heads // 2)
-            slopes = np.concatenate([alibi_slopes(left), alibi_slopes(num_heads - left)])
-            sign = np.where(np.arange(num_heads) < left, 1, -1)
+            slopes, sign = _split(num_heads)
             return jnp.where(per_head(sign) * offset[..., 0] > 0, HIDDEN, -per_head(slopes) * distance)
         if self.direction == "offset":
             distance = distance - 0.5 * (offset[..., 0] < 0)
         return -per_head(alibi_slopes(num_heads)) * distance
+
+    def kernel_constants(self, params, num_heads):
+        columns = _split(num_heads) if self.direction == "split" else [alibi_slopes(num_heads)]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def kernel_bias(self, constants, offset):
+        slope, distance = constants[0], jnp.abs(offset).astype(jnp.float32)
+        if self.direction == "split":
+            return jnp.where(constants[1] * offset.astype(jnp.float32) > 0, HIDDEN, -slope * distance)
+        return -slope * (distance - jnp.where(offset < 0, 0.5, 0.0) if self.direction == "offset" else distance)
+
+
+def _split(num_heads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes of heads that look one way, [H], and the sign of the offsets that each does not see."""
+    left = -(-num_heads // 2)
+    slopes = np.concatenate([alibi_slopes(left), alibi_slopes(num_heads - left)])
+    return slopes, np.where(np.arange(num_heads) < left, 1, -1)
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " H"]:
@@ -120,7 +136,7 @@ def _spans(position: Array, site: Site, past: Site | None) -> Float[jax.Array, "
 
 @register("t5")
 @dataclass(frozen=True)
-class T5(Encoding):
+class T5(InKernel):
     """A learned bias per head and bucket of distance: exact near, logarithmic far, one bucket beyond max_distance.
 
     Raffel et al. (2019), arXiv 1910.10683, section 2.1, and its code: half of the buckets hold one distance each; the
@@ -136,6 +152,8 @@ class T5(Encoding):
       ValueError: for fewer than 4 (bidirectional) or 2 buckets, an odd number of bidirectional ones, or a
         max_distance within the exact buckets.
     """
+
+    offset_bias = True
 
     num_buckets: int = 32
     max_distance: int = 128
@@ -166,6 +184,21 @@ class T5(Encoding):
             index = jnp.clip(offset, -self.max_distance, self.max_distance).astype(jnp.int32) + self.max_distance
             bias = bias + jnp.take(by_offset, index, axis=1, mode="clip")  # index is clipped just above
         return jnp.where(related(q_site, k_site), bias.astype(jnp.float32), 0.0)
+
+    @property
+    def constant_beyond(self):
+        return self.max_distance
+
+    def kernel_constants(self, params, num_heads):
+        return params["table"].reshape(-1, num_heads).T
+
+    def kernel_bias(self, constants, offset):
+        # No look-ups in a kernel: a step at each offset with which a bucket begins.
+        buckets = self.buckets()
+        bias = constants[buckets[0]]
+        for index in np.flatnonzero(np.diff(buckets)) + 1:
+            bias = jnp.where(offset >= int(index) - self.max_distance, constants[buckets[index]], bias)
+        return bias
 
     def buckets(self) -> Int32[np.ndarray, " O"]:
         """The bucket of each offset k - q from -max_distance to max_distance."""

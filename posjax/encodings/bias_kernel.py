@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from posjax.encoding import Encoding, Site
 from posjax.encodings.angles import angles, axial
+from posjax.encodings.in_kernel import InKernel
 from posjax.encodings.pairs import OffsetBias, length, per_head, related
 from posjax.spec import nearest, register
 
@@ -17,7 +18,7 @@ _KINDS = ["log", "power"]
 
 @register("kerple")
 @dataclass(frozen=True)
-class Kerple(OffsetBias):
+class Kerple(InKernel, OffsetBias):
     """A conditionally positive definite kernel of the distance d = |q - k|, with a learned p and a learned a per head.
 
     Chi et al. (2022), arXiv 2205.09921, section 4: kind="log" is -p ln(1 + a d), kind="power" is -a d^p with p at most 2.
@@ -53,6 +54,17 @@ class Kerple(OffsetBias):
         apart = distance > 0
         power = jnp.exp(2 * jax.nn.sigmoid(p) * jnp.log(jnp.where(apart, distance, 1.0)))
         return jnp.where(apart, -jax.nn.softplus(a) * power, 0.0)
+
+    def kernel_constants(self, params, num_heads):
+        p = 2 * jax.nn.sigmoid(params["p"]) if self.kind == "power" else jax.nn.softplus(params["p"])
+        return jnp.stack([p, jax.nn.softplus(params["a"])], axis=1)
+
+    def kernel_bias(self, constants, offset):
+        (p, a), distance = constants, jnp.abs(offset).astype(jnp.float32)
+        if self.kind == "log":
+            return -p * jnp.log(1 + a * distance)
+        power = jnp.exp(p * jnp.log(jnp.maximum(distance, 1.0)))
+        return jnp.where(distance > 0, -a * power, 0.0)
 
 
 def _softplus_inverse(x: Float[jax.Array, " H"]) -> Float[jax.Array, " H"]:

@@ -182,6 +182,7 @@ class Dape(Composition):
     """
 
     reads_keys = True
+    offset_bias = False
 
     encoding: Encoding = _KERPLE
     hidden_dim: int = 32

@@ -137,6 +137,7 @@ class Tupe(Encoding):
     relative = False
     whole_positions = True
     widens = True
+    heads_differ = True
 
     stddev: float = 0.02
 

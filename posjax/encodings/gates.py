@@ -143,6 +143,7 @@ class SelectiveRope(Encoding):
     """
 
     dimensions = (1,)
+    heads_differ = True
 
     base: float = 500_000.0
     rank: int = 16

@@ -7,10 +7,12 @@ token, registers) see everything and are seen by all: they are the global tokens
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32, Shaped, UInt32
 
-from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encoding import Array, Bounds, Encoding, Site, axes, stands
+from posjax.encodings.in_kernel import InKernel
 from posjax.spec import register
 
 
@@ -39,7 +41,7 @@ def at_least(least: int, encoding: Encoding, *names: str) -> None:
 
 @register("window")
 @dataclass(frozen=True)
-class Window(_Mask):
+class Window(InKernel, _Mask):
     """Sliding window: a query sees the keys less than `size` away on either side.
 
     Causal, these are `size` keys with the query's own among them: Mistral 7B's convention (Jiang et al. 2023, arXiv
@@ -56,13 +58,23 @@ class Window(_Mask):
     def __post_init__(self):
         at_least(1, self, "size")
 
+    @property
+    def tile(self):
+        return tile_of(self.size)
+
     def shows(self, q_site, k_site):
         return jnp.max(jnp.abs(_offset(q_site, k_site)), axis=-1) < self.size
+
+    def kernel_mask(self, q, k):
+        return jnp.abs(k - q) < self.size
+
+    def sees(self, q_bounds, k_bounds):
+        return gap(q_bounds, k_bounds) < self.size
 
 
 @register("dilated")
 @dataclass(frozen=True)
-class Dilated(_Mask):
+class Dilated(InKernel, _Mask):
     """Dilated sliding window: of the keys less than size * dilation away, every `dilation`-th one.
 
     Beltagy et al. (2020), arXiv 2004.05150, section 3.1: with dilation 1 it is `window(size)`, and always as many keys. On
@@ -84,10 +96,21 @@ class Dilated(_Mask):
         near = jnp.max(jnp.abs(offset), axis=-1) < self.size * self.dilation
         return near & jnp.all(offset % self.dilation == 0, axis=-1)
 
+    def kernel_mask(self, q, k):
+        distance = jnp.abs(k - q)
+        return (distance < self.size * self.dilation) & (jax.lax.rem(distance, jnp.int32(self.dilation)) == 0)
+
+    @property
+    def tile(self):
+        return tile_of(self.size * self.dilation)
+
+    def sees(self, q_bounds, k_bounds):
+        return gap(q_bounds, k_bounds) < self.size * self.dilation
+
 
 @register("longformer")
 @dataclass(frozen=True)
-class Longformer(_Mask):
+class Longformer(InKernel, _Mask):
     """A sliding window, and global tokens that see all and are seen by all: positions 0 to num_global - 1 of a document.
 
     Beltagy et al. (2020), arXiv 2004.05150, section 3.1. `window` is their attention_window: half of it on each side, and
@@ -117,10 +140,21 @@ class Longformer(_Mask):
         q, k = _on_line(self, q_site)[:, None], _on_line(self, k_site)[None]
         return (jnp.abs(q - k) <= self.window // 2) | (q < self.num_global) | (k < self.num_global)
 
+    def kernel_mask(self, q, k):
+        return (jnp.abs(q - k) <= self.window // 2) | (q < self.num_global) | (k < self.num_global)
+
+    @property
+    def tile(self):
+        return tile_of(self.window // 2)
+
+    def sees(self, q_bounds, k_bounds):
+        q, k = _first(q_bounds)[:, None], _first(k_bounds)[None]
+        return (gap(q_bounds, k_bounds) <= self.window // 2) | (q < self.num_global) | (k < self.num_global)
+
 
 @register("sinks")
 @dataclass(frozen=True)
-class Sinks(_Mask):
+class Sinks(InKernel, _Mask):
     """Attention sinks: a query sees positions 0 to num_sinks - 1 of its document, and the keys less than `window` away.
 
     Xiao et al. (2023), arXiv 2309.17453, section 3.2: their cache of num_sinks + window entries, the query's own among them,
@@ -146,6 +180,16 @@ class Sinks(_Mask):
     def shows(self, q_site, k_site):
         q, k = _on_line(self, q_site)[:, None], _on_line(self, k_site)[None]
         return (jnp.abs(q - k) < self.window) | (k < self.num_sinks)
+
+    def kernel_mask(self, q, k):
+        return (jnp.abs(q - k) < self.window) | (k < self.num_sinks)
+
+    @property
+    def tile(self):
+        return tile_of(self.window)
+
+    def sees(self, q_bounds, k_bounds):
+        return (gap(q_bounds, k_bounds) < self.window) | (_first(k_bounds) < self.num_sinks)[None]
 
 
 @register("bigbird")
@@ -187,6 +231,18 @@ class BigBird(_Mask):
             seen = seen | (drawn_by_q[:, None] == k[None]) | (drawn_by_k[None] == q[:, None])
         return seen
 
+    @property
+    def tile(self):
+        return max(64, self.block_size)
+
+    def sees(self, q_bounds, k_bounds):
+        """Exact where each tile holds one block; of other tiles all are computed."""
+        (q, q_last), (k, k_last) = (
+            [axes(site)[:, 0] // self.block_size for site in bounds] for bounds in (q_bounds, k_bounds)
+        )
+        place = lambda block: Site(block * self.block_size, 0 * block, 0 * block)  # noqa: E731
+        return self.shows(place(q), place(k)) | (q != q_last)[:, None] | (k != k_last)[None]
+
     def _drawn(self, block: Int32[Array, " T"], share: int) -> Int32[Array, " T"]:
         """The block that each block draws from one of the shares of those before its neighbours; -1 from an empty share."""
         count = jnp.maximum(block - 1 - self.num_global, 0)
@@ -207,6 +263,22 @@ def _hash(block: Int32[Array, " T"], share: int, seed: int) -> UInt32[Array, " T
 
 def _offset(q_site: Site, k_site: Site) -> Shaped[Array, "T S A"]:
     return axes(q_site)[:, None] - axes(k_site)[None]
+
+
+def tile_of(reach: int) -> int:
+    """Tokens a side of the tiles that waste little on a mask that hides all keys further than `reach` away."""
+    return min(512, max(64, 1 << max(reach // 2, 1).bit_length() - 1))
+
+
+def gap(q_bounds: Bounds, k_bounds: Bounds) -> Shaped[Array, "N O"]:
+    """The least distance, Chebyshev's on a grid, between a token of a tile of queries and one of a tile of keys."""
+    q_low, q_high = (axes(site)[:, None] for site in q_bounds)
+    k_low, k_high = (axes(site)[None] for site in k_bounds)
+    return jnp.max(jnp.maximum(jnp.maximum(k_low - q_high, q_low - k_high), 0), axis=-1)
+
+
+def _first(bounds: Bounds) -> Shaped[Array, " N"]:
+    return axes(bounds.low)[:, 0]
 
 
 def _on_line(encoding: Encoding, site: Site) -> Shaped[Array, " T"]:

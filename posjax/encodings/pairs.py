@@ -18,6 +18,8 @@ _HELD = 2**20  # activations of a hidden layer that are held at a time
 class OffsetBias(Encoding):
     """A bias that is a function of the offset k - q, and 0 where one of the two stands nowhere."""
 
+    offset_bias = True
+
     def bias(self, params, q, q_site, k, k_site):
         offset = self.coordinates(k_site)[None] - self.coordinates(q_site)[:, None]
         return jnp.where(related(q_site, k_site), self.of_offset(params, offset, q.shape[1]), 0.0)

@@ -149,6 +149,7 @@ class FoPE(Encoding):
 
     dimensions = (1,)
     relative = False
+    heads_differ = True
 
     base: float = 10_000.0
     original_length: int = 512

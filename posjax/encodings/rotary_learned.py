@@ -38,6 +38,7 @@ class RopeMixed(Rotary):
     """
 
     dimensions = (1, 2)
+    heads_differ = True
 
     base: float = 10.0
     layout: str = "interleaved"
@@ -85,6 +86,7 @@ class PoPE(Encoding):
     """
 
     widens = True
+    heads_differ = True
 
     base: float = 10_000.0
     bias_uniform_init: bool = False
@@ -158,6 +160,10 @@ class LieRE(Encoding):
     @property
     def relative(self) -> bool:
         return self.generator_dim == 2
+
+    @property
+    def heads_differ(self) -> bool:
+        return self.per_head
 
     def init(self, key, dims):
         g = self.generator_dim

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int32, Shaped
 
 from posjax.composition import Placed
 from posjax.encoding import Array, Encoding, PositionMap, Site
-from posjax.encodings.masks import at_least, both_stand
+from posjax.encodings.masks import Sinks, at_least, both_stand
 from posjax.spec import register
 
 
@@ -46,6 +46,7 @@ class Viewed(Placed):
     """
 
     widens = True  # channels of all views lie side by side
+    offset_bias = False
 
     def __rshift__(self, other):
         return Viewed(self.position_map, self.encoding >> other)
@@ -89,6 +90,9 @@ class Viewed(Placed):
     def mask(self, q_site, k_site):
         each = [self.encoding.mask(qs, ks) for qs, ks in self._views(q_site, k_site)]
         return self.position_map.mask(q_site, k_site) & self._chosen(each, q_site, k_site)
+
+    def sees(self, q_bounds, k_bounds):
+        return self.position_map.sees(q_bounds, k_bounds)
 
     def read(self, params, weights, q_site, k_site):
         if not self.reads_weights:
@@ -250,3 +254,10 @@ class Streaming(Views):
         q, k = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
         seen = (jnp.abs(q[:, None] - k[None]) < self.window) | (k < self.num_sinks)[None]
         return seen | ~both_stand(q_site, k_site)
+
+    @property
+    def tile(self):
+        return Sinks(self.num_sinks, self.window).tile
+
+    def sees(self, q_bounds, k_bounds):
+        return Sinks(self.num_sinks, self.window).sees(q_bounds, k_bounds)

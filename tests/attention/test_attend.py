@@ -21,14 +21,20 @@ def attend(q=Q, k=Q, v=Q, q_site=SITE, k_site=SITE, **options):
 ERRORS = {
     "a batch": (dict(q=Q[None]), r"\(1, 4, 2, 8\).*jax.vmap it over a batch"),
     "other head dims": (dict(k=Q[..., :4], v=Q[..., :4]), r"do not fit each other: got \(4, 2, 8\), \(4, 2, 4\)"),
-    "other numbers of heads": (dict(k=Q[:, :1], v=Q[:, :1]), r"do not fit each other: got \(4, 2, 8\), \(4, 1, 8\)"),
+    "heads that cannot be shared": (
+        dict(k=Q[:, [0, 1, 1]], v=Q[:, [0, 1, 1]]),
+        "3 key heads cannot be shared evenly by 2 query heads",
+    ),
+    "orders of nothing": (dict(q_order=np.arange(4), k_order=np.arange(4)), "which only causal=True hides"),
+    "one order": (dict(causal=True, q_order=np.arange(4)), "both q_order and k_order"),
+    "an order too long": (dict(causal=True, q_order=np.arange(4), k_order=np.arange(5)), r"got \(4,\), \(5,\)"),
     "fewer values than keys": (dict(v=Q[:3]), r"do not fit each other: .*\(3, 2, 8\)"),
     "a site too few": (dict(q_site=pj.sites(3)), "q has 4 tokens, q_site 3"),
     "a key site too many": (dict(k_site=pj.sites(5)), "k has 4 tokens, k_site 5"),
     "other axes": (dict(k_site=pj.grid(2, 2)), r"same axes: got positions \(4,\) and \(4, 2\)"),
     "causal cross attention": (
         dict(q=Q[:3], q_site=pj.sites(3), causal=True),
-        "as many queries as keys, got 3 and 4",
+        "as many queries as keys, or their orders; got 3 and 4",
     ),
     "a misspelt implementation": (dict(implementation="blokwise"), "named 'blokwise'; did you mean 'blockwise'"),
     "weights of blockwise": (

@@ -70,7 +70,7 @@ def test_cross_attention(case):
         if tile is None:
             return pj.attend(w.encoding, params, q, k, v, q_site, site, implementation="dense")
         rotated = w.encoding.rotate(params, q, q_site, k, site)
-        return blockwise(w.encoding, params, q, k, *rotated, v, q_site, site, causal=False, scale=8**-0.5, tile=tile)
+        return blockwise(w.encoding, params, q, k, *rotated, v, q_site, site, scale=8**-0.5, tile=tile)
 
     def gradients(tile):
         loss = lambda *args: jnp.sum(jnp.sin(read(*args, tile)))  # noqa: E731
