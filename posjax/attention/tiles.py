@@ -122,18 +122,18 @@ def _candidates(plan: Plan, operands: Operands) -> Int32[np.ndarray, "P 2"]:
 def _seen(plan: Plan, operands: Operands) -> Bool[Array, "N O"]:
     """Which pairs of tiles may hold a pair of tokens that is seen, from the least and greatest values of each tile."""
     q_tokens, k_tokens = (site.segment > 0 for site in (operands.q_site, operands.k_site))
-    q, k = _bounds(operands.q_site, q_tokens, plan.q_tile), _bounds(operands.k_site, k_tokens, plan.k_tile)
+    q, k = tile_bounds(operands.q_site, q_tokens, plan.q_tile), tile_bounds(operands.k_site, k_tokens, plan.k_tile)
     nowhere = (q.high.prefix > 0)[:, None] | (k.high.prefix > 0)[None]
     same_document = (q.low.segment[:, None] <= k.high.segment[None]) & (k.low.segment[None] <= q.high.segment[:, None])
     seen = same_document & (plan.encoding.sees(q, k) | nowhere)
     if operands.q_order is None or plan.in_order:
         return seen
-    last = _bounds(operands.q_order, q_tokens, plan.q_tile).high
-    first = _bounds(operands.k_order, k_tokens, plan.k_tile).low
+    last = tile_bounds(operands.q_order, q_tokens, plan.q_tile).high
+    first = tile_bounds(operands.k_order, k_tokens, plan.k_tile).low
     return seen & (first[None] <= last[:, None])
 
 
-def _bounds(tree: Any, tokens: Bool[Array, " T"], size: int) -> Bounds:
+def tile_bounds(tree: Any, tokens: Bool[Array, " T"], size: int) -> Bounds:
     """Of each tile the least and greatest value of every leaf; padding does not count."""
 
     def leaf(x, reduce, sign: int):

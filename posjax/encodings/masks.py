@@ -68,6 +68,10 @@ class Window(InKernel, _Mask):
     def kernel_mask(self, q, k):
         return jnp.abs(k - q) < self.size
 
+    @property
+    def window_size(self):
+        return self.size
+
     def sees(self, q_bounds, k_bounds):
         return gap(q_bounds, k_bounds) < self.size
 

@@ -1,0 +1,178 @@
+"""Kernels that come with jax, for encodings that leave the logits alone once queries and keys are rotated.
+
+cuDNN's flash attention on GPUs, and jax's splash attention (arXiv 2205.14135 with sparse masks) on TPUs. Neither takes the
+position of a token, so a window fits only where positions are known when a program is traced, and count one by one; cuDNN
+knows no documents either.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int32
+
+from posjax.attention.kernel_bias import acting, supported, terms
+from posjax.encoding import Array, Encoding, Params, Site
+
+_LANES = 128  # what splash attention is laid out in
+
+
+def cudnn_refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, q_order=None, k_order=None) -> str | None:
+    """Why cuDNN cannot compute this attention; None if it can. Its version and the device are jax's to judge."""
+    if q.dtype not in (jnp.bfloat16, jnp.float16):
+        return f"cuDNN multiplies half precision, q is {q.dtype}: cast to bfloat16"
+    if q.shape[2] != v.shape[2] or q.shape[2] % 8 or q.shape[2] > 128:
+        return f"cuDNN takes one head dim, a multiple of 8 up to 128, got {q.shape[2]} and {v.shape[2]}"
+    if not (_is_one_document(q_site) and _is_one_document(k_site)):
+        return "cuDNN knows no documents and padding, and the sites are not known to be free of them when traced"
+    return _plain_refusal(encoding, q_site, k_site, q_order, k_order) or _window_refusal(encoding, q_order is not None)
+
+
+def splash_refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, q_order=None, k_order=None) -> str | None:
+    """Why splash attention cannot compute this attention; None if it can."""
+    if q_order is not None and q_site.segment is not k_site.segment:
+        return "causal splash attention takes queries and keys of the same tokens"
+    return _plain_refusal(encoding, q_site, k_site, q_order, k_order)
+
+
+def cudnn(
+    encoding: Encoding,
+    params: Params,
+    q: Float[Array, "T H D"],
+    k: Float[Array, "S K D"],
+    rotated_q: Float[Array, "T H D"],
+    rotated_k: Float[Array, "S K2 D"],
+    v: Float[Array, "S K E"],
+    q_site: Site,
+    k_site: Site,
+    *,
+    q_order: Int32[Array, " T"] | None,
+    k_order: Int32[Array, " S"] | None,
+    scale: float,
+    implementation: str = "cudnn",
+) -> Float[jax.Array, "T H E"]:
+    """As `dense`, for what `cudnn_refusal` does not refuse.
+
+    Args:
+      implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.
+    """
+    size, causal = _window(encoding), q_order is not None
+    return jax.nn.dot_product_attention(
+        rotated_q,
+        rotated_k,
+        _like(rotated_k, v),
+        scale=scale,
+        is_causal=causal,
+        local_window_size=None if size is None else (size - 1, 0),
+        implementation=implementation,
+    )
+
+
+def splash(
+    encoding: Encoding,
+    params: Params,
+    q: Float[Array, "T H D"],
+    k: Float[Array, "S K D"],
+    rotated_q: Float[Array, "T H D"],
+    rotated_k: Float[Array, "S K2 D"],
+    v: Float[Array, "S K E"],
+    q_site: Site,
+    k_site: Site,
+    *,
+    q_order: Int32[Array, " T"] | None,
+    k_order: Int32[Array, " S"] | None,
+    scale: float,
+    interpret: bool = False,
+) -> Float[jax.Array, "T H E"]:
+    """As `dense`, for what `splash_refusal` does not refuse.
+
+    Args:
+      interpret: runs the kernel as plain operations, on any machine, for tests.
+    """
+    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
+
+    (length, heads, _), width = q.shape, v.shape[2]
+    queries, keys, values = (_laid_out(x) for x in (rotated_q * scale, rotated_k, _like(rotated_k, v)))
+    segments = SegmentIds(*(_laid_out_ids(site, none) for site, none in ((q_site, 0), (k_site, -1))))
+    shape = (queries.shape[1], keys.shape[1])
+    kernel = _splash_kernel(shape, heads, _window(encoding), q_order is not None, interpret)
+    out = kernel(queries, keys, values, segment_ids=segments)[:, :length, :width].transpose(1, 0, 2)
+    # What is read by a query that sees nothing is arbitrary.
+    sees = jnp.isin(q_site.segment, jnp.where(k_site.segment > 0, k_site.segment, -1))
+    return jnp.where((sees & (q_site.segment > 0))[:, None, None], out, 0.0).astype(q.dtype)
+
+
+def _splash_kernel(shape: tuple[int, int], heads: int, size: int | None, causal: bool, interpret: bool):
+    from jax.experimental.pallas.ops.tpu import splash_attention as library
+
+    if size is not None:
+        mask = library.LocalMask(shape, (size - 1, 0 if causal else size - 1), 0)
+    else:
+        mask = library.CausalMask(shape) if causal else library.FullMask(shape)
+    make = functools.partial(library.make_splash_mha, head_shards=1, q_seq_shards=1, interpret=interpret)
+    return make(library.MultiHeadMask([mask] * heads))
+
+
+def _laid_out(x: Float[Array, "N H D"]) -> Float[Array, "H L C"]:
+    """Heads first, with zeros up to whole lanes of tokens and channels."""
+    return jnp.pad(x.transpose(1, 0, 2), [(0, 0), (0, -x.shape[0] % _LANES), (0, -x.shape[2] % _LANES)])
+
+
+def _laid_out_ids(site: Site, none: int) -> Int32[Array, " L"]:
+    """Documents, with `none` for padding, so that no query sees it."""
+    document = jnp.where(site.segment > 0, site.segment, none)
+    return jnp.pad(document, (0, -len(document) % _LANES), constant_values=none)
+
+
+def _like(k, v):
+    """The values of as many heads as there are keys of, where an encoding has repeated these."""
+    return v if k.shape[1] == v.shape[1] else jnp.repeat(v, k.shape[1] // v.shape[1], axis=1)
+
+
+def _plain_refusal(encoding: Encoding, q_site: Site, k_site: Site, q_order, k_order) -> str | None:
+    """Why this is more than softmax(q' k'^T) v over documents, causality in order of the arrays, and one window."""
+    if reason := supported(encoding):
+        return reason
+    if q_order is not None and not (len(q_order) == len(k_order) and _counts(q_order) and _counts(k_order)):
+        return "the kernel is causal in the order of the arrays, and q_order and k_order are not known to be that"
+    found = terms(encoding, None, q_site, k_site)
+    if not found:
+        return None
+    if len(found) > 1 or found[0].encoding.window_size is None:
+        return f"{' + '.join(str(term.encoding) for term in found)} acts on logits: the kernel takes a window(size) at most"
+    if not _is_regular(*found[0][2:]):
+        return "the kernel's window counts tokens, and positions are not known to count them one by one when traced"
+    return None
+
+
+def _window_refusal(encoding: Encoding, causal: bool) -> str | None:
+    return None if causal or _window(encoding) is None else "cuDNN has windows in causal attention only"
+
+
+def _window(encoding: Encoding) -> int | None:
+    return next((actor.window_size for actor in acting(encoding)), None)
+
+
+def _is_one_document(site: Site) -> bool:
+    """Whether it is certain, at tracing, that all tokens are in one document."""
+    segment = site.segment
+    return (
+        isinstance(segment, np.ndarray) and len(segment) > 0 and segment[0] > 0 and bool((segment == segment[0]).all())
+    )
+
+
+def _counts(order) -> bool:
+    return isinstance(order, np.ndarray) and np.array_equal(order, np.arange(len(order)))
+
+
+def _is_regular(q_site: Site, k_site: Site) -> bool:
+    """Whether it is certain, at tracing, that tokens of one document are as far apart as they lie in the arrays."""
+    leaves = [*q_site[:3], *k_site[:3]]
+    if not all(isinstance(leaf, np.ndarray) for leaf in leaves) or q_site.position.ndim != 1 or q_site.prefix.any():
+        return False
+    if not all(map(np.array_equal, q_site[:3], k_site[:3])):
+        return False
+    lead = q_site.position - np.arange(len(q_site.position))
+    _, first, document = np.unique(q_site.segment, return_index=True, return_inverse=True)
+    return bool(((lead == lead[first][document]) | (q_site.segment <= 0)).all())
