@@ -7,8 +7,9 @@ import base64
 import html
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -40,6 +41,7 @@ def write_report(
     config_text: str | None = None,
     notes: str = "",
     command: str | None = None,
+    drawn: Mapping[str, Mapping[str, Figure]] = MappingProxyType({}),
 ) -> list[Path]:
     """Writes table.md, a PNG per figure and the self-contained report.html into ``directory``.
 
@@ -53,6 +55,7 @@ def write_report(
       config_text: the experiment's config, shown verbatim.
       notes: plain text under the heading.
       command: the shell command that produced the records, shown under "How to reproduce".
+      drawn: further figures of a study: {study: {name: figure}}.
 
     Returns:
       The paths written, report.html last.
@@ -63,7 +66,7 @@ def write_report(
     tables, directory = summarize(records), Path(directory)
     _stems([table.study for table in tables])  # raises before anything is written
     directory.mkdir(parents=True, exist_ok=True)
-    figures = _save_figures(records, directory)
+    figures = _save_figures(records, directory, drawn)
     markdown = "\n".join([f"# {escape_markdown(title)}\n", *map(to_markdown, tables)])
     page = _page(records, tables, figures, title, config_text, notes, command)
     return [
@@ -73,17 +76,19 @@ def write_report(
     ]
 
 
-def _save_figures(records: Sequence[Record], directory: Path) -> dict[str, list[Path]]:
+def _save_figures(records: Sequence[Record], directory: Path, drawn) -> dict[str, list[Path]]:
     """study -> its PNGs; an encoding has one look in all of them."""
     studies, look = group(records), plots.styles(records)
     stems = _stems(list(studies))
-    return {
-        study: [
-            plots.save(draw(all_runs(rows), look), directory / f"{stems[study]}_{name}.png")
-            for name, draw in _figures(rows).items()
+    saved = {}
+    for study, rows in studies.items():
+        figures = {name: draw(all_runs(rows), look) for name, draw in _figures(rows).items()} | dict(
+            drawn.get(study, {})
+        )
+        saved[study] = [
+            plots.save(figure, directory / f"{stems[study]}_{name}.png") for name, figure in figures.items()
         ]
-        for study, rows in studies.items()
-    }
+    return saved
 
 
 def _figures(rows: Rows) -> dict[str, Draw]:

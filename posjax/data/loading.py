@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
 
 _log = logging.getLogger(__name__)
+_TEXT_FEATURE = {"pg19": "book_text"}  # sets whose text is not called so
 
 Arrays = dict[str, np.ndarray]
 
@@ -49,7 +50,7 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
     """Loads a split of text as a stream of UTF-8 bytes.
 
     Args:
-      name: a text set of `CATALOG`, or any prepared TFDS set with a feature `text`.
+      name: a text set of `CATALOG`, or any prepared TFDS set with a feature `text` (pg19: `book_text`).
       split: "train", "validation", ... as the set has them.
       data_dir: directory of prepared sets; None is TFDS's default.
 
@@ -57,7 +58,7 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
       ValueError: unknown set or split, a set without text, a set prepared in another format.
       FileNotFoundError: the set is not prepared; the message is the command that does it.
     """
-    builder = _ready(name, split, data_dir, kind="text", features=("text",))
+    builder = _ready(name, split, data_dir, kind="text", features=(_TEXT_FEATURE.get(name, "text"),))
     arrays, digest = _cached(builder, split, ("tokens", "starts"), _decode_text)
     return Text(name, arrays["tokens"], arrays["starts"], digest)
 
@@ -193,7 +194,7 @@ def _decode_images(name: str, source) -> Arrays:
 
 
 def _decode_text(name: str, source) -> Arrays:
-    texts = (example["text"] for example in _examples(source))
+    texts = (example[_TEXT_FEATURE.get(name, "text")] for example in _examples(source))
     documents = [text.encode() if isinstance(text, str) else text for text in texts]
     documents = [document for document in documents if document]
     starts = np.cumsum([0, *map(len, documents)], dtype=np.int64)[:-1]

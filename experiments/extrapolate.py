@@ -1,0 +1,128 @@
+"""Trains decoders at one length, or takes a trained one, and measures them at many others.
+
+    python -m experiments.extrapolate --config=configs/extrapolate.py
+    python -m experiments.extrapolate --config=configs/extrapolate.py --checkpoint=runs/decoder
+    python -m experiments.extrapolate --config=configs/extrapolate.py --config.data.name=mine --config.data.files=DIR
+
+Every model is read as it was trained, under other encodings without training (`variants`), and after a short fine-tune
+(`finetune`): loss in sliding windows and in windows that do not overlap, loss by position, retrieval by depth and length,
+time and memory. --checkpoint takes the workdir of a run of experiments.train or of a row, and trains only fine-tunes.
+
+Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; table.md, PNG plots and
+report.html; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on.
+"""
+
+import json
+import pathlib
+import shlex
+import sys
+
+from absl import flags
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from experiments import _cli
+
+_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+
+
+def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | None = None) -> None:
+    from experiments import _environment, _extrapolate_models, _rows
+    from experiments._extrapolate_plan import first_scored
+    from posjax import data
+    from posjax.training.loop import Stopped
+
+    least = first_scored(config.evaluation) + config.evaluation.bytes + 1
+    source = dict(data_dir=config.data.data_dir, files=config.data.files)
+    documents = data.load_documents(config.data.name, config.data.eval_split, **source)
+    documents = documents.longest(config.evaluation.documents, least)
+    _environment.compilation_cache(workdir / "compiled")
+    _rows.write_config(config, workdir)
+    with _rows.StopRequest() as should_stop:
+        try:
+            models = _extrapolate_models.models(config, workdir, checkpoint, should_stop)
+        except Stopped as stopped:
+            print(f"{stopped}; the same command goes on from there")
+            return
+        if not _measured(config, models, documents, workdir, should_stop):
+            print("stopped between two rows; the same command goes on from there")
+            return
+    _show(config, models, workdir)
+
+
+def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, should_stop) -> bool:
+    """Appends the records that are not there yet, row by row; False if it was asked to stop."""
+    from experiments import _environment
+    from experiments._extrapolate_evaluate import bytes_read, evaluate_row
+    from experiments._extrapolate_models import record
+    from experiments._extrapolate_plan import lengths_of
+    from posjax.training.metrics import append_jsonl
+
+    waiting = []
+    for row, trained in models.rows:
+        finished = {each["seed"] for each in _finished(config, row, trained, workdir)}
+        seeds = tuple(seed for seed in trained.params if seed not in finished)
+        size = sum(bytes_read(length, config, documents) for length in lengths_of(row, config.evaluation))
+        waiting += [(row, trained, seeds, len(seeds) * size)] if seeds else []
+    environment = _environment.describe(_environment.tune_allocator())
+    with _bar(sum(size for *_, size in waiting)) as bar:
+        for row, trained, seeds, _ in waiting:
+            if should_stop():
+                return False
+            bar.set_description(row.label, refresh=False)
+            found = evaluate_row(row, trained, config, documents, models.sizes, seeds, bar.update)
+            records = [
+                record(config, row, trained, seed, documents, environment) | measured
+                for seed, measured in zip(seeds, found, strict=True)
+            ]
+            append_jsonl(workdir / "results.jsonl", records)
+    return True
+
+
+def _finished(config: ConfigDict, row, trained, workdir: pathlib.Path) -> list[dict]:
+    """The records that this very row has left."""
+    from experiments._extrapolate_models import evaluation_hash
+    from posjax.training.metrics import read_jsonl
+
+    path, wanted = workdir / "results.jsonl", (row.label, evaluation_hash(config, row, trained))
+    records = read_jsonl(path) if path.exists() else []
+    return [record for record in records if (record["label"], record["config_hash"]) == wanted]
+
+
+def _bar(total: int) -> tqdm:
+    """Bytes read of those to be read, with an ETA; plain lines now and then where stderr is no terminal."""
+    live = sys.stderr.isatty()
+    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
+    return tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=live, **quiet)
+
+
+def _show(config: ConfigDict, models, workdir: pathlib.Path) -> None:
+    from rich.console import Console
+
+    from posjax.analysis.length_report import views, write_length_report
+    from posjax.analysis.table import summarize, to_rich
+
+    records = [
+        record
+        for row, trained in models.rows
+        for record in _finished(config, row, trained, workdir)
+        if record["seed"] in trained.params
+    ]
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for table in summarize(list(views(records))):
+        console.print(to_rich(table, console.width))
+    text = json.dumps(config.to_dict(), indent=2, default=list)
+    given = [argument for argument in sys.argv[1:] if not argument.startswith(("--workdir", "-workdir"))]
+    command = shlex.join(["python", "-m", "experiments.extrapolate", *given])
+    paths = write_length_report(records, workdir, config.title, config_text=text, notes=config.notes, command=command)
+    print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("checkpoint", None, "workdir of a trained decoder, instead of training some")
+
+    def with_checkpoint(config: ConfigDict, workdir: pathlib.Path) -> None:
+        given = flags.FLAGS.checkpoint
+        main(config, workdir, pathlib.Path(given) if given else None)
+
+    _cli.run(with_checkpoint, __doc__, default_workdir=lambda config: pathlib.Path("runs") / config.name)

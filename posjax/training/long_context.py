@@ -1,0 +1,247 @@
+"""What a trained decoder knows at lengths that it was not trained at: loss by context, loss by position, retrieval.
+
+Memory grows with the length and never with its square: attention is computed in tiles, and everything that works token by
+token (the blocks' MLPs, the logits and their loss) a chunk of positions at a time.
+"""
+
+import itertools
+import math
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Bool, Float, Int32
+
+from posjax import data
+from posjax.encoding import Array, Site, sites
+from posjax.models import Decoder
+from posjax.models.layers import Mlp
+from posjax.spec import layers_text, parse_layers
+
+_CHUNK = 2048  # tokens whose hidden layer and logits are held at once
+_BINS_PER_OCTAVE = 2
+
+
+class Reading(NamedTuple):
+    """What a model made of some sequences."""
+
+    loss: np.ndarray  # [B, T] nats
+    right: np.ndarray  # [B, T] whether the likeliest token is the target
+
+
+class TextLoss(NamedTuple):
+    """Mean loss (nats per byte) of some documents read in windows of one length."""
+
+    sliding: float  # every byte behind at least length - stride others
+    chunked: float  # windows that do not overlap: a byte sees what its window holds before it
+    by_position: list[tuple[float, float]]  # (tokens before in the window, loss), in bins that grow geometrically
+
+
+class Retrieved(NamedTuple):
+    """How well the answers of some examples were found, each reading the right bytes of the answer before it."""
+
+    accuracy: float  # share of the bytes of answers that are the likeliest ones
+    exact: float  # share of the examples whose answers are all right: what greedy decoding would give
+    log_prob: float  # of an example's answers, nats, mean over examples
+
+
+def read_tokens(
+    model: Decoder, params: Any, tokens: Int32[Array, "B T"], targets: Int32[Array, "B T"], site: Site
+) -> tuple[Float[jax.Array, "B T"], Bool[jax.Array, "B T"]]:
+    """The loss (nats) of every target, and whether it is the likeliest token, without ever holding all the logits."""
+    with nn.intercept_methods(_Chunked()):
+        x = model.apply({"params": params}, tokens, site, method=_features)
+
+    def scored(x, targets):
+        logits = model.apply({"params": params}, x, method=_logits)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, targets), jnp.argmax(logits, -1) == targets
+
+    return _by_chunks(scored, x, targets)
+
+
+def _features(model: Decoder, tokens, site: Site):
+    return model.trunk(model.token_embedding(tokens) * model.width**0.5, site)[0]
+
+
+def _logits(model: Decoder, x):
+    if not model.tied_embedding:
+        return model.head(x)
+    table = jnp.asarray(model.token_embedding.embedding, x.dtype)
+    return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
+
+
+class _Chunked:
+    """Lets the MLPs of a model see a chunk of positions at a time: their hidden layers are its widest arrays."""
+
+    def __init__(self):
+        self._within = False
+
+    def __call__(self, call, args, kwargs, context):
+        if self._within or not isinstance(context.module, Mlp) or context.method_name != "__call__":
+            return call(*args, **kwargs)
+        module, variables = context.module.unbind()
+        self._within = True
+        try:
+            return _by_chunks(lambda x: module.apply(variables, x), *args)
+        finally:
+            self._within = False
+
+
+def _by_chunks(function, *arrays):
+    """What `function` makes of arrays [B, T, ...], `_CHUNK` tokens at a time."""
+    batch, length = arrays[0].shape[:2]
+    size = max(1, _CHUNK // batch)
+    if length <= size:
+        return function(*arrays)
+    count = -(-length // size)
+
+    def split(x):
+        x = jnp.pad(x, [(0, 0), (0, count * size - length)] + [(0, 0)] * (x.ndim - 2))
+        return jnp.moveaxis(x.reshape(batch, count, size, *x.shape[2:]), 1, 0)
+
+    def joined(x):
+        return jnp.moveaxis(x, 0, 1).reshape(batch, count * size, *x.shape[3:])[:, :length]
+
+    return jax.tree.map(joined, jax.lax.map(lambda parts: function(*parts), tuple(map(split, arrays))))
+
+
+class Reader:
+    """`read_tokens` compiled for batches of one shape, and what it costs.
+
+    Attributes:
+      batch, length: of the batches.
+      temp_bytes: temporaries that XLA reserves; None where the backend does not tell.
+      seconds: the fastest of the batches read so far; nan before the first.
+    """
+
+    def __init__(self, model: Decoder, params: Any, batch: int, length: int):
+        self.batch, self.length, self.seconds = batch, length, float("nan")
+        site = sites(length)
+        tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
+        read = jax.jit(lambda params, tokens, targets: read_tokens(model, params, tokens, targets, site))
+        self._read = read.lower(shapes, tokens, tokens).compile()
+        analysis = self._read.memory_analysis()
+        self.temp_bytes = None if analysis is None else int(analysis.temp_size_in_bytes)
+
+    def __call__(self, params: Any, tokens: np.ndarray, targets: np.ndarray) -> Reading:
+        """Any number of sequences [N, T], a batch at a time; the last one is filled up with zeros."""
+        found = []
+        for first in range(0, len(tokens), self.batch):
+            part = [_filled(x[first : first + self.batch], self.batch) for x in (tokens, targets)]
+            began = time.perf_counter()
+            found.append(jax.tree.map(np.asarray, self._read(params, *part)))
+            self.seconds = float(np.fmin(self.seconds, time.perf_counter() - began))
+        loss, right = (np.concatenate(parts)[: len(tokens)] for parts in zip(*found, strict=True))
+        return Reading(loss, right)
+
+    def cost(self) -> dict[str, float | None]:
+        """Seconds of a batch, temporaries and the process's peak memory so far (bytes), and the batch they are of."""
+        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {"seconds": self.seconds, "temp_bytes": self.temp_bytes, "peak_rss_bytes": peak, "batch": self.batch}
+
+
+def _filled(x: np.ndarray, batch: int) -> np.ndarray:
+    return np.pad(np.asarray(x, np.int32), [(0, batch - len(x)), (0, 0)])
+
+
+def text_windows(text: np.ndarray, *, length: int, stride: int, first: int, count: int) -> np.ndarray:
+    """Windows [count / stride, length + 1] whose last `stride` bytes are, together, text[first + 1 : first + 1 + count].
+
+    Args:
+      text: one document [N] uint8.
+      first: where the context of the first scored byte ends; at least length - stride.
+
+    Raises:
+      ValueError: sizes that do not divide, or a document that is too short.
+    """
+    if stride < 1 or length % stride or count % stride:
+        raise ValueError(f"stride={stride} must divide length={length} and the {count} bytes that are scored")
+    if first < length - stride or len(text) < first + count + 1:
+        raise ValueError(
+            f"a document of {len(text):,} bytes cannot have {count:,} of them scored behind {first:,} others in windows of "
+            f"length={length:,} and stride={stride:,}"
+        )
+    ends = first + stride * np.arange(1, count // stride + 1)
+    return text[ends[:, None] + np.arange(-length, 1)]
+
+
+def text_loss(
+    reader: Reader, params: Any, texts: Sequence[np.ndarray], *, stride: int, first: int, count: int
+) -> TextLoss:
+    """The loss of the same bytes of each document, in sliding windows and in windows that do not overlap.
+
+    Those are every length/stride-th of the sliding ones, so that both are had at once. A window longer than `count` is
+    also scored whole, which then takes in bytes before the `count` ones.
+
+    Args:
+      texts: documents [N_i] uint8; `first` and `count` are those of `text_windows`, for each.
+    """
+    windows = [text_windows(text, length=reader.length, stride=stride, first=first, count=count) for text in texts]
+    every = reader.length // stride
+    losses = [reader(params, each[:, :-1], each[:, 1:]).loss for each in windows]
+    whole = np.concatenate([loss[every - 1 :: every] if len(loss) >= every else loss[-1:] for loss in losses])
+    sliding = np.concatenate([loss[:, -stride:].ravel() for loss in losses])
+    return TextLoss(_mean(sliding), _mean(whole), _by_position(whole))
+
+
+def _mean(losses: np.ndarray) -> float:
+    return float(np.mean(losses, dtype=np.float64))
+
+
+def _by_position(losses: Float[np.ndarray, "N T"]) -> list[tuple[float, float]]:
+    length = losses.shape[1]
+    edges = 2.0 ** (np.arange(0, _BINS_PER_OCTAVE * np.log2(length) + 1) / _BINS_PER_OCTAVE)
+    edges = np.unique(np.round([0, *edges, length]).astype(int))
+    edges = edges[edges <= length]
+    mean = losses.mean(axis=0, dtype=np.float64)
+    return [(float((a + b - 1) / 2), float(mean[a:b].mean())) for a, b in itertools.pairwise(edges)]
+
+
+def retrieved(reading: Reading, batch: data.windows.Batch) -> Retrieved:
+    """How well the answers of a `retrieval_batch` are found by who read it so."""
+    answer = batch["weight"] > 0
+    right, log_prob = reading.right | ~answer, -np.where(answer, reading.loss, 0.0).sum(axis=1, dtype=np.float64)
+    if not np.isfinite(log_prob).all():  # behind the end of a learned table
+        return Retrieved(math.nan, math.nan, math.nan)
+    return Retrieved(float(reading.right[answer].mean()), float(right.all(axis=1).mean()), float(log_prob.mean()))
+
+
+def hosted(model: Decoder, params: Any, spec: str) -> tuple[Decoder, Any]:
+    """The same weights under another encoding: the model and its parameters.
+
+    The new encoding takes over the learned parameters of the old one in their order: `rope` has none, `t5 + window(64)` those
+    of `t5`.
+
+    Raises:
+      ValueError: the new encoding learns something else than the old one.
+    """
+    changed = model.clone(encoding=spec)
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    wanted = jax.eval_shape(lambda: changed.init(jax.random.key(0), tokens, sites(2))["params"])
+    old, new = (dict(_leaves(tree, encoding=True)) for tree in (params, wanted))
+    if [leaf.shape for leaf in old.values()] != [leaf.shape for leaf in new.values()]:
+        names = [layers_text(parse_layers(each)) for each in (model.encoding, spec)]
+        raise ValueError(
+            f"{names[1]} cannot take over what {names[0]} has learned: its parameters are {_shapes(new)}, those there are "
+            f"{_shapes(old)}; train it, or choose one with the same parameters"
+        )
+    others = dict(_leaves(params, encoding=False)) | dict(zip(new, old.values(), strict=True))
+    return changed, jax.tree_util.tree_map_with_path(lambda path, _: others[path], wanted)
+
+
+def _leaves(params: Any, *, encoding: bool) -> Iterator[tuple[Any, Any]]:
+    """(path, leaf) of what encodings have learned, or of everything else."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if any(str(getattr(key, "key", "")).split("_")[0] == "encoding" for key in path) == encoding:
+            yield path, leaf
+
+
+def _shapes(leaves: dict) -> str:
+    return ", ".join(str(leaf.shape) for leaf in leaves.values()) or "none"

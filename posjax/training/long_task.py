@@ -1,0 +1,64 @@
+"""A decoder trained on long documents, with retrieval among them."""
+
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from posjax import data
+from posjax.training.tasks import LanguageModel
+
+
+class LongDocuments(LanguageModel):
+    """As `LanguageModel`, but the text may be a person's own files, and some rows of every batch are retrieval tasks.
+
+    `config.data` has two fields more: `files` (see `posjax.data.load_documents`; None for a prepared set) and the group
+    `retrieval`, with the `share` of a batch's rows, the `tasks` they are drawn from, and the `weight` of an answer's byte
+    against one of text.
+
+    Raises:
+      ValueError: for a share outside [0, 1], a negative weight, or a training length that a task does not fit into.
+    """
+
+    def __init__(self, config: ConfigDict):
+        super().__init__(config)
+        mixed = config.data.retrieval
+        if not 0 <= mixed.share <= 1 or mixed.weight < 0:
+            raise ValueError(
+                f"data.retrieval.share={mixed.share} must lie in [0, 1], and weight={mixed.weight} must not be negative"
+            )
+        self._rows, self._weight, self._tasks = round(mixed.share * config.batch_size), mixed.weight, tuple(mixed.tasks)
+        for task in self._tasks if self._rows else ():
+            self._retrieval(task, count=1, seed=0)  # a length that does not do is refused before training
+
+    def text(self, config, split):
+        return data.load_documents(config.name, split, data_dir=config.data_dir, files=config.files).stream
+
+    def batches(self, seed):
+        batches = super().batches(seed)
+        if not self._rows:
+            return batches
+        return batches.map_with_index(lambda step, batch: self._mixed(batch, seed, step))
+
+    def _mixed(self, batch: dict[str, np.ndarray], seed: int, step: int) -> dict[str, np.ndarray]:
+        """The batch with its first rows replaced, by a function of seed and step alone."""
+        rows = self._retrieval(self._tasks, count=self._rows, seed=(seed, step))
+        rows["weight"] = rows["weight"] * np.float32(self._weight)
+        return {name: np.concatenate([rows[name], values[self._rows :]]) for name, values in batch.items()}
+
+    def _retrieval(self, tasks: Any, *, count: int, seed: Any) -> dict[str, np.ndarray]:
+        return data.retrieval_batch(tasks, length=self._length, count=count, seed=seed, haystack=self._train.tokens)
+
+
+class Continued:
+    """A task that goes on from given parameters instead of random ones: a fine-tune. All else is the task's own."""
+
+    def __init__(self, task: Any, params: Any):
+        self._task, self._params = task, params
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def init(self, key: Any) -> Any:
+        """The parameters given, whatever the key."""
+        return self._params
