@@ -22,9 +22,17 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from experiments._environment import commit
-from experiments.benchmarks import findings, pool, running, table
-from experiments.benchmarks.suites import SUITES, Suite
+from experiments.benchmarks import findings, pool, running, suites, suites_of_costs, table
 
+SUITES = {
+    "attention": suites.attention,
+    "window": suites.window,
+    "rotary": suites.rotary,
+    "tile": suites_of_costs.tile,
+    "step": suites_of_costs.step,
+    "decode": suites_of_costs.decode,
+    "memory": suites_of_costs.memory,
+}
 OUT = pathlib.Path("runs/benchmark")
 _PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
 
@@ -51,13 +59,17 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("suite", choices=[*SUITES, "all"], help="what to measure")
     add("--quick", action="store_true", help="few sizes and rounds")
-    add("--threads", type=_threads, default=(1, 0), help="1, all or 1,all: one pinned core, all cores (default: both)")
+    add(
+        "--threads",
+        type=_threads,
+        help="1, all or 1,all: one pinned core, all cores (default: 1, and all for attention and window)",
+    )
     add("--lengths", type=_numbers, metavar="N,N", help="tokens, instead of the suite's own")
     add("--heads", type=_numbers, metavar="N,N", help="only these numbers of heads")
     add("--modes", type=_names, metavar="f,fb", help="only forward (f), or forward and backward (fb)")
     add("--only", type=_names, metavar="NAME,NAME", help="only contenders with one of these in their name")
     add("--peers_python", default=sys.executable, metavar="PATH", help="a Python that has torch and transformers")
-    add("--call_seconds", type=float, help="longest call that is tried (default: 5, --quick 1)")
+    add("--call_seconds", type=float, help="longest call that is tried (default: 45, --quick 2)")
     add("--cell_seconds", type=float, help="timing of all contenders in a cell (default: 15, --quick 4)")
     add("--memory", type=float, metavar="GIB", help="most that a contender may take (default: half of what is free)")
     add("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
@@ -68,8 +80,8 @@ def _measure(name: str, args: argparse.Namespace) -> None:
     """Measures a suite; its records are on disk after each cell."""
     from posjax.training.metrics import append_jsonl
 
-    about = _about()
-    for threads in [count or len(os.sched_getaffinity(0)) for count in args.threads]:
+    about, counts = _about(), args.threads or ((1, 0) if name in ("attention", "window") else (1,))
+    for threads in [count or len(os.sched_getaffinity(0)) for count in counts]:
         _forget(args.out / "results.jsonl", name, threads)
         suite = _chosen(SUITES[name](args.quick, args.lengths, threads), args)
         cores = "1 core" if threads == 1 else f"{threads} cores"
@@ -80,7 +92,7 @@ def _measure(name: str, args: argparse.Namespace) -> None:
                 bar.update()
 
 
-def _chosen(suite: Suite, args: argparse.Namespace) -> Suite:
+def _chosen(suite: suites.Suite, args: argparse.Namespace) -> suites.Suite:
     """The suite without what was not asked for."""
     keep = [c for c in suite.contenders if not args.only or any(part in c.name for part in args.only)]
     if not keep:
@@ -103,7 +115,7 @@ def _settings(args: argparse.Namespace) -> pool.Settings:
     return pool.Settings(
         rounds=3 if args.quick else 9,
         cell_seconds=args.cell_seconds or (4 if args.quick else 15),
-        call_seconds=args.call_seconds or (1 if args.quick else 5),
+        call_seconds=args.call_seconds or (2 if args.quick else 45),
         memory_bytes=args.memory * 2**30 if args.memory else free / 2,
     )
 
@@ -129,7 +141,8 @@ def _write(out: pathlib.Path) -> None:
         if own:
             suite = make(False, None, 1)
             found = findings.judge(own, suite.goals, suite.controls)
-            parts.append(table.to_markdown(name, own, found, suite.note).rstrip())
+            note = " ".join(filter(None, (make.__doc__, suite.note)))
+            parts.append(table.to_markdown(name, own, found, note).rstrip())
     text = "\n\n".join(parts) + "\n"
     replace_file(out / "table.md", text.encode())
     print(text)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 
 class Call(NamedTuple):
-    """Something to be timed, compiled already: `run` returns when the result is there."""
+    """Something to be timed, compiled already: `run` returns when the result is there; None if only memory is asked."""
 
-    run: Callable[[], object]
+    run: Callable[[], object] | None
     temp_bytes: int | None = None  # temporaries of the compiled program, where the compiler tells
 
 

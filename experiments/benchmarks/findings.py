@@ -48,13 +48,36 @@ class Finding(NamedTuple):
 
 def seconds(record: Record) -> float | None:
     """The median time of a call: of the CPU where one core was all it had, else by the clock."""
-    if record.get("skip"):
-        return None
-    return median(record["cpu" if record["threads"] == 1 else "wall"])
+    times = record["cpu" if record["threads"] == 1 else "wall"]
+    return median(times) if times and not record["skip"] else None
+
+
+def temporaries(record: Record) -> float | None:
+    return record["temp_bytes"]
 
 
 def amount(record: Record, quantity: str) -> float | None:
-    return seconds(record) if quantity == "time" else record.get("temp_bytes")
+    return seconds(record) if quantity == "time" else temporaries(record)
+
+
+def largest(records: Sequence[Record]) -> float | None:
+    """The temporaries at the greatest length, in MiB."""
+    found = [record["temp_bytes"] for record in records if record["temp_bytes"]]
+    return found[-1] / 2**20 if found else None
+
+
+def growth(of: Callable[[Record], float | None]) -> Callable[[Sequence[Record]], float | None]:
+    """How much faster a figure grows than the length does, over the last fourfold (or so) of it: 1 is linear."""
+
+    def figure(records: Sequence[Record]) -> float | None:
+        points = [(record["cell"]["length"], of(record)) for record in records if of(record)]
+        if len(points) < 2:
+            return None
+        last, value = points[-1]
+        before, less = next(((n, y) for n, y in reversed(points[:-1]) if 4 * n <= last), points[0])
+        return (value / less) / (last / before)
+
+    return figure
 
 
 def judge(records: Sequence[Record], goals: Iterable[Goal | Bound], controls: Mapping[str, str]) -> list[Finding]:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import posjax
+from experiments.benchmarks import jax_models
+from experiments.benchmarks.compiling import compiled, normal
 from experiments.benchmarks.contender import Call
 
 
@@ -21,18 +23,6 @@ def prepare(case: Mapping[str, Any]) -> Call:
     """What `case["kind"]` names, compiled for these sizes."""
     jax.clear_caches()
     return _KINDS[case["kind"]](case)
-
-
-def compiled(function: Callable, *arguments: Any) -> Call:
-    """The call of a function with these arguments, which stay on the device and are not donated."""
-    arguments = jax.tree.map(jnp.asarray, arguments)
-    program = jax.jit(function).lower(*arguments).compile()
-    temp = program.memory_analysis().temp_size_in_bytes
-    return Call(lambda: jax.block_until_ready(program(*arguments)), temp)
-
-
-def normal(seed: int, *shape: int, dtype=np.float32) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
 
 
 def _attend(case: Mapping[str, Any]) -> Call:
@@ -49,14 +39,19 @@ def _attend(case: Mapping[str, Any]) -> Call:
     return _either(case, forward, (params, q, k, v), (posjax.sites(length),), d_out)
 
 
+def _temporaries(case: Mapping[str, Any]) -> Call:
+    """As _attend, but only compiled."""
+    return _attend(case)._replace(run=None)
+
+
 def _library(case: Mapping[str, Any]) -> Call:
     """jax.nn.dot_product_attention with ALiBi's bias as an array."""
     heads, length, dim = case["heads"], case["length"], case["head_dim"]
     q, k, v, d_out = (normal(seed, 1, length, heads, dim) for seed in range(4))
     site = posjax.sites(length)
-    encoding = posjax.parse("alibi")
     one = np.zeros((length, heads, 1), np.float32)
-    bias = jnp.broadcast_to(encoding.bias((), one, site, one, site), (heads, length, length))[None]
+    bias = posjax.parse("alibi").bias((), one, site, one, site)
+    bias = jnp.broadcast_to(bias, (heads, length, length))[None]
 
     def forward(q, k, v, bias):
         return jax.nn.dot_product_attention(q, k, v, bias, is_causal=True, implementation="xla")
@@ -75,4 +70,35 @@ def _either(case: Mapping[str, Any], forward: Callable, learned: tuple, given: t
     return compiled(both, learned, given, d_out)
 
 
-_KINDS = {"attend": _attend, "library": _library}
+def _rotate(case: Mapping[str, Any]) -> Call:
+    """An encoding's `rotate` of a batch of q and k at sites that are data; mode "b" is its backward pass alone."""
+    encoding, dtype = posjax.parse(case["spec"]), jnp.dtype(case["dtype"])
+    shape = (case["batch"], case["length"], case["heads"], case["head_dim"])
+    q, k = (normal(seed, *shape, dtype=dtype) for seed in range(2))
+
+    def forward(q, k, site):
+        return jax.vmap(lambda q, k: encoding.rotate((), q, site, k, site))(q, k)
+
+    def backward(d_q, d_k, site):  # linear in q and k: their values are of no account
+        return jax.vjp(lambda q, k: forward(q, k, site), d_q, d_k)[1]((d_q, d_k))
+
+    return compiled(forward if case["mode"] == "f" else backward, q, k, posjax.sites(case["length"]))
+
+
+def _copy(case: Mapping[str, Any]) -> Call:
+    """A plain copy of q and k."""
+    shape = (case["batch"], case["length"], case["heads"], case["head_dim"])
+    q, k = (normal(seed, *shape, dtype=jnp.dtype(case["dtype"])) for seed in range(2))
+    return compiled(lambda q, k: (jnp.copy(q), jnp.copy(k)), q, k)
+
+
+_KINDS = {
+    "attend": _attend,
+    "library": _library,
+    "temporaries": _temporaries,
+    "rotate": _rotate,
+    "copy": _copy,
+    "train_step": jax_models.train_step,
+    "decode": jax_models.decode,
+    "score": jax_models.score,
+}

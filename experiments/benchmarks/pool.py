@@ -25,16 +25,16 @@ class Contender(NamedTuple):
 
     name: str
     side: str  # "jax" or "torch"
-    case: Mapping[str, Any]  # what is asked of the module, beside the cell
+    case: Mapping[str, Any]  # what is asked of the module: over what the cell says
     only: Mapping[str, Sequence[Any]] = {}  # values of the cell for which it is measured; all of them by default
 
 
 class Settings(NamedTuple):
     """How long and how large a measurement may be."""
 
-    rounds: int = 9  # at most, and 3 at least unless a single round takes longer than the cell may
+    rounds: int = 9  # at most, and 3 at least: 2 or 1 where a single round takes longer than the cell should
     cell_seconds: float = 15.0
-    call_seconds: float = 5.0
+    call_seconds: float = 45.0
     memory_bytes: float = 8 * 2**30
 
 
@@ -120,30 +120,36 @@ def measure(workers: Mapping[str, Worker], cases: Mapping[str, Mapping[str, Any]
         found[name] = _asked(workers[name], _PREPARE_SECONDS, do="prepare", case=case)
         if found[name].get("seconds", 0) > 2 * settings.call_seconds:
             found[name]["skip"] = f"a call takes {found[name]['seconds']:.1f} s"
-    live = {name: reply["seconds"] for name, reply in found.items() if "skip" not in reply}
-    repeats, rounds = schedule(live, settings)
-    for name in live:
-        found[name] |= {"cpu": [], "wall": []}
+    live = {name: reply for name, reply in found.items() if "skip" not in reply and "seconds" in reply}
+    counted = all("first" in reply for reply in live.values())
+    repeats, rounds = schedule({name: reply["seconds"] for name, reply in live.items()}, counted, settings)
+    for name, reply in live.items():
+        first = reply.pop("first", None)
+        found[name] |= {clock: [first[clock]] if first else [] for clock in ("cpu", "wall")}
     for _ in range(rounds):
         for name in [name for name in live if "skip" not in found[name]]:
             time.sleep(_PAUSE_SECONDS)
-            limit = 60 + 20 * repeats[name] * live[name]
+            limit = 60 + 20 * repeats[name] * live[name]["seconds"]
             reply = _asked(workers[name], limit, do="run", repeats=repeats[name])
             if "skip" in reply:
-                found[name] = reply
+                found[name] |= reply
             else:
                 found[name]["cpu"].append(reply["cpu"])
                 found[name]["wall"].append(reply["wall"])
     return found
 
 
-def schedule(seconds: Mapping[str, float], settings: Settings) -> tuple[dict[str, int], int]:
-    """(calls in a turn, by contender; number of rounds) for calls that take so many seconds."""
+def schedule(seconds: Mapping[str, float], counted: bool, settings: Settings) -> tuple[dict[str, int], int]:
+    """(calls in a turn, by contender; number of rounds) for calls that take so many seconds.
+
+    Args:
+      counted: a first round has been made already, and is counted.
+    """
     repeats = {name: max(1, min(200, round(_TURN_SECONDS / max(s, 1e-6)))) for name, s in seconds.items()}
-    one_round = sum(repeats[name] * s for name, s in seconds.items())
-    fits = int(settings.cell_seconds / max(one_round, 1e-6))
-    lowest = 3 if one_round < settings.cell_seconds else 1
-    return repeats, max(min(lowest, settings.rounds), min(settings.rounds, fits))
+    one_round = max(1e-6, sum(repeats[name] * s for name, s in seconds.items()))
+    lowest = 3 if one_round < settings.cell_seconds else 2 if one_round < 4 * settings.cell_seconds else 1
+    rounds = min(settings.rounds, max(lowest, int(settings.cell_seconds / one_round)))
+    return repeats, rounds - counted if seconds else 0
 
 
 def _asked(worker: Worker, limit: float, **request: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def run(
             on_cell(cell)
             part = [c for c in suite.contenders if takes_part(c, cell)]
             skips = {c.name: refused.get(c.name) or history.too_much(c.name, cell) for c in part}
-            cases = {c.name: {**c.case, **cell} for c in part if not skips[c.name]}
+            cases = {c.name: {**cell, **c.case} for c in part if not skips[c.name]}
             load = os.getloadavg()[0]
             found = pool.measure({c: workers[c] for c in cases}, cases, settings)
             records = []

@@ -31,16 +31,14 @@ def measurements(records: Sequence[Record]) -> str:
     for contenders in by_cell(records).values():
         cell = ""
         for record in contenders.values():
-            if record.get("skip"):
+            if record["skip"]:
                 continue
             times = record["cpu" if record["threads"] == 1 else "wall"]
-            figures = (f"{1e3 * seconds(record):.4g}", f"{spread(times):.1%}", str(len(times)))
+            figures = (f"{1e3 * seconds(record):.4g}", f"{spread(times):.1%}", str(len(times))) if times else ("",) * 3
             label = cell_text(record)
             shown = "" if label == cell else label
             cell = label
-            rows.append(
-                (shown, record["contender"], *figures, mib(record.get("temp_bytes")), mib(record.get("peak_bytes")))
-            )
+            rows.append((shown, record["contender"], *figures, mib(record["temp_bytes"]), mib(record["peak_bytes"])))
     return grid(header, rows)
 
 
@@ -48,7 +46,7 @@ def skipped(records: Sequence[Record]) -> str:
     """Reasons by contender; those that hold for several cells are said once."""
     cells: dict[tuple[str, str], list[str]] = {}
     for record in records:
-        if record.get("skip"):
+        if record["skip"]:
             cells.setdefault((record["contender"], record["skip"]), []).append(cell_text(record))
     lines = [f"* {contender}, {'; '.join(where)}: {reason}" for (contender, reason), where in cells.items()]
     return "\n".join(f"* {escape_markdown(line[2:])}" for line in lines)

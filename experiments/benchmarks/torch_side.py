@@ -2,7 +2,9 @@
 
 import math
 import shutil
+import sys
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,14 @@ _sdpa = torch.nn.functional.scaled_dot_product_attention
 def start(threads: int) -> dict[str, str]:
     """Sets the number of threads; the versions that are measured."""
     torch.set_num_threads(threads)
-    return {"torch": torch.__version__}
+    return {"torch": torch.__version__, **_version("transformers")}
+
+
+def _version(package: str) -> dict[str, str]:
+    try:
+        return {package: metadata.version(package)}
+    except metadata.PackageNotFoundError:
+        return {}
 
 
 def prepare(case: Mapping[str, Any]) -> Call:
@@ -79,6 +88,38 @@ def _flex(case: Mapping[str, Any]) -> Call:
     return _attention(case, forward)
 
 
+def _transformers(case: Mapping[str, Any]) -> Call:
+    """transformers' rotary of Llama on q and k, with its cosines and sines made beforehand."""
+    sys.modules.setdefault("torchvision", None)  # is not needed, and one that does not fit torch would break the import
+    try:
+        from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+    except ImportError as error:
+        raise Skip("transformers is not installed beside torch") from error
+    q, k, angle = _rotary(case)
+    cos, sin = (turn(torch.cat([angle, angle], dim=-1))[None].to(q.dtype) for turn in (torch.cos, torch.sin))
+    return Call(torch.no_grad()(lambda: apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=2)))
+
+
+def _complex(case: Mapping[str, Any]) -> Call:
+    """Rotation of neighbouring channels as a product of complex numbers, which are made beforehand."""
+    q, k, angle = _rotary(case)
+    turn = torch.polar(torch.ones_like(angle), angle)[None, :, None]
+
+    def one(x):
+        pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turn).flatten(-2).type_as(x)
+
+    return Call(torch.no_grad()(lambda: (one(q), one(k))))
+
+
+def _rotary(case: Mapping[str, Any]):
+    """q, k [B, T, H, D] and the angles [T, D/2]."""
+    shape = (case["batch"], case["length"], case["heads"], case["head_dim"])
+    q, k = (normal(seed, *shape).to(getattr(torch, case["dtype"])) for seed in range(2))
+    wave = 10_000.0 ** (-torch.arange(0, case["head_dim"], 2) / case["head_dim"])
+    return q, k, torch.arange(case["length"])[:, None] * wave
+
+
 def _attention(case: Mapping[str, Any], forward: Callable, learned: tuple = ()) -> Call:
     both = case["mode"] == "fb"
     shape = (1, case["heads"], case["length"], case["head_dim"])
@@ -104,4 +145,11 @@ def _t5_bucket(distance: torch.Tensor, buckets: int = 32, furthest: int = 128) -
     return torch.where(distance < exact, distance, far.clamp(max=buckets - 1))
 
 
-_KINDS = {"masked": _masked, "table": _table, "causal": _causal, "flex": _flex}
+_KINDS = {
+    "masked": _masked,
+    "table": _table,
+    "causal": _causal,
+    "flex": _flex,
+    "transformers": _transformers,
+    "complex": _complex,
+}

@@ -4,7 +4,8 @@
 
 One JSON object per line comes in and one goes out:
   {"do": "start", "module": M, "cpus": [...] or null, "threads": N}   {"allocator": A, "versions": {...}}
-  {"do": "prepare", "case": {...}}                                     {"seconds": s, "temp_bytes": b, "peak_bytes": b}
+  {"do": "prepare", "case": {...}}                                     {"seconds": s, "temp_bytes": b, "peak_bytes": b,
+                                                                        "first": {"cpu": s, "wall": s} if it counts}
   {"do": "run", "repeats": N}                                          {"cpu": s, "wall": s}, of one call
 or {"skip": reason}. The affinity and the allocator are set before jax or torch is imported.
 """
@@ -25,7 +26,7 @@ from experiments._environment import tune_allocator
 from experiments.benchmarks.contender import Call, Skip
 
 _PROC = pathlib.Path("/proc/self")
-_BRIEF = 2.0  # seconds: a first call shorter than this is repeated, so that warming up is not counted
+_BRIEF = 2.0  # seconds: a first call shorter than this warms up and is not counted
 
 
 def main() -> None:
@@ -69,15 +70,15 @@ def _prepare(module: ModuleType, case: Mapping[str, Any]) -> tuple[Call, dict[st
     call = module.prepare(case)
     gc.collect()
     gc.disable()  # as timeit does
+    if call.run is None:
+        return call, {"temp_bytes": call.temp_bytes}
     _forget_peak()
     first = _timed(call, 1)
-    peak = _status("VmHWM") if held is not None else None
-    again = _timed(call, 1) if first["wall"] < _BRIEF else first
-    return call, {
-        "seconds": again["wall"],
-        "temp_bytes": call.temp_bytes,
-        "peak_bytes": None if peak is None else max(0, peak - held),
-    }
+    peak = None if held is None else max(0, _status("VmHWM") - held)
+    reply = {"temp_bytes": call.temp_bytes, "peak_bytes": peak}
+    if first["wall"] >= _BRIEF:
+        return call, reply | {"seconds": first["wall"], "first": first}
+    return call, reply | {"seconds": _timed(call, 1)["wall"]}
 
 
 def _timed(call: Call, repeats: int) -> dict[str, float]:

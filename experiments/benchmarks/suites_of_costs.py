@@ -1,0 +1,67 @@
+"""What an encoding costs, over the same program without one, and what memory programs take."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.benchmarks.findings import Bound, Goal, growth, largest, temporaries
+from experiments.benchmarks.pool import Contender
+from experiments.benchmarks.suites import Cell, Suite
+
+_HEAD = {"heads": 4, "head_dim": 64}
+_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+
+def tile(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
+    """Blockwise attention, forward and with gradients."""
+    cheap, table = {"f": (1.05, None), "fb": (1.08, None)}, {"f": (1.25, None), "fb": (1.15, None)}
+    sizes = lengths or (1024 if quick else 4096,)
+    cells = [{**_HEAD, "mode": mode, "length": n} for mode in ("f", "fb") for n in sizes]
+    return _over_none({"kind": "attend"}, {"rope": cheap, "alibi": cheap, "t5": table, "kerple": table}, cells)
+
+
+def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
+    """A whole training step of the small decoder, on 16 sequences of 256 tokens."""
+    cheap = ("sinusoidal", "learned", "rope", "alibi", "t5", "kerple")
+    most = dict.fromkeys(cheap, 1.05) | {"shaw": 1.6, "deberta": 1.6, "cope": 2.5}
+    limits = {spec: {"step": (limit, None)} for spec, limit in most.items()}
+    cells = [{"batch": 16, "width": 128, "heads": 4, "mode": "step", "length": n} for n in lengths or (256,)]
+    return _over_none({"kind": "train_step"}, limits, cells)
+
+
+def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
+    """Cached decoding: 16 steps that fill a cache of so many tokens."""
+    specs = ("sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "window(size=512) + rope")
+    sizes, batches = lengths or (512 if quick else 2048,), (1,) if quick else (1, 8)
+    shared = {"width": 256, "heads": 4, "mode": "16 steps"}
+    cells = [{"batch": batch, **shared, "length": n} for batch in batches for n in sizes]
+    limits = {spec: {"16 steps": (1.1, None)} for spec in specs}
+    return _over_none({"kind": "decode", "steps": 16}, limits, cells)
+
+
+def _over_none(case: Cell, limits: Mapping[str, Mapping[str, Any]], cells: Sequence[Cell]) -> Suite:
+    """Encodings with the most that each may cost, against none."""
+    contenders = [Contender(f"posjax {spec}", "jax", {**case, "spec": spec}) for spec in ("none", *limits)]
+    contenders.append(Contender("posjax none again", "jax", {**case, "spec": "none"}))
+    goals = [
+        Goal(f"{spec} / none", f"posjax {spec}", "posjax none", limit, at_most=True) for spec, limit in limits.items()
+    ]
+    return Suite(contenders, cells, goals, {"posjax none": "posjax none again"})
+
+
+def memory(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
+    """Temporaries of compiled programs; nothing is run."""
+    own, document = ("alibi", "t5"), "loss of a document"
+    contenders = [
+        Contender(f"posjax {spec}", "jax", {"kind": "temporaries", "spec": spec}, {"mode": ["fb"]}) for spec in own
+    ]
+    contenders.append(Contender(document, "jax", {"kind": "score", "spec": "rope"}, {"mode": ["loss"]}))
+    cells = [{**_HEAD, "mode": "fb", "length": n} for n in lengths or ((2048, 8192) if quick else _LENGTHS)]
+    cells.append({"batch": 1, "width": 128, "heads": 4, "mode": "loss", "length": 32768})
+    goals = [Bound(f"temporaries of the {document}", document, largest, 150, "MiB", ["loss"])]
+    for name in (f"posjax {spec}" for spec in own):
+        at_8192 = dict(modes=["fb"], where=lambda cell: cell["length"] == 8192)
+        goals.append(Bound(f"temporaries of {name}", name, largest, 64, "MiB", **at_8192))
+        goals.append(
+            Bound(f"growth of its temporaries over that of n, {name}", name, growth(temporaries), 1.0, "", ["fb"])
+        )
+    return Suite(contenders, cells, goals, {})
