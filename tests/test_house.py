@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "hf": {*_CONTRACT, "encodings"},
     "models": {*_CONTRACT, "encodings", "attention"},
     "data": set(),
-    "training": {*_CONTRACT, "models", "data"},
+    "training": {*_CONTRACT, "attention", "models", "data"},
     "analysis": {*_CONTRACT, "encodings", "attention", "models"},
 }
 CORE = {"spec", "encoding", "composition", "encodings", "attention", "hf"}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int32
 
 from posjax.attention.dense import visible
@@ -21,6 +22,9 @@ from posjax.encoding import Array, Encoding, Params, Site
 
 # A hidden logit: exp(_HIDDEN - m) is 0 for every logit m of a key that is seen, and no arithmetic here overflows to NaN.
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
+
+# The name, for `jax.checkpoint`'s policies, of what the backward pass needs of the forward one beside its operands.
+SAVED = "attention"
 
 
 def blockwise(
@@ -105,7 +109,7 @@ def _forward(plan: Plan, operands: Operands):
 
 
 def _forward_rule(plan: Plan, operands: Operands):
-    out, log_total = _saved(plan, operands)
+    out, log_total = checkpoint_name(_saved(plan, operands), SAVED)
     return out, (operands, out, log_total)
 
 

@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int32
 
 from posjax.attention.attend import attend
+from posjax.attention.blockwise import SAVED
 from posjax.encoding import Array, Encoding, Params, Site
 
 _ORDERS = ["contiguous", "zigzag"]
@@ -101,9 +102,8 @@ def attend_parallel(
         `zigzag` has laid out.
     """
     parts = context.size * (2 if causal and context.order == "zigzag" else 1)
-    if causal:
-        q_order = np.arange(q.shape[0], dtype=np.int32) if q_order is None else q_order
-        k_order = np.arange(k.shape[0], dtype=np.int32) if k_order is None else k_order
+    if causal and q_order is None and k_order is None:
+        q_order, k_order = (np.arange(x.shape[0], dtype=np.int32) for x in (q, k))
     queries, keys = _padded((q, q_site, q_order), parts), _padded((k, v, k_site, k_order), parts)
     zigzags = parts > context.size > 1
     options = dict(causal=causal, implementation=implementation, scale=scale)
@@ -115,6 +115,8 @@ def attend_parallel(
         out = _with_all_keys(encoding, context.axis, options, params, q, q_site, q_order, keys)
         return _from_zigzag(out, context) if zigzags else out
 
+    # Keys of others are not kept for the backward pass but gathered again; what was read of them is kept by name.
+    of_one_device = jax.checkpoint(of_one_device, policy=jax.checkpoint_policies.save_only_these_names(SAVED))
     tokens = PartitionSpec(context.axis)
     # What each array holds on which device is not tracked: attention is free to start a scan from constants.
     on_all = jax.shard_map(
@@ -129,8 +131,7 @@ def attend_parallel(
 
 def _with_all_keys(encoding: Encoding, axis: str, options: dict[str, Any], params, q, q_site, q_order, keys):
     k, v, k_site, k_order = jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), keys)
-    orders = dict(q_order=q_order, k_order=k_order) if options["causal"] else {}
-    return attend(encoding, params, q, k, v, q_site, k_site, **orders, **options)
+    return attend(encoding, params, q, k, v, q_site, k_site, q_order=q_order, k_order=k_order, **options)
 
 
 def zigzag(tree: Any, num_shards: int, axis: int = 0) -> Any:

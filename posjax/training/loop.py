@@ -8,19 +8,21 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.devices import shardings
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
 from posjax.training.metrics import MetricsWriter, strict
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
 
-# What may differ between two processes of one run: it says what is written and when, not what is computed.
-_FREE = frozenset(("checkpoint_every", "data.data_dir", "eval_every", "keep_last", "log_every", "tensorboard"))
+# What may differ between two processes of one run: it says what is written, when and by whom, not what is computed.
+_FREE = frozenset(
+    ("checkpoint_every", "context_parallel", "data.data_dir", "eval_every", "keep_last", "log_every", "tensorboard")
+)
 _WARM_UP = 3  # steps of a process that compile and fill caches: not timed
 
 
@@ -64,9 +66,9 @@ def train(
       CheckpointError: what is under `workdir` is of another configuration, or none of it is intact.
       ValueError: sizes that do not divide.
     """
-    _check_sizes(config, seeds)
+    replicated, split = shardings(task.context)
+    _check_sizes(config, seeds, split.mesh.shape["data"])
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    replicated, split = _shardings()
     step = jax.jit(make_step(task, optimizer, config.accumulate), donate_argnums=0)
     score = make_score(task)
     with contextlib.ExitStack() as stack:
@@ -188,13 +190,7 @@ def _batches(task: Task, seeds: tuple[int, ...], start: int, end: int) -> Iterat
             yield {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _shardings() -> tuple[NamedSharding, NamedSharding]:
-    """(the same on all devices, batches split over them)."""
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "data"))
-
-
-def _check_sizes(config: ConfigDict, seeds: tuple[int, ...]) -> None:
+def _check_sizes(config: ConfigDict, seeds: tuple[int, ...], shares: int) -> None:
     if jax.process_count() > 1:
         raise ValueError(
             f"training runs in one process, on all of its devices; here are {jax.process_count()} processes"
@@ -204,11 +200,11 @@ def _check_sizes(config: ConfigDict, seeds: tuple[int, ...]) -> None:
     for name in ("steps", "batch_size", "eval_batch_size", "accumulate", "log_every", "checkpoint_every", "keep_last"):
         if config[name] < 1:
             raise ValueError(f"{name}={config[name]} must be at least 1")
-    parts = config.accumulate * jax.device_count()
+    parts = config.accumulate * shares
     if config.batch_size % parts:
         raise ValueError(
-            f"batch_size={config.batch_size} cannot be split into accumulate={config.accumulate} parts on "
-            f"{jax.device_count()} devices: it must be divisible by {parts}"
+            f"batch_size={config.batch_size} cannot be split into accumulate={config.accumulate} parts on {shares} "
+            f"{'devices' if shares == jax.device_count() else 'groups of devices'}: it must be divisible by {parts}"
         )
 
 

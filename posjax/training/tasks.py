@@ -11,9 +11,11 @@ import optax
 from ml_collections import ConfigDict
 
 from posjax import data
+from posjax.attention import ContextParallel
 from posjax.encoding import Site
 from posjax.models import Decoder, ViT
 from posjax.spec import nearest
+from posjax.training.devices import make_context
 
 Batch = Mapping[str, Any]
 _LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
@@ -26,6 +28,7 @@ class Task(Protocol):
     headline: str  # the metric by which the best checkpoint is kept
     headline_mode: str  # "max" or "min"
     digest: str  # of the data: a run does not go on with others
+    context: ContextParallel | None  # how devices share batches and sequences; None for one device
 
     def batches(self, seed: int):
         """ds with ds[step] = the batch of that step."""
@@ -59,7 +62,8 @@ class Classification:
         self.digest = self._train.digest + self._eval.digest
         self._image_size = self._train.image.shape[1:3]
         self._classes = self._train.num_classes
-        self.model = ViT(self._classes, image_size=self._image_size, **config.model)
+        self.context = make_context(1)
+        self.model = ViT(self._classes, image_size=self._image_size, context=self.context, **config.model)
         self._site = self.model.sites(*self._image_size)
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
@@ -106,14 +110,20 @@ class LanguageModel:
             )
         self._positions, self._batch_size = config.data.positions, config.batch_size
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
-        load = {"data_dir": config.data.data_dir}
-        self._train = data.load_text(config.data.name, config.data.train_split, **load)
-        self._eval = _first(data.load_text(config.data.name, config.data.eval_split, **load), config.eval_tokens)
+        self.context = make_context(config.context_parallel)
+        if self.context is not None and self._length % self.context.size:
+            raise ValueError(f"data.length={self._length} is not divisible by context_parallel={self.context.size}")
+        self._train = self.text(config.data, config.data.train_split)
+        self._eval = _first(self.text(config.data, config.data.eval_split), config.eval_tokens)
         self.digest = self._train.digest + self._eval.digest
         sizes = dict(config.model)
         sizes["length"] = self._table_length(sizes["length"])
-        self.model = Decoder(self._train.vocab_size, **sizes)
+        self.model = Decoder(self._train.vocab_size, context=self.context, **sizes)
         self.evaluation()  # sizes that do not fit are refused before training, not after it
+
+    def text(self, config: ConfigDict, split: str) -> data.Text:
+        """A split of what `config.data` names."""
+        return data.load_text(config.name, split, config.data_dir)
 
     def _table_length(self, given: int | None) -> int | None:
         """How many positions a table must hold so that no position of training or evaluation falls outside it."""

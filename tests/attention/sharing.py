@@ -1,0 +1,99 @@
+"""What devices that share a sequence compute, beside what one does: a program for 8 devices.
+
+It reads jobs as JSON, [[name of a check below, its arguments], ...], and prints what each of them returned.
+"""
+
+import json
+import math
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from cases import HEAD_DIM, HEADS, WIDTH, forward, inner_jaxprs, project, world
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from members import GRID, Case
+
+import posjax as pj
+from posjax.attention import ContextParallel, attend_parallel
+
+SEGMENT = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
+
+
+def differences(spec: str, kind: str, groups: int, size: int, order: str, gradients: bool) -> float:
+    """The largest difference, to one device, of what `groups` of `size` devices compute for a batch of two sequences.
+
+    Values, and gradients to parameters, tokens, projections and to positions where they may be floats; those above 1
+    in relation to their size.
+    """
+    case = Case(spec, kind)
+    context = context_of(groups, size, order=order)
+    row = (world(case).x, world(case).site.position.astype(np.float32), SEGMENT)
+    batch = [np.stack([leaf[::-1], leaf]) for leaf in row]
+
+    def run(context):
+        loss = loss_of(case, context)
+        run = jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True) if gradients else loss
+        return jax.tree.leaves(jax.jit(run)(world(case).params, world(case).weights, *batch))
+
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(run(None), run(context), strict=True)]
+    assert all(np.isfinite(a).all() for a, _ in pairs)
+    return max(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1), initial=0).item() for a, b in pairs)
+
+
+def loss_of(case: Case, context: ContextParallel | None):
+    """(params, weights, x, position, segment) -> (sum of the sines of all outputs, outputs)."""
+    w, causal = world(case), case.kind != GRID
+
+    def of_row(params, weights, x, position, segment):
+        site = w.site._replace(segment=segment)
+        site = site if w.encoding.whole_positions else site._replace(position=position)
+        if context is None:
+            return forward(w.encoding, params, x, site, weights, causal=causal)
+        q, k, v, site = project(w.encoding, params, x, w.encoding.place(params, site), weights)
+        options = dict(context=context, causal=causal, implementation="blockwise")
+        return attend_parallel(w.encoding, params, q, k, v, site, site, **options)
+
+    def loss(params, weights, *rows):
+        split = None if context is None else context.batch_axis_of(2)
+        out = jax.vmap(of_row, in_axes=(None, None, 0, 0, 0), spmd_axis_name=split)(params, weights, *rows)
+        return jnp.sum(jnp.sin(out)), out
+
+    return loss
+
+
+def arrays(spec: str, length: int, batch: int, groups: int, size: int) -> tuple[int, list[int]]:
+    """(elements of the largest array that is computed for one sequence, elements of what is gathered), with gradients."""
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(0), pj.Dims(WIDTH, HEADS, HEAD_DIM))
+    site, context = pj.sites(length), context_of(groups, size)
+    options = dict(context=context, causal=True, implementation="blockwise")
+
+    def loss(params, *qkv):
+        def of_row(q, k, v):
+            return attend_parallel(encoding, params, q, k, v, site, site, **options)
+
+        return jnp.sum(jnp.sin(jax.vmap(of_row, spmd_axis_name="data")(*qkv)))
+
+    tokens = NamedSharding(context.mesh, PartitionSpec("data", "context"))
+    x = jax.ShapeDtypeStruct((batch, length, HEADS, HEAD_DIM), jnp.float32, sharding=tokens)
+    traced = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3))).trace(params, x, x, x)
+    within = [jaxpr for jaxpr, _ in inner_jaxprs(traced.jaxpr)]
+    largest = max(v.aval.size for jaxpr in within for eqn in jaxpr.eqns for v in eqn.outvars if hasattr(v.aval, "size"))
+    gathered = re.findall(r"= \w+\[([\d,]+)\]\S* all-gather\(", traced.lower().compile().as_text())
+    return largest, [math.prod(map(int, shape.split(","))) for shape in gathered]
+
+
+def context_of(groups: int, size: int, **options) -> ContextParallel:
+    devices = np.array(jax.devices()[: groups * size]).reshape(groups, size)
+    return ContextParallel(Mesh(devices, ("data", "context")), batch_axis="data", **options)
+
+
+CHECKS = {check.__name__: check for check in (differences, arrays)}
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_disable_most_optimizations", True)
+    for check, arguments in json.loads(sys.argv[1]):
+        print(json.dumps(CHECKS[check](*arguments)))

@@ -1,0 +1,156 @@
+"""Devices that share a sequence compute what one device does, in equal parts, and hold no array of length squared."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import HEAD_DIM, HEADS, rows
+from jax.sharding import AxisType, Mesh
+from members import GRID, LINE, MEMBERS
+
+import posjax as pj
+from posjax.attention import ContextParallel, attend_parallel, unzigzag, zigzag
+from posjax.attention.tiles import Operands, Plan, visited
+
+TESTS = pathlib.Path(__file__).parents[1]
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+MESH = Mesh(np.array(jax.devices()[:1]), ("context",))
+
+
+def on_devices(*jobs, count=8):
+    """What the checks of sharing.py return on so many devices."""
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}", "JAX_PLATFORMS": "cpu"}
+    path = {"PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS)))}
+    command = [sys.executable, str(TESTS / "attention" / "sharing.py"), json.dumps(jobs)]
+    done = subprocess.run(command, env=os.environ | flags | path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def assert_close(jobs, limit=2e-5):
+    found = on_devices(*(["differences", job] for job in jobs))
+    far = {str(job): difference for job, difference in zip(jobs, found, strict=True) if not difference < limit}
+    assert far == {}
+
+
+def test_devices_compute_what_one_does():
+    """Values and gradients under every trait, on 2, 4 and 8 devices that share a sequence, and the batch between groups."""
+    dynamic = "rope(scaling=dynamic_ntk(factor=2, original_length=6))"
+    assert_close(
+        [
+            ["(interpolate(factor=2) >> rope()) + t5() + sinusoidal()", LINE, 2, 4, "zigzag", True],
+            ["shaw(max_relative_position=3) + cope(npos=5, stddev=1) + fox() + window(6)", LINE, 1, 8, "zigzag", True],
+            [f"self_extend(group=2, window=4) >> ({dynamic} + alibi())", LINE, 1, 2, "contiguous", True],
+            ["(raster(width=7) >> sinusoidal()) + rope()", GRID, 2, 2, "zigzag", True],
+        ]
+    )
+
+
+def test_what_devices_hold_and_send():
+    """4096 tokens of 4 sequences, 2 groups of 4 devices, forward and backward."""
+    ((largest, gathered),) = on_devices(["arrays", ["rope() + t5()", 4096, 4, 2, 4]])
+    assert largest < 4096**2 / 8  # a device's queries by all keys would be 4096**2 / 4
+    assert max(gathered) == 2 * 4096 * HEADS * HEAD_DIM  # the keys of a group's half of the batch, not of all of it
+    assert gathered.count(max(gathered)) == 2  # once the keys, once the values
+
+
+def sums_of(kind: str, size: int = 6) -> list[str]:
+    """The first variant of every encoding, so many to a sum; of those that widen the head dim one a sum."""
+    specs = [case.spec for member in MEMBERS.values() for case in member.variants[:1] if case.kind == kind]
+    specs.sort(key=lambda spec: not pj.parse(spec).widens)
+    count = max(-(-len(specs) // size), sum(pj.parse(spec).widens for spec in specs))
+    return [" + ".join(f"({spec})" for spec in specs[first::count]) for first in range(count)]
+
+
+@pytest.mark.slow
+def test_devices_compute_what_one_does_for_every_encoding():
+    shared = [[spec, kind, 2, 4, "zigzag", False] for kind in (LINE, GRID) for spec in sums_of(kind)]
+    assert_close(shared)
+
+
+@pytest.mark.parametrize(("size", "length"), [(1, 2), (3, 12), (4, 8)])
+def test_zigzag_and_back(size, length):
+    tree = (np.arange(length), pj.sites(length), jnp.arange(2.0 * length).reshape(length, 2))
+    laid_out = zigzag(tree, size)
+    jax.tree.map(np.testing.assert_array_equal, unzigzag(laid_out, size), tree)
+    chunks = np.arange(length).reshape(2 * size, -1)
+    for shard, tokens in enumerate(np.split(laid_out[0], size)):
+        np.testing.assert_array_equal(tokens, np.concatenate([chunks[shard], chunks[-1 - shard]]))
+    batch = np.stack([tree[0], tree[0] + 1])
+    np.testing.assert_array_equal(zigzag(batch, size, axis=1), np.stack([laid_out[0], laid_out[0] + 1]))
+
+
+def test_chunks_that_do_not_come_out_even_are_refused():
+    with pytest.raises(ValueError, match="12 tokens do not make 8 equal chunks, two a shard: pad them with segment 0"):
+        zigzag(np.arange(12), 4)
+
+
+def tiles_of_each(order, size=4):
+    """How many tiles each device computes, of 128 x 128 pairs, for a causal sequence whose queries lie in `order`."""
+    site = pj.sites(len(order))
+    plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, False, 128, 128)
+    counts = []
+    for own in np.split(order, size):
+        pair = dict(q_site=rows(site, own), k_site=site, q_order=own, k_order=np.arange(len(order), dtype=np.int32))
+        unread = dict.fromkeys({*Operands._fields} - pair.keys())
+        counts.append(int(visited(plan, Operands(**pair, **unread))[1]))
+    return counts
+
+
+def test_zigzag_is_equal_work_for_all():
+    order = np.arange(2048, dtype=np.int32)
+    assert tiles_of_each(order) == [10, 26, 42, 58]
+    assert tiles_of_each(zigzag(order, 4)) == [34, 34, 34, 34]
+
+
+def test_tokens_may_come_in_an_order_of_their_own():
+    """Laid out in zigzag by the caller, on one device, with orders that say so; grouped keys."""
+    encoding, site = pj.parse("rope() + alibi()"), pj.sites(12)
+    q, k = (jax.random.normal(jax.random.key(n), (12, n, 8)) for n in (4, 2))
+    options = dict(causal=True, implementation="blockwise")
+    expected = pj.attend(encoding, ((), ()), q, k, k, site, site, causal=True)
+    q, k, site, order = zigzag((q, k, site, np.arange(12, dtype=np.int32)), 3)
+    orders, context = dict(q_order=order, k_order=order), ContextParallel(MESH)
+    read = jax.jit(
+        lambda q, k: attend_parallel(encoding, ((), ()), q, k, k, site, site, context=context, **orders, **options)
+    )
+    out = read(q, k)
+    np.testing.assert_allclose(unzigzag(out, 3), expected, atol=1e-6)
+
+
+def test_the_backward_pass_keeps_no_keys_of_others():
+    """What is kept between the passes is of a device's own tokens, or what `attend` was given."""
+    encoding, site = pj.parse("rope()"), pj.sites(64)
+    q = jnp.ones((64, 2, 8))
+    options = dict(context=ContextParallel(MESH), causal=True, implementation="blockwise")
+    read = lambda k: attend_parallel(encoding, (), q, k, k, site, site, **options)  # noqa: E731
+    pull = jax.eval_shape(lambda k: jax.vjp(read, k)[1], q)
+    kept = sum(leaf.size for leaf in jax.tree.leaves(pull) if leaf.dtype == jnp.float32)
+    # q, k, v, what was read, a number for each query and head; and some constants of less than another array of tokens.
+    assert 4 * q.size + 64 * 2 <= kept < 4.5 * q.size
+
+
+ERRORS = {
+    "an axis": (dict(axis="contex"), r"no axis named 'contex'; it has \('context',\)"),
+    "a batch axis": (dict(batch_axis="data"), r"no axis named 'data'; it has \('context',\)"),
+    "an order": (
+        dict(order="zigzags"),
+        r"no order of tokens is named 'zigzags'; it is one of \['contiguous', 'zigzag'\]",
+    ),
+    "an explicit mesh": (
+        dict(mesh=jax.make_mesh((1,), ("context",), axis_types=(AxisType.Explicit,))),
+        r"Explicit.*make it with axis_types=\(AxisType.Auto, \.\.\.\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), ERRORS.values(), ids=ERRORS)
+def test_errors_name_the_value_and_the_mend(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ContextParallel(**{"mesh": MESH, **arguments})
