@@ -10,6 +10,7 @@ from posjax.attention.pallas_gpu import refusal
 from posjax.encoding import Array, Encoding, Site
 from posjax.spec import nearest
 
+Tokens = Array | jax.ShapeDtypeStruct
 IMPLEMENTATIONS = ["dense", "blockwise", "pallas", "pallas_interpret", "cudnn", "splash"]
 _DENSE_LOGITS = 1024 * 1024  # up to here the logits of one head are small change, and one matrix product is fastest
 _PREFERRED = {"gpu": ["cudnn", "pallas"], "tpu": ["splash"]}  # before blockwise, the fastest first
@@ -26,9 +27,9 @@ class Choice(NamedTuple):
 
 def choose(
     encoding: Encoding,
-    q: Array,
-    k: Array,
-    v: Array,
+    q: Tokens,
+    k: Tokens,
+    v: Tokens,
     q_site: Site,
     k_site: Site,
     *,
@@ -93,7 +94,7 @@ def _refusal(name: str, operands: tuple, orders: tuple, platform: str, capabilit
     return refusal(*operands, interpret=True) if name == "pallas_interpret" else None
 
 
-def _arange(tokens: Array) -> np.ndarray:
+def _arange(tokens: Tokens) -> np.ndarray:
     return np.arange(tokens.shape[0], dtype=np.int32)
 
 

@@ -26,10 +26,13 @@ class Term(NamedTuple):
 
 
 def members(encoding: Encoding) -> Iterator[Encoding]:
-    """Those of a composition that are none themselves, in the order of `terms`, which leaves some out."""
-    if isinstance(encoding, Placed):
+    """Those of a composition that are none themselves, in the order of `terms`, which leaves some out.
+
+    Only of `Placed` and `Sum` themselves: what derives from them composes in a way of its own.
+    """
+    if type(encoding) is Placed:
         yield from members(encoding.encoding)
-    elif isinstance(encoding, Sum):
+    elif type(encoding) is Sum:
         for part in encoding.parts:
             yield from members(part)
     else:
@@ -57,9 +60,9 @@ def terms(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> lis
 
     `params` may be None, for who asks of the sites only.
     """
-    if isinstance(encoding, Placed):
+    if type(encoding) is Placed:
         return terms(encoding.encoding, None if params is None else params[1], q_site, k_site)
-    if isinstance(encoding, Sum):
+    if type(encoding) is Sum:
         count = len(encoding.parts)
         views = [site.state if site.state else (site,) * count for site in (q_site, k_site)]
         parts = zip(encoding.parts, (None,) * count if params is None else params, *views, strict=True)

@@ -21,9 +21,10 @@ class InKernel(Encoding):
     reductions. A class that changes `bias` or `mask` has to restate them, or no kernel will take it (see `hosted`).
     """
 
-    constant_beyond: ClassVar[float] = (
-        math.inf
-    )  # the bias is one constant for offsets from here on, one up to minus that
+    # The bias is one constant for all offsets from this one on, and one for all up to minus this one.
+    constant_beyond: ClassVar[float] = math.inf
+    # Set where all it does is to hide the keys that are so far away or further.
+    window_size: ClassVar[int | None] = None
 
     def kernel_constants(self, params: Params, num_heads: int) -> Float[Array, "H P"]:
         """What `kernel_bias` knows of each head, in float32; a gradient flows back through it to the parameters."""

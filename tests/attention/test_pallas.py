@@ -1,0 +1,228 @@
+"""The kernel for GPUs: its arithmetic, interpreted, beside the dense oracle; that it lowers for CUDA; what it refuses."""
+
+import re
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import each_case
+from members import GRID
+from test_blockwise import close, largest
+
+import posjax as pj
+from posjax.attention import sweep
+from posjax.attention.dense import dense, visible
+from posjax.attention.kernel_bias import acting, members, supported, terms
+from posjax.attention.pallas_gpu import pallas, refusal
+from posjax.encodings.bias import Alibi
+from posjax.encodings.in_kernel import InKernel, hosted
+
+HEADS, KEY_HEADS, WIDTH, VALUE_WIDTH, LENGTH = 4, 2, 8, 4, 22
+T5 = "t5(num_buckets=8, max_distance=10)"
+
+slow = pytest.mark.slow
+
+
+def documents(length: int, registers: bool) -> pj.Site:
+    """Two documents with padding in and behind them, the second with gaps in its positions, and perhaps registers."""
+    first, second = length // 2 - 2, length // 2 - 3
+    position = np.r_[np.arange(first), [0, 0], 3 * np.arange(second), [0, 0, 0]].astype(np.int32)
+    segment = np.repeat([1, 0, 2, 0], [first, 2, second, 3]).astype(np.int32)
+    prefix = np.zeros(length, np.int32)
+    if registers:
+        prefix[[0, first + 3]] = 1
+    return pj.Site(position, segment, prefix)
+
+
+def world(spec: str, length: int = LENGTH, width: int = WIDTH, value_width: int = VALUE_WIDTH, dtype=jnp.float32):
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(1), pj.Dims(HEADS * width, HEADS, width))
+    keys = jax.random.split(jax.random.key(2), 3)
+    shapes = (HEADS, width), (KEY_HEADS, width), (KEY_HEADS, value_width)
+    return encoding, params, [jax.random.normal(k, (length, *s), dtype) for k, s in zip(keys, shapes, strict=True)]
+
+
+def read(encoding, params, q, k, v, site, causal, **options):
+    """The output by the kernel, or by `dense` without options."""
+    rotated = encoding.rotate(params, q, site, k, site)
+    order = np.arange(len(q), dtype=np.int32) if causal else None
+    scale = q.shape[-1] ** -0.5
+    if options:
+        orders = dict(q_order=order, k_order=order)
+        return pallas(encoding, params, q, k, *rotated, v, site, site, **orders, scale=scale, **options)
+    seen = visible(encoding, site, site, order, order)
+    return dense(encoding, params, q, k, *rotated, v, site, site, seen=seen, scale=scale)[0]
+
+
+def gradients(encoding, site, causal, **options):
+    def loss(params, q, k, v):
+        out = read(encoding, params, q, k, v, site, causal, **options)
+        return jnp.sum(jnp.sin(out.astype(jnp.float32))), out
+
+    return jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True)
+
+
+def check(spec: str, causal: bool, registers: bool):
+    encoding, params, qkv = world(spec)
+    site = documents(LENGTH, registers)
+    tiled = gradients(encoding, site, causal, interpret=True, tile=8)
+    batch = [jnp.stack([x[::-1], x]) for x in qkv]
+    (_, out), grads = jax.tree.map(lambda x: x[1], jax.jit(jax.vmap(tiled, (None, 0, 0, 0)))(params, *batch))
+    (_, expected), expected_grads = jax.jit(gradients(encoding, site, causal))(params, *qkv)
+    assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(expected_grads[1:]))
+    close(out, expected)
+    close(grads, expected_grads, atol=3e-5)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("spec", "causal", "registers"),
+    [
+        (f"rope() + alibi(direction='offset') + {T5}", True, False),
+        ("kerple() + window(5)", False, True),
+        pytest.param("none", True, False, marks=slow),
+        pytest.param("rope()", False, True, marks=slow),
+        pytest.param("alibi()", True, True, marks=slow),
+        pytest.param("alibi(direction='split') + window(4)", False, True, marks=slow),
+        pytest.param(T5, False, True, marks=slow),
+        pytest.param("t5(num_buckets=6, max_distance=12, bidirectional=False) + sinks(2, 4)", True, False, marks=slow),
+        pytest.param("kerple(kind='power')", False, True, marks=slow),
+        pytest.param("(unpad() >> alibi()) + kerple()", True, False, marks=slow),
+    ],
+)
+def test_kernel_is_dense(spec, causal, registers):
+    """Output and gradients under vmap, in tiles of 8 of 22 tokens, grouped queries, documents, padding."""
+    check(spec, causal, registers)
+
+
+def grid_of_pairs():
+    q, k = np.meshgrid(np.arange(0, 200, 7), np.arange(0, 200, 3), indexing="ij")
+    return q.astype(np.int32), k.astype(np.int32)
+
+
+@each_case(keep=lambda case: case.kind != GRID and acting(pj.parse(case.spec)))
+def test_the_kernel_knows_each_bias_and_mask(case):
+    """What is traced into the kernel is `bias` and `mask`, for every encoding that says so."""
+    encoding = pj.parse(case.spec)
+    params = encoding.init(jax.random.key(1), pj.Dims(24, HEADS, 8))
+    q, k = grid_of_pairs()
+    sites = [pj.Site(p, np.ones_like(p), np.zeros_like(p)) for p in (q[:, 0], k[0])]
+    for term in terms(encoding, params, *sites):
+        heads = [jnp.zeros((len(site.segment), HEADS, 8)) for site in sites]
+        bias = term.encoding.bias(term.params, heads[0], sites[0], heads[1], sites[1])
+        mask = jnp.broadcast_to(term.encoding.mask(*sites), q.shape)
+        np.testing.assert_array_equal(jnp.broadcast_to(term.encoding.kernel_mask(q, k), q.shape), mask)
+        for head, row in enumerate(np.asarray(term.encoding.kernel_constants(term.params, HEADS))):
+            expected = jnp.broadcast_to(bias, (HEADS, *q.shape))[head]
+            got = term.encoding.kernel_bias(tuple(map(float, row)), jnp.asarray(k - q))
+            np.testing.assert_allclose(jnp.broadcast_to(got, q.shape), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", [T5, "t5(bidirectional=False)", "t5(num_buckets=6, max_distance=5)"])
+def test_the_bias_is_constant_beyond(spec):
+    encoding = pj.parse(spec)
+    offsets, constants = np.arange(-300, 301, dtype=np.int32), tuple(np.arange(encoding.num_buckets, dtype=np.float32))
+    bias, beyond = encoding.kernel_bias(constants, offsets), encoding.constant_beyond
+    assert len(set(np.asarray(bias[offsets >= beyond]))) == len(set(np.asarray(bias[offsets <= -beyond]))) == 1
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_half_precision():
+    encoding, params, qkv = world("alibi()", dtype=jnp.bfloat16)
+    site = documents(LENGTH, registers=False)
+    out = jax.jit(lambda *qkv: read(encoding, params, *qkv, site, True, interpret=True, tile=8))(*qkv)
+    expected = read(encoding, params, *(x.astype(jnp.float32) for x in qkv), site, True)
+    assert out.dtype == jnp.bfloat16
+    close(out.astype(jnp.float32), expected, atol=0.02 * float(jnp.abs(expected).max()))
+
+
+def for_cuda(spec: str, length: int = 150, width: int = 64, causal: bool = True):
+    encoding, params, qkv = world(spec, length, width, width, jnp.bfloat16)
+    traced = jax.jit(gradients(encoding, documents(length, True), causal, tile=64)).trace(params, *qkv)
+    return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize(
+    ("spec", "width"),
+    [
+        ("kerple() + window(100)", 64),
+        pytest.param("t5()", 128, marks=slow),
+        pytest.param("rope() + alibi(direction='split')", 32, marks=slow),
+        pytest.param("kerple(kind='power') + dilated(8)", 64, marks=slow),
+        pytest.param("longformer(8) + alibi(direction='offset')", 64, marks=slow),
+    ],
+)
+def test_lowers_for_cuda(spec, width):
+    """Mosaic GPU infers layouts and lowers the three kernels: no GPU is needed for that."""
+    assert for_cuda(spec, width=width).count("custom_call @mosaic_gpu") == 3
+
+
+def test_no_array_of_length_squared():
+    encoding, params, _ = world("alibi() + kerple()", width=64)
+    q = jax.ShapeDtypeStruct((4096, HEADS, 64), jnp.bfloat16)
+    k = jax.ShapeDtypeStruct((4096, KEY_HEADS, 64), jnp.bfloat16)
+    traced = jax.make_jaxpr(gradients(encoding, pj.sites(4096), True, tile=64))(params, q, k, k)
+    assert largest(traced) < 4096**2 / 8
+
+
+@pytest.mark.slow
+def test_data_movement(monkeypatch):
+    """The kernels with their copies and barriers, in jax's simulator of a GPU, which knows no transposed tiles."""
+    params_module = pytest.importorskip("jax._src.pallas.mosaic_gpu.interpret.params")
+    monkeypatch.setattr(
+        sweep, "_tensor_core_dot", lambda a, b, transposed=False: sweep._plain_dot(a[...], b[...], transposed)
+    )
+    encoding, params, qkv = world("alibi() + kerple()", 150, 64, 64, jnp.bfloat16)
+    site = documents(150, registers=False)
+    _, expected = jax.jit(gradients(encoding, site, True))(params, *qkv)
+    with params_module.force_gpu_interpret_mode(params_module.InterpretGPUParams(detect_races=True)):
+        _, grads = jax.jit(gradients(encoding, site, True, tile=64))(params, *qkv)
+        jax.block_until_ready(grads)
+    assert not pytest.importorskip("jax._src.pallas.mosaic_gpu.interpret.gpu_callbacks").get_races().races_found
+    for got, want in zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True):
+        got, want = got.astype(jnp.float32), want.astype(jnp.float32)
+        close(got, want, atol=0.02 * float(jnp.abs(want).max()))
+
+
+@dataclass(frozen=True)
+class Steeper(Alibi):
+    """Changes the bias and says nothing to the kernel."""
+
+    def of_offset(self, params, offset, num_heads):
+        return 2 * super().of_offset(params, offset, num_heads)
+
+
+def test_a_changed_bias_is_not_hosted():
+    assert "not written for a kernel" in supported(Steeper() + pj.parse("rope()"))
+    assert not hosted(Steeper())
+
+
+@each_case(sample=True)
+def test_what_acts_on_logits_is_hosted_or_refused(case):
+    encoding = pj.parse(case.spec)
+    for member in members(encoding):
+        plain = (type(member).bias, type(member).mask) == (pj.Encoding.bias, pj.Encoding.mask)
+        assert plain or isinstance(member, InKernel) or supported(encoding)
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype", "position", "reason"),
+    [
+        ("rope()", jnp.float32, np.arange(6, dtype=np.int32), "half precision"),
+        ("cope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "cope.*not written for a kernel"),
+        ("self_extend(2, 3) >> alibi()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
+        ("swin() + rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "swin.*not written for a kernel"),
+        ("alibi()", jnp.bfloat16, np.arange(6, dtype=np.float32), "no gradient"),
+        ("alibi()", jnp.bfloat16, np.zeros((6, 2), np.int32), "on a line"),
+        ("rope()", jnp.bfloat16, np.zeros((6, 2), np.float32), None),
+        ("window(3) + t5()", jnp.bfloat16, np.arange(6, dtype=np.int32), None),
+    ],
+)
+def test_refusals(spec, dtype, position, reason):
+    encoding = pj.parse(spec)
+    q = jax.ShapeDtypeStruct((6, HEADS, WIDTH), dtype)
+    site = pj.Site(position, np.ones(6, np.int32), np.zeros(6, np.int32))
+    got = refusal(encoding, q, q, q, site, site)
+    assert got is None if reason is None else re.search(reason, got)
