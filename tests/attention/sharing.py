@@ -47,8 +47,8 @@ def loss_of(case: Case, context: ContextParallel | None):
     w, causal = world(case), case.kind != GRID
 
     def of_row(params, weights, x, position, segment):
-        site = w.site._replace(segment=segment)
-        site = site if w.encoding.whole_positions else site._replace(position=position)
+        position = position.astype(jnp.int32) if w.encoding.whole_positions else position
+        site = w.site._replace(segment=segment, position=position)
         if context is None:
             return forward(w.encoding, params, x, site, weights, causal=causal)
         q, k, v, site = project(w.encoding, params, x, w.encoding.place(params, site), weights)
