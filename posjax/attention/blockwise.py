@@ -7,6 +7,7 @@ mask says so: a window costs O(n w). Batches are gone through one sequence after
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -47,13 +48,25 @@ def blockwise(
 
     Causal where orders are given. `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
+    plan = plan_of(encoding, q, k, q_order, k_order, scale=scale, tile=tile)
+    sites_and_orders = (q_site, k_site, q_order, k_order)
+    return _attention(plan, operands_of(plan, params, q, k, rotated_q, rotated_k, v, *sites_and_orders))[: q.shape[0]]
+
+
+def plan_of(encoding: Encoding, q, k, q_order, k_order, *, scale: float, tile: int | None = None) -> Plan:
+    """How `blockwise` goes about arguments of these shapes."""
     sizes = tile_sizes(encoding, q.shape[0], k.shape[0], tile)
-    plan = Plan(encoding, scale, q.shape[1], q.shape[2], _in_order(q_order, k_order), *sizes)
+    return Plan(encoding, scale, q.shape[1], q.shape[2], _in_order(q_order, k_order), *sizes)
+
+
+def operands_of(
+    plan: Plan, params: Params, q, k, rotated_q, rotated_k, v, q_site: Site, k_site: Site, q_order, k_order
+) -> Operands:
+    """The arguments of `blockwise` as they are read tile by tile."""
     reads_q, reads_k = reads_content(plan, params, q, k, q_site, k_site)
     heads_first = (jnp.moveaxis(x, 0, 1) for x in (rotated_q, rotated_k, v))
     contents = q if reads_q else None, k if reads_k else None
-    operands = Operands(params, *contents, *heads_first, q_site, k_site, q_order, k_order)
-    return _attention(plan, padded(plan, operands))[: q.shape[0]]
+    return padded(plan, Operands(params, *contents, *heads_first, q_site, k_site, q_order, k_order))
 
 
 def _in_order(q_order, k_order) -> bool:
@@ -63,10 +76,11 @@ def _in_order(q_order, k_order) -> bool:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention(plan: Plan, operands: Operands):
-    return _saved(plan, operands)[0]
+    return forward(plan, operands)[0]
 
 
-def _saved(plan: Plan, operands: Operands):
+def forward(plan: Plan, operands: Operands):
+    """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]: -_HIDDEN if they see no key."""
     return jax.custom_batching.sequential_vmap(functools.partial(_forward, plan))(operands)
 
 
@@ -83,13 +97,10 @@ def _forward(plan: Plan, operands: Operands):
     running = _Running(
         jnp.full((heads, length), _HIDDEN), jnp.zeros((heads, length)), jnp.zeros((heads, length, value_dim))
     )
-    pairs, count = visited(plan, operands)
 
-    def add_tile(n, carry):
-        running, known = carry
-        i, j = pairs[n, 0], pairs[n, 1]
+    def add_tile(i, j, shared, running):
         tile = cut(plan, operands, i, j)
-        logits, known = _logits(plan, extras, known, tile, i, j)
+        logits = _logits(plan, extras, shared, tile)
         old = _Running(*(read(x, i, plan.q_tile, 1) for x in running))
         peak = jnp.maximum(old.peak, jnp.max(logits, axis=-1))
         weights = jnp.exp(logits - peak[..., None])
@@ -99,9 +110,9 @@ def _forward(plan: Plan, operands: Operands):
         if plan.encoding.reads_weights:
             out = out + extras.read(tile, weights)
         new = _Running(peak, total, out)
-        return _Running(*(write(x, y, i, plan.q_tile, 1) for x, y in zip(running, new, strict=True))), known
+        return _Running(*(write(x, y, i, plan.q_tile, 1) for x, y in zip(running, new, strict=True)))
 
-    running, _ = jax.lax.fori_loop(0, count, add_tile, (running, extras.nothing_known()))
+    running = _over_tiles(plan, operands, extras, add_tile, lambda i, j, running: running, running)
     some = running.peak > 0.5 * _HIDDEN  # whether a query sees any key
     out = jnp.where(some, 1 / jnp.where(some, running.total, 1.0), 0.0)[..., None] * running.out
     log_total = jnp.where(some, running.peak + jnp.log(jnp.where(some, running.total, 1.0)), -_HIDDEN)
@@ -109,13 +120,18 @@ def _forward(plan: Plan, operands: Operands):
 
 
 def _forward_rule(plan: Plan, operands: Operands):
-    out, log_total = checkpoint_name(_saved(plan, operands), SAVED)
+    out, log_total = checkpoint_name(forward(plan, operands), SAVED)
     return out, (operands, out, log_total)
 
 
 def _backward_rule(plan: Plan, saved, d_out):
-    gradients = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))(*saved, d_out)
-    return (_with_zeros(saved[0], gradients),)
+    return (backward(plan, *saved, d_out),)
+
+
+def backward(plan: Plan, operands: Operands, out, log_total, d_out) -> Operands:
+    """The gradients to the operands. They may be a part of the keys where `out` and `log_total` are of all of them."""
+    gradients = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))(operands, out, log_total, d_out)
+    return _with_zeros(operands, gradients)
 
 
 class _Gradients(NamedTuple):
@@ -133,21 +149,19 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
     inner = jnp.sum(d_out.astype(jnp.float32) * jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1)
     d_out = d_out.astype(operands.v.dtype)
     shapes = (operands.rotated_q.shape, _swapped(operands.rotated_k.shape), _swapped(operands.v.shape))
-    pairs, count = visited(plan, operands)
 
-    def add_tile(n, carry):
-        total, known = carry
-        i, j = pairs[n, 0], pairs[n, 1]
+    def add_tile(i, j, shared, carry):
+        total, sums = carry
         tile = cut(plan, operands, i, j)
-        logits, known = _logits(plan, extras, known, tile, i, j)
+        logits = _logits(plan, extras, shared, tile)
         tile_out, tile_log, tile_inner = (read(x, i, plan.q_tile, 1) for x in (d_out, log_total, inner))
         weights = jnp.exp(logits - tile_log[..., None])
         d_weights = _against(tile_out, tile.v)
         if plan.encoding.reads_weights:
-            beside, known = extras.pull_read(known, tile, weights, tile_out, i, j)
+            beside, sums = extras.pull_read(sums, tile, weights, tile_out, i, j)
             d_weights = d_weights + beside
         d_logits = weights * (d_weights - tile_inner[..., None])
-        known = extras.pull(known, tile, d_logits, i, j)
+        sums = extras.pull(sums, tile, d_logits, i, j)
         d_v = _from_rows(weights.astype(tile.v.dtype), tile_out, len(tile.v))
         total = total._replace(v=add(total.v, d_v, j, plan.k_tile, 2))
         if not plan.encoding.widens:
@@ -157,11 +171,15 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
                 rotated_q=add(total.rotated_q, _times(d_product, tile.rotated_k), i, plan.q_tile, 1),
                 rotated_k=add(total.rotated_k, d_k, j, plan.k_tile, 2),
             )
-        return total, known
+        return total, sums
+
+    def end_run(i, j, carry):
+        return carry[0], extras.pull_shared(carry[1], i, j)
 
     start = _Gradients(*(jnp.zeros(shape) for shape in shapes))
-    total, known = jax.lax.fori_loop(0, count, add_tile, (start, extras.nothing_known(gradients=True)))
-    found = extras.gradients(known)
+    carry = (start, extras.no_gradients())
+    total, sums = _over_tiles(plan, operands, extras, add_tile, end_run, carry)
+    found = extras.gradients(sums)
     if not plan.encoding.widens:
         found = found._replace(
             rotated_q=plan.scale * total.rotated_q, rotated_k=plan.scale * jnp.swapaxes(total.rotated_k, 1, 2)
@@ -173,12 +191,30 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
 _attention.defvjp(_forward_rule, _backward_rule)
 
 
-def _logits(plan: Plan, extras: Extras, known, tile: Operands, i, j):
-    """The logits of a tile, [H, T, S], those that are not seen at _HIDDEN; and what is known for the tiles to come."""
-    extra, known = extras.logits(known, tile, i, j)
-    logits = extra if plan.encoding.widens else plan.scale * _against(tile.rotated_q, tile.rotated_k) + extra
+def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callable, end_run: Callable, carry):
+    """Carries something over all tiles that hold a pair that is seen, a run of them at a time."""
+    pairs, count = visited(plan, operands)
+    begins = extras.runs(pairs, count)
+    starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
+
+    def each_run(run, carry):
+        start = starts[run]
+        end = jnp.where(run + 1 < num_runs, starts[run + 1], count)
+        shared = extras.shared(*pairs[start])
+        carry = jax.lax.fori_loop(start, end, lambda n, carry: add_tile(*pairs[n], shared, carry), carry)
+        return end_run(*pairs[start], carry)
+
+    num_runs = jnp.sum(begins)
+    return jax.lax.fori_loop(0, num_runs, each_run, carry)
+
+
+def _logits(plan: Plan, extras: Extras, shared, tile: Operands):
+    """The logits of a tile, [H, T, S], those that are not seen at _HIDDEN."""
+    logits = extras.logits(shared, tile)
+    if not plan.encoding.widens:
+        logits = plan.scale * _against(tile.rotated_q, tile.rotated_k) + logits
     seen = visible(plan.encoding, tile.q_site, tile.k_site, tile.q_order, tile.k_order)
-    return jnp.where(seen, logits, _HIDDEN), known
+    return jnp.where(seen, logits, _HIDDEN)
 
 
 def _against(q: Float[Array, "H T C"], k: Float[Array, "K S C"]) -> Float[jax.Array, "H T S"]:

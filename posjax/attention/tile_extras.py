@@ -1,6 +1,6 @@
 """What an encoding adds to the tiles of blockwise attention, and the way back onto what it was computed from."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.dense import repeated
 from posjax.attention.tiles import ON_K, ON_Q, Operands, Plan, add, cut
-from posjax.encoding import Array, Site
+from posjax.encoding import Array, Site, axes
 
 
 def reads_content(plan: Plan, params, q, k, q_site: Site, k_site: Site) -> tuple[bool, bool]:
@@ -32,56 +32,62 @@ def _bias(plan: Plan, tile: Operands):
 class Extras:
     """What every tile computes for itself; differentiated by JAX.
 
-    Beside the tiles, a loop over them carries what is `known`: here the sums of gradients.
+    A loop over tiles goes by runs, of tiles that share what `shared` computes, and carries the sums of gradients.
     """
 
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
 
-    def nothing_known(self, gradients: bool = False) -> Any:
-        """What is known before the first tile."""
-        if not gradients:
-            return ()
-        return jax.tree.map(lambda x: jnp.zeros(x.shape), self._trained(self.operands))
+    def runs(self, pairs: Int32[Array, "P 2"], count: Int32[Array, ""]) -> Bool[Array, " P"]:
+        """Which pairs of tiles begin a run."""
+        return jnp.arange(len(pairs)) == 0
 
-    def logits(self, known, tile: Operands, i, j) -> tuple[Any, Any]:
-        """What is added to the scaled products of a tile, or all of its logits where the encoding `widens`; and `known`."""
-        return self._logits(tile), known
+    def shared(self, i, j) -> Any:
+        """What the tiles of a run that begins with tiles i and j have in common."""
+        return None
 
-    def pull(self, known, tile: Operands, d_logits: Float[Array, "H T S"], i, j) -> Any:
-        """`known` with the gradients by way of `logits`."""
-        trained = self._trained(tile)
-        if not jax.tree.leaves(trained):
-            return known
-        _, back = jax.vjp(lambda trained: jnp.asarray(self._logits(_filled(trained, tile)), jnp.float32), trained)
-        logits = jax.eval_shape(lambda: jnp.asarray(self._logits(tile)))
-        return self._sum(known, back(_unbroadcast(d_logits, logits.shape))[0], i, j)
-
-    def read(self, tile: Operands, weights: Float[Array, "H T S"]) -> Float[Array, "H T E"]:
-        """What the weights read beside the values."""
-        read = self.plan.encoding.read(tile.params, weights, tile.q_site, tile.k_site)
-        return jnp.moveaxis(jnp.asarray(read, jnp.float32), 1, 0)
-
-    def pull_read(self, known, tile: Operands, weights, d_out, i, j) -> tuple[Float[Array, "H T S"], Any]:
-        """The gradient to the weights by way of `read`, and `known` with those to all else."""
-        _, back = jax.vjp(lambda w, t: self.read(_filled(t, tile), w), weights, self._trained(tile))
-        d_weights, d_tile = back(d_out.astype(jnp.float32))
-        return d_weights, self._sum(known, d_tile, i, j)
-
-    def gradients(self, known) -> Operands:
-        """The sums, None for what gets no gradient."""
-        return known
-
-    def _logits(self, tile: Operands):
+    def logits(self, shared, tile: Operands) -> Any:
+        """What is added to the scaled products of a tile; all of its logits where the encoding `widens`."""
         bias = _bias(self.plan, tile)
         if not self.plan.encoding.widens:
             return bias
         q, k = (jnp.moveaxis(x, 0, 1) for x in (tile.rotated_q, tile.rotated_k))
         return self.plan.scale * self.plan.encoding.product(q, tile.q_site, k, tile.k_site) + bias
 
+    def no_gradients(self) -> Any:
+        return jax.tree.map(lambda x: jnp.zeros(x.shape), self._trained(self.operands))
+
+    def pull(self, sums, tile: Operands, d_logits: Float[Array, "H T S"], i, j) -> Any:
+        """`sums` with the gradients by way of `logits`."""
+        trained = self._trained(tile)
+        if not jax.tree.leaves(trained):
+            return sums
+        _, back = jax.vjp(lambda t: jnp.asarray(self.logits(None, _filled(t, tile)), jnp.float32), trained)
+        logits = jax.eval_shape(lambda: jnp.asarray(self.logits(None, tile)))
+        return self._sum(sums, back(_unbroadcast(d_logits, logits.shape))[0], i, j)
+
+    def pull_shared(self, sums, i, j) -> Any:
+        """`sums` at the end of a run that began with tiles i and j."""
+        return sums
+
+    def gradients(self, sums) -> Operands:
+        """The gradients, None for what gets none."""
+        return sums
+
+    def read(self, tile: Operands, weights: Float[Array, "H T S"]) -> Float[Array, "H T E"]:
+        """What the weights read beside the values."""
+        read = self.plan.encoding.read(tile.params, weights, tile.q_site, tile.k_site)
+        return jnp.moveaxis(jnp.asarray(read, jnp.float32), 1, 0)
+
+    def pull_read(self, sums, tile: Operands, weights, d_out, i, j) -> tuple[Float[Array, "H T S"], Any]:
+        """The gradient to the weights by way of `read`, and `sums` with those to all else."""
+        _, back = jax.vjp(lambda w, t: self.read(_filled(t, tile), w), weights, self._trained(tile))
+        d_weights, d_tile = back(d_out.astype(jnp.float32))
+        return d_weights, self._sum(sums, d_tile, i, j)
+
     def _trained(self, tile: Operands) -> Operands:
         """The floats that are read, None for all else."""
-        reads = [_leaves_read(self._logits, tile)]
+        reads = [_leaves_read(lambda tile: jnp.asarray(self.logits(None, tile)), tile)]
         if self.plan.encoding.reads_weights:
             shape = self.plan.num_heads, len(tile.q_site.segment), len(tile.k_site.segment)
             reads.append(_leaves_read(lambda tile: self.read(tile, jnp.zeros(shape)), tile))
@@ -98,73 +104,69 @@ class Extras:
         return Operands(params=jax.tree.map(jnp.add, total.params, tile.params), **on_q, **on_k)
 
 
-class _Known(NamedTuple):
-    """A bias, the tile that it was computed for, and the gradients to it and to the parameters so far."""
-
-    pair: Int32[Array, "2"]
-    bias: Float[Array, "#H T S"]
-    d_bias: Any
-    d_params: Any
-
-
 class SharedBias(Extras):
-    """A bias of nothing but offsets: computed once for all the tiles in a row that show the same ones."""
+    """A bias of nothing but offsets: computed, and differentiated, once for all tiles in a row that show the same ones."""
 
     def __init__(self, plan: Plan, operands: Operands, shape: tuple[int, int, int]):
         super().__init__(plan, operands)
         self.shape = shape
+        self.trained = any(map(_is_float, jax.tree.leaves(operands.params)))
 
-    def nothing_known(self, gradients=False):
-        floats = jax.tree.map(lambda x: jnp.zeros(x.shape) if _is_float(x) else None, self.operands.params)
-        gradients = gradients and bool(jax.tree.leaves(floats))
-        d_bias, d_params = (jnp.zeros(self.shape), floats) if gradients else (None, None)
-        return _Known(jnp.full(2, -1), jnp.zeros(self.shape), d_bias, d_params)
+    def runs(self, pairs, count):
+        i, j = pairs.T
+        begins = jnp.arange(len(pairs)) == 0
+        for q, k in zip(*map(_sites_within, (self.operands.q_site, self.operands.k_site)), strict=True):
+            q_first, q_even = _pattern(q, self.operands.q_site.segment, self.plan.q_tile)
+            k_first, k_even = _pattern(k, self.operands.k_site.segment, self.plan.k_tile)
+            even = q_even[i] & k_even[j]
+            offset = k_first[j] - q_first[i]
+            same = jnp.all(offset[1:] == offset[:-1], axis=-1) & even[1:] & even[:-1]
+            begins |= jnp.concatenate([jnp.ones(1, bool), ~same])
+        return begins & (jnp.arange(len(pairs)) < count)
 
-    def logits(self, known, tile, i, j):
-        pair = jnp.stack([i, j])
-        before = cut(self.plan, self.operands, *jnp.maximum(known.pair, 0))
-        same = (known.pair[0] >= 0) & self._same_offsets(before, tile)
-        known = jax.lax.cond(same, lambda known: known, lambda known: self._renewed(known, before, tile, pair), known)
-        return known.bias, known
+    def shared(self, i, j):
+        return jnp.asarray(_bias(self.plan, self._first(i, j)), jnp.float32)
 
-    def pull(self, known, tile, d_logits, i, j):
-        if known.d_bias is None:
-            return known
-        return known._replace(d_bias=known.d_bias + _unbroadcast(d_logits, self.shape))
+    def logits(self, shared, tile):
+        return shared
 
-    def gradients(self, known):
+    def no_gradients(self):
+        if not self.trained:
+            return None
+        params = jax.tree.map(lambda x: jnp.zeros(x.shape) if _is_float(x) else None, self.operands.params)
+        return jnp.zeros(self.shape), params
+
+    def pull(self, sums, tile, d_logits, i, j):
+        return (sums[0] + _unbroadcast(d_logits, self.shape), sums[1]) if self.trained else sums
+
+    def pull_shared(self, sums, i, j):
+        if not self.trained:
+            return sums
+        tile, (d_bias, d_params) = self._first(i, j), sums
+        floats = jax.tree.map(lambda x: x if _is_float(x) else None, tile.params)
+        bias = lambda floats: _bias(self.plan, tile._replace(params=_filled(floats, tile.params)))  # noqa: E731
+        _, back = jax.vjp(bias, floats)
+        d_params = jax.tree.map(lambda x, y: x + y.astype(x.dtype), d_params, back(d_bias)[0])
+        return jnp.zeros(self.shape), d_params
+
+    def gradients(self, sums):
         nothing = jax.tree.map(lambda x: None, self.operands)
-        if known.d_bias is None:
-            return nothing
-        last = self._pulled(known, cut(self.plan, self.operands, *jnp.maximum(known.pair, 0)))
-        return nothing._replace(params=last)
+        return nothing._replace(params=sums[1]) if self.trained else nothing
 
-    def _renewed(self, known: _Known, before: Operands, tile: Operands, pair) -> _Known:
-        bias = jnp.asarray(_bias(self.plan, _one_document(tile)), jnp.float32)
-        if known.d_bias is None:
-            return known._replace(pair=pair, bias=bias)
-        return _Known(pair, bias, jnp.zeros(self.shape), self._pulled(known, before))
+    def _first(self, i, j) -> Operands:
+        """As if all of it was one document: pairs of different ones are hidden anyway, wherever these end."""
+        tile = cut(self.plan, self.operands, i, j)
+        return tile._replace(q_site=_one_document(tile.q_site), k_site=_one_document(tile.k_site))
 
-    def _pulled(self, known: _Known, before: Operands):
-        """The gradients to the parameters with those of the bias in them."""
-        before = _one_document(before)
-        floats = jax.tree.map(lambda x: x if _is_float(x) else None, before.params)
-        _, back = jax.vjp(
-            lambda floats: _bias(self.plan, before._replace(params=_filled(floats, before.params))), floats
-        )
-        return jax.tree.map(lambda x, y: x + y.astype(x.dtype), known.d_params, back(known.d_bias)[0])
 
-    def _same_offsets(self, a: Operands, b: Operands) -> Bool[Array, ""]:
-        """Whether all offsets of b's tokens that are no padding are those of a's."""
-        same = jnp.array(True)
-        for a_q, a_k, b_q, b_k in zip(
-            *(_sites_within(s) for s in (a.q_site, a.k_site, b.q_site, b.k_site)), strict=True
-        ):
-            for before, now, b_site in ((a_q, b_q, b.q_site), (a_k, b_k, b.k_site)):
-                offset = (now.position - b_q.position[:1]) == (before.position - a_q.position[:1])
-                equal = jnp.all(offset.reshape(len(offset), -1), axis=1) & (now.prefix == before.prefix)
-                same &= jnp.all(equal | (b_site.segment == 0))
-        return same
+def _pattern(site: Site, segment: Int32[Array, " T"], size: int) -> tuple[Int32[Array, "N A"], Bool[Array, " N"]]:
+    """Where the tiles begin, and which of them continue from there as the first tile does."""
+    position = axes(site).reshape(-1, size, axes(site).shape[1])
+    prefix = jnp.asarray(site.prefix).reshape(-1, size)
+    first = jnp.asarray(position[:, 0])
+    alike = jnp.all(position - first[:, None] == position[:1] - first[:1], axis=-1) & (prefix == prefix[:1])
+    # Padding is hidden anyway, but no tile may follow the pattern of it.
+    return first, jnp.all(alike | (segment.reshape(-1, size) == 0), axis=1) & jnp.all(segment[:size] > 0)
 
 
 def extras_of(plan: Plan, operands: Operands) -> Extras:
@@ -176,16 +178,11 @@ def extras_of(plan: Plan, operands: Operands) -> Extras:
     return Extras(plan, operands)
 
 
-def _one_document(tile: Operands) -> Operands:
-    """Pairs of different documents are hidden anyway; so a bias holds wherever documents end."""
-
-    def site(x):
-        if not isinstance(x, Site):
-            return x
-        state = jax.tree.map(site, x.state, is_leaf=lambda leaf: isinstance(leaf, Site))
-        return x._replace(segment=jnp.ones_like(x.segment), state=state)
-
-    return tile._replace(q_site=site(tile.q_site), k_site=site(tile.k_site))
+def _one_document(site: Site) -> Site:
+    state = jax.tree.map(
+        lambda x: _one_document(x) if isinstance(x, Site) else x, site.state, is_leaf=lambda x: isinstance(x, Site)
+    )
+    return site._replace(segment=jnp.ones_like(site.segment), state=state)
 
 
 def _sites(operands: Operands) -> list[Site]:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int32
 
 from posjax.encoding import Array, Bounds, Encoding, Params, Site
 
-_TILE = 512
+_TILE = 256  # the logits of four heads then fit a CPU's second cache
 _ROWS = 64  # queries at a time where a tile must hold all the keys
 _MULTIPLE = 16  # of which a tile's size is one, where there are several
 

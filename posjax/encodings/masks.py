@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32, Shaped, UInt32
 
-from posjax.encoding import Array, Bounds, Encoding, Site, axes, stands
+from posjax.encoding import Array, Bounds, Encoding, Memory, Site, axes, stands
 from posjax.encodings.in_kernel import InKernel
 from posjax.spec import register
 
@@ -62,6 +62,10 @@ class Window(InKernel, _Mask):
     def tile(self):
         return tile_of(self.size)
 
+    @property
+    def memory(self):
+        return Memory(self.size)
+
     def shows(self, q_site, k_site):
         return jnp.max(jnp.abs(_offset(q_site, k_site)), axis=-1) < self.size
 
@@ -108,6 +112,10 @@ class Dilated(InKernel, _Mask):
     def tile(self):
         return tile_of(self.size * self.dilation)
 
+    @property
+    def memory(self):
+        return Memory((self.size - 1) * self.dilation + 1)
+
     def sees(self, q_bounds, k_bounds):
         return gap(q_bounds, k_bounds) < self.size * self.dilation
 
@@ -151,6 +159,10 @@ class Longformer(InKernel, _Mask):
     def tile(self):
         return tile_of(self.window // 2)
 
+    @property
+    def memory(self):
+        return Memory(self.window // 2 + 1, self.num_global)
+
     def sees(self, q_bounds, k_bounds):
         q, k = _first(q_bounds)[:, None], _first(k_bounds)[None]
         return (gap(q_bounds, k_bounds) <= self.window // 2) | (q < self.num_global) | (k < self.num_global)
@@ -191,6 +203,10 @@ class Sinks(InKernel, _Mask):
     @property
     def tile(self):
         return tile_of(self.window)
+
+    @property
+    def memory(self):
+        return Memory(self.window, self.num_sinks)
 
     def sees(self, q_bounds, k_bounds):
         return (gap(q_bounds, k_bounds) < self.window) | (_first(k_bounds) < self.num_sinks)[None]
@@ -271,7 +287,7 @@ def _offset(q_site: Site, k_site: Site) -> Shaped[Array, "T S A"]:
 
 def tile_of(reach: int) -> int:
     """Tokens a side of the tiles that waste little on a mask that hides all keys further than `reach` away."""
-    return min(512, max(64, 1 << max(reach // 2, 1).bit_length() - 1))
+    return min(256, max(64, 1 << max(reach // 2, 1).bit_length() - 1))
 
 
 def gap(q_bounds: Bounds, k_bounds: Bounds) -> Shaped[Array, "N O"]:
