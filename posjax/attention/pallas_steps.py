@@ -11,7 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
+from posjax.attention.blockwise import SAVED
 from posjax.attention.kernel_bias import Learns, Pairs, add_bias, pull_bias, views
 from posjax.attention.sweep import Operand, Step, Sweep, sweep
 from posjax.encoding import Array
@@ -63,7 +65,7 @@ def _forward(plan: Plan, x: Operands):
         weights = jnp.exp(s - _spread(new_peak, s.shape, 0))
         fade = jnp.exp(peak - new_peak)
         total = total * fade + jnp.sum(weights, axis=1)
-        out = out * _spread(fade, out.shape, 0) + here.dot(weights.astype(x.v.dtype), v)
+        out = here.dot(weights.astype(x.v.dtype), v, onto=out * _spread(fade, out.shape, 0))
         return new_peak, total, out
 
     def finish(carry):
@@ -77,7 +79,8 @@ def _forward(plan: Plan, x: Operands):
     held = [Operand(x.q, 0, 1), Operand(x.q_marks, 1, None)]
     swept = [Operand(x.k, 0, 1), Operand(x.v, 0, 1), Operand(x.k_marks, 1, None)]
     tables = (_table(x.constants), x.q_bounds, x.k_bounds)
-    out, log_total = _sweep(plan, heads, x.k_tiles, outputs, Step(init, add, finish), held, swept, tables)
+    found = _sweep(plan, heads, x.k_tiles, outputs, Step(init, add, finish), held, swept, tables)
+    out, log_total = checkpoint_name(tuple(found), SAVED)
     return out, (x, out, log_total)
 
 
@@ -110,7 +113,7 @@ def _backward_queries(plan: Plan, x: Operands, rows: list[Operand]):
         weights = jnp.exp(s - _spread(log_total[...], s.shape, 0))
         d_s = weights * (here.dot(d_out, v, True) - _spread(inner[...], s.shape, 0))
         pulled = pull_bias(found, d_s, pairs)
-        return d_q + here.dot(d_s.astype(x.k.dtype), k), tuple(map(jnp.add, d_rows, pulled))
+        return here.dot(d_s.astype(x.k.dtype), k, onto=d_q), tuple(map(jnp.add, d_rows, pulled))
 
     def finish(carry):
         d_q, d_rows = carry
@@ -141,9 +144,9 @@ def _backward_keys(plan: Plan, x: Operands, rows: list[Operand]):
         (k, v, k_marks), (q, q_marks, d_out, log_total, inner), (d_k, d_v) = held, swept, carry
         s, _, _ = _logits(plan, here, q, k, q_marks, k_marks, transposed=True)
         weights = jnp.exp(s - _spread(log_total[...], s.shape, 1))
-        d_v = d_v + here.dot(weights.astype(x.v.dtype), d_out)
+        d_v = here.dot(weights.astype(x.v.dtype), d_out, onto=d_v)
         d_s = weights * (here.dot(v, d_out, True) - _spread(inner[...], s.shape, 1))
-        return d_k + here.dot(d_s.astype(x.q.dtype), q), d_v
+        return here.dot(d_s.astype(x.q.dtype), q, onto=d_k), d_v
 
     def finish(carry):
         d_k, d_v = carry

@@ -39,7 +39,7 @@ class Here(NamedTuple):
     held: Array  # index of the held tile
     swept: Array  # of the one swept over
     tables: tuple  # the tables of scalars, to be indexed
-    dot: Callable  # (a [M, L], b [L, N], or [N, L] if transposed) -> [M, N] in float32
+    dot: Callable  # (a [M, L], b [L, N], or [N, L] if transposed, onto [M, N] or None) -> onto + a b in float32
 
 
 class Sweep(NamedTuple):
@@ -111,8 +111,9 @@ def _interpreted(shape: Sweep, step: Step, held, swept, tables):
     return run(shape.ranges, *tables, *[operand.array for operand in (*held, *swept)])
 
 
-def _plain_dot(a, b, transposed=False):
-    return jax.lax.dot_general(a, b, (((1,), (int(transposed),)), ((), ())), preferred_element_type=jnp.float32)
+def _plain_dot(a, b, transposed=False, onto=None):
+    product = jax.lax.dot_general(a, b, (((1,), (int(transposed),)), ((), ())), preferred_element_type=jnp.float32)
+    return product if onto is None else onto + product
 
 
 def _mosaic(shape: Sweep, step: Step, held, swept, tables):
@@ -186,15 +187,17 @@ def _mosaic_kernel(shape: Sweep, step: Step, held, swept, num_tables: int, outpu
     plgpu.wait_smem_to_gmem(0)
 
 
-def _tensor_core_dot(a, b, transposed=False):
-    """`a` from shared memory or, in half precision, from registers; `b` from shared memory."""
+def _tensor_core_dot(a, b, transposed=False, onto=None):
+    """`a` from shared memory or, in half precision, from registers; `b` from shared memory; added up in registers."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import mosaic_gpu as plgpu
 
     def multiply(product):
         plgpu.wgmma(product, a, plgpu.transpose_ref(b, (1, 0)) if transposed else b)
-        return product[...]
+        return product[...] if onto is None else None
 
+    if onto is not None:
+        return pl.run_state(multiply)(plgpu.ACC.init(onto))
     columns = b.shape[0] if transposed else b.shape[1]
     return pl.run_scoped(multiply, plgpu.ACC((a.shape[0], columns), jnp.float32))
 

@@ -171,9 +171,11 @@ def test_no_array_of_length_squared():
 def test_data_movement(monkeypatch):
     """The kernels with their copies and barriers, in jax's simulator of a GPU, which knows no transposed tiles."""
     params_module = pytest.importorskip("jax._src.pallas.mosaic_gpu.interpret.params")
-    monkeypatch.setattr(
-        sweep, "_tensor_core_dot", lambda a, b, transposed=False: sweep._plain_dot(a[...], b[...], transposed)
-    )
+
+    def dot(a, b, *options, **more):
+        return sweep._plain_dot(a[...], b[...], *options, **more)
+
+    monkeypatch.setattr(sweep, "_tensor_core_dot", dot)
     encoding, params, qkv = world("alibi() + kerple()", 150, 64, 64, jnp.bfloat16)
     site = documents(150, registers=False)
     _, expected = jax.jit(gradients(encoding, site, True))(params, *qkv)
