@@ -21,9 +21,11 @@ from jaxtyping import Float, Int32
 
 from posjax.attention.attend import attend
 from posjax.attention.blockwise import SAVED
+from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.encoding import Array, Encoding, Params, Site
 
 _ORDERS = ["contiguous", "zigzag"]
+_KEYS = ["gather", "ring"]
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,18 @@ class ContextParallel:
       order: of the queries, in causal attention. With "contiguous" runs the last device has all the keys to look at and
         the first next to none. In "zigzag" device d of N attends for the chunks d and 2N - 1 - d of 2N, which is the
         same work for all (Llama 3, arXiv 2407.21783, section 3.3.2); queries go there and back by two permutations.
+      keys: how they come to the queries. "gather" holds those of all devices at once, and suits any encoding; "ring" has
+        them pass by, one device's at a time (see ring.py), in a memory that more devices make smaller.
 
     Raises:
-      ValueError: for axes that the mesh lacks or that are not of type Auto, or an unknown order.
+      ValueError: for axes that the mesh lacks or that are not of type Auto, an unknown order, or other keys.
     """
 
     mesh: Mesh
     axis: str = "context"
     batch_axis: str | None = None
     order: str = "zigzag"
+    keys: str = "gather"
 
     def __post_init__(self):
         for name in {self.axis, self.batch_axis or self.axis}:
@@ -55,8 +60,9 @@ class ContextParallel:
             raise ValueError(
                 f"the mesh has axes of types {self.mesh.axis_types}: make it with axis_types=(AxisType.Auto, ...)"
             )
-        if self.order not in _ORDERS:
-            raise ValueError(f"no order of tokens is named {self.order!r}; it is one of {_ORDERS}")
+        for field, names in (("order", _ORDERS), ("keys", _KEYS)):
+            if getattr(self, field) not in names:
+                raise ValueError(f"ContextParallel({field}={getattr(self, field)!r}): it is one of {names}")
 
     @property
     def size(self) -> int:
@@ -92,15 +98,22 @@ def attend_parallel(
 ) -> Float[jax.Array, "T H E"]:
     """`posjax.attend`, computed by the devices along `context.axis`; `jax.vmap` it over a batch.
 
-    Each device gathers the keys, values and sites of all tokens and attends for its own queries: O(T + S) memory.
-    Lengths that the devices do not divide are padded.
+    Each device attends for its share of the queries; the keys, values and sites of the others come to it. Lengths that the
+    devices do not divide are padded.
 
     To vmap over a batch that is split over an axis of the mesh, say so: `jax.vmap(..., spmd_axis_name="data")`.
 
     Args:
       q_order, k_order: as in `attend`, for tokens that are not given in the order of time, such as those that
         `zigzag` has laid out.
+
+    Raises:
+      ValueError: as `attend`; where keys come in a ring, for an encoding that needs all of them at once, or another
+        implementation than the blockwise one.
     """
+    in_ring = context.keys == "ring"
+    if in_ring:
+        _check_ring(encoding, implementation)
     parts = context.size * (2 if causal and context.order == "zigzag" else 1)
     if causal and q_order is None and k_order is None:
         q_order, k_order = (np.arange(x.shape[0], dtype=np.int32) for x in (q, k))
@@ -111,8 +124,12 @@ def attend_parallel(
     def of_one_device(params, queries, keys):
         if zigzags:
             queries = _to_zigzag(queries, context)
-        q, q_site, q_order = queries
-        out = _with_all_keys(encoding, context.axis, options, params, q, q_site, q_order, keys)
+        if in_ring:
+            keys = _to_zigzag(keys, context) if zigzags else keys  # for equal work at every step of the ring
+            ring = Ring(encoding, context.axis, context.size, q.shape[-1] ** -0.5 if scale is None else scale)
+            out = attend_in_ring(ring, params, Queries(*queries), Keys(*keys))
+        else:
+            out = _with_all_keys(encoding, context.axis, options, params, *queries, keys)
         return _from_zigzag(out, context) if zigzags else out
 
     # Keys of others are not kept for the backward pass but gathered again; what was read of them is kept by name.
@@ -127,6 +144,15 @@ def attend_parallel(
         check_vma=False,
     )
     return on_all(params, queries, keys)[: q.shape[0]]
+
+
+def _check_ring(encoding: Encoding, implementation: str) -> None:
+    if encoding.length_dependent or encoding.whole_rows:
+        raise ValueError(f"{encoding} needs the keys of all devices at once: ContextParallel(keys='gather')")
+    if implementation not in ("auto", "blockwise"):
+        raise ValueError(
+            f"keys in a ring are attended blockwise: implementation={implementation!r} needs keys='gather'"
+        )
 
 
 def _with_all_keys(encoding: Encoding, axis: str, options: dict[str, Any], params, q, q_site, q_order, keys):

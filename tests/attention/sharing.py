@@ -21,14 +21,16 @@ from posjax.attention import ContextParallel, attend_parallel
 SEGMENT = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
 
 
-def differences(spec: str, kind: str, groups: int, size: int, order: str, gradients: bool) -> float:
+def differences(
+    spec: str, kind: str, groups: int, size: int, order: str, keys: str = "gather", gradients: bool = True
+) -> float:
     """The largest difference, to one device, of what `groups` of `size` devices compute for a batch of two sequences.
 
     Values, and gradients to parameters, tokens, projections and to positions where they may be floats; those above 1
     in relation to their size.
     """
     case = Case(spec, kind)
-    context = context_of(groups, size, order=order)
+    context = context_of(groups, size, order=order, keys=keys)
     row = (world(case).x, world(case).site.position.astype(np.float32), SEGMENT)
     batch = [np.stack([leaf[::-1], leaf]) for leaf in row]
 

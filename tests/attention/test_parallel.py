@@ -44,10 +44,10 @@ def test_devices_compute_what_one_does():
     dynamic = "rope(scaling=dynamic_ntk(factor=2, original_length=6))"
     assert_close(
         [
-            ["(interpolate(factor=2) >> rope()) + t5() + sinusoidal()", LINE, 2, 4, "zigzag", True],
-            ["shaw(max_relative_position=3) + cope(npos=5, stddev=1) + fox() + window(6)", LINE, 1, 8, "zigzag", True],
-            [f"self_extend(group=2, window=4) >> ({dynamic} + alibi())", LINE, 1, 2, "contiguous", True],
-            ["(raster(width=7) >> sinusoidal()) + rope()", GRID, 2, 2, "zigzag", True],
+            ["(interpolate(factor=2) >> rope()) + t5() + sinusoidal()", LINE, 2, 4, "zigzag"],
+            ["shaw(max_relative_position=3) + cope(npos=5, stddev=1) + fox() + window(6)", LINE, 1, 8, "zigzag"],
+            [f"self_extend(group=2, window=4) >> ({dynamic} + alibi())", LINE, 1, 2, "contiguous", "gather", False],
+            ["rope() + shaw() + fox()", LINE, 2, 4, "zigzag", "ring"],
         ]
     )
 
@@ -70,8 +70,16 @@ def sums_of(kind: str, size: int = 6) -> list[str]:
 
 @pytest.mark.slow
 def test_devices_compute_what_one_does_for_every_encoding():
-    shared = [[spec, kind, 2, 4, "zigzag", False] for kind in (LINE, GRID) for spec in sums_of(kind)]
-    assert_close(shared)
+    """Values; and gradients on a grid, and of parts of the keys in a ring."""
+    values = [[spec, kind, 2, 4, "zigzag", "gather", False] for kind in (LINE, GRID) for spec in sums_of(kind)]
+    in_ring = [
+        ["self_extend(group=2, window=4) >> (rope() + alibi())", LINE, 1, 2, "contiguous", "ring"],
+        ["transformer_xl() + deberta(position_buckets=8, max_relative_positions=9)", LINE, 1, 8, "zigzag", "ring"],
+        ["(raster(width=7) >> sinusoidal()) + rope()", GRID, 2, 2, "zigzag", "ring"],
+    ]
+    assert_close(
+        [*values, *in_ring, ["(raster(width=7) >> learned()) + rope() + peg()", GRID, 1, 8, "zigzag", "gather"]]
+    )
 
 
 @pytest.mark.parametrize(("size", "length"), [(1, 2), (3, 12), (4, 8)])
@@ -109,14 +117,15 @@ def test_zigzag_is_equal_work_for_all():
     assert tiles_of_each(zigzag(order, 4)) == [34, 34, 34, 34]
 
 
-def test_tokens_may_come_in_an_order_of_their_own():
+@pytest.mark.parametrize("keys", ["gather", "ring"])
+def test_tokens_may_come_in_an_order_of_their_own(keys):
     """Laid out in zigzag by the caller, on one device, with orders that say so; grouped keys."""
     encoding, site = pj.parse("rope() + alibi()"), pj.sites(12)
     q, k = (jax.random.normal(jax.random.key(n), (12, n, 8)) for n in (4, 2))
     options = dict(causal=True, implementation="blockwise")
     expected = pj.attend(encoding, ((), ()), q, k, k, site, site, causal=True)
     q, k, site, order = zigzag((q, k, site, np.arange(12, dtype=np.int32)), 3)
-    orders, context = dict(q_order=order, k_order=order), ContextParallel(MESH)
+    orders, context = dict(q_order=order, k_order=order), ContextParallel(MESH, keys=keys)
     read = jax.jit(
         lambda q, k: attend_parallel(encoding, ((), ()), q, k, k, site, site, context=context, **orders, **options)
     )
@@ -139,10 +148,8 @@ def test_the_backward_pass_keeps_no_keys_of_others():
 ERRORS = {
     "an axis": (dict(axis="contex"), r"no axis named 'contex'; it has \('context',\)"),
     "a batch axis": (dict(batch_axis="data"), r"no axis named 'data'; it has \('context',\)"),
-    "an order": (
-        dict(order="zigzags"),
-        r"no order of tokens is named 'zigzags'; it is one of \['contiguous', 'zigzag'\]",
-    ),
+    "an order": (dict(order="zigzags"), r"order='zigzags'\): it is one of \['contiguous', 'zigzag'\]"),
+    "keys": (dict(keys="all"), r"keys='all'\): it is one of \['gather', 'ring'\]"),
     "an explicit mesh": (
         dict(mesh=jax.make_mesh((1,), ("context",), axis_types=(AxisType.Explicit,))),
         r"Explicit.*make it with axis_types=\(AxisType.Auto, \.\.\.\)",
@@ -154,3 +161,21 @@ ERRORS = {
 def test_errors_name_the_value_and_the_mend(arguments, message):
     with pytest.raises(ValueError, match=message):
         ContextParallel(**{"mesh": MESH, **arguments})
+
+
+REFUSED = {
+    "all keys of a document": (
+        dict(encoding="rope(scaling=dynamic_ntk(factor=2, original_length=6))"),
+        "keys='gather'",
+    ),
+    "all keys of a query": (dict(encoding="cope()"), "needs the keys of all devices at once"),
+    "another implementation": (dict(implementation="dense"), "implementation='dense' needs keys='gather'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_ring_refuses_what_needs_all_keys(arguments, message):
+    options = {"encoding": "rope()", "context": ContextParallel(MESH, keys="ring"), **arguments}
+    q, site = jnp.ones((4, 2, 8)), pj.sites(4)
+    with pytest.raises(ValueError, match=message):
+        attend_parallel(pj.parse(options.pop("encoding")), (), q, q, q, site, site, causal=True, **options)

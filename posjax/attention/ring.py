@@ -1,0 +1,137 @@
+"""Attention in a ring of devices: the keys of each pass by all of them, and none holds more than one share at a time.
+
+Liu, Zaharia & Abbeel (2023), Ring Attention with Blockwise Transformers, arXiv 2310.01889. What a device has read of one
+share is merged into what it has read of those before by the logs of their softmax's denominators. Backward, every share
+goes round once more and gathers its gradient on the way.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+
+from posjax.attention.attend import rotate
+from posjax.attention.blockwise import SAVED, backward, forward, operands_of, plan_of
+from posjax.attention.tiles import Operands, Plan
+from posjax.encoding import Array, Encoding, Params, Site
+
+_UNSEEN = 0.5 * float(jnp.finfo(jnp.float32).max)  # the log of a denominator is above it where no key is seen
+
+
+class Ring(NamedTuple):
+    """All that is static."""
+
+    encoding: Encoding
+    axis: str
+    size: int
+    scale: float
+
+
+class Queries(NamedTuple):
+    q: Array  # [T, H, D]
+    site: Site
+    order: Array | None
+
+
+class Keys(NamedTuple):
+    k: Array  # [S, K, D]
+    v: Array  # [S, K, E]
+    site: Site
+    order: Array | None
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def attend_in_ring(ring: Ring, params: Params, queries: Queries, keys: Keys):
+    """What this device's queries read of the keys of all, [T, H, E]; to be called by every device along the axis."""
+    return _forward(ring, params, queries, keys)[0][: len(queries.q)].astype(queries.q.dtype)
+
+
+def _forward(ring: Ring, params: Params, queries: Queries, keys: Keys):
+    """What T' queries, in whole tiles, read, [T', H, E] in float32, and the log of their denominators, [H, T']."""
+    plan = _plan(ring, queries, keys)
+    length = -(-len(queries.q) // plan.q_tile) * plan.q_tile
+
+    def step(_, carry):
+        keys, out, log_total = carry
+        part, part_log = forward(plan, _operands(ring, plan, params, queries, keys))
+        part_log = jnp.where(part_log < _UNSEEN, part_log, -_UNSEEN)
+        total = jnp.logaddexp(log_total, part_log)
+        fade, share = (jnp.exp(log - total).T[..., None] for log in (log_total, part_log))
+        return _passed_on(ring, keys), out * fade + part * share, total
+
+    out = jnp.zeros((length, plan.num_heads, keys.v.shape[-1]))
+    nothing = jnp.full((plan.num_heads, length), -_UNSEEN)
+    _, out, log_total = jax.lax.fori_loop(0, ring.size, step, (keys, out, nothing))
+    return out, jnp.where(log_total > -_UNSEEN / 2, log_total, _UNSEEN)
+
+
+def _forward_rule(ring: Ring, params: Params, queries: Queries, keys: Keys):
+    out, log_total = checkpoint_name(_forward(ring, params, queries, keys), SAVED)
+    read = out[: len(queries.q)].astype(queries.q.dtype)
+    return read, (params, queries, keys, out, log_total)
+
+
+def _backward_rule(ring: Ring, saved, d_read):
+    params, queries, keys, out, log_total = saved
+    plan = _plan(ring, queries, keys)
+    d_out = jnp.pad(d_read, [(0, len(out) - len(d_read)), (0, 0), (0, 0)])
+
+    def step(_, carry):
+        keys, (d_params, d_queries, d_keys) = carry
+        floats, joined = _floats((params, queries, keys))
+        operands, pull = jax.vjp(lambda floats: _operands(ring, plan, *joined(floats)), floats)
+        (more,) = pull(backward(plan, operands, out, log_total, d_out))
+        more = iter(more)
+        total = [[d + next(more) for d in part] for part in (d_params, d_queries, d_keys)]
+        # A gradient goes round with the keys that it belongs to, and is home with them after the last step.
+        return _passed_on(ring, keys), (*total[:2], _passed_on(ring, total[2]))
+
+    zeros = [[jnp.zeros(x.shape) for x in _floats(tree)[0]] for tree in (params, queries, keys)]
+    _, gradients = jax.lax.fori_loop(0, ring.size, step, (keys, tuple(zeros)))
+    return tuple(map(_with_zeros, gradients, (params, queries, keys)))
+
+
+attend_in_ring.defvjp(_forward_rule, _backward_rule)
+
+
+def _plan(ring: Ring, queries: Queries, keys: Keys) -> Plan:
+    return plan_of(ring.encoding, queries.q, keys.k, queries.order, keys.order, scale=ring.scale)
+
+
+def _operands(ring: Ring, plan: Plan, params: Params, queries: Queries, keys: Keys) -> Operands:
+    q, k = rotate(ring.encoding, params, queries.q, queries.site, keys.k, keys.site)
+    sites_and_orders = (queries.site, keys.site, queries.order, keys.order)
+    return operands_of(plan, params, queries.q, keys.k, q, k, keys.v, *sites_and_orders)
+
+
+def _passed_on(ring: Ring, tree: Any) -> Any:
+    """What the device before this one in the ring holds."""
+    to_next = [(d, (d + 1) % ring.size) for d in range(ring.size)]
+    return jax.tree.map(lambda x: jax.lax.ppermute(x, ring.axis, to_next), tree)
+
+
+def _floats(tree: Any):
+    """The leaves that may have a gradient, and the function that puts others in their place."""
+    leaves, structure = jax.tree.flatten(tree)
+    is_float = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
+
+    def joined(floats):
+        floats = iter(floats)
+        return jax.tree.unflatten(structure, [next(floats) if f else x for f, x in zip(is_float, leaves, strict=True)])
+
+    return [leaf for f, leaf in zip(is_float, leaves, strict=True) if f], joined
+
+
+def _with_zeros(gradients: list[Array], tree: Any) -> Any:
+    """The gradients to the leaves of a tree, with the zeros that JAX has for integers."""
+    found = iter(gradients)
+
+    def leaf(x):
+        if jnp.issubdtype(x.dtype, jnp.inexact):
+            return next(found).astype(x.dtype)
+        return np.zeros(x.shape, jax.dtypes.float0)
+
+    return jax.tree.map(leaf, tree)
