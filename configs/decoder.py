@@ -30,6 +30,7 @@ def get_config() -> ConfigDict:
     config.model.width = 128
     config.model.depth = 4
     config.model.num_heads = 4
+    config.model.num_kv_heads = config_dict.placeholder(int)  # fewer heads of keys and values; num_heads
     config.model.mlp_dim = config_dict.placeholder(int)  # 4 * width
     config.model.mlp = "gelu"  # or swiglu
     config.model.tied_embedding = True

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax
 
-from posjax.encoding import Bounds, Encoding, PositionMap, Site
+from posjax.encoding import Bounds, Encoding, Memory, PositionMap, Site
 
 
 def _if_any(trait: str) -> property:
@@ -29,6 +29,10 @@ class Composition(Encoding):
     @property
     def tile(self) -> int | None:
         return min((member.tile for member in self.members if member.tile), default=None)
+
+    @property
+    def observes(self) -> float:
+        return max(member.observes for member in self.members)
 
     @property
     def offset_bias(self) -> bool:
@@ -61,6 +65,10 @@ class Placed(Composition):
     def dimensions(self) -> tuple[int, ...]:
         after = self.position_map.axes_after
         return tuple(a for a in self.position_map.dimensions if after(a) in self.encoding.dimensions)
+
+    @property
+    def memory(self) -> Memory:
+        return self.position_map.before(self.encoding.memory)
 
     def __rshift__(self, other: Encoding) -> Encoding:
         return self.position_map >> (self.encoding >> other)
@@ -119,6 +127,10 @@ class Sum(Composition):
     @property
     def dimensions(self) -> tuple[int, ...]:
         return tuple(sorted(set.intersection(*(set(part.dimensions) for part in self.parts))))
+
+    @property
+    def memory(self) -> Memory:
+        return min((part.memory for part in self.parts), key=sum)  # what all parts show, each of them shows
 
     def init(self, key, dims):
         keys = jax.random.split(key, len(self.parts))

@@ -39,6 +39,16 @@ class Bounds(NamedTuple):
     high: Site
 
 
+class Memory(NamedTuple):
+    """Of a document's tokens, counted in their order, those that a causal query may need: its `last` and its `first` ones.
+
+    The query itself is one of the last. Positions must be at least 1 apart from token to token, and the first be at least 0.
+    """
+
+    last: float = math.inf
+    first: int = 0
+
+
 class Dims(NamedTuple):
     """The sizes of the model that hosts an encoding; only `init` sees them.
 
@@ -92,6 +102,7 @@ class Encoding:
     constant_params: ClassVar[bool] = False  # some parameters are drawn once and never trained: their gradient is 0
     places_whole: ClassVar[bool] = False  # `place` needs all the tokens of a document at once: no cached decoding
     tile: ClassVar[int | None] = None  # tokens a side of the tiles of which `mask` rules out many; None: it does not
+    memory: ClassVar[Memory] = Memory()  # all the tokens on a line that `mask` may show to a causal query
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""
@@ -176,6 +187,11 @@ class Encoding:
         return type(self).bias is Encoding.bias
 
     @property
+    def observes(self) -> float:
+        """How many tokens before its own, in their order, `observe` asks `past` for."""
+        return 0 if type(self).observe is Encoding.observe else math.inf
+
+    @property
     def keeps_raw_keys(self) -> bool:
         """Whether a cache must hold keys as they were before `rotate`."""
         return self.length_dependent or self.reads_keys or self.widens
@@ -206,6 +222,10 @@ class PositionMap(Encoding):
     def axes_after(self, num_axes: int) -> int:
         """On how many axes the moved tokens stand."""
         return num_axes
+
+    def before(self, memory: Memory) -> Memory:
+        """Where `memory` is right for the moved tokens, what is right for them before the map."""
+        return Memory()
 
     def __rshift__(self, other: Encoding) -> Encoding:
         if not isinstance(other, Encoding):

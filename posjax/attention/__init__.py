@@ -4,7 +4,7 @@
 """
 
 from posjax.attention.attend import attend
-from posjax.attention.cache import Cache, attend_cached, empty_cache
+from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
 from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "attend_cached",
     "attend_parallel",
     "empty_cache",
+    "slots_needed",
     "unzigzag",
     "zigzag",
 ]

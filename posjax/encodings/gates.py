@@ -25,6 +25,7 @@ class _Gate(Encoding):
     """A bias that sums a negative log gate of each token between key and query; the key's own is left out."""
 
     dimensions = (1,)
+    observes = 1
 
     def gate(self, params, x: Float[Array, "T M"]) -> Float32[Array, "T *N H"]:
         """The log of the gates, at most 0."""
@@ -148,6 +149,10 @@ class SelectiveRope(Encoding):
     base: float = 500_000.0
     rank: int = 16
     d_conv: int = 4
+
+    @property
+    def observes(self):
+        return max(self.d_conv - 1, 1)
 
     def __post_init__(self):
         if not self.base > 0:

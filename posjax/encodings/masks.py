@@ -7,7 +7,6 @@ token, registers) see everything and are seen by all: they are the global tokens
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32, Shaped, UInt32
 
@@ -72,9 +71,7 @@ class Window(InKernel, _Mask):
     def kernel_mask(self, q, k):
         return jnp.abs(k - q) < self.size
 
-    @property
-    def window_size(self):
-        return self.size
+    window_size = property(lambda self: self.size)
 
     def sees(self, q_bounds, k_bounds):
         return gap(q_bounds, k_bounds) < self.size
@@ -105,8 +102,7 @@ class Dilated(InKernel, _Mask):
         return near & jnp.all(offset % self.dilation == 0, axis=-1)
 
     def kernel_mask(self, q, k):
-        distance = jnp.abs(k - q)
-        return (distance < self.size * self.dilation) & (jax.lax.rem(distance, jnp.int32(self.dilation)) == 0)
+        return (jnp.abs(k - q) < self.size * self.dilation) & ((k - q) % self.dilation == 0)
 
     @property
     def tile(self):
@@ -149,8 +145,7 @@ class Longformer(InKernel, _Mask):
         return self.num_global == 0
 
     def shows(self, q_site, k_site):
-        q, k = _on_line(self, q_site)[:, None], _on_line(self, k_site)[None]
-        return (jnp.abs(q - k) <= self.window // 2) | (q < self.num_global) | (k < self.num_global)
+        return self.kernel_mask(_on_line(self, q_site)[:, None], _on_line(self, k_site)[None])
 
     def kernel_mask(self, q, k):
         return (jnp.abs(q - k) <= self.window // 2) | (q < self.num_global) | (k < self.num_global)
@@ -194,8 +189,7 @@ class Sinks(InKernel, _Mask):
         return self.num_sinks == 0
 
     def shows(self, q_site, k_site):
-        q, k = _on_line(self, q_site)[:, None], _on_line(self, k_site)[None]
-        return (jnp.abs(q - k) < self.window) | (k < self.num_sinks)
+        return self.kernel_mask(_on_line(self, q_site)[:, None], _on_line(self, k_site)[None])
 
     def kernel_mask(self, q, k):
         return (jnp.abs(q - k) < self.window) | (k < self.num_sinks)
@@ -287,7 +281,7 @@ def _offset(q_site: Site, k_site: Site) -> Shaped[Array, "T S A"]:
 
 def tile_of(reach: int) -> int:
     """Tokens a side of the tiles that waste little on a mask that hides all keys further than `reach` away."""
-    return min(256, max(64, 1 << max(reach // 2, 1).bit_length() - 1))
+    return min(256, max(64, 1 << max(reach // 4, 1).bit_length() - 1))
 
 
 def gap(q_bounds: Bounds, k_bounds: Bounds) -> Shaped[Array, "N O"]:

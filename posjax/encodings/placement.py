@@ -3,6 +3,7 @@
 Those here are the same at every call; those that draw positions at random are in randomizing.py.
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.encoding import Array, PositionMap, Site
+from posjax.encoding import Array, Memory, PositionMap, Site
 from posjax.spec import register
 
 
@@ -109,6 +110,12 @@ class Interpolate(PositionMap):
 
     def place(self, params, site, key=None):
         return site._replace(position=jnp.asarray(site.position, jnp.float32) / self.factor)
+
+    def before(self, memory):
+        if math.isinf(memory.last):
+            return memory
+        # One token more, for distances that rounding makes shorter.
+        return Memory(math.ceil(memory.last * self.factor) + 1, math.ceil(memory.first * self.factor))
 
 
 @register("unpad")

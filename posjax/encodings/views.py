@@ -5,6 +5,7 @@ pair the one that its distance selects. Distances stay within what the model was
 Made for causal models on a line: what they do to keys after a query is said, but nobody has published it.
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -50,6 +51,15 @@ class Viewed(Placed):
 
     def __rshift__(self, other):
         return Viewed(self.position_map, self.encoding >> other)
+
+    @property
+    def memory(self):
+        return self.position_map.memory
+
+    @property
+    def observes(self):
+        # Under a view tokens share positions, and only a cache of all of them, in their order, tells which came first.
+        return math.inf if self.encoding.observes else 0
 
     def place(self, params, site, key=None):
         self.position_map.coordinates(site)
@@ -258,6 +268,10 @@ class Streaming(Views):
     @property
     def tile(self):
         return Sinks(self.num_sinks, self.window).tile
+
+    @property
+    def memory(self):
+        return Sinks(self.num_sinks, self.window).memory
 
     def sees(self, q_bounds, k_bounds):
         return Sinks(self.num_sinks, self.window).sees(q_bounds, k_bounds)

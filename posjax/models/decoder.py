@@ -41,6 +41,7 @@ class Decoder(nn.Module):
     attention_dtype: Any = None
     param_dtype: Any = jnp.float32
     context: ContextParallel | None = None  # the devices that share each sequence
+    num_kv_heads: int | None = None  # heads of keys and values; num_heads where None
 
     def setup(self):
         types = dict(dtype=self.dtype, param_dtype=self.param_dtype)
@@ -59,6 +60,7 @@ class Decoder(nn.Module):
             implementation=self.implementation,
             attention_dtype=self.attention_dtype,
             context=self.context,
+            num_kv_heads=self.num_kv_heads,
             **types,
         )
         if not self.tied_embedding:
@@ -70,9 +72,14 @@ class Decoder(nn.Module):
         return self._run(tokens, site, train=train)[0]
 
     def prefill(self, tokens: Int32[jax.Array, "B T"], site: Site, *, cache_size: int):
-        """Logits of a prompt and the caches, of `cache_size` slots, that remember it."""
-        if tokens.shape[1] > cache_size:
-            raise ValueError(f"a prompt of {tokens.shape[1]} tokens does not fit a cache of {cache_size} slots")
+        """Logits of a prompt and the caches, of `cache_size` slots, that remember it; a layer has one for itself.
+
+        Layers whose encoding shows a query only so many tokens, as `window` and `sinks` do, remember no more of them, for
+        however many tokens: a cache of theirs takes a prompt of any length.
+
+        Raises:
+          ValueError: for a prompt that does not fit.
+        """
         return self._run(tokens, site, cache_size=cache_size)
 
     def extend(self, tokens: Int32[jax.Array, "B T"], site: Site, caches: list[Cache]):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from posjax.attention import Cache, ContextParallel, attend, attend_cached, attend_parallel, empty_cache
+from posjax.attention import Cache, ContextParallel, attend, attend_cached, attend_parallel, empty_cache, slots_needed
 from posjax.encoding import Dims, Encoding, Params, Site
 from posjax.spec import nearest
 
@@ -17,7 +17,11 @@ _MLPS = ["gelu", "swiglu"]
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over [B, T, M], interpreting an encoding whose parameters come from outside."""
+    """Multi-head self-attention over [B, T, M], interpreting an encoding whose parameters come from outside.
+
+    With `num_kv_heads` fewer keys and values than queries, each pair of which serves as many heads in a row: grouped
+    queries (Ainslie et al. 2023, arXiv 2305.13245), or a single one for all (Shazeer 2019, arXiv 1911.02150).
+    """
 
     encoding: Encoding
     num_heads: int
@@ -27,6 +31,7 @@ class Attention(nn.Module):
     attention_dtype: Any = None  # of q, k and v; `dtype` where None
     param_dtype: Any = jnp.float32
     context: ContextParallel | None = None
+    num_kv_heads: int | None = None  # num_heads where None
 
     @nn.compact
     def __call__(
@@ -38,12 +43,11 @@ class Attention(nn.Module):
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
         width = x.shape[-1]
-        head_dim = width // self.num_heads
-        project = functools.partial(
-            nn.DenseGeneral, (self.num_heads, head_dim), dtype=self.dtype, param_dtype=self.param_dtype
-        )
+        head_dim, num_kv_heads = width // self.num_heads, self.num_kv_heads or self.num_heads
+        project = functools.partial(nn.DenseGeneral, dtype=self.dtype, param_dtype=self.param_dtype)
         inner = self.attention_dtype or self.dtype
-        q, k, v = (project(name=name)(x).astype(inner) for name in ("query", "key", "value"))
+        heads = {"query": self.num_heads, "key": num_kv_heads, "value": num_kv_heads}
+        q, k, v = (project((count, head_dim), name=name)(x).astype(inner) for name, count in heads.items())
         context = None if self.is_initializing() else self.context  # a batch to initialise with is too small to share
 
         def one(x, q, k, v, site, cache):
@@ -54,14 +58,15 @@ class Attention(nn.Module):
                 return run(self.encoding, encoding_params, q, k, v, site, site, **options), None
             prefill = cache is None
             if prefill:
-                cache = empty_cache(cache_size, self.num_heads, head_dim, site, inner)
+                size = slots_needed(self.encoding, site, cache_size)
+                cache = empty_cache(size, num_kv_heads, head_dim, site, inner)
             options = dict(prefill=prefill, implementation=self.implementation)
             return attend_cached(self.encoding, encoding_params, q, k, v, site, cache, **options)
 
         split = None if context is None else context.batch_axis_of(len(x))
         each = jax.vmap(one, in_axes=(0, 0, 0, 0, batch_axis(site), 0), spmd_axis_name=split)
         read, cache = each(x, q, k, v, site, cache)
-        out = nn.DenseGeneral(width, axis=(-2, -1), dtype=self.dtype, param_dtype=self.param_dtype, name="out")
+        out = project(width, axis=(-2, -1), name="out")
         return out(read.astype(self.dtype)), cache
 
 
@@ -101,8 +106,9 @@ class Trunk(nn.Module):
     In a pattern "shared" means by layers whose encodings are equal; at the stem each of them is embedded once.
 
     Raises (on call):
-      ValueError: for an unknown injection, a width that the heads do not divide, an encoding that mixes tokens in a
-        causal model, or one that places whole documents in cached decoding; for cached decoding with a `context`.
+      ValueError: for an unknown injection, a width that the heads do not divide, heads that their keys do not divide, an
+        encoding that mixes tokens in a causal model, or one that places whole documents in cached decoding; for cached
+        decoding with a `context`.
     """
 
     encodings: tuple[Encoding, ...]
@@ -121,6 +127,7 @@ class Trunk(nn.Module):
     attention_dtype: Any = None
     param_dtype: Any = jnp.float32
     context: ContextParallel | None = None
+    num_kv_heads: int | None = None  # heads of keys and values; num_heads where None
 
     @nn.compact
     def __call__(
@@ -188,6 +195,12 @@ class Trunk(nn.Module):
     def _dims(self, width: int) -> Dims:
         if self.num_heads < 1 or width % self.num_heads:
             raise ValueError(f"width {width} is not divisible by num_heads {self.num_heads}")
+        shared = self.num_kv_heads
+        if shared is not None and (shared < 1 or self.num_heads % shared):
+            divisors = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
+            raise ValueError(
+                f"num_kv_heads {shared} does not divide num_heads {self.num_heads}: it may be one of {divisors}"
+            )
         return Dims(width, self.num_heads, width // self.num_heads, self.length, self.grid, self.prefix)
 
     def _attention(self, encoding: Encoding, name: str) -> Attention:
@@ -200,6 +213,7 @@ class Trunk(nn.Module):
             self.attention_dtype,
             self.param_dtype,
             context=self.context,
+            num_kv_heads=self.num_kv_heads,
             name=name,
         )
 

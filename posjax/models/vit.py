@@ -48,6 +48,7 @@ class ViT(nn.Module):
     attention_dtype: Any = None
     param_dtype: Any = jnp.float32
     context: ContextParallel | None = None  # the devices that share the tokens of each image
+    num_kv_heads: int | None = None  # heads of keys and values; num_heads where None
 
     @property
     def num_prefix(self) -> int:
@@ -93,6 +94,7 @@ class ViT(nn.Module):
             implementation=self.implementation,
             attention_dtype=self.attention_dtype,
             context=self.context,
+            num_kv_heads=self.num_kv_heads,
             name="trunk",
             **types,
         )
