@@ -2,8 +2,9 @@
 
 What an encoding tells the kernel is in posjax/encodings/in_kernel.py; the kernels are in pallas_steps.py and sweep.py.
 
-What was checked where no GPU was at hand: the arithmetic, against `dense`, with the kernels interpreted on CPU; and that
-Mosaic GPU lowers them for CUDA. Hopper only (compute capability 9.0: WGMMA), half precision only.
+No GPU was at hand. Checked on CPU: the arithmetic, against `dense`, interpreted; copies and barriers, in jax's simulator of
+a GPU, which found no races; and that Mosaic GPU infers the layouts of all three kernels and lowers them for CUDA. That they
+compile, run and are fast is not known. Hopper only (compute capability 9.0: WGMMA), half precision only.
 """
 
 import jax

@@ -1,6 +1,8 @@
 """Kernels that come with jax beside the dense oracle, what they refuse, and what "auto" chooses."""
 
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -155,3 +157,12 @@ def test_what_is_asked_for():
     with pytest.raises(ValueError, match=r"cope.*not written for a kernel"):
         ask("pallas_interpret", "cope()")
     assert len(set(IMPLEMENTATIONS)) == len(IMPLEMENTATIONS)
+
+
+def test_importing_touches_no_kernel_language():
+    """Installations for CPU only need not have what GPUs and TPUs need."""
+    program = (
+        "import sys, posjax.attention.choose; print(*[name for name in sys.modules if 'experimental.pallas' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
