@@ -70,15 +70,15 @@ def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
         axes.set_axis_off()
     for axes in grid[:, 0]:
         axes.set_ylabel("depth", fontsize=SMALL)
-    figure.colorbar(image, ax=grid, label=f"{task}: answers' bytes found (%)", shrink=0.9)
+    figure.colorbar(image, ax=grid, label=f"{task}: answers' bytes found (%)", shrink=0.6, aspect=30)
     figure.supxlabel("length (bytes)", fontsize=SMALL + 1)
     return figure
 
 
 def cost_by_length(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
-    """Seconds and temporaries (MiB) of reading one window, over its length, both axes logarithmic, a line per row.
+    """Seconds of reading one window and temporaries (MiB) of a batch, over the window's length, log-log, a line per row.
 
-    A dotted line shows what grows as the length does.
+    Short windows come in batches of as many bytes. A dotted line shows what grows as the length does.
 
     Raises:
       ValueError: the records have no costs.
@@ -89,7 +89,9 @@ def cost_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     figure = Figure(figsize=(9.5, max(3.8, 1.0 + 0.22 * len(rows))), layout="constrained")
     panels = figure.subplots(1, 2)
     for axes, (key, unit, title) in zip(
-        panels, (("seconds", 1.0, "seconds a window"), ("temp_bytes", _MIB, "temporaries (MiB)")), strict=True
+        panels,
+        (("seconds", 1.0, "seconds a window"), ("temp_bytes", _MIB, "temporaries of a batch (MiB)")),
+        strict=True,
     ):
         _finish(axes)
         points = []
@@ -158,11 +160,11 @@ def _map(axes: Axes, label: str, cells: np.ndarray, lengths: Sequence[int], dept
 
 
 def _costs(runs: Sequence[Record], key: str, unit: float) -> tuple[np.ndarray, np.ndarray]:
-    """(length, the least over runs) of what a window costs; temporaries are of a batch, and only told for single windows."""
+    """(length, the least over runs) of a cost: the seconds of one window of a batch, the temporaries of all of it."""
     found: dict[int, list[float]] = {}
     for run in runs:
         for length, cost in (run.get("cost") or {}).items():
-            if cost[key] is not None and (key == "seconds" or cost["batch"] == 1):
+            if cost[key] is not None:
                 share = cost["batch"] if key == "seconds" else 1
                 found.setdefault(int(length), []).append(cost[key] / share / unit)
     lengths = sorted(found)

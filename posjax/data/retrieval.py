@@ -100,12 +100,13 @@ def induction(rng: np.random.Generator, size: int, depth: float, haystack: np.nd
 def copy(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None = None) -> Example:
     """Random letters, a bar, and the same letters again, all of them answers: Jelassi et al. (2024), arXiv 2402.01032.
 
-    There is nothing between the two, so that `depth` says nothing here.
+    There is nothing between the two: `depth` is the share of the sequence that is noise before them, 0 in the paper. Where
+    it varies, copying cannot be learned as looking back by a fixed distance.
     """
     _room("copy", size, 3)
-    count = (size - 1) // 2
+    count = max(1, int((1 - depth) * (size - 1) / 2))
     letters = rng.choice(_LETTERS, count)
-    content = np.concatenate([np.repeat(_END, size - 1 - 2 * count), letters, _END, letters])
+    content = np.concatenate([rng.choice(_NOISE, size - 1 - 2 * count), letters, _END, letters])
     return Example(content, np.arange(size) >= size - count)
 
 

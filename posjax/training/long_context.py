@@ -4,6 +4,7 @@ Memory grows with the length and never with its square: attention is computed in
 token (the blocks' MLPs, the logits and their loss) a chunk of positions at a time.
 """
 
+import functools
 import itertools
 import math
 import resource
@@ -40,7 +41,9 @@ class TextLoss(NamedTuple):
 
     sliding: float  # every byte behind at least length - stride others
     chunked: float  # windows that do not overlap: a byte sees what its window holds before it
-    by_position: list[tuple[float, float]]  # (tokens before in the window, loss), in bins that grow geometrically
+    by_position: list[
+        tuple[float, float]
+    ]  # (bytes before in the window, loss) over all windows, in bins growing geometrically
 
 
 class Retrieved(NamedTuple):
@@ -99,16 +102,22 @@ def _by_chunks(function, *arrays):
     size = max(1, _CHUNK // batch)
     if length <= size:
         return function(*arrays)
-    count = -(-length // size)
 
-    def split(x):
-        x = jnp.pad(x, [(0, 0), (0, count * size - length)] + [(0, 0)] * (x.ndim - 2))
-        return jnp.moveaxis(x.reshape(batch, count, size, *x.shape[2:]), 1, 0)
+    def part(start):
+        return [jax.lax.dynamic_slice_in_dim(x, start, size, axis=1) for x in arrays]
 
-    def joined(x):
-        return jnp.moveaxis(x, 0, 1).reshape(batch, count * size, *x.shape[3:])[:, :length]
+    # XLA would make one array of zeros serve the loops of all layers, and copy it for each of them before the first runs:
+    # zeros that depend on what the loop reads are made when it does.
+    zero = jnp.minimum(jnp.nan_to_num(jnp.abs(arrays[0].ravel()[0])), 0)
+    shapes = jax.eval_shape(function, *part(0))
+    done = jax.tree.map(lambda s: jnp.broadcast_to(zero, (batch, length, *s.shape[2:])).astype(s.dtype), shapes)
 
-    return jax.tree.map(joined, jax.lax.map(lambda parts: function(*parts), tuple(map(split, arrays))))
+    def step(i, done):
+        start = jnp.minimum(i * size, length - size)  # the last part begins where it still fits
+        write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=start, axis=1)
+        return jax.tree.map(write, done, function(*part(start)))
+
+    return jax.lax.fori_loop(0, -(-length // size), step, done)
 
 
 class Reader:
@@ -188,7 +197,7 @@ def text_loss(
     losses = [reader(params, each[:, :-1], each[:, 1:]).loss for each in windows]
     whole = np.concatenate([loss[every - 1 :: every] if len(loss) >= every else loss[-1:] for loss in losses])
     sliding = np.concatenate([loss[:, -stride:].ravel() for loss in losses])
-    return TextLoss(_mean(sliding), _mean(whole), _by_position(whole))
+    return TextLoss(_mean(sliding), _mean(whole), _by_position(np.concatenate(losses)))
 
 
 def _mean(losses: np.ndarray) -> float:
