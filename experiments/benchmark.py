@@ -134,7 +134,7 @@ def _write(out: pathlib.Path) -> None:
     """The table and the plots of all that is in results.jsonl."""
     from posjax.training.metrics import read_jsonl, replace_file
 
-    records = read_jsonl(out / "results.jsonl")
+    records, paths = read_jsonl(out / "results.jsonl"), []
     parts = ["# Benchmark", table.about_text(records[-1]["about"], records)]
     for name, make in SUITES.items():
         own = [record for record in records if record["suite"] == name]
@@ -143,10 +143,20 @@ def _write(out: pathlib.Path) -> None:
             found = findings.judge(own, suite.goals, suite.controls)
             note = " ".join(filter(None, (make.__doc__, suite.note)))
             parts.append(table.to_markdown(name, own, found, note).rstrip())
+            paths += _plots(name, own, out)
     text = "\n\n".join(parts) + "\n"
     replace_file(out / "table.md", text.encode())
     print(text)
-    print(out / "table.md", out / "results.jsonl", sep="\n")
+    print(out / "table.md", out / "results.jsonl", *paths, sep="\n")
+
+
+def _plots(name: str, records: Sequence[findings.Record], out: pathlib.Path) -> list[pathlib.Path]:
+    """One picture of a suite's time and memory, if it was measured at several lengths."""
+    from posjax.analysis.benchmark_plots import against_length
+    from posjax.analysis.plots import save
+
+    panels = table.panels(records)
+    return [save(against_length(panels), out / f"{name}.png", dpi=120)] if panels else []
 
 
 def _about() -> dict[str, object]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
 from experiments.benchmarks.pool import spread
+from posjax.analysis.benchmark_plots import Curve, Panel
 from posjax.analysis.table import escape_markdown
 
 
@@ -82,6 +83,31 @@ def about_text(about: Mapping[str, Any], records: Sequence[Record]) -> str:
         f"inputs and one call. The system's load was {min(loads):.1f} to {max(loads):.1f}: above 1 means that "
         "others were at work."
     )
+
+
+def panels(records: Sequence[Record]) -> list[Panel]:
+    """Time and memory against length on one core, for each mode, with the fewest heads; none without two lengths."""
+    kept = [record for record in records if record["threads"] == 1 and not record["skip"]]
+    heads = min((record["cell"].get("heads", 0) for record in kept), default=0)
+    kept = [r for r in kept if r["cell"].get("heads", 0) == heads and not r["contender"].endswith("again")]
+    found = []
+    for mode in dict.fromkeys(record["cell"]["mode"] for record in kept):
+        own = [record for record in kept if record["cell"]["mode"] == mode]
+        if len({record["cell"]["length"] for record in own}) < 2:
+            continue
+        shown = [
+            (f"{mode}: time of a call, 1 core", "ms", lambda record: 1e3 * (seconds(record) or 0)),
+            (f"{mode}: growth of the process", "MiB", lambda record: (record["peak_bytes"] or 0) / 2**20),
+            (f"{mode}: XLA's temporaries", "MiB", lambda record: (record["temp_bytes"] or 0) / 2**20),
+        ]
+        names = list(dict.fromkeys(record["contender"] for record in own))
+        for title, unit, value in shown:
+            curves = [
+                Curve(name, {r["cell"]["length"]: value(r) for r in own if r["contender"] == name and value(r) > 0})
+                for name in names
+            ]
+            found.append(Panel(title, unit, [curve for curve in curves if curve.values]))
+    return [panel for panel in found if panel.curves]
 
 
 def _cell(text: str) -> str:

@@ -1,0 +1,202 @@
+"""How long may the input be? Memory and time of a decoder by length and kind of attention, predicted and measured.
+
+    python -m experiments.context --config=configs/decoder.py
+    python -m experiments.context --config=configs/decoder.py --config.model.encoding=alibi --memory=24GiB
+    python -m experiments.context --config=configs/decoder.py --lengths=4096,65536,1048576 --seconds=60 --window=1024
+
+Forward pass, training step and cached decoding, each with dense, blockwise and windowed attention where it applies. Every
+program is compiled for every length, which tells its memory without using it, and run where it fits --memory and a call is
+predicted to take at most --seconds. Lengths up to 4096 calibrate the model of costs (posjax.analysis.cost) on this
+machine; what it says of longer ones is a prediction, and the table has how far it is off. Its last part is the answer:
+the length at which each runs out of memory, and of time.
+
+Under the workdir (runs/context by default): table.md, results.jsonl and context.png.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from experiments import _cli
+
+LENGTHS = (1024, 2048, 4096, 16384, 65536)
+_CALIBRATING = 4096  # tokens: lengths up to here are run anyhow
+_ROWS = (
+    ("dense", "forward"),
+    ("blockwise", "forward"),
+    ("window", "forward"),
+    ("dense", "training"),
+    ("blockwise", "training"),
+    ("window", "training"),
+    ("dense", "decoding"),
+)
+_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_MOST = 2**31 - 1  # tokens: positions are int32
+_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+
+
+def main(
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    *,
+    lengths: Sequence[int] = LENGTHS,
+    memory: float | None = None,
+    seconds: float = 10.0,
+    window: int = 512,
+    batch: int = 1,
+) -> None:
+    """Measures, and writes table, records and plot.
+
+    Args:
+      memory: bytes that a program may hold; what is free if None.
+      seconds: that a call may take.
+      window: keys that a query of windowed attention sees.
+      batch: sequences in a call.
+
+    Raises:
+      ValueError: for a config that is not a language model's, or lengths of which none can calibrate.
+    """
+    if config.get("task") != "language_model":
+        raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
+    lengths = sorted(set(lengths))
+    if lengths[0] > _CALIBRATING:
+        raise ValueError(
+            f"lengths {lengths} must have one of at most {_CALIBRATING} tokens among them, to calibrate on"
+        )
+    given = dict(memory=memory or _free(), seconds=seconds, window=window, batch=batch)
+    live = sys.stderr.isatty()
+    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
+    rows = []
+    with tqdm(total=len(_ROWS) * len(lengths), unit="program", dynamic_ncols=live, **quiet) as bar:
+        for attention, work in _ROWS:
+            bar.set_description(f"{work}, {attention}", refresh=False)
+            rows.append(_row(config, attention, work, lengths, given, bar.update))
+    _write(config, rows, given, workdir)
+
+
+def _row(config: ConfigDict, attention: str, work: str, lengths, given: dict[str, Any], done) -> dict[str, Any]:
+    """Predictions and measurements of one kind of program by length, and how long its input may be."""
+    from experiments._context_programs import decoder, program
+    from posjax.analysis import cost
+
+    sizes = cost.sizes_of(decoder(config, attention, lengths[0], given["window"]))
+    options = dict(attention=attention, work=work, batch=given["batch"], window=given["window"])
+    costs = {n: cost.cost(sizes, n, **options) for n in lengths}
+    held, taken, calibration = {}, {}, None
+    for n in lengths:
+        built = program(config, attention, work, n, batch=given["batch"], window=given["window"])
+        held[n], taken[n] = built.held_bytes, None
+        if n > _CALIBRATING and calibration is None:
+            calibration = _calibrated(costs, taken, held)
+        quick = n <= _CALIBRATING or calibration.seconds(costs[n]) <= given["seconds"]
+        if quick and (built.held_bytes or costs[n].bytes) <= given["memory"]:
+            taken[n] = built.seconds()
+        done()
+    calibration = calibration or _calibrated(costs, taken, held)
+    points = [
+        {
+            "length": n,
+            "calibrating": n <= _CALIBRATING,
+            "bytes": held[n],
+            "predicted_bytes": calibration.bytes(costs[n]),
+            "seconds": taken[n],
+            "predicted_seconds": calibration.seconds(costs[n]),
+            **costs[n]._asdict(),
+        }
+        for n in lengths
+    ]
+
+    def within(limit: float, need: Callable[[Any], float]) -> int:
+        return cost.longest(lambda n: need(cost.cost(sizes, n, **options)), limit, _MOST)
+
+    return {
+        "attention": attention,
+        "work": work,
+        "calibration": calibration._asdict(),
+        "points": points,
+        "longest_of_memory": within(given["memory"], calibration.bytes),
+        "longest_of_time": within(given["seconds"], calibration.seconds),
+    }
+
+
+def _calibrated(costs, taken, held):
+    from posjax.analysis.cost import calibrate
+
+    short = [n for n in taken if n <= _CALIBRATING]
+    return calibrate([costs[n] for n in short], [taken[n] for n in short], [held[n] for n in short])
+
+
+def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any], workdir: pathlib.Path) -> None:
+    from experiments import _context_table, _environment
+    from posjax.analysis.benchmark_plots import against_length
+    from posjax.analysis.plots import save
+    from posjax.training.metrics import replace_file, strict
+
+    environment = _environment.describe(_environment.tune_allocator())
+    about = {"model": strict(config.model.to_dict()), **given, **environment}
+    about["command"] = shlex.join(["python", "-m", "experiments.context", *_arguments()])
+    text = _context_table.to_markdown(rows, about)
+    replace_file(workdir / "table.md", text.encode())
+    lines = [_context_table.json_line({**row, "about": about}) for row in rows]
+    replace_file(workdir / "results.jsonl", "".join(lines).encode())
+    save(against_length(_context_table.panels(rows, about)), workdir / "context.png", dpi=120)
+    print(text)
+    print(*(workdir / name for name in ("table.md", "results.jsonl", "context.png")), sep="\n")
+
+
+def _arguments() -> list[str]:
+    return [argument for argument in sys.argv[1:] if not argument.startswith(("--workdir", "-workdir"))]
+
+
+def _free() -> float:
+    """Bytes that programs may use: of the accelerator, or what Linux says is available."""
+    import jax
+
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return float(stats["bytes_limit"])
+    path = pathlib.Path("/proc/meminfo")
+    if path.exists():
+        return 1024.0 * int(re.search(r"MemAvailable:\s+(\d+)", path.read_text())[1])
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def size_of(text: str) -> float:
+    """Bytes: "24GiB" or "1.5GiB", "512MiB", or a number of them.
+
+    Raises:
+      ValueError: for anything else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB)?", text.strip())
+    if not match or float(match[1]) == 0:
+        raise ValueError(f"--memory={text} is no size: write it as 24GiB or 512MiB")
+    return float(match[1]) * _UNITS[match[2] or ""]
+
+
+def _numbers(texts: Sequence[str]) -> list[int]:
+    if not all(text.strip().isdigit() and int(text) > 1 for text in texts):
+        raise ValueError(f"--lengths={','.join(texts)}: expected whole numbers of at least 2 with commas between")
+    return [int(text) for text in texts]
+
+
+if __name__ == "__main__":
+    flags.DEFINE_list("lengths", [str(n) for n in LENGTHS], "tokens, with commas between")
+    flags.DEFINE_string("memory", None, "what a program may hold, as 24GiB; what is free if not given")
+    flags.DEFINE_float("seconds", 10.0, "what a call may take", lower_bound=0.0)
+    flags.DEFINE_integer("window", 512, "keys that a query of windowed attention sees", lower_bound=1)
+    flags.DEFINE_integer("batch", 1, "sequences in a call", lower_bound=1)
+
+    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
+        given = flags.FLAGS
+        options = dict(lengths=_numbers(given.lengths), seconds=given.seconds, window=given.window, batch=given.batch)
+        main(config, workdir, memory=size_of(given.memory) if given.memory else None, **options)
+
+    _cli.run(with_flags, __doc__, default_workdir=lambda config: pathlib.Path("runs/context"))
