@@ -5,14 +5,17 @@
 
 from posjax.attention.attend import attend
 from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
+from posjax.attention.choose import Choice, choose
 from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
 
 __all__ = [
     "Cache",
+    "Choice",
     "ContextParallel",
     "attend",
     "attend_cached",
     "attend_parallel",
+    "choose",
     "empty_cache",
     "slots_needed",
     "unzigzag",

@@ -1,16 +1,25 @@
 """The one call behind which every way of computing attention stands."""
 
+import functools
+
 import jax
 import numpy as np
 from jaxtyping import Float, Int32
 
 from posjax.attention.blockwise import blockwise
+from posjax.attention.choose import choose
 from posjax.attention.dense import dense, repeated, visible
+from posjax.attention.library import cudnn, splash
+from posjax.attention.pallas_gpu import pallas
 from posjax.encoding import Array, Encoding, Params, Site
-from posjax.spec import nearest
 
-_IMPLEMENTATIONS = ["auto", "blockwise", "dense"]
-_DENSE_LOGITS = 1024 * 1024  # up to here the logits of one head are small change, and one matrix product is fastest
+_BACKENDS = {
+    "blockwise": blockwise,
+    "pallas": pallas,
+    "pallas_interpret": functools.partial(pallas, interpret=True),
+    "cudnn": cudnn,
+    "splash": splash,
+}
 
 
 def attend(
@@ -39,7 +48,8 @@ def attend(
       causal: also hides keys that come later in array order (which says nothing of positions); needs T == S.
       q_order, k_order: what causality goes by instead, for tokens that are shuffled or a part of all: a query sees the keys
         whose order is at most its own.
-      implementation: "dense" builds the logits, "blockwise" only tiles of them, "auto" is dense for short sequences.
+      implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
+        "splash" are jax's own for GPUs and TPUs; "auto" takes what `choose` says for the platform, length and encoding.
       scale: of the logits before the bias; 1/sqrt(D) by default.
       return_weights: also returns the attention weights; dense only.
 
@@ -47,24 +57,22 @@ def attend(
       What the queries read, in q's dtype; zeros for a query that sees no key.
 
     Raises:
-      ValueError: for shapes that do not fit, an unknown implementation, or weights asked of another than the dense one.
+      ValueError: for shapes that do not fit, an unknown implementation or one that cannot compute this, or weights asked of
+        another than the dense one.
     """
     _check(q, k, v, q_site, k_site)
     q_order, k_order = _orders(q, k, causal, q_order, k_order)
-    if implementation not in _IMPLEMENTATIONS:
-        raise ValueError(f"no implementation is named {implementation!r}; {nearest(implementation, _IMPLEMENTATIONS)}")
-    if return_weights and implementation == "blockwise":
+    if return_weights and implementation not in ("auto", "dense"):
         raise ValueError(
-            "implementation='blockwise' never holds the attention weights: ask implementation='dense' for them"
+            f"implementation={implementation!r} never holds the attention weights: ask implementation='dense' for them"
         )
+    orders = dict(q_order=q_order, k_order=k_order)
+    asked = "dense" if return_weights else implementation
+    name = choose(encoding, q, k, v, q_site, k_site, causal=causal, **orders, implementation=asked).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     rotated = rotate(encoding, params, q, q_site, k, k_site)
-    if implementation == "auto":
-        small = q.shape[0] * k.shape[0] <= _DENSE_LOGITS
-        implementation = "dense" if small or return_weights else "blockwise"
-    if implementation == "blockwise":
-        orders = dict(q_order=q_order, k_order=k_order)
-        return blockwise(encoding, params, q, k, *rotated, v, q_site, k_site, scale=scale, **orders)
+    if name != "dense":
+        return _BACKENDS[name](encoding, params, q, k, *rotated, v, q_site, k_site, **orders, scale=scale)
     seen = visible(encoding, q_site, k_site, q_order, k_order)
     out, weights = dense(encoding, params, q, k, *rotated, v, q_site, k_site, seen=seen, scale=scale)
     return (out, weights) if return_weights else out

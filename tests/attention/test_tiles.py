@@ -1,0 +1,165 @@
+"""Which tiles blockwise attention computes: those that hold a pair that is seen, and few others."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.attention.blockwise import blockwise
+from posjax.attention.dense import visible
+from posjax.attention.tile_extras import extras_of
+from posjax.attention.tiles import Operands, Plan, padded, tile_sizes, visited
+
+LENGTH = 512
+MASKS = [
+    "none",
+    "window(64)",
+    "dilated(size=32, dilation=2)",
+    "longformer(window=64, num_global=3)",
+    "sinks(num_sinks=4, window=60)",
+    "bigbird(block_size=64, num_random=1, num_global=1)",
+    "bigbird(block_size=48, num_random=1, num_global=1)",
+    "rope + t5 + window(100)",
+    "interpolate(factor=2) >> window(40)",
+    "streaming(num_sinks=4, window=60) >> rope",
+]
+SITES = {
+    "a document": pj.sites(LENGTH),
+    "documents and padding": pj.sites(LENGTH)._replace(
+        segment=np.repeat([1, 2, 3, 0], [100, 200, 140, 72]).astype(np.int32)
+    ),
+    "restarting": pj.Site(
+        *(np.concatenate(x) for x in zip(*(pj.sites(n)[:2] for n in (200, 312)), strict=True)),
+        np.zeros(LENGTH, np.int32),
+    ),
+    "registers": pj.sites(LENGTH)._replace(prefix=np.where(np.arange(LENGTH) < 2, np.arange(LENGTH) + 1, 0)),
+    "shuffled": jax.tree.map(lambda x: np.random.default_rng(0).permutation(x), pj.sites(LENGTH)),
+}
+
+
+def planned(spec, site, causal=True, length=LENGTH, tile=None, heads=2, key_heads=1):
+    """The plan of an attention, and its operands."""
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(0), pj.Dims(8 * heads, heads, 8, length=length))
+    site = encoding.place(params, site)
+    order = np.arange(length, dtype=np.int32) if causal else None
+    plan = Plan(encoding, 1.0, heads, 8, causal, *tile_sizes(encoding, length, length, tile))
+    q, k = jnp.zeros((heads, length, 8)), jnp.zeros((key_heads, length, 8))
+    return plan, padded(plan, Operands(params, None, None, q, k, k, site, site, order, order))
+
+
+def seen_by_tile(plan, operands):
+    seen = visible(plan.encoding, operands.q_site, operands.k_site, operands.q_order, operands.k_order)
+    rows, columns = (len(s.segment) // t for s, t in ((operands.q_site, plan.q_tile), (operands.k_site, plan.k_tile)))
+    return seen.reshape(rows, plan.q_tile, columns, plan.k_tile).any(axis=(1, 3))
+
+
+@pytest.mark.parametrize("spec", MASKS)
+def test_no_tile_is_missed(spec):
+    def computed_and_seen(site):
+        for causal in (True, False):
+            plan, operands = planned(spec, site, causal)
+            yield visited(plan, operands), seen_by_tile(plan, operands)
+
+    sites = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x, jnp.int32) for x in leaves]), *SITES.values())
+    for (pairs, count), seen in jax.jit(jax.vmap(lambda site: list(computed_and_seen(site))))(sites):
+        for chosen, n, wanted in zip(pairs.tolist(), count.tolist(), seen, strict=True):
+            assert len(set(map(tuple, chosen))) == len(chosen)
+            assert set(map(tuple, chosen[:n])) >= set(map(tuple, np.argwhere(wanted).tolist()))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in MASKS if spec != "none" and "48" not in spec and "100" not in spec])
+def test_no_tile_is_computed_in_vain(spec):
+    """One document: the bounds of a tile then say exactly what its tokens see."""
+    plan, operands = planned(spec, SITES["a document"])
+    assert int(visited(plan, operands)[1]) == int(seen_by_tile(plan, operands).sum()) < 36
+
+
+def test_a_window_costs_the_same_for_every_token():
+    count = {n: int(visited(*planned("window(512) + rope", pj.sites(n), length=n))[1]) for n in (8192, 16384)}
+    assert count[16384] / count[8192] == pytest.approx(2, rel=0.02)
+    assert count[16384] * 128**2 <= 1.3 * 512 * 16384  # pairs of tokens within the tiles and within the window
+
+
+def test_documents_are_not_compared():
+    """Eight documents of a tile each: eight tiles of 36."""
+    site = pj.sites(LENGTH)._replace(segment=np.repeat(np.arange(1, 9), 64).astype(np.int32))
+    assert int(visited(*planned("none", site, tile=64))[1]) == 8
+
+
+def test_documents_under_vmap():
+    """Each sequence of a batch goes through its own tiles: a batch costs the sum of what its sequences cost."""
+    encoding, site = pj.parse("none"), pj.sites(LENGTH)
+    segment = jnp.stack([jnp.asarray(site.segment), jnp.repeat(jnp.arange(1, 9), 64)]).astype(jnp.int32)
+    x = jax.random.normal(jax.random.key(0), (LENGTH, 1, 8))
+    order = np.arange(LENGTH, dtype=np.int32)
+
+    def one(segment):
+        at = site._replace(segment=segment)
+        return blockwise(encoding, (), x, x, x, x, x, at, at, scale=1.0, q_order=order, k_order=order, tile=64)
+
+    text = jax.jit(jax.vmap(one)).lower(segment).as_text()
+    assert "tensor<2x1x64x64xf32>" not in text  # tiles of all sequences at once
+    assert "tensor<1x64x64xf32>" in text
+    np.testing.assert_allclose(jax.vmap(one)(segment)[1], one(segment[1]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spec", "site", "runs"),
+    [
+        ("t5", "a document", 8),  # the diagonals
+        ("t5 + sinusoidal", "a document", 8),
+        ("interpolate(factor=2) >> t5", "a document", 36),  # fractional positions get gradients of their own
+        ("t5", "shuffled", 36),
+        ("none", "a document", 1),
+        ("fox", "a document", 1),
+    ],
+)
+def test_equal_offsets_share_a_bias(spec, site, runs):
+    plan, operands = planned(spec, SITES[site], tile=64)
+    if spec == "fox":
+        operands = operands._replace(
+            **{name: operands.q_site._replace(state=jnp.zeros((LENGTH, 2))) for name in ("q_site", "k_site")}
+        )
+    extras = extras_of(plan, operands)
+    begins = extras.runs(*visited(plan, operands))
+    expected = runs if type(extras).__name__ == "SharedBias" else 1
+    assert int(begins.sum()) == expected
+
+
+@pytest.mark.parametrize("spec", ["none", "rope", "rope_mixed", "alibi", "t5", "shaw", "tupe", "self_extend >> rope"])
+def test_grouped_queries_are_repeated_keys(spec):
+    """4 query heads, 2 key heads: dense and blockwise, with gradients, as if keys and values were repeated."""
+    encoding, length = pj.parse(spec), 24
+    params = encoding.init(jax.random.key(0), pj.Dims(32, 4, 8, length=length))
+    site = encoding.place(params, pj.sites(length))
+    q, k, v = (jax.random.normal(jax.random.key(n), (length, h, 8)) for n, h in ((1, 4), (2, 2), (3, 2)))
+
+    def probe(implementation, repeat):
+        def loss(params, q, k, v):
+            k, v = (jnp.repeat(x, 2, axis=1) if repeat else x for x in (k, v))
+            options = dict(causal=True, implementation=implementation)
+            return jnp.sum(jnp.sin(pj.attend(encoding, params, q, k, v, site, site, **options)))
+
+        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3)))(params, q, k, v)
+
+    expected = probe("dense", repeat=True)
+    for implementation in ("dense", "blockwise"):
+        check = functools.partial(np.testing.assert_allclose, atol=2e-5)
+        jax.tree.map(check, probe(implementation, repeat=False), expected)
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_causality_goes_by_the_order_that_is_given(implementation):
+    encoding, rng = pj.parse("rope + alibi"), np.random.default_rng(0)
+    site, order = pj.sites(40), np.arange(40, dtype=np.int32)
+    q, k, v = (jax.random.normal(jax.random.key(n), (40, 2, 8)) for n in range(3))
+    whole = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True)
+    a, b = rng.permutation(40)[:17], rng.permutation(40)
+    rows = lambda index: jax.tree.map(lambda x: x[index], site)  # noqa: E731
+    orders = dict(q_order=order[a], k_order=order[b], implementation=implementation)
+    part = pj.attend(encoding, ((), ()), q[a], k[b], v[b], rows(a), rows(b), causal=True, **orders)
+    np.testing.assert_allclose(part, whole[a], atol=1e-5)
