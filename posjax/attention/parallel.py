@@ -9,7 +9,6 @@ encoding sees what it sees on one device; neither logits nor a bias of all token
     model = Decoder(vocab_size=256, encoding="alibi", context=context)     # or in a model, in one line
 """
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,38 +197,30 @@ def _chunks_taken(x: Array, chunks: np.ndarray, axis: int) -> Array:
 
 
 def _to_zigzag(tree: Any, context: ContextParallel) -> Any:
-    """From each device's chunks 2d and 2d + 1 to d and 2N - 1 - d, where even chunks meet odd ones on every device."""
-    size, own = context.size, jax.lax.axis_index(context.axis)
-    to_even, to_odd = _destinations(size)
+    """From each device's chunks 2d and 2d + 1 to d and 2N - 1 - d, of which the even one comes first."""
+    to_even, to_odd = _destinations(context.size)
 
     def exchanged(x):
         even, odd = jnp.split(x, 2)
-        even, odd = _sent(even, to_even, context.axis), _sent(odd, to_odd, context.axis)
-        return _swapped_if(own % 2 == 1, even, odd)  # the chunk d comes first
+        return jnp.concatenate([_sent(even, to_even, context.axis), _sent(odd, to_odd, context.axis)])
 
     return jax.tree.map(exchanged, tree)
 
 
 def _from_zigzag(x: Array, context: ContextParallel) -> Array:
-    own = jax.lax.axis_index(context.axis)
-    to_even, to_odd = _destinations(context.size)
-    even, odd = jnp.split(_swapped_if(own % 2 == 1, *jnp.split(x, 2)), 2)
-    back = functools.partial(map, lambda pair: pair[::-1])
-    return jnp.concatenate([_sent(even, back(to_even), context.axis), _sent(odd, back(to_odd), context.axis)])
+    even, odd = jnp.split(x, 2)
+    back_even, back_odd = ([pair[::-1] for pair in pairs] for pairs in _destinations(context.size))
+    return jnp.concatenate([_sent(even, back_even, context.axis), _sent(odd, back_odd, context.axis)])
 
 
 def _destinations(size: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """(from device, to device) of the even chunks, and of the odd ones."""
-    holder = {int(chunk): at // 2 for at, chunk in enumerate(_zigzag_chunks(size))}
-    return [(d, holder[2 * d]) for d in range(size)], [(d, holder[2 * d + 1]) for d in range(size)]
+    """(from device, to device) of the even chunks, and of the odd ones; every device is sent one of each."""
+    holder = np.argsort(_zigzag_chunks(size)) // 2
+    return tuple([(d, int(holder[2 * d + odd])) for d in range(size)] for odd in (0, 1))
 
 
-def _sent(x: Array, pairs, axis: str) -> Array:
-    return jax.lax.ppermute(x, axis, list(pairs))
-
-
-def _swapped_if(swap, a: Array, b: Array) -> Array:
-    return jnp.concatenate([jnp.where(swap, b, a), jnp.where(swap, a, b)])
+def _sent(x: Array, pairs: list[tuple[int, int]], axis: str) -> Array:
+    return jax.lax.ppermute(x, axis, pairs)
 
 
 def _padded(tree: Any, parts: int) -> Any:

@@ -17,6 +17,7 @@ from members import GRID, Case
 
 import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel
+from posjax.attention.parallel import _to_zigzag
 
 SEGMENT = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
 
@@ -65,8 +66,11 @@ def loss_of(case: Case, context: ContextParallel | None):
     return loss
 
 
-def arrays(spec: str, length: int, batch: int, groups: int, size: int) -> tuple[int, list[int]]:
-    """(elements of the largest array that is computed for one sequence, elements of what is gathered), with gradients."""
+def arrays(spec: str, length: int, batch: int, groups: int, size: int) -> tuple[int, list[int], list[int]]:
+    """Elements of the largest array that is computed for one sequence, of all that are gathered, of all that are sent.
+
+    Forward and backward.
+    """
     encoding = pj.parse(spec)
     params = encoding.init(jax.random.key(0), pj.Dims(WIDTH, HEADS, HEAD_DIM))
     site, context = pj.sites(length), context_of(groups, size)
@@ -83,8 +87,20 @@ def arrays(spec: str, length: int, batch: int, groups: int, size: int) -> tuple[
     traced = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3))).trace(params, x, x, x)
     within = [jaxpr for jaxpr, _ in inner_jaxprs(traced.jaxpr)]
     largest = max(v.aval.size for jaxpr in within for eqn in jaxpr.eqns for v in eqn.outvars if hasattr(v.aval, "size"))
-    gathered = re.findall(r"= \w+\[([\d,]+)\]\S* all-gather\(", traced.lower().compile().as_text())
-    return largest, [math.prod(map(int, shape.split(","))) for shape in gathered]
+    program = traced.lower().compile().as_text()
+
+    def results_of(operation):
+        shapes = re.findall(rf"= \w+\[([\d,]+)\]\S* {operation}\(", program)
+        return [math.prod(map(int, shape.split(","))) for shape in shapes]
+
+    return largest, results_of("all-gather"), results_of("collective-permute")
+
+
+def zigzags(length: int, size: int) -> list[list[int]]:
+    """The tokens whose queries each device attends for."""
+    context, tokens = context_of(1, size), PartitionSpec("context")
+    move = jax.shard_map(lambda x: _to_zigzag(x, context), mesh=context.mesh, in_specs=tokens, out_specs=tokens)
+    return np.asarray(jax.jit(move)(np.arange(length))).reshape(size, -1).tolist()
 
 
 def context_of(groups: int, size: int, **options) -> ContextParallel:
@@ -92,7 +108,7 @@ def context_of(groups: int, size: int, **options) -> ContextParallel:
     return ContextParallel(Mesh(devices, ("data", "context")), batch_axis="data", **options)
 
 
-CHECKS = {check.__name__: check for check in (differences, arrays)}
+CHECKS = {check.__name__: check for check in (differences, arrays, zigzags)}
 
 
 if __name__ == "__main__":

@@ -54,10 +54,14 @@ def test_devices_compute_what_one_does():
 
 def test_what_devices_hold_and_send():
     """4096 tokens of 4 sequences, 2 groups of 4 devices, forward and backward."""
-    ((largest, gathered),) = on_devices(["arrays", ["rope() + t5()", 4096, 4, 2, 4]])
+    (largest, gathered, sent), held = on_devices(["arrays", ["rope() + t5()", 4096, 4, 2, 4]], ["zigzags", [16, 4]])
     assert largest < 4096**2 / 8  # a device's queries by all keys would be 4096**2 / 4
     assert max(gathered) == 2 * 4096 * HEADS * HEAD_DIM  # the keys of a group's half of the batch, not of all of it
     assert gathered.count(max(gathered)) == 2  # once the keys, once the values
+    chunk = 2 * 4096 // 8 * HEADS * HEAD_DIM
+    assert sent.count(chunk) == 8  # the two chunks of queries there, what they read back, and the gradients of both
+    assert max(sent) == chunk
+    assert [sorted(shard) for shard in held] == np.sort(zigzag(np.arange(16), 4).reshape(4, 4)).tolist()
 
 
 def sums_of(kind: str, size: int = 6) -> list[str]:
