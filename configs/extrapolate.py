@@ -47,7 +47,7 @@ def get_config() -> ConfigDict:
 
     config.encodings = ConfigDict({"none": "none", "rope": "rope", "alibi": "alibi"}, sort_keys=False)
     config.variants = ConfigDict({"rope": rope_variants()}, sort_keys=False)
-    config.finetune = ConfigDict({"rope": rope_finetunes(steps=60, target=1024)}, sort_keys=False)
+    config.finetune = ConfigDict({"rope": rope_finetunes(steps=60, target=1024, trained=128)}, sort_keys=False)
 
     config.evaluation = ConfigDict()
     config.evaluation.documents = 1  # the longest ones of the evaluation split
@@ -90,8 +90,8 @@ def rope_variants() -> ConfigDict:
     )
 
 
-def rope_finetunes(*, steps: int, target: int) -> ConfigDict:
-    """Short fine-tunes of a trained rope towards `target` bytes: on windows that long, or (PoSE) on those of training."""
+def rope_finetunes(*, steps: int, target: int, trained: int) -> ConfigDict:
+    """Short fine-tunes of a rope trained on `trained` bytes: on windows of `target` bytes, or (PoSE) on those of training."""
 
     def tuning(spec: str, length: int) -> ConfigDict:
         return ConfigDict(dict(spec=spec, target=target, length=length, steps=steps, learning_rate=1e-3))
@@ -101,7 +101,7 @@ def rope_finetunes(*, steps: int, target: int) -> ConfigDict:
         {
             "PI, tuned": tuning(pi, target),
             "YaRN, tuned": tuning(yarn, target),
-            "PoSE + PI, tuned": tuning("pose(length={length}) >> " + pi, 128),
+            "PoSE + PI, tuned": tuning("pose(length={length}) >> " + pi, trained),
         },
         sort_keys=False,
     )

@@ -1,0 +1,50 @@
+"""Decoders trained on 256 bytes of books, read at up to 32 times that, some at 256 times (64k).
+
+    python -m experiments.extrapolate --config=configs/extrapolate_books.py --config.data.files=books_pd
+
+`books_pd` is a directory of long texts whose names say their split: train__*.txt.xz, valid__*, test__* (plain .txt will do).
+
+Cost: about an hour and a half on 2 CPU cores. Expected: results/extrapolate.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import extrapolate
+
+
+def get_config() -> ConfigDict:
+    config = extrapolate.get_config()
+    config.name = "extrapolate_books"
+    config.title = "Decoders on books, beyond their training length"
+    config.notes += (
+        " Half of the rows of a training batch are copying, recall, passkeys and needles, so that there is something to find; "
+        "retrieval is read at depths of 0 (far from the question) to 1 (just before it). Fine-tunes see 8 times the training "
+        "length."
+    )
+    config.seeds = (0, 1, 2)
+
+    config.data.name = "books_pd"
+    config.data.eval_split = "test"
+    config.data.length = 256
+    config.data.retrieval.share = 0.5
+    config.data.retrieval.tasks = ("copy", "recall", "passkey", "needle")
+    config.steps = 3000
+    config.eval_lengths = (256,)
+    config.eval_tokens = 32_769
+    config.checkpoint_every = 500
+
+    config.encodings = ConfigDict(
+        {"none": "none", "sinusoidal": "sinusoidal", "rope": "rope", "alibi": "alibi"}, sort_keys=False
+    )
+    config.finetune = ConfigDict({"rope": extrapolate.rope_finetunes(steps=150, target=2048, trained=256)})
+
+    config.evaluation.documents = 2
+    config.evaluation.bytes = 8192
+    config.evaluation.lengths = (256, 512, 1024, 2048, 4096, 8192)
+    config.evaluation.long_lengths = (32_768, 65_536)
+    config.evaluation.long_rows = ("rope", "window", "alibi")
+    config.evaluation.batch_tokens = 16_384
+
+    config.retrieval.tasks = ("passkey", "needle", "recall", "copy")
+    config.retrieval.lengths = (256, 512, 1024, 2048)
+    return config
