@@ -193,10 +193,17 @@ def rotated(
     if angle.ndim == 2:
         cos, sin = cos[:, None], sin[:, None]
     if layout == "half":
-        a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1).astype(x.dtype)
+        half, x32 = x.shape[-1] // 2, x.astype(jnp.float32)
+        a, b = x32[..., :half], x32[..., half:]
+        turned = _beside(a * cos - b * sin, 0, half) + _beside(a * sin + b * cos, half, 0)
+        return turned.astype(x.dtype)
     a, b = x[..., 0::2].astype(jnp.float32), x[..., 1::2].astype(jnp.float32)
     return jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape).astype(x.dtype)
+
+
+def _beside(x: Float32[jax.Array, "T H C"], before: int, after: int) -> Float32[jax.Array, "T H D"]:
+    """x among zeros. A sum of such halves takes half the time of their concatenation on CPUs, and so does its gradient."""
+    return jax.lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (before, after, 0)))
 
 
 def _computed_once(x: Float32[jax.Array, "*T C"]) -> Float32[jax.Array, "*T C"]:
