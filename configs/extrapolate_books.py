@@ -17,8 +17,8 @@ def get_config() -> ConfigDict:
     config.name = "extrapolate_books"
     config.title = "Decoders on books, beyond their training length"
     config.notes += (
-        " Half of the rows of a training batch are copying, recall, passkeys and needles, so that there is something to find. "
-        "Fine-tunes aim at 8 times the training length."
+        " Half of the rows of a training batch are copying, recall, passkeys and needles, so that there is something to "
+        "find. Fine-tunes aim at 8 times the training length."
     )
     config.seeds = (0, 1, 2)
 
