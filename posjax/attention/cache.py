@@ -33,7 +33,7 @@ class Cache(NamedTuple):
 
 
 def empty_cache(size: int, num_heads: int, head_dim: int, site: Site, dtype=jnp.float32) -> Cache:
-    """A cache of `size` slots and `num_heads` key heads for tokens whose sites look like `site` (its values do not matter)."""
+    """A cache of `size` slots and `num_heads` key heads, for tokens whose sites look like `site`; values do not matter."""
     slots = jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), site)
     key, value = jnp.zeros((num_heads, size, head_dim), dtype), jnp.zeros((num_heads, head_dim, size), dtype)
     zero = jnp.int32(0)

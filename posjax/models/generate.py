@@ -1,11 +1,22 @@
 """Sampling from a decoder with a key-value cache."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Int32, Key
+from jaxtyping import Bool, Float, Int32, Key
 
 from posjax.encoding import Array, Site
 from posjax.models.decoder import Decoder
+
+
+class _Sampling(NamedTuple):
+    """How a token is chosen; numbers are traced, so that other ones compile nothing anew."""
+
+    temperature: float | jax.Array | None  # None: the likeliest token
+    top_k: int | jax.Array | None
+    top_p: float | jax.Array | None
+    stop: int | jax.Array | None
 
 
 def generate(
@@ -16,24 +27,30 @@ def generate(
     *,
     steps: int,
     temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop: int | None = None,
     key: Key[Array, ""] | None = None,
 ) -> Int32[jax.Array, "B steps"]:
     """Continues prompts by `steps` tokens; each stands one position behind the last in its row's last document.
 
+    Caches hold T + steps tokens, or, in layers with a window, no more than a query sees of them (see `Decoder.prefill`).
+
     Args:
       tokens, site: prompts with their sites [B, T, ...]; shorter ones are padded left or right with segment 0.
       temperature: 0 takes the likeliest token; above, tokens are drawn and `key` is needed.
+      top_k, top_p: what tokens are drawn from, as in `truncated`, after the temperature.
+      stop: a token behind which a row holds nothing but its repetition.
 
     Raises:
-      ValueError: for a negative temperature, a missing key, or a prompt row without tokens.
+      ValueError: for a negative temperature, a missing key, a top_k or stop outside the vocabulary, a top_p outside (0, 1],
+        either of them where nothing is drawn, or a prompt row without tokens.
       FloatingPointError: where logits are not finite, as behind the end of a learned table (not under an outer jit).
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-    if temperature < 0 or (temperature > 0 and key is None):
-        raise ValueError(f"temperature {temperature} must be 0, or positive with a key")
+    _check(model, steps, temperature, top_k, top_p, stop, key)
     key = jax.random.key(0) if key is None else key
-    continued, finite, full = _generate(model, variables, tokens, site, steps, temperature, key)
+    sampling = _Sampling(temperature or None, top_k, top_p, stop)
+    continued, finite, full = _generate(model, variables, tokens, site, steps, sampling, key)
     if not isinstance(finite, jax.core.Tracer):
         if not bool(full.all()):
             raise ValueError(f"prompt rows {[int(i) for i in jnp.flatnonzero(~full)]} hold no token (segment > 0)")
@@ -41,12 +58,50 @@ def generate(
             step = int(jnp.argmin(finite))
             raise FloatingPointError(
                 f"logits are not finite from generated token {step} on: is position "
-                f"{tokens.shape[1] - 1 + step} behind the end of a learned table (length={model.length})?"
+                f"{tokens.shape[1] - 1 + step} behind the end of a learned table (length={model.length})? Beside a window, "
+                "positions must be at least 1 apart from token to token."
             )
     return continued
 
 
-def _run(model, variables, tokens, site, steps, temperature, key):
+def truncated(
+    logits: Float[Array, "*B V"],
+    top_k: int | Int32[Array, ""] | None = None,
+    top_p: float | Float[Array, ""] | None = None,
+) -> Float[jax.Array, "*B V"]:
+    """Logits with -inf for all but the `top_k` likeliest tokens and, of these, the nucleus that holds `top_p`.
+
+    The nucleus is the smallest set of likeliest tokens whose probabilities sum to top_p or more: Holtzman et al. (2019),
+    arXiv 1904.09751, section 3.1. Of equally likely tokens those with smaller numbers come first.
+    """
+    logits = jnp.asarray(logits)
+    order = jnp.argsort(-logits, axis=-1, stable=True)
+    rank = jnp.argsort(order, axis=-1)
+    if top_k is not None:
+        logits = jnp.where(rank < top_k, logits, -jnp.inf)
+    if top_p is not None:
+        share = jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1)
+        before = jnp.cumsum(share, axis=-1) - share  # what likelier tokens hold
+        logits = jnp.where(jnp.take_along_axis(before, rank, axis=-1) < top_p, logits, -jnp.inf)
+    return logits
+
+
+def _check(model, steps, temperature, top_k, top_p, stop, key) -> None:
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    if temperature < 0 or (temperature > 0 and key is None):
+        raise ValueError(f"temperature {temperature} must be 0, or positive with a key")
+    if temperature == 0 and (top_k is not None or top_p is not None):
+        raise ValueError("top_k and top_p say what is drawn from: set a temperature above 0, or leave them out")
+    if top_k is not None and not 1 <= top_k <= model.vocab_size:
+        raise ValueError(f"top_k must be between 1 and the {model.vocab_size} tokens of the model, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
+    if stop is not None and not 0 <= stop < model.vocab_size:
+        raise ValueError(f"stop must be one of the model's {model.vocab_size} tokens, 0 or above, got {stop}")
+
+
+def _run(model, variables, tokens, site, steps, sampling, key):
     last = jnp.max(jnp.where(site.segment > 0, jnp.arange(tokens.shape[1]), -1), axis=1)  # [B]
     size = tokens.shape[1] + steps
     logits, caches = model.apply(variables, tokens, site, cache_size=size, method=Decoder.prefill)
@@ -54,22 +109,34 @@ def _run(model, variables, tokens, site, steps, temperature, key):
     def at_last(x):
         return jnp.take_along_axis(x, last.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
 
-    def pick(logits, step):  # [B, V] -> [B]
-        if temperature == 0:
-            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        draws = jax.random.categorical(jax.random.fold_in(key, step), logits / temperature, axis=-1)
-        return draws.astype(jnp.int32)
-
     def step(carry, index):
-        logits, site, caches = carry
-        token = pick(logits, index)
+        logits, site, caches, stopped = carry
+        token = _chosen(logits, jax.random.fold_in(key, index), sampling, stopped)
+        finite = jnp.isfinite(logits).all(axis=1) | stopped
+        if sampling.stop is not None:
+            stopped = stopped | (token == sampling.stop)
         site = site._replace(position=site.position + 1)
         out, caches = model.apply(variables, token[:, None], site, caches, method=Decoder.extend)
-        return (out[:, 0], site, caches), (token, jnp.isfinite(logits).all())
+        return (out[:, 0], site, caches, stopped), (token, finite.all())
 
-    start = (at_last(logits)[:, 0], jax.tree.map(at_last, site), caches)
+    first = at_last(logits)[:, 0]
+    start = (first, jax.tree.map(at_last, site), caches, jnp.zeros(len(tokens), bool))
     _, (continued, finite) = jax.lax.scan(step, start, jnp.arange(steps))
     return continued.T, finite, last >= 0
 
 
-_generate = jax.jit(_run, static_argnums=(0, 4, 5))
+def _chosen(
+    logits: Float[jax.Array, "B V"], key: Key[Array, ""], sampling: _Sampling, stopped: Bool[jax.Array, " B"]
+) -> Int32[jax.Array, " B"]:
+    if sampling.temperature is None:
+        token = jnp.argmax(logits, axis=-1)
+    else:
+        logits = logits / sampling.temperature
+        if sampling.top_k is not None or sampling.top_p is not None:
+            logits = truncated(logits, sampling.top_k, sampling.top_p)
+        token = jax.random.categorical(key, logits, axis=-1)
+    token = token.astype(jnp.int32)
+    return token if sampling.stop is None else jnp.where(stopped, jnp.int32(sampling.stop), token)
+
+
+_generate = jax.jit(_run, static_argnums=(0, 4))

@@ -1,0 +1,247 @@
+"""A cache of few slots decodes any number of tokens as the full pass does, where a query sees so few."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import joined, rows
+
+import posjax as pj
+from posjax.attention import attend_cached, empty_cache, slots_needed
+from posjax.encoding import Memory
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+WIDTH, HEADS, KV_HEADS, HEAD_DIM = 16, 4, 2, 4
+TOTAL, PROMPT = 26, 12
+# Specs with the slots that each asks for: its last tokens and its first.
+RINGS = {
+    "sinks(num_sinks=2, window=4) + rope": 4 + 2,
+    "streaming(num_sinks=2, window=4) >> rope": 4 + 2,
+    "window(5) + t5(num_buckets=8, max_distance=8)": 5,
+    "(interpolate(factor=1.5) >> (sinks(num_sinks=2, window=3) + rope)) + alibi": 6 + 3,
+    "dilated(size=3, dilation=2) + rope": 5,
+    "longformer(window=4, num_global=1) + kerple": 3 + 1,
+    "sinks(num_sinks=9, window=3) + window(4) + shaw": 4,
+    "window(3) + fox": 3,
+    "window(2) + selective_rope": 3,  # three tokens before its own in a convolution of four
+}
+SAMPLE = ["streaming(num_sinks=2, window=4) >> rope", "window(3) + fox"]
+each_ring = pytest.mark.parametrize(
+    "spec", [pytest.param(spec, marks=[] if spec in SAMPLE else pytest.mark.slow) for spec in RINGS]
+)
+
+
+class Layer:
+    """One attention layer with grouped queries: on whole sequences, and on new tokens of a batch with caches."""
+
+    def __init__(self, spec, **prefill):
+        self.encoding = pj.parse(spec)
+        self.params = self.encoding.init(jax.random.key(1), pj.Dims(WIDTH, HEADS, HEAD_DIM))
+        self.weights = [
+            0.5 * jax.random.normal(jax.random.key(2 + i), (WIDTH, heads, HEAD_DIM))
+            for i, heads in enumerate((HEADS, KV_HEADS, KV_HEADS))
+        ]
+        self.traces = 0
+        self.prefill_options = dict(prefill=True, **prefill)
+        self.step = jax.jit(jax.vmap(self._step))
+        self.prefill = jax.jit(jax.vmap(functools.partial(self._step, cache=None)))
+
+    def projected(self, x, site, past=None):
+        site = self.encoding.observe(self.params, x, self.encoding.place(self.params, site), past)
+        return *(jnp.einsum("tm,mhd->thd", x, w) for w in self.weights), site
+
+    def full(self, x, site):
+        *qkv, site = self.projected(x, site)
+        return pj.attend(self.encoding, self.params, *qkv, site, site, causal=True, implementation="dense")
+
+    def empty(self, site, size=TOTAL):
+        return empty_cache(slots_needed(self.encoding, site, size), KV_HEADS, HEAD_DIM, site)
+
+    def _step(self, x, site, cache):
+        self.traces += 1
+        *qkv, site = self.projected(x, site, None if cache is None else cache.site)
+        options = {} if cache is not None else self.prefill_options
+        return attend_cached(self.encoding, self.params, *qkv, site, cache or self.empty(site), **options)
+
+
+@functools.cache
+def layer(spec):
+    return Layer(spec)
+
+
+def tokens(length=TOTAL, seed=0):
+    return jax.random.normal(jax.random.key(seed), (length, WIDTH))
+
+
+def batch(*each):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+
+
+def padding(count):
+    return pj.Site(*(np.zeros(count, np.int32) for _ in range(3)))
+
+
+def close(a, b):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
+SPANS = ((0, PROMPT), (4, PROMPT), (0, 7))  # where in the prompt each row stands: all of it, padded left, padded right
+
+
+def padded_prompt(x):
+    parts = [(padding(a), rows(pj.sites(TOTAL), slice(b - a)), padding(PROMPT - b)) for a, b in SPANS]
+    prompt = [np.concatenate([np.ones((a, WIDTH)), x[: b - a], np.ones((PROMPT - b, WIDTH))]) for a, b in SPANS]
+    return jnp.asarray(np.stack(prompt), x.dtype), batch(*(joined(*part) for part in parts))
+
+
+def continued(run, caches, x, *widths):
+    """The next tokens of each row, so many at a time."""
+    at, outs = np.array([b - a for a, b in SPANS]), []
+    for width in widths:
+        index = at[:, None] + np.arange(width)
+        site = batch(*(rows(pj.sites(TOTAL), i) for i in index))
+        out, caches = run.step(x[index], site, caches)
+        outs.append(out)
+        at = at + width
+    return jnp.concatenate(outs, axis=1), caches
+
+
+@each_ring
+def test_a_padded_batch_decodes_as_each_row_would_alone(spec):
+    run, x = Layer(spec), tokens()
+    expected = run.full(x, pj.sites(TOTAL))
+    out, caches = run.prefill(*padded_prompt(x))
+    assert caches.order.shape == (len(SPANS), RINGS[spec])
+    for row, (a, b) in zip(out, SPANS, strict=True):
+        close(row[a:b], expected[: b - a])
+    out, after = continued(run, caches, x, *[1] * 13)
+    assert run.traces == 2  # the prompt's, and one for all steps
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, caches)
+    for row, (a, b) in zip(out, SPANS, strict=True):
+        close(row, expected[b - a :][: len(row)])
+
+
+def test_prompts_of_tiles_and_several_tokens_at_once():
+    """A query of several sees what those after it overwrite."""
+    run, x = Layer("sinks(num_sinks=2, window=4) + rope", implementation="blockwise"), tokens()
+    expected = run.full(x, pj.sites(TOTAL))
+    _, caches = run.prefill(*padded_prompt(x))
+    out, _ = continued(run, caches, x, 1, 8, 1, 1)  # eight are more than there are slots
+    for row, (a, b) in zip(out, SPANS, strict=True):
+        close(row, expected[b - a :][: len(row)])
+
+
+@pytest.mark.parametrize("prompt", [4, pytest.param(9, marks=pytest.mark.slow)])
+def test_sinks_are_those_of_the_document_that_is_decoded(prompt):
+    """A second document begins in the prompt, or behind it; padding between them is not remembered."""
+    run, x = layer("sinks(num_sinks=2, window=3) + rope"), tokens()
+    second = rows(pj.sites(TOTAL), slice(14))._replace(segment=np.full(14, 2, np.int32))
+    site = joined(rows(pj.sites(TOTAL), slice(6)), padding(1), second)
+    site, x = batch(site), x[None, : 6 + 1 + 14]
+    out, caches = run.prefill(x[:, :prompt], jax.tree.map(lambda leaf: leaf[:, :prompt], site))
+    outs = [out]
+    for t in range(prompt, x.shape[1]):
+        out, caches = run.step(x[:, t : t + 1], jax.tree.map(lambda leaf, t=t: leaf[:, t : t + 1], site), caches)
+        outs.append(out)
+    expected = run.full(x[0], rows(jax.tree.map(lambda leaf: leaf[0], site), slice(None)))
+    close(jnp.concatenate(outs, axis=1)[0], expected)
+
+
+@pytest.mark.slow
+def test_thousands_of_tokens_in_constant_memory():
+    run, x, length = layer("streaming(num_sinks=2, window=6) >> rope"), tokens(2000), 2000
+    site = pj.sites(length)
+    placed = run.encoding.place(run.params, site)
+
+    def step(cache, new):
+        out, cache = jax.tree.map(lambda leaf: leaf[0], run.step.__wrapped__(*batched(new), batched(cache)))
+        return cache, out
+
+    def batched(tree):
+        return jax.tree.map(lambda leaf: leaf[None], tree)
+
+    each = jax.tree.map(lambda leaf: leaf[:, None], (x, site))
+    cache, out = jax.lax.scan(step, run.empty(rows(placed, slice(1)), length), each)
+    assert cache.key.shape == (KV_HEADS, 8, HEAD_DIM)
+    close(out[:, 0], run.full(x, site))
+
+
+def forgets(run, site, size=TOTAL):
+    x = tokens(len(site.segment))[:, None, None]  # [T, 1, 1, M]
+    caches = jax.tree.map(lambda leaf: leaf[None], run.empty(rows(site, slice(1)), size))
+    outs = []
+    for t in range(len(x)):
+        out, caches = run.step(x[t], batch(rows(site, slice(t, t + 1))), caches)
+        outs.append(bool(jnp.isnan(out).any()))
+    return outs
+
+
+def test_what_is_forgotten_too_early_is_told():
+    window = layer("window(4) + rope")
+    site = pj.sites(8)
+    assert forgets(window, site) == [False] * 8
+    near = site._replace(position=site.position // 2)
+    assert forgets(window, near) == [False] * 4 + [True] * 4
+    nowhere = site._replace(prefix=np.int32([1] + [0] * 7))  # seen by all, for ever
+    assert forgets(window, nowhere) == [False] * 4 + [True] * 4
+    assert forgets(layer("rope"), site, size=5) == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "slots"),
+    [
+        *RINGS.items(),
+        ("rope", 100),
+        ("window(200)", 100),
+        ("bigbird(block_size=4)", 100),
+        ("window(4) + cope", 100),  # counts keys that the window hides
+        ("window(4) + rope(scaling=dynamic_ntk(factor=2, original_length=8))", 100),
+        ("streaming(num_sinks=2, window=4) >> fox", 100),
+        ("randomized(64) >> window(4)", 100),
+        ("self_extend(group=2, window=4) >> rope", 100),
+        ("alibi_pi(original_length=8) + window(4)", 100),
+        ("dape(alibi) + window(4)", 4),
+    ],
+)
+def test_slots_are_what_queries_see(spec, slots):
+    encoding = pj.parse(spec)
+    assert slots_needed(encoding, pj.sites(3), 100) == slots
+
+
+def test_a_window_of_a_grid_is_no_ring():
+    """The row above lies a whole row of tokens back."""
+    assert slots_needed(pj.parse("window(2) + rope"), pj.grid(3, 4), 100) == 100
+    assert slots_needed(pj.parse("raster(width=4) >> (window(2) + rope)"), pj.grid(3, 4), 100) == 100
+
+
+def test_a_map_says_what_becomes_of_a_window():
+    assert pj.parse("interpolate(factor=4)").before(Memory()) == Memory()
+    assert pj.parse("interpolate(factor=4)").before(Memory(3, 2)) == Memory(13, 8)
+    assert pj.PositionMap().before(Memory(3, 2)).last == math.inf
+
+
+def test_a_prompt_must_fit_what_is_no_ring():
+    run, x = layer("rope"), tokens(6)
+    *qkv, site = run.projected(x, pj.sites(6))
+    with pytest.raises(ValueError, match="a prompt of 6 tokens does not fit a cache of 4 slots"):
+        attend_cached(run.encoding, run.params, *qkv, site, run.empty(site, 4), prefill=True)
+
+
+class ByHead(pj.Encoding):
+    """Queries and keys scaled by the number of their head."""
+
+    heads_differ = True
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return tuple(x * jnp.arange(1.0, HEADS + 1)[:, None] for x in (q, k))
+
+
+def test_shared_keys_that_heads_turn_differently_are_kept_as_they_are():
+    run, encoding, x = layer("rope"), ByHead(), tokens()
+    *qkv, site = run.projected(x[:5], pj.sites(5))
+    out, cache = attend_cached(encoding, (), *qkv, site, run.empty(site))
+    close(out, pj.attend(encoding, (), *qkv, site, site, causal=True, implementation="dense"))
+    close(jnp.swapaxes(cache.key, 0, 1)[:5], qkv[1])

@@ -1,0 +1,107 @@
+"""What tokens are drawn from, and how generation ends; that it continues full passes is in test_decoder.py."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.models import Decoder, generate
+from posjax.models.generate import truncated
+
+VOCABULARY, ROWS, PROMPT = 7, 2, 12
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@functools.cache
+def decoder(spec="rope"):
+    model = Decoder(VOCABULARY, encoding=spec, width=8, depth=1, num_heads=2, num_kv_heads=1)
+    site = pj.Site(*(np.broadcast_to(leaf, (ROWS, PROMPT)) for leaf in pj.sites(PROMPT)[:3]))
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, PROMPT)), jnp.int32)
+    variables = model.init(jax.random.key(0), tokens, site)
+    variables = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(jax.random.key(1), x.shape), variables)
+    return functools.partial(generate, model, variables, tokens, site), model, variables, tokens
+
+
+def nucleus(logits, top_k, top_p):
+    """By the definition, one token after the other."""
+    likeliest = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
+    likeliest = likeliest[: top_k or len(logits)]
+    weight = np.exp(logits[likeliest] - logits.max())
+    held, kept = 0.0, set()
+    for token, share in zip(likeliest, weight / weight.sum(), strict=True):
+        if top_p is None or held < top_p:
+            kept.add(token)
+        held += share
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("top_k", "top_p"), [(None, None), (1, None), (4, None), (None, 0.01), (None, 0.6), (4, 0.8), (9, 1.0)]
+)
+def test_truncation_is_the_definition(top_k, top_p):
+    logits = np.random.default_rng(1).normal(scale=2, size=(6, 9)).astype(np.float32)
+    logits[0, [2, 5]] = logits[0].max() + 1  # equally likely
+    out = np.asarray(truncated(logits, top_k, top_p))
+    for row, kept in zip(logits, out, strict=True):
+        assert set(np.flatnonzero(np.isfinite(kept))) == nucleus(row.astype(np.float64), top_k, top_p)
+        assert np.array_equal(kept[np.isfinite(kept)], row[np.isfinite(kept)])
+
+
+def test_drawn_tokens_come_from_what_is_left():
+    run, model, variables, tokens = decoder()
+    greedy = run(steps=5)
+    draw = functools.partial(run, steps=5, temperature=3.0)
+    assert np.array_equal(draw(key=jax.random.key(0), top_k=1, top_p=1.0), greedy)
+    assert np.array_equal(draw(key=jax.random.key(1), top_k=7, top_p=1e-6), greedy)
+    site = pj.sites(PROMPT)
+    allowed = np.isfinite(truncated(model.apply(variables, tokens, site)[:, -1] / 3.0, 3, 0.7))
+    drawn = [np.asarray(draw(key=jax.random.key(k), top_k=3, top_p=0.7))[:, 0] for k in range(12)]
+    assert all(allowed[np.arange(ROWS), token].all() for token in drawn)
+    assert len({tuple(token) for token in drawn}) > 1
+
+
+def test_a_row_that_stops_repeats_its_last_token():
+    run, *_ = decoder()
+    free = np.asarray(run(steps=5))
+    stop = int(free[0, 2])
+    stopped = np.asarray(run(steps=5, stop=stop))
+    for row, line in zip(free, stopped, strict=True):
+        end = row.tolist().index(stop) + 1 if stop in row else len(row)
+        assert np.array_equal(line[:end], row[:end])
+        assert np.all(line[end:] == stop)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(temperature=1.0, top_k=0), "top_k must be between 1 and the 7 tokens of the model, got 0"),
+        (dict(temperature=1.0, top_k=8), "top_k must be between 1 and the 7 tokens of the model, got 8"),
+        (dict(temperature=1.0, top_p=0.0), r"top_p must be above 0 and at most 1, got 0\.0"),
+        (dict(temperature=1.0, top_p=1.5), r"top_p must be above 0 and at most 1, got 1\.5"),
+        (dict(top_p=0.5), "top_k and top_p say what is drawn from: set a temperature above 0"),
+        (dict(stop=7), "stop must be one of the model's 7 tokens, 0 or above, got 7"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        decoder()[0](steps=2, key=jax.random.key(0), **options)
+
+
+def test_a_window_generates_what_full_passes_do():
+    """Far behind what its cache holds."""
+    run, model, variables, tokens = decoder("window(3) + rope")
+    continued = run(steps=20)
+    whole = jnp.concatenate([tokens, continued], axis=1)
+    logits = model.apply(variables, whole, pj.sites(whole.shape[1]))
+    assert np.array_equal(jnp.argmax(logits, -1)[:, PROMPT - 1 : -1], continued)
+    assert len(np.unique(np.asarray(continued))) > 1
+
+
+def test_positions_too_near_for_a_window_are_told():
+    _, model, variables, tokens = decoder("window(3) + rope")
+    site = pj.Site(np.zeros((ROWS, PROMPT), np.int32), *(np.full((ROWS, PROMPT), n, np.int32) for n in (1, 0)))
+    with pytest.raises(FloatingPointError, match="Beside a window, positions must be at least 1 apart"):
+        generate(model, variables, tokens, site, steps=2)
