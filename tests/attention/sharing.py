@@ -18,6 +18,7 @@ from members import GRID, Case
 import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel
 from posjax.attention.parallel import _to_zigzag
+from posjax.models import Decoder, ViT
 
 SEGMENT = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
 
@@ -96,6 +97,34 @@ def arrays(spec: str, length: int, batch: int, groups: int, size: int) -> tuple[
     return largest, results_of("all-gather"), results_of("collective-permute")
 
 
+def models() -> list[float]:
+    """The largest difference of loss and gradients, in training, of a decoder on packed rows and of a ViT whose tokens and
+    batch no devices divide; behind each the largest gradient.
+    """
+    context = context_of(2, 4)
+    segment = np.array([[1] * 16, [1] * 5 + [0] * 2 + [2] * 9], np.int32)
+    position = np.array([range(16), [*range(5), 0, 0, *range(9)]], np.int32)
+    tokens, site = np.arange(32, dtype=np.int32).reshape(2, 16), pj.Site(position, segment, np.zeros_like(segment))
+    encoding = ("(randomized(length=64) >> alibi()) + fox() + learned()", "rope() + window(6)")
+    decoder = Decoder(32, encoding, length=64, width=16, depth=2, num_heads=2, dropout=0.1)
+    vit = ViT(10, "rope() + t5()", image_size=(16, 16), width=16, depth=1, num_heads=2, pooling="mean", num_registers=1)
+    images = jax.random.normal(jax.random.key(0), (3, 16, 16, 3))
+    found = []
+    for model, given in ((decoder, (tokens, site)), (vit, (images, vit.sites(16, 16)))):
+        variables = model.init(jax.random.key(1), *given)
+        variables = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(2), x.shape), variables)
+
+        def loss(variables, model, given=given):
+            rngs = {"place": jax.random.key(3), "dropout": jax.random.key(4)}
+            return jnp.mean(jnp.sin(model.apply(variables, *given, train=True, rngs=rngs)))
+
+        run = jax.jit(jax.value_and_grad(loss), static_argnums=1)
+        one, shared = (run(variables, each) for each in (model, model.clone(context=context)))
+        difference = jax.tree.map(lambda a, b: np.max(np.abs(a - b)).item(), one, shared)
+        found += [max(jax.tree.leaves(difference)), max(np.max(np.abs(x)).item() for x in jax.tree.leaves(one))]
+    return found
+
+
 def zigzags(length: int, size: int) -> list[list[int]]:
     """The tokens whose queries each device attends for."""
     context, tokens = context_of(1, size), PartitionSpec("context")
@@ -108,7 +137,7 @@ def context_of(groups: int, size: int, **options) -> ContextParallel:
     return ContextParallel(Mesh(devices, ("data", "context")), batch_axis="data", **options)
 
 
-CHECKS = {check.__name__: check for check in (differences, arrays, zigzags)}
+CHECKS = {check.__name__: check for check in (differences, arrays, models, zigzags)}
 
 
 if __name__ == "__main__":

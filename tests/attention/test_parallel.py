@@ -17,6 +17,7 @@ from members import GRID, LINE, MEMBERS
 import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel, unzigzag, zigzag
 from posjax.attention.tiles import Operands, Plan, visited
+from posjax.models import Decoder
 
 TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -84,6 +85,15 @@ def test_devices_compute_what_one_does_for_every_encoding():
     assert_close(
         [*values, *in_ring, ["(raster(width=7) >> learned()) + rope() + peg()", GRID, 1, 8, "zigzag", "gather"]]
     )
+
+
+@pytest.mark.slow
+def test_models_on_devices_compute_what_they_do_on_one():
+    """In training: packed rows, drawn positions and dropout; and 18 tokens of 3 images on 2 x 4 devices."""
+    ((decoder, d_decoder, vit, d_vit),) = on_devices(["models", []])
+    assert decoder < 1e-5 * max(d_decoder, 1)
+    assert vit < 1e-5 * max(d_vit, 1)
+    assert min(d_decoder, d_vit) > 1e-2
 
 
 @pytest.mark.parametrize(("size", "length"), [(1, 2), (3, 12), (4, 8)])
@@ -183,3 +193,11 @@ def test_a_ring_refuses_what_needs_all_keys(arguments, message):
     q, site = jnp.ones((4, 2, 8)), pj.sites(4)
     with pytest.raises(ValueError, match=message):
         attend_parallel(pj.parse(options.pop("encoding")), (), q, q, q, site, site, causal=True, **options)
+
+
+def test_a_model_that_decodes_from_a_cache_shares_nothing():
+    model = Decoder(8, width=8, depth=1, num_heads=1, context=ContextParallel(MESH))
+    tokens, site = jnp.zeros((1, 4), jnp.int32), pj.sites(4)
+    variables = jax.eval_shape(model.init, jax.random.key(0), tokens, site)
+    with pytest.raises(ValueError, match=r"decode with model.clone\(context=None\)"):
+        jax.eval_shape(lambda v: model.apply(v, tokens, site, cache_size=8, method=Decoder.prefill), variables)
