@@ -156,7 +156,7 @@ def _plots(name: str, records: Sequence[findings.Record], out: pathlib.Path) -> 
     from posjax.analysis.plots import save
 
     panels = table.panels(records)
-    return [save(against_length(panels), out / f"{name}.png", dpi=120)] if panels else []
+    return [save(against_length(panels, columns=3), out / f"{name}.png", dpi=120)] if panels else []
 
 
 def _about() -> dict[str, object]:

@@ -30,7 +30,7 @@ class Bound(NamedTuple):
     contender: str
     figure: Callable[[Sequence[Record]], float | None]
     limit: float
-    unit: str
+    unit: str = ""
     modes: Sequence[str] = ("f", "fb")
     where: Callable[[Mapping[str, Any]], bool] = lambda cell: True
 

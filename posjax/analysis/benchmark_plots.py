@@ -11,7 +11,6 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from posjax.analysis.plots import GREY, HUES, MARKERS, SMALL
 
-_COLUMNS = 3
 _INCHES = (5.2, 3.7)  # of a panel
 
 
@@ -32,8 +31,8 @@ class Panel(NamedTuple):
     limit: tuple[float, str] | None = None
 
 
-def against_length(panels: Sequence[Panel]) -> Figure:
-    """A figure with the panels side by side in rows of three; a name has the same colour and marker in all of them.
+def against_length(panels: Sequence[Panel], columns: int = 2) -> Figure:
+    """A figure with the panels side by side in so many columns; a name has the same colour and marker in all of them.
 
     Raises:
       ValueError: nothing to draw, or a value that a logarithmic axis cannot show.
@@ -45,7 +44,7 @@ def against_length(panels: Sequence[Panel]) -> Figure:
     if bad:
         raise ValueError(f"logarithmic axes show positive, finite values; got {bad[0]}")
     names = list(dict.fromkeys(curve.name for panel in drawn for curve in panel.curves))
-    columns = min(_COLUMNS, len(drawn))
+    columns = min(columns, len(drawn))
     rows = -(-len(drawn) // columns)
     figure = Figure(figsize=(columns * _INCHES[0], rows * _INCHES[1] + 0.2 * -(-len(names) // 2)), layout="constrained")
     for index, panel in enumerate(drawn):
