@@ -113,7 +113,7 @@ def _by_chunks(function, *arrays):
     done = jax.tree.map(lambda s: jnp.broadcast_to(zero, (batch, length, *s.shape[2:])).astype(s.dtype), shapes)
 
     def step(i, done):
-        start = jnp.minimum(i * size, length - size)  # the last part begins where it still fits
+        start = i * size  # both slices let the last part begin where it still fits
         write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=start, axis=1)
         return jax.tree.map(write, done, function(*part(start)))
 

@@ -128,11 +128,11 @@ def test_weights_are_read_under_another_encoding(rope, spec):
 
 
 def test_what_an_encoding_has_learned_goes_along():
-    model, params = decoder("t5(bidirectional=False)")
-    changed, moved = hosted(model, params, "window(1000) + t5(bidirectional=False)")
+    model, params = decoder("kerple")
+    changed, moved = hosted(model, params, "window(1000) + kerple")
     want = logits_of(model, params, TEXT[None, :40])
     np.testing.assert_allclose(logits_of(changed, moved, TEXT[None, :40]), want, atol=1e-5)
     with pytest.raises(
-        ValueError, match=r"rope\(\) cannot take over what t5\(.*\) has learned: its parameters are none"
+        ValueError, match=r"rope\(\) cannot take over what kerple\(.*\) has learned: its parameters are none"
     ):
         hosted(model, params, "rope")
