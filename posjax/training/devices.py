@@ -28,6 +28,6 @@ def shardings(context: ContextParallel | None) -> tuple[NamedSharding, NamedShar
     if context is None:
         mesh, split = Mesh(np.array(jax.devices()), ("data",)), PartitionSpec(None, "data")
     else:
-        tokens = context.axis if context.size > 1 else None
-        mesh, split = context.mesh, PartitionSpec(None, context.batch_axis, tokens)
+        tokens = (context.axis,) if context.size > 1 else ()
+        mesh, split = context.mesh, PartitionSpec(None, context.batch_axis, *tokens)
     return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, split)
