@@ -1,0 +1,56 @@
+"""Models whose query heads share keys and values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.models import Decoder, ViT
+
+SITE = pj.sites(5)
+TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 9, (2, 5)), jnp.int32)
+
+
+def decoder(num_kv_heads, **options):
+    return Decoder(9, encoding="rope + alibi", width=16, depth=1, num_heads=4, num_kv_heads=num_kv_heads, **options)
+
+
+def shapes(model, *inputs):
+    params = jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]["trunk"]["attention_0"]
+    return {name: params[name]["kernel"].shape for name in params}
+
+
+@pytest.mark.parametrize(("num_kv_heads", "heads"), [(None, 4), (4, 4), (2, 2), (1, 1)])
+def test_keys_and_values_have_heads_of_their_own(num_kv_heads, heads):
+    few = (16, heads, 4)
+    expected = {"query": (16, 4, 4), "key": few, "value": few, "out": (4, 4, 16)}
+    assert shapes(decoder(num_kv_heads), TOKENS, SITE) == expected
+    vit = ViT(3, image_size=(8, 8), width=16, depth=1, num_heads=4, num_kv_heads=num_kv_heads)
+    assert shapes(vit, jnp.zeros((1, 8, 8, 1)), vit.sites(8, 8)) == expected
+
+
+def test_shared_keys_are_keys_repeated(quick_compilation):
+    """Beside a model with as many keys as queries, those of a group alike; the cache holds one for each group."""
+    few, all_ = decoder(2), decoder(None)
+    params = few.init(jax.random.key(0), TOKENS, SITE)["params"]
+    repeated = jax.tree.map(lambda x: x, params)
+    for name in ("key", "value"):
+        layer = repeated["trunk"]["attention_0"][name]
+        layer["kernel"], layer["bias"] = jnp.repeat(layer["kernel"], 2, axis=1), jnp.repeat(layer["bias"], 2, axis=0)
+    run = dict(cache_size=6, method=Decoder.prefill)
+    out, (cache,) = few.apply({"params": params}, TOKENS, SITE, **run)
+    expected, (whole,) = all_.apply({"params": repeated}, TOKENS, SITE, **run)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(jnp.repeat(cache.key, 2, axis=1), whole.key, rtol=0, atol=1e-5)
+    step = (TOKENS[:, :1], pj.sites(1, start=5))
+    out, _ = few.apply({"params": params}, *step, [cache], method=Decoder.extend)
+    expected, _ = all_.apply({"params": repeated}, *step, [whole], method=Decoder.extend)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_kv_heads", [3, 0, 8])
+def test_heads_that_cannot_share_evenly_are_refused(num_kv_heads):
+    message = rf"num_kv_heads {num_kv_heads} does not divide num_heads 4: it may be one of \[1, 2, 4\]"
+    with pytest.raises(ValueError, match=message):
+        shapes(decoder(num_kv_heads), TOKENS, SITE)
