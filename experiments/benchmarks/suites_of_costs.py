@@ -14,8 +14,7 @@ _LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 def tile(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     """Blockwise attention, forward and with gradients."""
     cheap, table = {"f": (1.05, None), "fb": (1.08, None)}, {"f": (1.25, None), "fb": (1.15, None)}
-    sizes = lengths or (1024 if quick else 4096,)
-    cells = [{**_HEAD, "mode": mode, "length": n} for mode in ("f", "fb") for n in sizes]
+    cells = [{**_HEAD, "mode": mode, "length": n} for mode in ("f", "fb") for n in lengths or (4096,)]
     return _over_none({"kind": "attend"}, {"rope": cheap, "alibi": cheap, "t5": table, "kerple": table}, cells)
 
 

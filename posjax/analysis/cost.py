@@ -89,7 +89,7 @@ def sizes_of(model: Decoder) -> Sizes:
         model.width,
         model.depth,
         heads,
-        getattr(model, "num_kv_heads", None) or heads,
+        model.num_kv_heads or heads,
         model.width // heads,
         model.mlp_dim or 4 * model.width,
         model.mlp == "swiglu",
