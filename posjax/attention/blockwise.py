@@ -94,9 +94,8 @@ def _forward(plan: Plan, operands: Operands):
     """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]."""
     heads, length, value_dim = plan.num_heads, operands.rotated_q.shape[1], operands.v.shape[-1]
     extras = extras_of(plan, operands)
-    running = _Running(
-        jnp.full((heads, length), _HIDDEN), jnp.zeros((heads, length)), jnp.zeros((heads, length, value_dim))
-    )
+    zeros = functools.partial(jnp.full, fill_value=_zero(operands.rotated_q), dtype=jnp.float32)
+    running = _Running(zeros((heads, length)) + _HIDDEN, zeros((heads, length)), zeros((heads, length, value_dim)))
 
     def add_tile(i, j, shared, running):
         tile = cut(plan, operands, i, j)
@@ -117,6 +116,15 @@ def _forward(plan: Plan, operands: Operands):
     out = jnp.where(some, 1 / jnp.where(some, running.total, 1.0), 0.0)[..., None] * running.out
     log_total = jnp.where(some, running.peak + jnp.log(jnp.where(some, running.total, 1.0)), -_HIDDEN)
     return jnp.moveaxis(out, 0, 1).astype(operands.rotated_q.dtype), log_total
+
+
+def _zero(x: Array) -> Float[jax.Array, ""]:
+    """0, of which XLA does not know that it is.
+
+    Of arrays of zeros it would make one, and at the start of the program a copy for the loop of each layer: an array of
+    the size of a layer's output for every layer, all at once.
+    """
+    return jnp.minimum(jnp.abs(jnp.nan_to_num(x.ravel()[0].astype(jnp.float32))), 0.0)
 
 
 def _forward_rule(plan: Plan, operands: Operands):
