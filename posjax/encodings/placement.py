@@ -177,7 +177,7 @@ def first_and_last(site: Site) -> tuple[Shaped[Array, "T *A"], Shaped[Array, "T 
 
     def extremes(_, position):
         order = where.lexsort((position, document))
-        by_document, by_position = document[order], position[order]
+        by_document, by_position = document[order], where.asarray(position)[order]
         first = by_position[where.searchsorted(by_document, document, side="left")]
         last = by_position[where.searchsorted(by_document, document, side="right") - 1]
         nowhere = where.zeros_like(position)

@@ -249,3 +249,10 @@ def test_tables_have_room_for_what_is_drawn(spec, line, grid):
 def test_arguments_that_cannot_be(spec, message):
     with pytest.raises(ValueError, match=message):
         pj.parse(spec)
+
+
+def test_known_positions_of_traced_documents():
+    site = pj.sites(6)
+    segment = np.array([1, 1, 2, 2, 2, 0], np.int32)
+    place = jax.jit(lambda segment: pj.parse("reset").place((), site._replace(segment=segment)).position)
+    np.testing.assert_array_equal(place(segment)[:5], [0, 1, 0, 1, 2])
