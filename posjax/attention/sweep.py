@@ -193,7 +193,7 @@ def _tensor_core_dot(a, b, transposed=False, onto=None):
     from jax.experimental.pallas import mosaic_gpu as plgpu
 
     def multiply(product):
-        plgpu.wgmma(product, a, plgpu.transpose_ref(b, (1, 0)) if transposed else b)
+        plgpu.wgmma(product, a, b.transpose((1, 0)) if transposed else b)
         return product[...] if onto is None else None
 
     if onto is not None:
