@@ -91,7 +91,9 @@ def forward(w: World, *, causal: bool = False, tile: int | None = None):
         return attend(w.encoding, w.params, q, k, v, site, site, causal=causal, implementation="dense")
     rotated = w.encoding.rotate(w.params, q, site, k, site)
     scale = q.shape[-1] ** -0.5
-    return blockwise(w.encoding, w.params, q, k, *rotated, v, site, site, causal=causal, scale=scale, tile=tile)
+    order = np.arange(len(q), dtype=np.int32) if causal else None
+    orders = dict(q_order=order, k_order=order)
+    return blockwise(w.encoding, w.params, q, k, *rotated, v, site, site, scale=scale, tile=tile, **orders)
 
 
 def gap(a, b) -> float:
@@ -171,6 +173,16 @@ def blockwise_gradients_are_dense(w: World) -> float:
     return gap(_gradients(w, 5), _gradients(w, None))
 
 
+def grouped_queries_share_a_key(w: World) -> float:
+    """One key head for all query heads, as if it was repeated."""
+    q, k, v, site = project(w, w.x, w.encoding.place(w.params, w.site))
+
+    def read(k, v):
+        return attend(w.encoding, w.params, q, k, v, site, site, implementation="dense")
+
+    return gap(read(k[:, :1], v[:, :1]), read(*(jnp.repeat(x[:, :1], q.shape[1], axis=1) for x in (k, v))))
+
+
 def gradients_are_finite(w: World) -> float:
     grads = _gradients(w, None)
     unused = [
@@ -246,6 +258,7 @@ PROPERTIES: dict[str, tuple[float, Callable[[World], float]]] = {
         (_EXACT, left_padding_is_invisible),
         (_EXACT, blockwise_is_dense),
         (_SUMS, blockwise_gradients_are_dense),
+        (_EXACT, grouped_queries_share_a_key),
         (0.0, gradients_are_finite),
         (_EXACT, decoding_token_by_token_is_the_full_pass),
     ]

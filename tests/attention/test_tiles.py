@@ -6,12 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import each_case, project, world
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import visible
 from posjax.attention.tile_extras import extras_of
 from posjax.attention.tiles import Operands, Plan, padded, tile_sizes, visited
+from posjax.encodings.bias import T5, Alibi
+from posjax.encodings.masks import Window
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 LENGTH = 512
 MASKS = [
@@ -107,6 +112,48 @@ def test_documents_under_vmap():
     np.testing.assert_allclose(jax.vmap(one)(segment)[1], one(segment[1]), atol=1e-6)
 
 
+def differences(encoding, site):
+    """How far tiles of 16 are from the dense attention of one document, or some."""
+    q = jax.random.normal(jax.random.key(0), (len(site.segment), 2, 8))
+    params = encoding.init(jax.random.key(1), pj.Dims(16, 2, 8))
+    dense = pj.attend(encoding, params, q, q, q, site, site, implementation="dense")
+    return jnp.abs(blockwise(encoding, params, q, q, q, q, q, site, site, scale=8**-0.5, tile=16) - dense)
+
+
+def test_no_tile_takes_the_bias_of_padding():
+    """Tiles of the second document show the offsets of one of the first that ends in padding, which stands at 0."""
+    first, second = pj.sites(40), pj.sites(48)
+    padding = pj.Site(*(np.zeros(8, np.int32) for _ in range(3)))
+    second = second._replace(segment=2 * second.segment)
+    site = jax.tree.map(lambda *x: np.concatenate(x), first, padding, second)
+    assert differences(pj.parse("alibi"), site).max() < 1e-5
+
+
+class Growing(Alibi):
+    """A bias that knows more than offsets, made of one that does not."""
+
+    def bias(self, params, q, q_site, k, k_site):
+        return super().bias(params, q, q_site, k, k_site) * q_site.position[:, None] / 16
+
+
+class GrowingT5(T5):
+    def bias(self, params, q, q_site, k, k_site):
+        return super().bias(params, q, q_site, k, k_site) * q_site.position[:, None] / 16
+
+
+class Signposts(Window):
+    """A window beside which every seventh key is seen."""
+
+    def shows(self, q_site, k_site):
+        return super().shows(q_site, k_site) | (k_site.position % 7 == 0)[None]
+
+
+@pytest.mark.parametrize("encoding", [Growing(), GrowingT5(), Signposts(8)], ids=lambda e: type(e).__name__)
+def test_what_a_class_changes_is_not_taken_for_what_it_derives_from(encoding):
+    assert differences(encoding, pj.sites(96)).max() < 1e-5
+    assert encoding.memory == pj.encoding.Memory()
+
+
 @pytest.mark.parametrize(
     ("spec", "site", "runs"),
     [
@@ -130,9 +177,24 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
     assert int(begins.sum()) == expected
 
 
-@pytest.mark.parametrize("spec", ["none", "rope", "rope_mixed", "alibi", "t5", "shaw", "tupe", "self_extend >> rope"])
-def test_grouped_queries_are_repeated_keys(spec):
-    """4 query heads, 2 key heads: dense and blockwise, with gradients, as if keys and values were repeated."""
+@each_case(sample=True)
+def test_grouped_queries_share_a_key(case):
+    """Three query heads and one key head: as if it was repeated."""
+    w = world(case)
+    q, k, v, site = project(w.encoding, w.params, w.x, w.placed, w.weights)
+    k, v = k[:, :1], v[:, :1]
+    read = functools.partial(pj.attend, w.encoding, w.params, q)
+    expected = jax.jit(lambda k, v: read(k, v, site, site, implementation="dense"))(
+        *(jnp.repeat(x, 3, 1) for x in (k, v))
+    )
+    for implementation in ("dense", "blockwise"):
+        out = jax.jit(lambda k, v, i=implementation: read(k, v, site, site, implementation=i))(k, v)
+        np.testing.assert_allclose(out, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["rope + t5", "tupe"])
+def test_gradients_of_grouped_queries(spec):
+    """4 query heads, 2 key heads: dense and blockwise, as if keys and values were repeated."""
     encoding, length = pj.parse(spec), 24
     params = encoding.init(jax.random.key(0), pj.Dims(32, 4, 8, length=length))
     site = encoding.place(params, pj.sites(length))
