@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int32, Shaped
+from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Site, axes, stands
 from posjax.encodings.angles import angles, axial
+from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line, whole_offset
 from posjax.encodings.pairs import related
+from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
 
 
@@ -52,29 +54,42 @@ class Shaw(Encoding):
         return {n: dims.head_dim**-0.5 * jax.random.normal(k, shape) for n, k in zip(names, keys, strict=True)}
 
     def bias(self, params, q, q_site, k, k_site):
-        bias = 0.0
-        for table, row in zip(params["key"], self._rows(params["key"], q_site, k_site), strict=True):
+        bias, line = 0.0, line_of(q_site, k_site)
+        for table, (start, to) in zip(params["key"], self._axes(params["key"], q_site, k_site), strict=True):
             by_row = jnp.einsum("thd,rd->htr", q.astype(jnp.float32), table) * q.shape[-1] ** -0.5
-            bias = bias + at(by_row, row)
+            bias = bias + choose(
+                line.holds,
+                lambda by_row: at_line(by_row, k.shape[0], line.first),
+                lambda by_row, start=start, to=to: at(by_row, self._row(start, to)),
+                by_row,
+            )
         return jnp.where(related(q_site, k_site), bias, 0.0)
 
     def read(self, params, weights, q_site, k_site):
         if not self.values:
             return 0.0
-        weights, query = jnp.where(related(q_site, k_site), weights, 0.0), np.arange(weights.shape[1])[:, None]
-        out = 0.0
-        for table, row in zip(params["value"], self._rows(params["value"], q_site, k_site), strict=True):
-            empty = jnp.zeros((*weights.shape[:2], len(table)), jnp.float32)
-            by_row = empty.at[:, query, row].add(weights, mode="promise_in_bounds")
+        out, line, far = 0.0, line_of(q_site, k_site), self.max_relative_position
+        weights = jnp.where(related(q_site, k_site), weights, 0.0)
+        for table, (start, to) in zip(params["value"], self._axes(params["value"], q_site, k_site), strict=True):
+            by_row = choose(
+                line.holds,
+                lambda weights: sums_on_line(weights, line.first, far),
+                lambda weights, start=start, to=to: sums_at(weights, self._row(start, to), 2 * far + 1),
+                weights,
+            )
             out = out + jnp.einsum("htr,re->the", by_row, table)
         return out
 
-    def _rows(self, tables: Float[Array, "A R D"], q_site: Site, k_site: Site) -> list[Int32[Array, "T S"]]:
+    def _axes(self, tables: Float[Array, "A R D"], q_site: Site, k_site: Site) -> list[tuple[Array, Array]]:
+        """The positions of queries and keys on each axis."""
         q_position, k_position = axes(q_site), axes(k_site)
         if q_position.shape[1] != len(tables):
             raise ValueError(f"shaw has vectors for {len(tables)} position axes, got {q_position.shape[1]}")
+        return list(zip(q_position.T, k_position.T, strict=True))
+
+    def _row(self, start: Shaped[Array, " T"], to: Shaped[Array, " S"]) -> Int32[Array, "T S"]:
         far = self.max_relative_position
-        return [whole_offset(k_position[None, :, a], q_position[:, None, a], far) + far for a in range(len(tables))]
+        return whole_offset(to[None] - start[:, None], far) + far
 
 
 @register("transformer_xl")
@@ -196,27 +211,69 @@ class CoPE(Encoding):
         scale = q.shape[-1] ** -0.5
         counted = jnp.minimum(self._counts(q, q_site, k, k_site, scale), self.npos - 1)
         by_count = jnp.einsum("thd,nd->htn", q.astype(jnp.float32), params) * (scale if self.scaled else 1.0)
-        below = jnp.floor(counted).astype(jnp.int32)
-        share = counted - below
-        bias = (1 - share) * at(by_count, below) + share * at(by_count, jnp.minimum(below + 1, self.npos - 1))
-        return jnp.where(related(q_site, k_site), bias, 0.0)
+        return jnp.where(related(q_site, k_site), _between(by_count, counted), 0.0)
 
     def _counts(self, q, q_site: Site, k, k_site: Site, scale: float) -> Float[Array, "H T S"]:
         q_position, k_position = (jnp.asarray(self.coordinates(site)[:, 0]) for site in (q_site, k_site))
         logits = jnp.einsum("thd,shd->hts", q, k, preferred_element_type=jnp.float32)
         open_to = (k_site.segment[None] == q_site.segment[:, None]) & (k_position[None] <= q_position[:, None])
         gates = jnp.where(open_to & stands(k_site)[None], jax.nn.sigmoid(scale * logits), 0.0)
-        order = jnp.argsort(k_position)
-        since = jax.lax.cumsum(gates[:, :, order], axis=2, reverse=True)
-        # Keys that share a position are counted together: each reads the sum at the first of them.
-        return since[:, :, jnp.searchsorted(k_position[order], k_position)]
+        return choose(for_all(_in_order(k_site)), _sums_from, lambda gates: _sums_by_position(gates, k_position), gates)
 
 
-def whole_offset(to: Shaped[Array, "*N"], start: Shaped[Array, "*M"], far: int) -> Int32[Array, "T S"]:
-    """to - start, cut down to a whole number and to at most `far` on either side."""
-    return jnp.clip(jnp.trunc(to - start), -far, far).astype(jnp.int32)
+def _in_order(site: Site) -> Bool[Array, ""] | np.bool_:
+    """Whether tokens that are counted lie in the order of their documents and, in each, of their positions, which differ."""
+    where = numpy_if_known(site.position, site.segment, site.prefix)
+    position, counted = axes(site)[:, 0], (site.segment > 0) & (site.prefix == 0)
+    index = np.arange(len(position))
+    up_to = np.maximum.accumulate if where is np else jax.lax.cummax
+    last = up_to(where.where(counted, index, -1))
+    before = where.concatenate([where.full(1, -1), last[:-1]])
+    later = (site.segment > site.segment[before]) | (
+        (site.segment == site.segment[before]) & (position > position[before])
+    )
+    return where.all(later | (before < 0) | ~counted)
 
 
-def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Array, "H T S"]:
-    """by_row[h, t, row[h, t, s]]; the rows are known to exist."""
-    return jnp.take_along_axis(by_row, row if row.ndim == 3 else row[None], axis=2, mode="promise_in_bounds")
+def _sums_from(gates: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
+    return jax.lax.cumsum(gates, axis=2, reverse=True)
+
+
+def _sums_by_position(gates: Float[Array, "H T S"], position: Shaped[Array, " S"]) -> Float[jax.Array, "H T S"]:
+    order = jnp.argsort(position)
+    # Keys that share a position are counted together: each reads the sum at the first of them.
+    return _sums_from(gates[:, :, order])[:, :, jnp.searchsorted(position[order], position)]
+
+
+@jax.custom_vjp
+def _between(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
+    """by_count at counts from 0 to N - 1, between whole ones in proportion."""
+    below = jnp.floor(counted).astype(jnp.int32)
+    share = counted - below
+    return (1 - share) * at(by_count, below) + share * at(by_count, _above(below, by_count))
+
+
+def _between_forward(by_count, counted):
+    return _between(by_count, counted), (by_count, counted)
+
+
+def _between_backward(saved, d_out):
+    by_count, counted = saved
+    below = jnp.floor(counted).astype(jnp.int32)
+    slope = at(by_count, _above(below, by_count)) - at(by_count, below)
+    whole = np.arange(by_count.shape[2], dtype=np.float32)
+
+    def add_key(total, key):
+        # Each count takes part in the two around it; one key at a time, for all counts at once, needs no scatter.
+        count, d_out = (x[..., None] for x in key)
+        return total + d_out * jnp.maximum(0.0, 1.0 - jnp.abs(count - whole)), None
+
+    keys = jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), (counted, d_out))
+    return jax.lax.scan(add_key, jnp.zeros_like(by_count), keys)[0], d_out * slope
+
+
+_between.defvjp(_between_forward, _between_backward)
+
+
+def _above(below: Int32[Array, "H T S"], by_count: Float[Array, "H T N"]) -> Int32[Array, "H T S"]:
+    return jnp.minimum(below + 1, by_count.shape[2] - 1)

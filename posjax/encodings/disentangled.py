@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Float, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Site, stands
-from posjax.encodings.contextual import at, whole_offset
+from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encodings.offsets import at, choose, line_of, products_on_line, whole_offset
 from posjax.encodings.pairs import related
 from posjax.encodings.tables import Learned
 from posjax.spec import nearest, register
@@ -76,17 +76,41 @@ class Deberta(Encoding):
         return (q * jnp.float32(self._num_terms**-0.5)).astype(q.dtype), k
 
     def bias(self, params, q, q_site, k, k_site):
-        q_position, k_position = self.coordinates(q_site)[:, 0], self.coordinates(k_site)[:, 0]
-        far = self.max_relative_positions
-        row = jnp.take(self.rows(), whole_offset(q_position[:, None], k_position[None], far) + far, mode="clip")
+        self.coordinates(q_site), self.coordinates(k_site)
+        line = line_of(q_site, k_site)
+        bias = choose(
+            line.holds,
+            lambda params, q, k: self._on_line(params, q, k, line.first),
+            lambda params, q, k: self._anywhere(params, q, q_site, k, k_site),
+            params,
+            q.astype(jnp.float32),
+            k.astype(jnp.float32),
+        )
+        return jnp.where(related(q_site, k_site), bias * (self._num_terms * q.shape[-1]) ** -0.5, 0.0)
+
+    def _on_line(self, params, q, k, first: Int32[Array, ""] | int) -> Float[Array, "H T S"]:
+        (num_q, *_), (num_k, *_) = q.shape, k.shape
+        # From the pair of the last query and the first key on; at the end one of which only keys make use.
+        row = self._row(-(first - num_q + np.arange(num_q + num_k + 1)))
         bias = 0.0
         if "c2p" in self.pos_att_type:
-            by_row = jnp.einsum("thd,rhd->htr", q.astype(jnp.float32), params["pos_key"])
-            bias = bias + at(by_row, row)
+            bias = bias + products_on_line(q, params["pos_key"][row[1:]], num_k)
         if "p2c" in self.pos_att_type:
-            by_row = jnp.einsum("shd,rhd->hsr", k.astype(jnp.float32), params["pos_query"])
-            bias = bias + at(by_row, row.T).swapaxes(1, 2)
-        return jnp.where(related(q_site, k_site), bias * (self._num_terms * q.shape[-1]) ** -0.5, 0.0)
+            bias = bias + products_on_line(k, params["pos_query"][row[-2::-1]], num_q).swapaxes(1, 2)
+        return bias
+
+    def _anywhere(self, params, q, q_site: Site, k, k_site: Site) -> Float[Array, "H T S"]:
+        row = self._row(axes(q_site) - axes(k_site)[:, 0])
+        bias = 0.0
+        if "c2p" in self.pos_att_type:
+            bias = bias + at(jnp.einsum("thd,rhd->htr", q, params["pos_key"]), row)
+        if "p2c" in self.pos_att_type:
+            bias = bias + at(jnp.einsum("shd,rhd->hsr", k, params["pos_query"]), row.T).swapaxes(1, 2)
+        return bias
+
+    def _row(self, distance: Shaped[Array, "*N"]) -> Int32[Array, "*N"]:
+        far = self.max_relative_positions
+        return jnp.take(self.rows(), whole_offset(distance, far) + far, mode="clip")
 
     def rows(self) -> Int32[np.ndarray, " O"]:
         """The row of each distance, query minus key, from -max_relative_positions to max_relative_positions."""

@@ -1,0 +1,140 @@
+"""What depends on queries, or keys, and on the offset of the two: key's position minus query's.
+
+Tokens of a document mostly stand side by side, so that the offset of every pair which means anything is first + s - t, with
+one constant. The look-ups of all pairs then are a matrix of queries by offsets each of whose rows is moved one further
+than the one before: a copy, where a gather of pairs is slow and its gradient, a scatter, slower. `Line` says whether it
+is so; it is data, and so is the choice between the two ways.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Shaped
+
+from posjax.encoding import Array, Site, axes
+from posjax.encodings.pairs import related
+from posjax.encodings.tables import numpy_if_known
+
+_FEW = 32  # queries in a block: fewer make its products slow
+_BLOCKS = 8
+_ENOUGH = np.int32(2**30)
+
+
+class Line(NamedTuple):
+    """Whether the offset of all related pairs is first + s - t, with s and t the places of key and query in the arrays.
+
+    Under `jax.vmap` it is so for all sequences of the batch, with one `first`, or for none: neither has a batch axis.
+    """
+
+    first: Int32[Array, ""] | int
+    holds: Bool[Array, ""] | np.bool_ | bool  # a bool where it is known at tracing time
+
+
+def line_of(q_site: Site, k_site: Site) -> Line:
+    """Of whole positions on one axis; several axes and fractional positions make no line here, and a single query none."""
+    q_position, k_position = axes(q_site), axes(k_site)
+    whole = all(np.issubdtype(position.dtype, np.integer) for position in (q_position, k_position))
+    if q_position.shape[1] > 1 or len(q_position) == 1 or not whole:
+        return Line(0, False)
+    place = np.arange(len(k_position), dtype=np.int32) - np.arange(len(q_position), dtype=np.int32)[:, None]
+    first, pairs = k_position[:, 0] - q_position - place, related(q_site, k_site)
+    where = numpy_if_known(first, pairs)
+    least = where.min(where.where(pairs, first, _ENOUGH))
+    most = where.max(where.where(pairs, first, -_ENOUGH))
+    if where is np:
+        return Line(int(least), bool(least >= most))
+    least, most = _of_batch(least, most)
+    return Line(least, least >= most)
+
+
+@jax.custom_batching.custom_vmap
+def _of_batch(least: Int32[Array, ""], most: Int32[Array, ""]):
+    """The least and the greatest in the batch. A condition that had a batch axis would have both its branches computed."""
+    return least, most
+
+
+@_of_batch.def_vmap
+def _of_batch_rule(axis_size, batched, least, most):
+    least = jnp.min(least) if batched[0] else least
+    most = jnp.max(most) if batched[1] else most
+    return _of_batch(least, most), (False, False)
+
+
+def for_all(flag: Bool[Array, ""] | np.bool_ | bool) -> Bool[Array, ""] | np.bool_ | bool:
+    """Whether it holds for all sequences of a batch, under `jax.vmap`: without a batch axis."""
+    return _of_batch(flag.astype(jnp.int32), jnp.int32(1))[0] > 0 if isinstance(flag, jax.core.Tracer) else flag
+
+
+def choose(holds: Bool[Array, ""] | np.bool_ | bool, then: Callable, otherwise: Callable, *operands):
+    """One of two functions of arrays, of which no more than one is computed; at tracing time if that is known then."""
+    if isinstance(holds, jax.core.Tracer):
+        return jax.lax.cond(holds, then, otherwise, *operands)
+    return (then if holds else otherwise)(*operands)
+
+
+def whole_offset(offset: Shaped[Array, "*N"], far: int) -> Int32[Array, "*N"]:
+    """Cut down to a whole number and to at most `far` on either side."""
+    return jnp.clip(jnp.trunc(offset), -far, far).astype(jnp.int32)
+
+
+def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Array, "H T S"]:
+    """by_row[h, t, row[h, t, s]]; the rows are known to exist."""
+    return jnp.take_along_axis(by_row, row if row.ndim == 3 else row[None], axis=2, mode="promise_in_bounds")
+
+
+def sums_at(x: Float[Array, "H T S"], row: Int32[Array, "T S"], num_rows: int) -> Float[Array, "H T R"]:
+    """The sum over the keys of each row: the transpose of `at`."""
+    query = np.arange(x.shape[1])[:, None]
+    return jnp.zeros((*x.shape[:2], num_rows), x.dtype).at[:, query, row].add(x, mode="promise_in_bounds")
+
+
+def sums_on_line(x: Float[Array, "H T S"], first: Int32[Array, ""] | int, far: int) -> Float[Array, "H T R"]:
+    """The sums over the keys at each of the offsets from -far to far, those beyond counted there, on a line."""
+    _, num_q, num_k = x.shape
+    offset = first + np.arange(num_k) - np.arange(num_q)[:, None]
+    ends = [jnp.sum(jnp.where(beyond, x, 0.0), axis=2, keepdims=True) for beyond in (offset <= -far, offset >= far)]
+    # Columns of x from `start` on, however far outside they are, so that query t finds the offset 1 - far in column t.
+    width = num_q + 2 * far - 1
+    start = jnp.clip(1 - far - first, -width, num_k)
+    around = jnp.pad(x, ((0, 0), (0, 0), (width, width)))
+    near = jax.lax.dynamic_slice_in_dim(around, start + width, width, axis=2)
+    return jnp.concatenate([ends[0], _moved(near, 2 * far - 1, 1), ends[1]], axis=2)
+
+
+def at_line(by_row: Float[Array, "H T R"], num_keys: int, first: Int32[Array, ""] | int) -> Float[jax.Array, "H T S"]:
+    """by_row at row offset + far, the offset clipped to `far` = (R - 1) / 2 on either side, on a line."""
+    heads, num_q, num_rows = by_row.shape
+    pairs = jax.ShapeDtypeStruct((heads, num_q, num_keys), by_row.dtype)
+    return jax.linear_transpose(lambda x: sums_on_line(x, first, num_rows // 2), pairs)(by_row)[0]
+
+
+def products_on_line(x: Float[Array, "T H D"], rows: Float[Array, "L H D"], num_keys: int) -> Float[jax.Array, "H T S"]:
+    """x[t] . rows[s - t + T - 1], of each head; L = T + S, the last row being spare.
+
+    Queries go by blocks, whose products with the rows that any of them reads hold little more than what is returned.
+    """
+    num_q, heads, _ = x.shape
+    size = min(num_q, max(_FEW, -(-num_q // _BLOCKS)))
+    blocks = -(-num_q // size)
+    missing = blocks * size - num_q
+    x = jnp.pad(x, ((0, missing), (0, 0), (0, 0))).reshape(blocks, size, *x.shape[1:])
+    rows = jnp.pad(rows, ((missing, 0), (0, 0), (0, 0)))
+    starts = [(blocks - 1 - block) * size for block in range(blocks)]
+    rows = jnp.stack([rows[start : start + size + num_keys] for start in starts])
+    product = jnp.einsum("bthd,blhd->hbtl", x, rows, preferred_element_type=jnp.float32)
+    return _moved(product, num_keys, -1).reshape(heads, -1, num_keys)[:, :num_q]
+
+
+def _moved(x: Float[Array, "*N T L"], num_columns: int, step: int) -> Float[jax.Array, "*N T S"]:
+    """The first columns once row t has been moved left by t (step 1), or by T - 1 - t (step -1; L is at least T + S).
+
+    As the rows lie one behind the other, that is to cut them anew, each longer or shorter by one.
+    """
+    *lead, num_rows, width = x.shape
+    start, again = 0 if step > 0 else num_rows - 1, width + step
+    missing = max(0, start + num_rows * (again - width))
+    x = jnp.pad(x.reshape(*lead, -1), [(0, 0)] * len(lead) + [(0, missing)])[..., start : start + num_rows * again]
+    return x.reshape(*lead, num_rows, again)[..., :num_columns]
