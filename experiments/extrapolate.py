@@ -47,7 +47,7 @@ def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | N
         if not _measured(config, models, documents, workdir, should_stop):
             print("stopped between two rows; the same command goes on from there")
             return
-    _show(config, models, workdir)
+    _show(config, models, documents, workdir)
 
 
 def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, should_stop) -> bool:
@@ -60,7 +60,7 @@ def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, shou
 
     waiting = []
     for row, trained in models.rows:
-        finished = {each["seed"] for each in _finished(config, row, trained, workdir)}
+        finished = {each["seed"] for each in _finished(config, row, trained, documents, workdir)}
         seeds = tuple(seed for seed in trained.params if seed not in finished)
         size = sum(bytes_read(length, config, documents) for length in lengths_of(row, config.evaluation))
         waiting += [(row, trained, seeds, len(seeds) * size)] if seeds else []
@@ -79,14 +79,14 @@ def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, shou
     return True
 
 
-def _finished(config: ConfigDict, row, trained, workdir: pathlib.Path) -> list[dict]:
-    """The records that this very row has left."""
+def _finished(config: ConfigDict, row, trained, documents, workdir: pathlib.Path) -> list[dict]:
+    """The records that this very row has left of these documents."""
     from experiments._extrapolate_models import evaluation_hash
     from posjax.training.metrics import read_jsonl
 
-    path, wanted = workdir / "results.jsonl", (row.label, evaluation_hash(config, row, trained))
+    path, wanted = workdir / "results.jsonl", (row.label, evaluation_hash(config, row, trained), list(documents.titles))
     records = read_jsonl(path) if path.exists() else []
-    return [record for record in records if (record["label"], record["config_hash"]) == wanted]
+    return [record for record in records if (record["label"], record["config_hash"], record["documents"]) == wanted]
 
 
 def _bar(total: int) -> tqdm:
@@ -96,7 +96,7 @@ def _bar(total: int) -> tqdm:
     return tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=live, **quiet)
 
 
-def _show(config: ConfigDict, models, workdir: pathlib.Path) -> None:
+def _show(config: ConfigDict, models, documents, workdir: pathlib.Path) -> None:
     from rich.console import Console
 
     from posjax.analysis.length_report import views, write_length_report
@@ -105,7 +105,7 @@ def _show(config: ConfigDict, models, workdir: pathlib.Path) -> None:
     records = [
         record
         for row, trained in models.rows
-        for record in _finished(config, row, trained, workdir)
+        for record in _finished(config, row, trained, documents, workdir)
         if record["seed"] in trained.params
     ]
     console = Console(width=None if sys.stdout.isatty() else 120)

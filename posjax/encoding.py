@@ -104,6 +104,13 @@ class Encoding:
     tile: ClassVar[int | None] = None  # tokens a side of the tiles of which `mask` rules out many; None: it does not
     memory: ClassVar[Memory] = Memory()  # all the tokens on a line that `mask` may show to a causal query
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if {"mask", "shows"} & vars(cls).keys():
+            # What was said of another mask's tiles and of its memory does not hold for this one.
+            for name in {"sees", "memory"} - vars(cls).keys():
+                setattr(cls, name, vars(Encoding)[name])
+
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""
         return ()
@@ -156,7 +163,8 @@ class Encoding:
     def sees(self, q_bounds: Bounds, k_bounds: Bounds) -> Bool[Array, "N O"] | bool:
         """Which tiles of keys `mask` may show to which tiles of queries, among tokens that stand somewhere.
 
-        N tiles of queries, O of keys. False only where no query sees any key: such tiles are never computed.
+        N tiles of queries, O of keys. False only where no query sees any key: such tiles are never computed. A class that
+        changes `mask` has to restate `sees` and `memory`, or has those of an encoding without a mask.
         """
         return True
 

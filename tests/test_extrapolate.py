@@ -10,7 +10,11 @@ from ml_collections import ConfigDict
 
 import posjax as pj
 from experiments import _environment, extrapolate
-from experiments._extrapolate_plan import Sizes, fill, lengths_of, plan, stride_of, training_config
+from experiments._extrapolate_evaluate import Trained
+from experiments._extrapolate_models import evaluation_hash
+from experiments._extrapolate_plan import Row, Sizes, fill, lengths_of, plan, stride_of, training_config
+from posjax.data import Documents
+from posjax.training.metrics import append_jsonl
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 SIZES = Sizes(trained=128, frequencies=4)
@@ -81,6 +85,16 @@ def test_a_training_run_has_the_fields_of_the_decoder():
     own = training_config(config(), "rope")
     assert set(own) == set(decoder) - {"seed"}
     assert set(own.data) == set(decoder.data) | {"files", "retrieval"}
+
+
+def test_what_was_measured_on_other_documents_is_measured_again(tmp_path):
+    """A checkpoint says nothing of the documents that it is read on."""
+    row, trained = Row("rope", "rope", "trained", "rope"), Trained(None, {}, dict(training_hash="a", data_digest="b"))
+    record = {"label": "rope", "config_hash": evaluation_hash(config(), row, trained), "documents": ["one.txt"]}
+    append_jsonl(tmp_path / "results.jsonl", [record])
+    one, other = (Documents("mine", (title,), ()) for title in ("one.txt", "other.txt"))
+    assert extrapolate._finished(config(), row, trained, one, tmp_path) == [record]
+    assert extrapolate._finished(config(), row, trained, other, tmp_path) == []
 
 
 @pytest.fixture

@@ -60,8 +60,8 @@ def attend(
       ValueError: for shapes that do not fit, an unknown implementation or one that cannot compute this, or weights asked of
         another than the dense one.
     """
-    _check(q, k, v, q_site, k_site)
-    q_order, k_order = _orders(q, k, causal, q_order, k_order)
+    check(q, k, v, q_site, k_site)
+    q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     if return_weights and implementation not in ("auto", "dense"):
         raise ValueError(
             f"implementation={implementation!r} never holds the attention weights: ask implementation='dense' for them"
@@ -84,8 +84,8 @@ def rotate(encoding: Encoding, params: Params, q, q_site: Site, k, k_site: Site)
     return encoding.rotate(params, q, q_site, k, k_site)
 
 
-def _orders(q, k, causal: bool, q_order, k_order):
-    """The orders by which to hide keys; None for none."""
+def orders_of(q, k, causal: bool, q_order, k_order):
+    """The orders by which to hide keys; None for none. Raises as `attend`."""
     if not causal:
         if q_order is not None or k_order is not None:
             raise ValueError("q_order and k_order say what comes later, which only causal=True hides")
@@ -105,7 +105,8 @@ def _orders(q, k, causal: bool, q_order, k_order):
     return (np.arange(q.shape[0], dtype=np.int32),) * 2
 
 
-def _check(q, k, v, q_site: Site, k_site: Site) -> None:
+def check(q, k, v, q_site: Site, k_site: Site) -> None:
+    """Refuses shapes that do not fit each other, as `attend` does."""
     if q.ndim != 3 or k.ndim != 3 or v.ndim != 3:
         raise ValueError(
             f"attend takes one sequence, q [T, H, D], k and v [S, K, D]: got {q.shape}, {k.shape}, {v.shape}; "

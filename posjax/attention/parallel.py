@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int32
 
-from posjax.attention.attend import attend
+from posjax.attention.attend import attend, check, orders_of
 from posjax.attention.blockwise import SAVED
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.encoding import Array, Encoding, Params, Site
@@ -110,12 +110,12 @@ def attend_parallel(
       ValueError: as `attend`; where keys come in a ring, for an encoding that needs all of them at once, or another
         implementation than the blockwise one.
     """
+    check(q, k, v, q_site, k_site)
+    q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     in_ring = context.keys == "ring"
     if in_ring:
         _check_ring(encoding, implementation)
     parts = context.size * (2 if causal and context.order == "zigzag" else 1)
-    if causal and q_order is None and k_order is None:
-        q_order, k_order = (np.arange(x.shape[0], dtype=np.int32) for x in (q, k))
     queries, keys = _padded((q, q_site, q_order), parts), _padded((k, v, k_site, k_order), parts)
     zigzags = parts > context.size > 1
     options = dict(causal=causal, implementation=implementation, scale=scale)

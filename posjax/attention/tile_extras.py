@@ -116,11 +116,11 @@ class SharedBias(Extras):
         i, j = pairs.T
         begins = jnp.arange(len(pairs)) == 0
         for q, k in zip(*map(_sites_within, (self.operands.q_site, self.operands.k_site)), strict=True):
-            q_first, q_even = _pattern(q, self.operands.q_site.segment, self.plan.q_tile)
-            k_first, k_even = _pattern(k, self.operands.k_site.segment, self.plan.k_tile)
-            even = q_even[i] & k_even[j]
+            q_first, q_even, q_full = _pattern(q, self.operands.q_site.segment, self.plan.q_tile)
+            k_first, k_even, k_full = _pattern(k, self.operands.k_site.segment, self.plan.k_tile)
+            even, full = q_even[i] & k_even[j], q_full[i] & k_full[j]
             offset = k_first[j] - q_first[i]
-            same = jnp.all(offset[1:] == offset[:-1], axis=-1) & even[1:] & even[:-1]
+            same = jnp.all(offset[1:] == offset[:-1], axis=-1) & even[1:] & full[:-1]
             begins |= jnp.concatenate([jnp.ones(1, bool), ~same])
         return begins & (jnp.arange(len(pairs)) < count)
 
@@ -159,14 +159,17 @@ class SharedBias(Extras):
         return tile._replace(q_site=_one_document(tile.q_site), k_site=_one_document(tile.k_site))
 
 
-def _pattern(site: Site, segment: Int32[Array, " T"], size: int) -> tuple[Int32[Array, "N A"], Bool[Array, " N"]]:
-    """Where the tiles begin, and which of them continue from there as the first tile does."""
+def _pattern(
+    site: Site, segment: Int32[Array, " T"], size: int
+) -> tuple[Int32[Array, "N A"], Bool[Array, " N"], Bool[Array, " N"]]:
+    """Where the tiles begin, which of them continue from there as the first tile does, and which with all of their tokens."""
     position = axes(site).reshape(-1, size, axes(site).shape[1])
     prefix = jnp.asarray(site.prefix).reshape(-1, size)
     first = jnp.asarray(position[:, 0])
     alike = jnp.all(position - first[:, None] == position[:1] - first[:1], axis=-1) & (prefix == prefix[:1])
-    # Padding is hidden anyway, but no tile may follow the pattern of it.
-    return first, jnp.all(alike | (segment.reshape(-1, size) == 0), axis=1) & jnp.all(segment[:size] > 0)
+    # Padding is hidden anyway, wherever it stands, but no tile may follow one that holds some.
+    even = jnp.all(alike | (segment.reshape(-1, size) == 0), axis=1) & jnp.all(segment[:size] > 0)
+    return first, even, jnp.all(alike, axis=1) & even
 
 
 def extras_of(plan: Plan, operands: Operands) -> Extras:

@@ -153,8 +153,6 @@ class T5(InKernel):
         max_distance within the exact buckets.
     """
 
-    offset_bias = True
-
     num_buckets: int = 32
     max_distance: int = 128
     bidirectional: bool = True
@@ -165,6 +163,10 @@ class T5(InKernel):
             raise ValueError(f"t5 needs an even number of buckets, at least 4 if bidirectional; got {self}")
         if self.max_distance <= per_side // 2:
             raise ValueError(f"t5 needs max_distance > {per_side // 2}, its exact buckets; got {self}")
+
+    @property
+    def offset_bias(self):
+        return type(self).bias is T5.bias  # a bias that a derived class makes of this one may know more
 
     def init(self, key, dims):
         shape = (self.num_buckets, dims.num_heads)

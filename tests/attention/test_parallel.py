@@ -195,6 +195,23 @@ def test_a_ring_refuses_what_needs_all_keys(arguments, message):
         attend_parallel(pj.parse(options.pop("encoding")), (), q, q, q, site, site, causal=True, **options)
 
 
+@pytest.mark.parametrize("keys", ["gather", "ring"])
+@pytest.mark.parametrize(
+    ("queries", "options", "message"),
+    [
+        (4, dict(q_order=np.arange(4), k_order=np.arange(4)), "which only causal=True hides"),
+        (4, dict(causal=True, q_order=np.arange(4)), "takes both q_order and k_order"),
+        (2, dict(causal=True), "needs as many queries as keys, or their orders; got 2 and 4"),
+    ],
+    ids=["not causal", "one order", "fewer queries"],
+)
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_what_attend_refuses_is_refused(keys, queries, options, message):
+    q, site, context = jnp.ones((4, 2, 8)), pj.sites(4), ContextParallel(MESH, keys=keys)
+    with pytest.raises(ValueError, match=message):
+        attend_parallel(pj.parse("rope"), (), q[:queries], q, q, pj.sites(queries), site, context=context, **options)
+
+
 def test_a_model_that_decodes_from_a_cache_shares_nothing():
     model = Decoder(8, width=8, depth=1, num_heads=1, context=ContextParallel(MESH))
     tokens, site = jnp.zeros((1, 4), jnp.int32), pj.sites(4)

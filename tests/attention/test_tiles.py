@@ -13,8 +13,6 @@ from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import visible
 from posjax.attention.tile_extras import extras_of
 from posjax.attention.tiles import Operands, Plan, padded, tile_sizes, visited
-from posjax.encodings.bias import T5, Alibi
-from posjax.encodings.masks import Window
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -110,48 +108,6 @@ def test_documents_under_vmap():
     assert "tensor<2x1x64x64xf32>" not in text  # tiles of all sequences at once
     assert "tensor<1x64x64xf32>" in text
     np.testing.assert_allclose(jax.vmap(one)(segment)[1], one(segment[1]), atol=1e-6)
-
-
-def differences(encoding, site):
-    """How far tiles of 16 are from the dense attention of one document, or some."""
-    q = jax.random.normal(jax.random.key(0), (len(site.segment), 2, 8))
-    params = encoding.init(jax.random.key(1), pj.Dims(16, 2, 8))
-    dense = pj.attend(encoding, params, q, q, q, site, site, implementation="dense")
-    return jnp.abs(blockwise(encoding, params, q, q, q, q, q, site, site, scale=8**-0.5, tile=16) - dense)
-
-
-def test_no_tile_takes_the_bias_of_padding():
-    """Tiles of the second document show the offsets of one of the first that ends in padding, which stands at 0."""
-    first, second = pj.sites(40), pj.sites(48)
-    padding = pj.Site(*(np.zeros(8, np.int32) for _ in range(3)))
-    second = second._replace(segment=2 * second.segment)
-    site = jax.tree.map(lambda *x: np.concatenate(x), first, padding, second)
-    assert differences(pj.parse("alibi"), site).max() < 1e-5
-
-
-class Growing(Alibi):
-    """A bias that knows more than offsets, made of one that does not."""
-
-    def bias(self, params, q, q_site, k, k_site):
-        return super().bias(params, q, q_site, k, k_site) * q_site.position[:, None] / 16
-
-
-class GrowingT5(T5):
-    def bias(self, params, q, q_site, k, k_site):
-        return super().bias(params, q, q_site, k, k_site) * q_site.position[:, None] / 16
-
-
-class Signposts(Window):
-    """A window beside which every seventh key is seen."""
-
-    def shows(self, q_site, k_site):
-        return super().shows(q_site, k_site) | (k_site.position % 7 == 0)[None]
-
-
-@pytest.mark.parametrize("encoding", [Growing(), GrowingT5(), Signposts(8)], ids=lambda e: type(e).__name__)
-def test_what_a_class_changes_is_not_taken_for_what_it_derives_from(encoding):
-    assert differences(encoding, pj.sites(96)).max() < 1e-5
-    assert encoding.memory == pj.encoding.Memory()
 
 
 @pytest.mark.parametrize(
