@@ -104,7 +104,8 @@ def visited(plan: Plan, operands: Operands) -> tuple[Int32[jax.Array, "P 2"], In
     They come by diagonals, so that neighbours in the list show the same offsets of positions.
     """
     pairs = _candidates(plan, operands)
-    seen = _seen(plan, operands)[pairs[:, 0], pairs[:, 1]]
+    # Of sites that are known, XLA would else sort the list while it compiles, which takes it seconds.
+    seen = jax.lax.optimization_barrier(_seen(plan, operands)[pairs[:, 0], pairs[:, 1]])
     return jnp.asarray(pairs)[jnp.argsort(~seen, stable=True)], jnp.sum(seen, dtype=jnp.int32)
 
 
