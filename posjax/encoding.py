@@ -79,7 +79,7 @@ def grid(height: int, width: int, prefix: int = 0) -> Site:
     return Site(position, np.ones(count, np.int32), nowhere)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # so that a subclass which is no dataclass equals nothing but itself
 class Encoding:
     """A positional encoding: a value with pure methods. Every hook defaults to "knows nothing of position".
 

@@ -244,3 +244,17 @@ def test_raster_shows_any_encoding_a_line(spec):
 def test_raster_of_another_width_than_the_grid():
     with pytest.raises(ValueError, match=r"raster\(width=5\) does not fit a grid of \(3, 4\): use raster\(width=4\)"):
         pj.parse("raster(width=5) >> learned()").init(KEY, pj.Dims(8, 2, 4, grid=(3, 4)))
+
+
+def test_a_class_that_is_no_dataclass_equals_nothing_but_itself():
+    """Programs are compiled once for all encodings that are equal."""
+
+    class Plain(pj.Encoding):
+        def __init__(self, strength):
+            object.__setattr__(self, "strength", strength)
+
+    one = Plain(1)
+    assert one == one
+    assert one != Plain(2)
+    assert pj.parse("rope(base=100)") == pj.parse("rope(base=100)") != pj.parse("rope")
+    assert pj.parse("none") == pj.parse("none")

@@ -35,7 +35,7 @@ def attend(
     q_order: Int32[Array, " T"] | None = None,
     k_order: Int32[Array, " S"] | None = None,
     implementation: str = "auto",
-    scale: float | None = None,
+    scale: float | Array | None = None,
     return_weights: bool = False,
 ) -> Float[jax.Array, "T H E"] | tuple[Float[jax.Array, "T H E"], Float[jax.Array, "H T S"]]:
     """softmax(scale * q' k'^T + bias, over the visible keys) v, of one sequence; `jax.vmap` it over a batch.
@@ -45,12 +45,14 @@ def attend(
       k, v: of K heads, each of which serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
         2305.13245): as if repeated so often along their head axis.
       q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding.
-      causal: also hides keys that come later in array order (which says nothing of positions); needs T == S.
+      causal: also hides keys that come later in array order (which says nothing of positions); without orders it needs
+        T == S.
       q_order, k_order: what causality goes by instead, for tokens that are shuffled or a part of all: a query sees the keys
         whose order is at most its own.
       implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
-        "splash" are jax's own for GPUs and TPUs; "auto" takes what `choose` says for the platform, length and encoding.
-      scale: of the logits before the bias; 1/sqrt(D) by default.
+        "splash" are jax's own for GPUs and TPUs; "auto" takes what `choose` says for the platform, length and encoding (it
+        knows of one sequence: where a large batch of many heads fills the memory, ask for "blockwise").
+      scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       return_weights: also returns the attention weights; dense only.
 
     Returns:
@@ -71,6 +73,8 @@ def attend(
     name = choose(encoding, q, k, v, q_site, k_site, causal=causal, **orders, implementation=asked).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     rotated = rotate(encoding, params, q, q_site, k, k_site)
+    if not isinstance(scale, float | int):  # learned: kernels take a number
+        rotated, scale = ((rotated[0] * scale).astype(q.dtype), rotated[1]), 1.0
     if name != "dense":
         return _BACKENDS[name](encoding, params, q, k, *rotated, v, q_site, k_site, **orders, scale=scale)
     seen = visible(encoding, q_site, k_site, q_order, k_order)
@@ -114,6 +118,8 @@ def check(q, k, v, q_site: Site, k_site: Site) -> None:
         )
     if q.shape[2] != k.shape[2] or k.shape[:2] != v.shape[:2]:
         raise ValueError(f"q, k and v do not fit each other: got {q.shape}, {k.shape}, {v.shape}")
+    if not (q.shape[0] and k.shape[0]):
+        raise ValueError(f"attention needs at least one query and one key, got {q.shape[0]} and {k.shape[0]}")
     if k.shape[1] < 1 or q.shape[1] % k.shape[1]:
         raise ValueError(f"{k.shape[1]} key heads cannot be shared evenly by {q.shape[1]} query heads")
     for what, tokens, site in (("q", q, q_site), ("k", k, k_site)):

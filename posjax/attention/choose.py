@@ -16,7 +16,7 @@ _DENSE_LOGITS = 1024 * 1024  # up to here the logits of one head are small chang
 # Before blockwise, the fastest first. "pallas" is for those who ask for it: it has not been run on a GPU yet.
 _PREFERRED = {"gpu": ["cudnn"], "tpu": ["splash"]}
 _PLATFORM = {"cudnn": "gpu", "pallas": "gpu", "splash": "tpu"}
-_HOPPER = "9.0"
+_AMPERE, _HOPPER = 8.0, "9.0"
 
 
 class Choice(NamedTuple):
@@ -84,6 +84,9 @@ def _refusal(name: str, operands: tuple, orders: tuple, platform: str, capabilit
         other = '; "pallas_interpret" runs it anywhere, slowly' if name == "pallas" else ""
         return f"it runs on a {_PLATFORM[name].upper()}, this is for a {platform.upper()}{other}"
     if name == "cudnn":
+        capability = _capability() if capability is None else capability
+        if capability and float(capability) < _AMPERE:
+            return f"cuDNN's flash attention needs compute capability {_AMPERE}, this GPU has {capability}"
         return cudnn_refusal(*operands, *orders)
     if name == "splash":
         return splash_refusal(*operands, *orders)

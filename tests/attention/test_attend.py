@@ -25,6 +25,7 @@ ERRORS = {
         dict(k=Q[:, [0, 1, 1]], v=Q[:, [0, 1, 1]]),
         "3 key heads cannot be shared evenly by 2 query heads",
     ),
+    "no token": (dict(q=Q[:0], q_site=pj.sites(0)), "at least one query and one key, got 0 and 4"),
     "orders of nothing": (dict(q_order=np.arange(4), k_order=np.arange(4)), "which only causal=True hides"),
     "one order": (dict(causal=True, q_order=np.arange(4)), "both q_order and k_order"),
     "an order too long": (dict(causal=True, q_order=np.arange(4), k_order=np.arange(5)), r"got \(4,\), \(5,\)"),
@@ -99,3 +100,14 @@ def test_a_later_token_changes_nothing_before_it():
         before, after = (forward(*world_, causal=True, tile=tile) for world_ in (w, changed))
         np.testing.assert_array_equal(before[:9], after[:9])
         assert (np.abs(before - after)[9:].max(axis=(1, 2)) > 0).all()
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_a_scale_may_be_learned(implementation):
+    def loss(scale):
+        return jnp.sum(jnp.sin(attend(scale=scale, implementation=implementation)))
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(jnp.float32(0.3))
+    np.testing.assert_allclose(value, loss(0.3), rtol=1e-5)
+    step = 1e-2
+    np.testing.assert_allclose(gradient, (loss(0.3 + step) - loss(0.3 - step)) / (2 * step), rtol=1e-2)

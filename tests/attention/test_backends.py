@@ -120,6 +120,7 @@ def test_refusals_of_shapes():
         ("rope()", 1024, jnp.float32, "cpu", None, True, "dense"),
         ("rope()", 1025, jnp.float32, "cpu", None, True, "blockwise"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "cudnn"),
+        ("rope()", 2048, jnp.bfloat16, "gpu", "7.5", False, "blockwise"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
         ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
         ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "8.0", True, "blockwise"),
