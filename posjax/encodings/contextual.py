@@ -1,5 +1,6 @@
 """Encodings whose bias depends on what queries and keys hold, by their relative position."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -13,6 +14,8 @@ from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums
 from posjax.encodings.pairs import related
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
+
+_FEW_COUNTS = 128  # up to here a scatter takes longer, on CPUs
 
 
 @register("shaw")
@@ -208,17 +211,25 @@ class CoPE(Encoding):
         return self.stddev * jax.random.normal(key, (self.npos, dims.head_dim))
 
     def bias(self, params, q, q_site, k, k_site):
-        scale = q.shape[-1] ** -0.5
-        counted = jnp.minimum(self._counts(q, q_site, k, k_site, scale), self.npos - 1)
-        by_count = jnp.einsum("thd,nd->htn", q.astype(jnp.float32), params) * (scale if self.scaled else 1.0)
-        return jnp.where(related(q_site, k_site), _between(by_count, counted), 0.0)
-
-    def _counts(self, q, q_site: Site, k, k_site: Site, scale: float) -> Float[Array, "H T S"]:
         q_position, k_position = (jnp.asarray(self.coordinates(site)[:, 0]) for site in (q_site, k_site))
-        logits = jnp.einsum("thd,shd->hts", q, k, preferred_element_type=jnp.float32)
         open_to = (k_site.segment[None] == q_site.segment[:, None]) & (k_position[None] <= q_position[:, None])
-        gates = jnp.where(open_to & stands(k_site)[None], jax.nn.sigmoid(scale * logits), 0.0)
-        return choose(for_all(_in_order(k_site)), _sums_from, lambda gates: _sums_by_position(gates, k_position), gates)
+        open_to &= stands(k_site)[None]
+        bias = choose(
+            for_all(_in_order(k_site)),
+            lambda *content: self._bias(*content, open_to, _sums_from),
+            lambda *content: self._bias(*content, open_to, lambda gates: _sums_by_position(gates, k_position)),
+            params,
+            q,
+            k,
+        )
+        return jnp.where(related(q_site, k_site), bias, 0.0)
+
+    def _bias(self, params, q, k, open_to: Bool[Array, "T S"], sums: Callable) -> Float[Array, "H T S"]:
+        scale = q.shape[-1] ** -0.5
+        logits = jnp.einsum("thd,shd->hts", q, k, preferred_element_type=jnp.float32)
+        gates = jnp.where(open_to, jax.nn.sigmoid(scale * logits), 0.0)
+        by_count = jnp.einsum("thd,nd->htn", q.astype(jnp.float32), params) * (scale if self.scaled else 1.0)
+        return _interpolated(by_count, jnp.minimum(sums(gates), self.npos - 1))
 
 
 def _in_order(site: Site) -> Bool[Array, ""] | np.bool_:
@@ -245,12 +256,14 @@ def _sums_by_position(gates: Float[Array, "H T S"], position: Shaped[Array, " S"
     return _sums_from(gates[:, :, order])[:, :, jnp.searchsorted(position[order], position)]
 
 
-@jax.custom_vjp
 def _between(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
     """by_count at counts from 0 to N - 1, between whole ones in proportion."""
     below = jnp.floor(counted).astype(jnp.int32)
     share = counted - below
     return (1 - share) * at(by_count, below) + share * at(by_count, _above(below, by_count))
+
+
+_interpolated = jax.custom_vjp(_between)
 
 
 def _between_forward(by_count, counted):
@@ -261,18 +274,25 @@ def _between_backward(saved, d_out):
     by_count, counted = saved
     below = jnp.floor(counted).astype(jnp.int32)
     slope = at(by_count, _above(below, by_count)) - at(by_count, below)
-    whole = np.arange(by_count.shape[2], dtype=np.float32)
+    return _shares(counted, d_out, by_count.shape[2]), d_out * slope
+
+
+def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts: int) -> Float[jax.Array, "H T N"]:
+    """The sums over the keys of what of x falls to each whole count: of the two around `counted`, in proportion."""
+    nothing = jnp.zeros((*x.shape[:2], num_counts))
+    if num_counts > _FEW_COUNTS:
+        return jax.linear_transpose(lambda by_count: _between(by_count, counted), nothing)(x)[0]
+    whole = np.arange(num_counts, dtype=np.float32)
 
     def add_key(total, key):
-        # Each count takes part in the two around it; one key at a time, for all counts at once, needs no scatter.
-        count, d_out = (x[..., None] for x in key)
-        return total + d_out * jnp.maximum(0.0, 1.0 - jnp.abs(count - whole)), None
+        count, x = (leaf[..., None] for leaf in key)
+        return total + x * jnp.maximum(0.0, 1.0 - jnp.abs(count - whole)), None
 
-    keys = jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), (counted, d_out))
-    return jax.lax.scan(add_key, jnp.zeros_like(by_count), keys)[0], d_out * slope
+    # One key at a time for all counts at once: that needs no scatter.
+    return jax.lax.scan(add_key, nothing, (jnp.moveaxis(counted, 2, 0), jnp.moveaxis(x, 2, 0)))[0]
 
 
-_between.defvjp(_between_forward, _between_backward)
+_interpolated.defvjp(_between_forward, _between_backward)
 
 
 def _above(below: Int32[Array, "H T S"], by_count: Float[Array, "H T N"]) -> Int32[Array, "H T S"]:

@@ -69,9 +69,13 @@ def for_all(flag: Bool[Array, ""] | np.bool_ | bool) -> Bool[Array, ""] | np.boo
 
 
 def choose(holds: Bool[Array, ""] | np.bool_ | bool, then: Callable, otherwise: Callable, *operands):
-    """One of two functions of arrays, of which no more than one is computed; at tracing time if that is known then."""
+    """One of two functions of arrays, of which no more than one is computed; at tracing time if that is known then.
+
+    Where it is not, the backward pass computes again what it needs beside the operands: to keep that for either function
+    takes memory for both, and its layout is that of the larger one.
+    """
     if isinstance(holds, jax.core.Tracer):
-        return jax.lax.cond(holds, then, otherwise, *operands)
+        return jax.lax.cond(holds, jax.checkpoint(then), jax.checkpoint(otherwise), *operands)
     return (then if holds else otherwise)(*operands)
 
 

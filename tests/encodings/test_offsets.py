@@ -1,0 +1,194 @@
+"""Look-ups by offset on a line of tokens: the same numbers as pair by pair, and no work of both kinds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import HEAD_DIM, HEADS, WIDTH, inner_jaxprs, joined, rows
+
+import posjax as pj
+from posjax.encodings import contextual, disentangled, offsets
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+SPECS = ["shaw(max_relative_position=3)", "deberta(position_buckets=4, max_relative_positions=6)"]
+SPECS += ["cope(npos=4, stddev=1)"]
+LINE = pj.sites(12, start=5)
+
+
+def numbered(site, segment):
+    return site._replace(segment=np.broadcast_to(np.int32(segment), site.segment.shape))
+
+
+PADDING = numbered(pj.sites(3, start=40), 0)
+SITES = {
+    "a document": LINE,
+    "packed": joined(pj.sites(5), numbered(pj.sites(4), 2), PADDING),
+    "padded on the left": joined(PADDING, pj.sites(9)),
+    "registers within": LINE._replace(prefix=np.int32([1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 4])),
+    "a register between": joined(pj.grid(0, 0, prefix=1)._replace(position=np.int32([0])), pj.sites(11)),
+    "shuffled": rows(LINE, np.random.default_rng(0).permutation(12)),
+    "a gap": LINE._replace(position=LINE.position + (np.arange(12) > 6).astype(np.int32)),
+    "twice": LINE._replace(position=np.repeat(LINE.position[:6], 2)),
+    "documents out of order": joined(numbered(pj.sites(6), 2), pj.sites(6)),
+    "documents interleaved": LINE._replace(
+        position=np.arange(12, dtype=np.int32) // 2, segment=np.arange(12, dtype=np.int32) % 2 + 1
+    ),
+    "fractions": LINE._replace(position=LINE.position * np.float32(0.5)),
+    "nothing": numbered(LINE, 0),
+}
+ON_LINE = {"a document", "packed", "padded on the left", "registers within", "a register between", "nothing"}
+ON_LINE |= {"documents out of order"}
+IN_ORDER = ON_LINE - {"documents out of order"} | {"a gap", "fractions"}
+
+
+def close(a, b, atol=2e-5):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=atol)
+
+
+def traced(site):
+    return jax.tree.map(jnp.asarray, site)
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_what_is_a_line_and_in_order(name):
+    """As numpy arrays, which is known at tracing time, and as data."""
+    site = SITES[name]
+    for one in (site, traced(site)):
+        line = offsets.line_of(one, one)
+        assert bool(line.holds) == (name in ON_LINE)
+        assert bool(contextual._in_order(one)) == (name in IN_ORDER)
+        if name in ON_LINE - {"nothing"}:
+            assert line.first == 0
+    assert offsets.line_of(rows(site, slice(4, 9)), rows(site, slice(2, 12))).holds or name not in ON_LINE
+
+
+def test_where_a_line_begins():
+    q, k = rows(LINE, slice(7, 12)), rows(LINE, slice(3, 11))
+    assert offsets.line_of(q, k) == (-4, True)
+    assert not offsets.line_of(rows(LINE, slice(7, 8)), LINE).holds  # a step of decoding looks few pairs up
+    assert not offsets.line_of(*[pj.grid(2, 2)] * 2).holds
+
+
+def test_a_batch_is_a_line_if_all_of_it_is():
+    """One `first` for all, without a batch axis: vmap would refuse out_axes of None."""
+
+    def of_batch(q_sites, k_sites):
+        one = jax.vmap(jax.vmap(offsets.line_of, out_axes=None), out_axes=None)
+        return one(*(stacked(sites, 2, 2) for sites in (q_sites, k_sites)))
+
+    lines = [SITES[name] for name in ("a document", "packed", "nothing", "padded on the left")]
+    mixed = [*lines[:3], SITES["a gap"]]
+    assert of_batch(lines, lines) == (0, True)
+    assert not of_batch(mixed, mixed).holds
+    parts = [rows(LINE, slice(start, start + 5)) for start in (0, 1, 2, 3)]
+    assert of_batch(parts, [rows(LINE, slice(start + 2, start + 7)) for start in range(4)]) == (2, True)
+    assert not of_batch(parts, parts[:1] * 4).holds
+
+
+def stacked(sites, *batch):
+    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(*batch or (len(sites),), *leaves[0].shape), *sites)
+
+
+@pytest.mark.parametrize(("num_q", "num_k"), [(12, 12), (70, 5), (5, 70), (300, 40)])
+def test_products_are_those_of_each_pair(num_q, num_k):
+    """300 queries: blocks of 38, the last of which is not full."""
+    x, table = (
+        jax.random.normal(jax.random.key(0), (num_q, 2, 4)),
+        jax.random.normal(jax.random.key(1), (num_q + num_k, 2, 4)),
+    )
+    row = np.arange(num_k) - np.arange(num_q)[:, None] + num_q - 1
+    expected = np.einsum("thd,tshd->hts", x, np.asarray(table)[row])
+    close(offsets.products_on_line(x, table, num_k), expected)
+
+
+@pytest.mark.parametrize("far", [1, 9])
+@pytest.mark.parametrize("first", [0, -2, 4, 30, -(2**30)])
+def test_rows_are_looked_up_and_summed_on_a_line(first, far):
+    by_row, x = (
+        jax.random.normal(jax.random.key(0), (2, 6, 2 * far + 1)),
+        jax.random.normal(jax.random.key(1), (2, 6, 8)),
+    )
+    row = np.int32(np.clip(first + np.arange(8) - np.arange(6)[:, None], -far, far) + far)
+    close(offsets.at_line(by_row, 8, jnp.int32(first)), offsets.at(by_row, row))
+    close(offsets.sums_on_line(x, jnp.int32(first), far), offsets.sums_at(x, row, 2 * far + 1))
+
+
+def probe(spec):
+    """Gradients of everything by way of one layer of attention: a function of q, k, v and a site."""
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(0), pj.Dims(WIDTH, HEADS, HEAD_DIM, length=30))
+
+    def loss(params, q, k, v, site, implementation):
+        out = pj.attend(encoding, params, q, k, v, site, site, causal=False, implementation=implementation)
+        return jnp.sum(jnp.sin(out))
+
+    def run(x, site, implementation="dense"):
+        return jax.value_and_grad(loss, argnums=(0, 1, 2, 3))(params, *x, site, implementation)
+
+    return run
+
+
+def tokens(*batch):
+    return jax.random.normal(jax.random.key(2), (*batch, 3, 12, HEADS, HEAD_DIM))
+
+
+def pair_by_pair(monkeypatch):
+    for module in (contextual, disentangled):
+        monkeypatch.setattr(module, "line_of", lambda q_site, k_site: offsets.Line(0, False))
+    monkeypatch.setattr(contextual, "_in_order", lambda site: False)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_line_gives_what_pairs_give(spec, monkeypatch):
+    """Values and gradients: known sites, traced ones, and a batch all of whose sequences are lines, or not all."""
+    run, x = probe(spec), tokens(len(SITES))
+    everything = [site for name, site in SITES.items() if name != "fractions"]  # which a batch of integers cannot hold
+    lines = [SITES[name] for name in sorted(ON_LINE & IN_ORDER)]
+    known = jax.jit(lambda x: run(x, lines[0]))(x[0])
+    probed = [jax.jit(jax.vmap(run))(x[: len(sites)], stacked(sites)) for sites in (lines, everything)]
+    pair_by_pair(monkeypatch)
+    pairs = jax.jit(jax.vmap(lambda x, site: run(x, site)))
+    expected = [pairs(x[: len(sites)], stacked(sites)) for sites in (lines, everything)]
+    close(probed, expected)
+    close(known, jax.tree.map(lambda leaf: leaf[0], expected[0]))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_no_batch_computes_both(spec):
+    """A condition with a batch axis becomes a select of both: all of them are one bool, however batches are nested."""
+    run = probe(spec)
+    site, nested = (stacked([SITES["packed"]] * 4, *batch) for batch in ((4,), (2, 2)))
+    for function, args in (
+        (jax.vmap(run), (tokens(4), site)),
+        (jax.vmap(jax.vmap(run)), (tokens(2, 2), nested)),
+        (jax.vmap(jax.vmap(run, in_axes=(0, None)), in_axes=(None, 0)), (tokens(2), site)),
+        (jax.vmap(lambda x, site: run(x, site, "blockwise")), (tokens(4), site)),
+        (jax.grad(jax.checkpoint(lambda x, site: jnp.sum(jax.vmap(run)(x, site)[0]))), (tokens(4), site)),
+    ):
+        choices = [
+            eqn
+            for jaxpr, _ in inner_jaxprs(jax.make_jaxpr(function)(*args))
+            for eqn in jaxpr.eqns
+            if eqn.primitive.name == "cond"
+        ]
+        assert len(choices) >= 2  # forward and backward
+        assert all(eqn.invars[0].aval.shape == () for eqn in choices)
+
+
+def test_known_sites_leave_no_choice():
+    run = probe("shaw() + deberta() + cope()")
+    for name in ("packed", "shuffled"):
+        jaxpr = jax.make_jaxpr(lambda x, name=name: run(x, SITES[name]))(tokens())
+        assert "cond[" not in str(jaxpr)
+
+
+@pytest.mark.parametrize("npos", [5, 200])
+def test_gradients_of_counts_are_those_of_the_interpolation(npos):
+    """By the sum over keys for few counts, by a scatter for many: both as JAX derives them."""
+    by_count = jax.random.normal(jax.random.key(0), (2, 3, npos))
+    counted = jnp.linspace(0, npos - 1, 2 * 3 * 7).reshape(2, 3, 7) * 0.999
+    x = jax.random.normal(jax.random.key(1), counted.shape)
+    ours, theirs = (jax.vjp(f, by_count, counted)[1](x) for f in (contextual._interpolated, contextual._between))
+    close(ours, theirs)
+    assert np.any(ours[0])
