@@ -70,6 +70,10 @@ class Placed(Composition):
     def memory(self) -> Memory:
         return self.position_map.before(self.encoding.memory)
 
+    @property
+    def placed_memory(self) -> Memory:
+        return self.encoding.placed_memory
+
     def __rshift__(self, other: Encoding) -> Encoding:
         return self.position_map >> (self.encoding >> other)
 

@@ -42,7 +42,8 @@ class Bounds(NamedTuple):
 class Memory(NamedTuple):
     """Of a document's tokens, counted in their order, those that a causal query may need: its `last` and its `first` ones.
 
-    The query itself is one of the last. Positions must be at least 1 apart from token to token, and the first be at least 0.
+    The query itself is one of the last. Positions rise, or fall, by at least 1 from token to token; if `first` is not 0, they
+    rise from 0 or above.
     """
 
     last: float = math.inf
@@ -193,6 +194,11 @@ class Encoding:
     def offset_bias(self) -> bool:
         """Whether `bias` knows of two tokens that stand, in one document, only how far apart: equal offsets share it."""
         return type(self).bias is Encoding.bias
+
+    @property
+    def placed_memory(self) -> Memory:
+        """`memory`, where positions are as `place` leaves them."""
+        return self.memory
 
     @property
     def observes(self) -> float:

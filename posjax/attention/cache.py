@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int32
+from jaxtyping import Bool, Float, Int32, Shaped
 
-from posjax.attention.attend import attend, rotate
+from posjax.attention.attend import attend, check, rotate
 from posjax.attention.dense import dense, visible
 from posjax.encoding import Array, Encoding, Memory, Params, Site, axes
 
@@ -29,15 +29,24 @@ class Cache(NamedTuple):
     filled: Int32[Array, ""]  # tokens so far, padding too
     document: Int32[Array, ""]  # in a ring: the segment of the last token
     length: Int32[Array, ""]  # in a ring: tokens of that document so far
-    lost: Bool[Array, ""]  # whether a token was forgotten that queries would see
+    position: Shaped[Array, ""]  # in a ring: where the last token stands
+    forgotten: Shaped[Array, "2"]  # in a ring: the least and greatest position of that document's overwritten tokens
+    lost: Bool[Array, ""]  # whether a token was forgotten that queries may see
 
 
-def empty_cache(size: int, num_heads: int, head_dim: int, site: Site, dtype=jnp.float32) -> Cache:
-    """A cache of `size` slots and `num_heads` key heads, for tokens whose sites look like `site`; values do not matter."""
+def empty_cache(
+    size: int, num_heads: int, head_dim: int, site: Site, dtype=jnp.float32, *, value_dim: int | None = None
+) -> Cache:
+    """A cache of `size` slots and `num_heads` key heads, for tokens whose sites look like `site`; values do not matter.
+
+    Values have `value_dim` channels a head, `head_dim` where None.
+    """
     slots = jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), site)
-    key, value = jnp.zeros((num_heads, size, head_dim), dtype), jnp.zeros((num_heads, head_dim, size), dtype)
-    zero = jnp.int32(0)
-    return Cache(key, value, slots, jnp.zeros(size, jnp.int32), zero, zero, zero, jnp.asarray(False))
+    key = jnp.zeros((num_heads, size, head_dim), dtype)
+    value = jnp.zeros((num_heads, head_dim if value_dim is None else value_dim, size), dtype)
+    zero, nowhere = jnp.int32(0), jnp.zeros((), slots.position.dtype)
+    in_ring = dict(document=zero, length=zero, position=nowhere, forgotten=_nothing(slots.position.dtype))
+    return Cache(key, value, slots, jnp.zeros(size, jnp.int32), zero, **in_ring, lost=jnp.asarray(False))
 
 
 def slots_needed(encoding: Encoding, site: Site, size: int) -> int:
@@ -66,13 +75,16 @@ def attend_cached(
       implementation: of the prefill, as in `attend`.
 
     Returns:
-      What the full pass over all tokens so far would give, or NaN once the cache has forgotten a token that a query sees:
+      What the full pass over all tokens so far would give, or NaN once the cache has forgotten a token that a query may see:
       when more tokens come than there are slots, or, in a ring, positions are not those that `Memory` asks for. A ring
-      knows one document at a time: going back to an earlier one finds it forgotten.
+      knows one document at a time: segments must rise, as it cannot tell an earlier one from one that it has forgotten.
 
     Raises:
-      ValueError: for more tokens at once than the cache has slots, if it is no ring.
+      ValueError: for shapes that do not fit each other or the cache; for more tokens at once than the cache has slots, if
+        it is no ring.
     """
+    check(q, k, v, site, site)
+    _check_fits(cache, k, v)
     memory, size = _memory(encoding, site), len(cache.order)
     ring = sum(memory) <= size
     if not ring and len(k) > size:
@@ -96,6 +108,17 @@ def attend_cached(
     shown = visible(encoding, site, seen.site, order, seen.order)
     out, _ = dense(encoding, params, *operands, seen=shown, scale=scale)
     return jnp.where(after.lost, jnp.nan, out), after
+
+
+def _check_fits(cache: Cache, k: Float[Array, "T K D"], v: Float[Array, "T K E"]) -> None:
+    made = cache.key.shape[0], cache.key.shape[2], cache.value.shape[1]
+    given = *k.shape[1:], v.shape[2]
+    if made != given:
+        sizes = [f"{heads} key heads of {dim} channels with values of {value}" for heads, dim, value in (made, given)]
+        raise ValueError(
+            f"the cache was made for {sizes[0]}, k and v have {sizes[1]}: "
+            f"empty_cache(size, num_heads={given[0]}, head_dim={given[1]}, site, value_dim={given[2]}) fits them"
+        )
 
 
 class _Tokens(NamedTuple):
@@ -127,11 +150,12 @@ def _with_behind(cache: Cache, tokens: _Tokens) -> Cache:
 
 def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens) -> Cache:
     size, index = len(cache.order), jnp.arange(len(tokens.order))
-    segment = jnp.asarray(tokens.site.segment)
+    segment, position = jnp.asarray(tokens.site.segment), axes(tokens.site)[:, 0]
     real = segment > 0
     last = jax.lax.cummax(jnp.where(real, index, -1))  # the last token up to each that is no padding
     before = jnp.concatenate([jnp.full(1, -1), last[:-1]])
-    begins = real & (segment != jnp.where(before < 0, cache.document, segment[before]))
+    segment_before = jnp.where(before < 0, cache.document, segment[before])
+    begins = real & (segment != segment_before)
     start = jax.lax.cummax(jnp.where(begins, index, -1))  # where each one's document begins; -1 if before all of these
     passed = jnp.cumsum(real, dtype=jnp.int32)
     rank = passed - jnp.where(start < 0, 1 - cache.length, passed[start])  # in its document
@@ -140,15 +164,43 @@ def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens)
     kept = current & ((rank < first) | (rank >= length - (size - first)))
     slot = jnp.where(rank < first, rank, first + (rank - first) % (size - first))
 
-    query = jax.tree.map(lambda x: jnp.asarray(x)[last[-1:]], tokens.site)
-    overwritten = jax.tree.map(lambda x: x[slot], cache.site)
-    forgotten = kept & visible(encoding, query, overwritten)[0]
-    forgotten = forgotten | (current & ~kept & visible(encoding, query, tokens.site)[0])
+    overwritten = kept & (cache.site.segment[slot] == segment)
+    forgotten = jnp.where(start[-1] < 0, cache.forgotten, _nothing(position.dtype))
+    forgotten = _with_those(forgotten, overwritten, cache.site.position.reshape(size)[slot])
+    forgotten = _with_those(forgotten, current & ~kept, position)
+    standing_nowhere = overwritten & (cache.site.prefix[slot] > 0) | (current & ~kept & (tokens.site.prefix > 0))
+    # One token alone does not see what it overwrites; several see all that was there, and each other.
+    missed = forgotten if len(index) == 1 else cache.forgotten
+    position_before = jnp.where(before < 0, cache.position, position[before])
+    sees = _may_see(encoding.placed_memory, missed, position, position_before) | (tokens.site.prefix > 0)
+    sees = sees & (missed[0] <= missed[1]) & real & (start < 0)
     return _written(cache, tokens, jnp.where(kept, slot, size + index))._replace(
         document=jnp.where(last[-1] < 0, cache.document, segment[last[-1]]),
         length=length,
-        lost=cache.lost | jnp.any(forgotten),
+        position=jnp.where(last[-1] < 0, cache.position, position[last[-1]]),
+        forgotten=forgotten,
+        lost=cache.lost | jnp.any(sees | standing_nowhere | (begins & (segment < segment_before))),
     )
+
+
+def _nothing(dtype) -> Shaped[Array, "2"]:
+    """The bounds of no positions."""
+    limits = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype)
+    return jnp.array([limits.max, limits.min], dtype)
+
+
+def _with_those(bounds: Shaped[Array, "2"], those: Bool[Array, " T"], position: Shaped[Array, " T"]):
+    """Bounds that hold the positions of those tokens, too."""
+    low, high = (jnp.where(those, position, limit) for limit in _nothing(position.dtype))
+    return jnp.stack([jnp.minimum(bounds[0], jnp.min(low)), jnp.maximum(bounds[1], jnp.max(high))])
+
+
+def _may_see(memory: Memory, forgotten: Shaped[Array, "2"], position, before) -> Bool[Array, " T"]:
+    """Which queries may see tokens within these bounds: `memory` says so, or they come nearer than the token before."""
+    low, high = forgotten
+    gap, gap_before = (jnp.maximum(low - at, at - high) for at in (position, before))
+    among_first = (position < memory.first) | (low < memory.first) if memory.first else False
+    return (gap < memory.last) | (gap <= gap_before) | among_first
 
 
 def _written(cache: Cache, tokens: _Tokens, slot: Int32[Array, " T"]) -> Cache:

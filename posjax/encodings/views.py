@@ -57,6 +57,10 @@ class Viewed(Placed):
         return self.position_map.memory
 
     @property
+    def placed_memory(self):
+        return self.memory  # placed tokens keep their position
+
+    @property
     def observes(self):
         # Under a view tokens share positions, and only a cache of all of them, in their order, tells which came first.
         return math.inf if self.encoding.observes else 0
@@ -261,9 +265,7 @@ class Streaming(Views):
         return jnp.broadcast_to(k < self.num_sinks, (q.shape[0], k.shape[1]))
 
     def mask(self, q_site, k_site):
-        q, k = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
-        seen = (jnp.abs(q[:, None] - k[None]) < self.window) | (k < self.num_sinks)[None]
-        return seen | ~both_stand(q_site, k_site)
+        return Sinks(self.num_sinks, self.window).mask(q_site, k_site)
 
     @property
     def tile(self):

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int32, Key
 
 from posjax.encoding import Array, Site
 from posjax.models.decoder import Decoder
+from posjax.models.layers import batch_axis
 
 
 class _Sampling(NamedTuple):
@@ -37,7 +38,8 @@ def generate(
     Caches hold T + steps tokens, or, in layers with a window, no more than a query sees of them (see `Decoder.prefill`).
 
     Args:
-      tokens, site: prompts with their sites [B, T, ...]; shorter ones are padded left or right with segment 0.
+      tokens, site: prompts with their sites [B, T, ...], or [T, ...] for all alike; shorter ones are padded left or right
+        with segment 0.
       temperature: 0 takes the likeliest token; above, tokens are drawn and `key` is needed.
       top_k, top_p: what tokens are drawn from, as in `truncated`, after the temperature.
       stop: a token behind which a row holds nothing but its repetition.
@@ -50,6 +52,8 @@ def generate(
     _check(model, steps, temperature, top_k, top_p, stop, key)
     key = jax.random.key(0) if key is None else key
     sampling = _Sampling(temperature or None, top_k, top_p, stop)
+    if batch_axis(site) is None:
+        site = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(tokens), *leaf.shape)), site)
     continued, finite, full = _generate(model, variables, tokens, site, steps, sampling, key)
     if not isinstance(finite, jax.core.Tracer):
         if not bool(full.all()):
@@ -59,7 +63,7 @@ def generate(
             raise FloatingPointError(
                 f"logits are not finite from generated token {step} on: is position "
                 f"{tokens.shape[1] - 1 + step} behind the end of a learned table (length={model.length})? Beside a window, "
-                "positions must be at least 1 apart from token to token."
+                "positions must rise by at least 1 from token to token."
             )
     return continued
 

@@ -190,6 +190,59 @@ def test_what_is_forgotten_too_early_is_told():
     assert forgets(layer("rope"), site, size=5) == [False] * 5 + [True] * 3
 
 
+def walk(*runs, segment=1):
+    """One document at these positions."""
+    position = np.concatenate([np.asarray(run) for run in runs]).astype(np.float32)
+    return pj.Site(position, np.full(len(position), segment, np.int32), np.zeros(len(position), np.int32))
+
+
+up = np.arange(12)
+WALKS = {  # whether all of it is decoded: True; or where the first token stands that finds another one forgotten
+    "window(4) + rope": [
+        (walk(up, up[3:8]), 12),
+        (walk(up, up + 100, [50]), 24),
+        (walk(up, [100, 101, 102, 103, 2]), 16),
+        (walk(-up, -12 - up), True),
+        (walk(2 * up, 30 - up), 13),
+        (walk([2, 0, 3, 1], 30 + up), True),  # nothing is forgotten before positions rise
+        (joined(walk(up), walk(up, segment=2), walk(up[:4])), 24),
+        (joined(walk(up[:5]), padding(2), walk(up[:2], segment=3), walk(up[2:9], segment=2)), 9),
+    ],
+    "dilated(size=3, dilation=2) + rope": [(walk(up / 2), 5), (walk(up), True)],
+    "longformer(window=4, num_global=2) + rope": [(walk(30 - 2 * up, 5 - up[:6]), 16), (walk(up, 20 + up), True)],
+    "sinks(num_sinks=2, window=4) + rope": [(walk(-up), 6), (walk(7 + up, 2 * up + 30), True)],
+    "interpolate(factor=4) >> (window(2) + rope)": [(walk(up, 12 + up), True), (walk(up / 2), 9), (walk(up, up), 12)],
+}
+WALK = 28
+
+
+@pytest.mark.parametrize("widths", [[1] * WALK, pytest.param([13, 1, 7, 7], marks=pytest.mark.slow)], ids=["1", "n"])
+@pytest.mark.parametrize(
+    "spec", [pytest.param(spec, marks=pytest.mark.slow if "num_" in spec else []) for spec in WALKS]
+)
+def test_no_token_reads_something_else_than_in_the_full_pass(spec, widths):
+    """It reads the same, or NaN, wherever tokens stand; and NaN only where positions turn or come close."""
+    run, (walks, told) = layer(spec), zip(*WALKS[spec], strict=True)
+    lengths = [len(site.segment) for site in walks]
+    site = batch(*(joined(each, padding(WALK - n)) for each, n in zip(walks, lengths, strict=True)))
+    x = jnp.broadcast_to(tokens(WALK), (len(walks), WALK, WIDTH))
+    expected = jax.jit(jax.vmap(run.full))(x, site)
+    placed = run.encoding.place(run.params, rows(walks[0], slice(1)))
+    caches = batch(*[run.empty(placed)] * len(walks))
+    outs, at = [], 0
+    for width in widths:
+        now = slice(at, at + width)
+        out, caches = run.step(x[:, now], jax.tree.map(lambda leaf, now=now: leaf[:, now], site), caches)
+        outs.append(out)
+        at += width
+    out = np.concatenate(outs, axis=1)
+    close(np.where(np.isnan(out), expected, out), expected)
+    for row, n, first in zip(out, lengths, told, strict=True):
+        lost = np.flatnonzero(np.isnan(row[:n]).any((1, 2)))
+        if first is True or len(widths) == WALK:
+            assert lost.tolist() == list(range(n if first is True else first, n))
+
+
 @pytest.mark.parametrize(
     ("spec", "slots"),
     [
@@ -245,3 +298,31 @@ def test_shared_keys_that_heads_turn_differently_are_kept_as_they_are():
     out, cache = attend_cached(encoding, (), *qkv, site, run.empty(site))
     close(out, pj.attend(encoding, (), *qkv, site, site, causal=True, implementation="dense"))
     close(jnp.swapaxes(cache.key, 0, 1)[:5], qkv[1])
+
+
+def test_a_cache_of_other_sizes_is_refused():
+    run, x = layer("rope"), tokens(3)
+    q, k, v, site = run.projected(x, pj.sites(3))
+    cache = empty_cache(8, KV_HEADS, HEAD_DIM, site)
+    made = f"made for {KV_HEADS} key heads of {HEAD_DIM} channels with values of {HEAD_DIM}"
+    mend = f"k and v have 1 key heads of {HEAD_DIM} .* num_heads=1, head_dim={HEAD_DIM}, site, value_dim={HEAD_DIM}"
+    with pytest.raises(ValueError, match=f"{made}, {mend}"):
+        attend_cached(run.encoding, run.params, q, k[:, :1], v[:, :1], site, cache)
+    with pytest.raises(ValueError, match=f"{made}, .* value_dim=3"):
+        attend_cached(run.encoding, run.params, q, k, v[..., :3], site, cache)
+    with pytest.raises(ValueError, match="3 tokens, q_site 2"):
+        attend_cached(run.encoding, run.params, q, k, v, rows(site, slice(2)), cache)
+
+
+def test_values_may_have_other_channels_than_keys():
+    run, x = layer("rope"), tokens(3)
+    q, k, v, site = run.projected(x, pj.sites(3))
+    wide = jnp.concatenate([v, v[..., :2]], axis=-1)
+
+    @jax.jit
+    def both(q, k, v):
+        cache = empty_cache(8, KV_HEADS, HEAD_DIM, site, value_dim=v.shape[2])
+        out, _ = attend_cached(run.encoding, run.params, q, k, v, site, cache)
+        return out, pj.attend(run.encoding, run.params, q, k, v, site, site, causal=True, implementation="dense")
+
+    close(*both(q, k, wide))

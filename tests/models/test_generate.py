@@ -103,5 +103,10 @@ def test_a_window_generates_what_full_passes_do():
 def test_positions_too_near_for_a_window_are_told():
     _, model, variables, tokens = decoder("window(3) + rope")
     site = pj.Site(np.zeros((ROWS, PROMPT), np.int32), *(np.full((ROWS, PROMPT), n, np.int32) for n in (1, 0)))
-    with pytest.raises(FloatingPointError, match="Beside a window, positions must be at least 1 apart"):
+    with pytest.raises(FloatingPointError, match="Beside a window, positions must rise by at least 1"):
         generate(model, variables, tokens, site, steps=2)
+
+
+def test_a_site_that_all_rows_share():
+    run, model, variables, tokens = decoder()
+    assert np.array_equal(generate(model, variables, tokens, pj.sites(PROMPT), steps=3), run(steps=3))
