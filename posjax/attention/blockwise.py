@@ -76,12 +76,12 @@ def _in_order(q_order, k_order) -> bool:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention(plan: Plan, operands: Operands):
-    return forward(plan, operands)[0]
+    return forward(plan, operands, operands.rotated_q.dtype)[0]
 
 
-def forward(plan: Plan, operands: Operands):
+def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
     """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]: -_HIDDEN if they see no key."""
-    return jax.custom_batching.sequential_vmap(functools.partial(_forward, plan))(operands)
+    return jax.custom_batching.sequential_vmap(functools.partial(_forward, plan, dtype))(operands)
 
 
 class _Running(NamedTuple):
@@ -90,7 +90,7 @@ class _Running(NamedTuple):
     out: Array  # [H, T, E]: sum of exp(logit - peak) v
 
 
-def _forward(plan: Plan, operands: Operands):
+def _forward(plan: Plan, dtype, operands: Operands):
     """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]."""
     heads, length, value_dim = plan.num_heads, operands.rotated_q.shape[1], operands.v.shape[-1]
     extras = extras_of(plan, operands)
@@ -115,7 +115,7 @@ def _forward(plan: Plan, operands: Operands):
     some = running.peak > 0.5 * _HIDDEN  # whether a query sees any key
     out = jnp.where(some, 1 / jnp.where(some, running.total, 1.0), 0.0)[..., None] * running.out
     log_total = jnp.where(some, running.peak + jnp.log(jnp.where(some, running.total, 1.0)), -_HIDDEN)
-    return jnp.moveaxis(out, 0, 1).astype(operands.rotated_q.dtype), log_total
+    return jnp.moveaxis(out, 0, 1).astype(dtype), log_total
 
 
 def _zero(x: Array) -> Float[jax.Array, ""]:
@@ -128,7 +128,7 @@ def _zero(x: Array) -> Float[jax.Array, ""]:
 
 
 def _forward_rule(plan: Plan, operands: Operands):
-    out, log_total = checkpoint_name(forward(plan, operands), SAVED)
+    out, log_total = checkpoint_name(forward(plan, operands, operands.rotated_q.dtype), SAVED)
     return out, (operands, out, log_total)
 
 
@@ -201,7 +201,7 @@ _attention.defvjp(_forward_rule, _backward_rule)
 
 def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callable, end_run: Callable, carry):
     """Carries something over all tiles that hold a pair that is seen, a run of them at a time."""
-    pairs, count = visited(plan, operands)
+    pairs, count = visited(plan, operands, extras.by_diagonal)
     begins = extras.runs(pairs, count)
     starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
 

@@ -35,6 +35,8 @@ class Extras:
     A loop over tiles goes by runs, of tiles that share what `shared` computes, and carries the sums of gradients.
     """
 
+    by_diagonal = False  # the order in which it wants the tiles
+
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
 
@@ -106,6 +108,8 @@ class Extras:
 
 class SharedBias(Extras):
     """A bias of nothing but offsets: computed, and differentiated, once for all tiles in a row that show the same ones."""
+
+    by_diagonal = True
 
     def __init__(self, plan: Plan, operands: Operands, shape: tuple[int, int, int]):
         super().__init__(plan, operands)

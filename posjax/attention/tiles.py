@@ -98,26 +98,29 @@ def add(x, tile, index, size: int, axis: int = 0):
     return write(x, read(x, index, size, axis) + tile.astype(x.dtype), index, size, axis)
 
 
-def visited(plan: Plan, operands: Operands) -> tuple[Int32[jax.Array, "P 2"], Int32[jax.Array, ""]]:
+def visited(
+    plan: Plan, operands: Operands, by_diagonal: bool = False
+) -> tuple[Int32[jax.Array, "P 2"], Int32[jax.Array, ""]]:
     """(query tile, key tile) pairs, and how many of them, the first ones, can hold a pair that is seen.
 
-    They come by diagonals, so that neighbours in the list show the same offsets of positions.
+    They come by rows, so that what is summed up for a query stays in the cache, or by diagonals, so that neighbours in the
+    list show the same offsets of positions.
     """
-    pairs = _candidates(plan, operands)
+    pairs = _candidates(plan, operands, by_diagonal)
     # Of sites that are known, XLA would else sort the list while it compiles, which takes it seconds.
     seen = jax.lax.optimization_barrier(_seen(plan, operands)[pairs[:, 0], pairs[:, 1]])
     return jnp.asarray(pairs)[jnp.argsort(~seen, stable=True)], jnp.sum(seen, dtype=jnp.int32)
 
 
-def _candidates(plan: Plan, operands: Operands) -> Int32[np.ndarray, "P 2"]:
+def _candidates(plan: Plan, operands: Operands, by_diagonal: bool) -> Int32[np.ndarray, "P 2"]:
     rows = operands.q_site.segment.shape[0] // plan.q_tile
     columns = operands.k_site.segment.shape[0] // plan.k_tile
     i, j = np.divmod(np.arange(rows * columns, dtype=np.int32), columns)
     if plan.in_order:
         below = j * plan.k_tile < (i + 1) * plan.q_tile
         i, j = i[below], j[below]
-    by_diagonal = np.lexsort((i, i * plan.q_tile - j * plan.k_tile))
-    return np.stack([i, j], axis=1)[by_diagonal]
+    pairs = np.stack([i, j], axis=1)
+    return pairs[np.lexsort((i, i * plan.q_tile - j * plan.k_tile))] if by_diagonal else pairs
 
 
 def _seen(plan: Plan, operands: Operands) -> Bool[Array, "N O"]:

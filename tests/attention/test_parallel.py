@@ -16,6 +16,7 @@ from members import GRID, LINE, MEMBERS
 
 import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel, unzigzag, zigzag
+from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.attention.tiles import Operands, Plan, visited
 from posjax.models import Decoder
 
@@ -145,6 +146,21 @@ def test_tokens_may_come_in_an_order_of_their_own(keys):
     )
     out = read(q, k)
     np.testing.assert_allclose(unzigzag(out, 3), expected, atol=1e-6)
+
+
+def test_shares_in_half_precision_are_rounded_once():
+    """Each of four reads the mean of two values that lies between two numbers of bfloat16; their mean is one of them."""
+    v = 1 + np.array([[0, 1], [0, 1], [0, 1], [2, 3]]) / 128
+    v = jnp.asarray(v[..., None, None], jnp.bfloat16)
+    site = jax.tree.map(lambda leaf: leaf.reshape(4, 2), pj.sites(8)[:3])
+    ring = Ring(pj.parse("none"), "context", 4, 1.0)
+
+    def read(v, site):
+        return attend_in_ring(ring, (), Queries(0 * v, pj.Site(*site), None), Keys(v, v, pj.Site(*site), None))
+
+    out = jax.jit(jax.vmap(read, axis_name="context"))(v, site)
+    assert out.dtype == jnp.bfloat16
+    assert np.all(out.astype(jnp.float32) == 1 + 1 / 128)
 
 
 def test_the_backward_pass_keeps_no_keys_of_others():

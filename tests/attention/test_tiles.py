@@ -128,7 +128,7 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
             **{name: operands.q_site._replace(state=jnp.zeros((LENGTH, 2))) for name in ("q_site", "k_site")}
         )
     extras = extras_of(plan, operands)
-    begins = extras.runs(*visited(plan, operands))
+    begins = extras.runs(*visited(plan, operands, extras.by_diagonal))
     expected = runs if type(extras).__name__ == "SharedBias" else 1
     assert int(begins.sum()) == expected
 
