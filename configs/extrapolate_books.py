@@ -32,7 +32,7 @@ def get_config() -> ConfigDict:
     config.eval_tokens = 32_769
     config.checkpoint_every = 200
 
-    for slow in ("ReRoPE", "dual chunk"):  # like SelfExtend two products a pair: the slowest rows
+    for slow in ("ReRoPE", "dual chunk", "streaming"):  # like SelfExtend two products a pair: the slowest rows
         del config.variants.rope[slow]
     config.finetune = ConfigDict({"rope": extrapolate.rope_finetunes(steps=60, target=2048, trained=256)})
 
