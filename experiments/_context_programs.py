@@ -78,10 +78,10 @@ def _training(config: ConfigDict, model: Decoder, batch: int, length: int):
 
 def _decoding(config: ConfigDict, model: Decoder, batch: int, length: int):
     variables, token = _abstract_variables(model), _tokens(batch, 1)
-    prefill = lambda variables, token: model.apply(  # noqa: E731 (a shape is all that is asked of it)
-        variables, token, sites(1), cache_size=length, method=Decoder.prefill
+    prefill = lambda variables, token, site: model.apply(  # noqa: E731 (a shape is all that is asked of it)
+        variables, token, site, cache_size=length, method=Decoder.prefill
     )
-    caches = jax.eval_shape(prefill, variables, token)[1]
+    caches = jax.eval_shape(prefill, variables, token, sites(1))[1]
     site = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (batch, 1)), sites(1, start=length - 1))
 
     def step(caches, variables, token, site):

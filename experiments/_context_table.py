@@ -10,6 +10,19 @@ from posjax.training.metrics import strict
 
 Row = Mapping[str, Any]
 
+_NO_LIMIT = 2**31 - 1  # tokens: positions are int32
+_COLUMNS = ("memory: predicted", "measured", "ratio", "time: predicted", "measured", "ratio")
+_ABOUT_ANSWERS = (
+    "Lengths in tokens. What follows one with an x is how many times the longest input that was compiled (memory) or timed "
+    "(time) it is: so far is it extrapolated. A call is a pass over the whole input, and of decoding one step behind it."
+)
+_ABOUT_POINTS = (
+    "Memory is what XLA says that a program holds: arguments, results and temporaries. Ratios are predicted / measured; "
+    "in brackets where the length was calibrated on, else of a prediction that rests on those alone. Nothing measured: "
+    "predicted to need twice the memory, or, of times, not to fit the limits. Not predicted is what a compiler does only "
+    "with longer arrays, and the time to sort the list of tiles, which begins to tell at 262,144 tokens."
+)
+
 
 def to_markdown(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     """The answer first, then every length; ends with a newline."""
@@ -18,31 +31,54 @@ def to_markdown(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
         f"{about['model']['encoding']}, {about['batch']} x length tokens, window {about['window']}; {about['device']} "
         f"({about['cpus']} CPUs), jax {about['jax']}, posjax at {about['commit']}, allocator {about['allocator']}."
     )
-    below = (
-        "Memory is what XLA says that a program holds: arguments, results and temporaries. Ratios are predicted / measured; "
-        "in brackets where the length was calibrated on. Predictions count no more than the calibrated lengths show."
-    )
     parts = [
         "# How long may the input be?",
         escape_markdown(head),
-        _grid(("attention", "work", f"of {gib(about['memory'])}", f"of {about['seconds']:g} s a call"), _answers(rows)),
+        _grid(("attention", "work", "longest input", "what runs out", *_limits(about)), _answers(rows)),
+        escape_markdown(_ABOUT_ANSWERS),
         "## By length",
         _grid(
-            ("attention", "work", "length", "predicted", "measured", "ratio", "predicted", "measured", "ratio"),
+            ("attention", "work", "length", *_COLUMNS),
             _points(rows),
         ),
-        escape_markdown(below),
+        escape_markdown(_ABOUT_POINTS),
         f"Model: {escape_markdown(model)}.",
         f"Made by `{about['command']}`.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def _limits(about: Mapping[str, Any]) -> tuple[str, str]:
+    return f"within {gib(about['memory'])}", f"within {about['seconds']:g} s a call"
+
+
 def _answers(rows: Sequence[Row]) -> list[Sequence[str]]:
-    return [
-        (row["attention"], row["work"], tokens(row["longest_of_memory"]), tokens(row["longest_of_time"]))
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        memory, time = row["longest_of_memory"], row["longest_of_time"]
+        longest = memory if time is None else min(memory, time)
+        runs_out = "memory" if longest == memory else "time"
+        lines.append(
+            (
+                row["attention"],
+                row["work"],
+                f"**{tokens(longest)}**",
+                "nothing" if longest >= _NO_LIMIT else runs_out,
+                _with_reach(memory, row, "bytes"),
+                _with_reach(time, row, "seconds"),
+            )
+        )
+    return lines
+
+
+def _with_reach(length: int | None, row: Row, quantity: str) -> str:
+    """A length, and how far beyond what was measured it lies."""
+    if length is None:
+        return "not run"
+    reached = max((point["length"] for point in row["points"] if point[quantity]), default=None)
+    if reached is None or length <= reached or length >= _NO_LIMIT:
+        return tokens(length)
+    return f"{tokens(length)} ({length / reached:.2g}x)"
 
 
 def _points(rows: Sequence[Row]) -> list[Sequence[str]]:
@@ -52,8 +88,9 @@ def _points(rows: Sequence[Row]) -> list[Sequence[str]]:
             shown = [row["attention"], row["work"], f"{point['length']:,}"]
             for quantity, text in (("bytes", gib), ("seconds", duration)):
                 predicted, measured = point[f"predicted_{quantity}"], point[quantity]
-                ratio = f"{predicted / measured:.2f}" if measured else ""
-                shown += [text(predicted), text(measured) if measured else "", _bracketed(ratio, point["calibrating"])]
+                ratio = f"{predicted / measured:.2f}" if predicted and measured else ""
+                told = [text(value) if value else "" for value in (predicted, measured)]
+                shown += [*told, _bracketed(ratio, point["calibrating"])]
             lines.append(shown)
     return lines
 
@@ -103,8 +140,10 @@ def duration(seconds: float) -> str:
 
 def tokens(length: int) -> str:
     """A length to three digits: it is no more certain than that."""
-    if length >= 2**31 - 1:
+    if length >= _NO_LIMIT:
         return "no limit"
+    if length == 0:
+        return "none"
     digits = max(0, len(str(length)) - 3)
     return f"{length // 10**digits * 10**digits:,}"
 

@@ -5,10 +5,11 @@
     python -m experiments.context --config=configs/decoder.py --lengths=4096,65536,1048576 --seconds=60 --window=1024
 
 Forward pass, training step and cached decoding, each with dense, blockwise and windowed attention where it applies. Every
-program is compiled for every length, which tells its memory without using it, and run where it fits --memory and a call is
-predicted to take at most --seconds. Lengths up to 4096 calibrate the model of costs (posjax.analysis.cost) on this
-machine; what it says of longer ones is a prediction, and the table has how far it is off. Its last part is the answer:
-the length at which each runs out of memory, and of time.
+program is compiled for every length, which tells its memory without using it, unless it is predicted to need more than
+twice --memory; it is run where it fits and a call is predicted to take at most --seconds. Lengths up to 4096 calibrate
+the model of costs (posjax.analysis.cost) on this machine, and the table has how far its predictions for longer ones are
+off. The answer, the length at which each runs out of memory and of time, rests on all that was measured, and says how far
+beyond that it lies.
 
 Under the workdir (runs/context by default): table.md, results.jsonl and context.png.
 """
@@ -19,7 +20,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -37,7 +38,9 @@ _ROWS = (
     ("blockwise", "training"),
     ("window", "training"),
     ("dense", "decoding"),
+    ("window", "decoding"),
 )
+_HOPELESS = 2.0  # of the memory: what is predicted to need more is not compiled
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MOST = 2**31 - 1  # tokens: positions are int32
 _PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
@@ -62,7 +65,8 @@ def main(
       batch: sequences in a call.
 
     Raises:
-      ValueError: for a config that is not a language model's, or lengths of which none can calibrate.
+      ValueError: for a config that is not a language model's, or lengths of which none can calibrate; for a memory that no
+        program fits.
     """
     if config.get("task") != "language_model":
         raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
@@ -79,6 +83,7 @@ def main(
         for attention, work in _ROWS:
             bar.set_description(f"{work}, {attention}", refresh=False)
             rows.append(_row(config, attention, work, lengths, given, bar.update))
+    _refuse_if_nothing_ran(rows, given["memory"])
     _write(config, rows, given, workdir)
 
 
@@ -90,29 +95,20 @@ def _row(config: ConfigDict, attention: str, work: str, lengths, given: dict[str
     sizes = cost.sizes_of(decoder(config, attention, lengths[0], given["window"]))
     options = dict(attention=attention, work=work, batch=given["batch"], window=given["window"])
     costs = {n: cost.cost(sizes, n, **options) for n in lengths}
-    held, taken, calibration = {}, {}, None
+    short = [n for n in lengths if n <= _CALIBRATING]
+    held, taken, model = dict.fromkeys(lengths), dict.fromkeys(lengths), None
     for n in lengths:
-        built = program(config, attention, work, n, batch=given["batch"], window=given["window"])
-        held[n], taken[n] = built.held_bytes, None
-        if n > _CALIBRATING and calibration is None:
-            calibration = _calibrated(costs, taken, held)
-        quick = n <= _CALIBRATING or calibration.seconds(costs[n]) <= given["seconds"]
-        if quick and (built.held_bytes or costs[n].bytes) <= given["memory"]:
-            taken[n] = built.seconds()
+        if n not in short:
+            model = model or _fitted(costs, held, taken, short)
+        if n in short or model.bytes(costs[n]) <= _HOPELESS * given["memory"]:
+            built = program(config, attention, work, n, batch=given["batch"], window=given["window"])
+            held[n] = built.held_bytes
+            quick = n in short or (model.times is not None and model.seconds(costs[n]) <= given["seconds"])
+            if quick and (held[n] or costs[n].bytes) <= given["memory"]:
+                taken[n] = built.seconds()
         done()
-    calibration = calibration or _calibrated(costs, taken, held)
-    points = [
-        {
-            "length": n,
-            "calibrating": n <= _CALIBRATING,
-            "bytes": held[n],
-            "predicted_bytes": calibration.bytes(costs[n]),
-            "seconds": taken[n],
-            "predicted_seconds": calibration.seconds(costs[n]),
-            **costs[n]._asdict(),
-        }
-        for n in lengths
-    ]
+    model = model or _fitted(costs, held, taken, short)
+    best = _fitted(costs, held, taken, lengths)
 
     def within(limit: float, need: Callable[[Any], float]) -> int:
         return cost.longest(lambda n: need(cost.cost(sizes, n, **options)), limit, _MOST)
@@ -120,18 +116,61 @@ def _row(config: ConfigDict, attention: str, work: str, lengths, given: dict[str
     return {
         "attention": attention,
         "work": work,
-        "calibration": calibration._asdict(),
-        "points": points,
-        "longest_of_memory": within(given["memory"], calibration.bytes),
-        "longest_of_time": within(given["seconds"], calibration.seconds),
+        "tile": None if attention == "dense" or work == "decoding" else cost.tile_of(sizes, lengths[-1]),
+        "calibration": {"short": model.record(), "all": best.record()},
+        "points": [_point(n, model, costs[n], held[n], taken[n]) for n in lengths],
+        "longest_of_memory": within(given["memory"], best.bytes),
+        "longest_of_time": None if best.times is None else within(given["seconds"], best.seconds),
     }
 
 
-def _calibrated(costs, taken, held):
-    from posjax.analysis.cost import calibrate
+class _Fitted(NamedTuple):
+    """The model of costs with what some programs have told; `times` is None where none of them could be run."""
 
-    short = [n for n in taken if n <= _CALIBRATING]
-    return calibrate([costs[n] for n in short], [taken[n] for n in short], [held[n] for n in short])
+    kept: float
+    times: Any
+
+    def bytes(self, cost: Any) -> float:
+        return cost.bytes_if(self.kept)
+
+    def seconds(self, cost: Any) -> float:
+        return self.times.seconds(cost)
+
+    def record(self) -> dict[str, Any]:
+        return {"kept": self.kept, **(self.times._asdict() if self.times else {})}
+
+
+def _fitted(costs, held, taken, lengths) -> _Fitted:
+    from posjax.analysis.cost import fit_memory, fit_times
+
+    chosen, seconds = [costs[n] for n in lengths], [taken[n] for n in lengths]
+    times = fit_times(chosen, seconds) if any(second is not None for second in seconds) else None
+    return _Fitted(fit_memory(chosen, [held[n] for n in lengths]), times)
+
+
+def _point(length: int, model: _Fitted, cost: Any, held: float | None, taken: float | None) -> dict[str, Any]:
+    return {
+        "length": length,
+        "calibrating": length <= _CALIBRATING,
+        "bytes": held,
+        "predicted_bytes": model.bytes(cost),
+        "seconds": taken,
+        "predicted_seconds": None if model.times is None else model.seconds(cost),
+        **cost._asdict(),
+    }
+
+
+def _refuse_if_nothing_ran(rows: list[dict[str, Any]], memory: float) -> None:
+    from experiments._context_table import gib
+
+    if any(point["seconds"] for row in rows for point in row["points"]):
+        return
+    needs = [(p["bytes"] or p["predicted_bytes"], p["length"], row) for row in rows for p in row["points"]]
+    least, length, row = min(needs, key=lambda need: need[0])
+    raise ValueError(
+        f"no program fits {gib(memory)}: the smallest of them, {row['work']} with {row['attention']} attention at "
+        f"{length:,} tokens, needs {gib(least)}; raise --memory, or give shorter --lengths or a smaller model"
+    )
 
 
 def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any], workdir: pathlib.Path) -> None:

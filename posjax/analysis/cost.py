@@ -4,9 +4,10 @@
     cost(sizes, 8192, attention="blockwise", work="training").bytes
     longest(lambda n: cost(sizes, n, attention="dense", work="forward").bytes, 8 * 2**30)
 
-A model of programs as XLA compiles them, without rematerialisation: right in how costs grow, good to a factor of two in
-what they are, and to tens of percent once a `Calibration` on short lengths has told what compiler and machine make of
-it. What an encoding itself computes in attention is left to the calibration, too.
+A model of programs as XLA compiles them, without rematerialisation: right in how costs grow, good to a factor of three in
+what they are, and to about a tenth once programs of some length have told what compiler and machine make of it
+(`fit_memory`, `fit_times`). What an encoding itself computes in attention is left to that, too. Not known: lengths from
+which on a compiler does otherwise than it did, and the time to sort the list of tiles, which tells from 2^18 tokens on.
 """
 
 import math
@@ -18,14 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import nnls
 
-from posjax.encoding import sites
+from posjax.attention.tiles import tile_sizes
+from posjax.encoding import Encoding, sites
 from posjax.models import Decoder
-from posjax.spec import nearest
+from posjax.spec import nearest, parse_layers
 
 ATTENTIONS = ("dense", "blockwise", "window")
 WORKS = ("forward", "training", "decoding")
-TILE = 512  # of blockwise attention
 _FLOAT = 4  # bytes of logits, statistics and what an optimiser keeps
+_LISTED = 20  # bytes of a pair of tiles in the list of them: as a constant, whether it is seen, and sorted
 
 
 class Sizes(NamedTuple):
@@ -40,6 +42,7 @@ class Sizes(NamedTuple):
     mlp_dim: int
     gated: bool
     parameters: int
+    encodings: tuple[Encoding, ...]  # they say how large the tiles of blockwise attention are
     value_bytes: int = 4
     parameter_bytes: int = 4
 
@@ -52,31 +55,32 @@ class Cost(NamedTuple):
     logits: float
     attention: float  # temporaries of attention beside q, k, v and what is read
     cache: float  # keys, values and sites of the tokens before
+    tiles: float  # of blockwise attention: the tile at hand, and the list of all
     linear_flops: float
     attention_flops: float
 
     @property
     def bytes(self) -> float:
-        return self.state + self.activations + self.logits + self.attention + self.cache
+        return self.bytes_if(1.0)
+
+    def bytes_if(self, kept: float) -> float:
+        """As `bytes`, where a program keeps `kept` times what this model counts of all that grows with the length."""
+        return self.state + self.tiles + kept * self.growing
+
+    @property
+    def growing(self) -> float:
+        return self.activations + self.logits + self.attention + self.cache
 
 
-class Calibration(NamedTuple):
-    """What a model of costs cannot know of a machine and its compiler.
-
-    Seconds for an operation in products with weights, for one in attention, and for a call; and by how much more than
-    the model's own count a program keeps of activations.
-    """
+class Times(NamedTuple):
+    """Seconds for an operation in products with weights, for one in attention, and for a call."""
 
     linear: float
     attention: float
     call: float
-    kept: float
 
     def seconds(self, cost: Cost) -> float:
         return self.linear * cost.linear_flops + self.attention * cost.attention_flops + self.call
-
-    def bytes(self, cost: Cost) -> float:
-        return cost.bytes + (self.kept - 1) * cost.activations
 
 
 def sizes_of(model: Decoder) -> Sizes:
@@ -94,6 +98,7 @@ def sizes_of(model: Decoder) -> Sizes:
         model.mlp_dim or 4 * model.width,
         model.mlp == "swiglu",
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables)),
+        parse_layers(model.encoding),
         jnp.dtype(model.dtype).itemsize,
         jnp.dtype(model.param_dtype).itemsize,
     )
@@ -106,7 +111,7 @@ def cost(sizes: Sizes, length: int, *, attention: str, work: str, batch: int = 1
       attention: "dense" builds [H, T, T] logits, "blockwise" tiles of them, "window" only the tiles near the diagonal.
         A decoding step attends densely; a window lets its cache forget.
       work: "forward" with its logits, "training" (gradients and an AdamW update), or "decoding".
-      window: keys that a query sees; needed by attention="window".
+      window: keys that a query sees; needed by attention="window", whose sizes are those of a model with that window.
 
     Raises:
       ValueError: for an unknown attention or work, a length or batch below 1, or a missing window.
@@ -116,15 +121,17 @@ def cost(sizes: Sizes, length: int, *, attention: str, work: str, batch: int = 1
     if work == "decoding":
         return _decoding(sizes, seen, batch)
     tokens, training = batch * length, work == "training"
-    pairs = _pairs(length, attention, window) * batch
+    tile = tile_of(sizes, length)
+    pairs = _pairs(length, attention, window, tile) * batch
     again = 3 if training else 1
     attended = (3 if attention == "dense" else 3.5) if training else 1  # blockwise computes its logits anew
     return Cost(
         sizes.parameters * (sizes.parameter_bytes * 2 + _FLOAT * 2 if training else sizes.parameter_bytes),
         tokens * _activations(sizes, training),
         tokens * sizes.vocab_size * _FLOAT * (2 if training else 1),
-        _attention_bytes(sizes, length, batch, attention, training),
+        batch * _attention_bytes(sizes, length, attention, training),
         0.0,
+        0.0 if attention == "dense" else _tile_bytes(sizes, length, tile, training),
         again * 2 * tokens * _weights(sizes),
         attended * 4 * pairs * sizes.num_heads * sizes.head_dim,
     )
@@ -141,24 +148,38 @@ def _activations(sizes: Sizes, training: bool) -> float:
     return sizes.value_bytes * (2 * width + max(read + width, sizes.mlp_dim * (2 if sizes.gated else 1)))
 
 
-def _attention_bytes(sizes: Sizes, length: int, batch: int, attention: str, training: bool) -> float:
-    """Temporaries beside q, k and v: the weights of a layer (of every layer in training), or those of a tile."""
-    statistics = 2 * length * sizes.num_heads * _FLOAT * batch
+def _attention_bytes(sizes: Sizes, length: int, attention: str, training: bool) -> float:
+    """Beside q, k and v: the weights of a layer (of every layer in training), or what a loop over tiles carries."""
     if attention == "dense":
         layers = 3 * sizes.depth + 1 if training else 2
-        return layers * batch * sizes.num_heads * length**2 * _FLOAT
-    side = min(length, TILE)
-    gradients = 4 * length * sizes.width * _FLOAT * batch if training else length * sizes.width * _FLOAT * batch
-    return batch * sizes.num_heads * side**2 * _FLOAT * (3 if training else 2) + statistics + gradients
+        return layers * sizes.num_heads * length**2 * _FLOAT
+    statistics = 2 * length * sizes.num_heads * _FLOAT
+    return (
+        statistics + (4 if training else 1) * length * sizes.width * _FLOAT
+    )  # gradients, or what has been read so far
 
 
-def _pairs(length: int, attention: str, window: int | None) -> float:
+def tile_of(sizes: Sizes, length: int) -> tuple[int, int]:
+    """Queries and keys of a tile of blockwise attention, the largest of all layers."""
+    return max((tile_sizes(encoding, length, length, None) for encoding in sizes.encodings), key=math.prod)
+
+
+def _tile_bytes(sizes: Sizes, length: int, tile: tuple[int, int], training: bool) -> float:
+    """The temporaries of a tile, and the list of the tiles below the diagonal: it grows with the square of the length."""
+    return sizes.num_heads * math.prod(tile) * _FLOAT * (3 if training else 2) + _tiles_below(length, tile) * _LISTED
+
+
+def _tiles_below(length: int, tile: tuple[int, int]) -> float:
+    rows, columns = (-(-length // side) for side in tile)
+    return rows * (columns + 1) / 2
+
+
+def _pairs(length: int, attention: str, window: int | None, tile: tuple[int, int]) -> float:
     """(query, key) pairs whose logits are computed: all, or those in the tiles that causality and the window leave."""
     if attention == "dense":
         return float(length) ** 2
-    side = min(length, TILE)
-    below = length * (length + side) / 2
-    return below if attention == "blockwise" else min(below, length * (window + side))
+    below = _tiles_below(length, tile) * math.prod(tile)
+    return below if attention == "blockwise" else min(below, length * (window + tile[1]))
 
 
 def _weights(sizes: Sizes) -> float:
@@ -169,13 +190,14 @@ def _weights(sizes: Sizes) -> float:
 
 
 def _decoding(sizes: Sizes, seen: int, batch: int) -> Cost:
-    slot = 2 * sizes.num_kv_heads * sizes.head_dim * sizes.value_bytes + 3 * _FLOAT  # key, value and site
+    slot = 2 * sizes.num_kv_heads * sizes.head_dim * sizes.value_bytes + 4 * _FLOAT  # key, value, site and order
     return Cost(
         sizes.parameters * sizes.parameter_bytes,
         batch * _activations(sizes, training=False),
         batch * sizes.vocab_size * _FLOAT,
         2 * batch * sizes.num_heads * seen * _FLOAT,
         sizes.depth * batch * seen * slot,
+        0.0,
         2 * batch * _weights(sizes),
         sizes.depth * 4 * batch * seen * sizes.num_heads * sizes.head_dim,
     )
@@ -191,30 +213,37 @@ def _check(length: int, attention: str, work: str, batch: int, window: int | Non
         raise ValueError(f"attention='window' needs a window of at least 1, got {window}")
 
 
-def calibrate(costs: Sequence[Cost], seconds: Sequence[float | None], held: Sequence[float | None]) -> Calibration:
-    """What explains measured times best, by least squares of the relative error, and the bytes of the costliest program.
+def fit_memory(costs: Sequence[Cost], held: Sequence[float | None]) -> float:
+    """How many times what the model counts programs keep of what grows with the length: `kept` of `Cost.bytes_if`.
 
-    Nothing is negative.
+    The costliest program decides, as compilers do otherwise where arrays are large.
 
     Args:
-      seconds, held: of programs with these costs, or None for one that was not measured. Without any bytes the model's
-        own count of activations is taken.
+      held: bytes of programs with these costs, or None for one that was not compiled. Without any the count is taken.
+    """
+    told = [(cost, size) for cost, size in zip(costs, held, strict=True) if size is not None]
+    if not told:
+        return 1.0
+    most, size = max(told, key=lambda pair: pair[0].growing)
+    return max(0.0, (size - most.state - most.tiles) / most.growing)
+
+
+def fit_times(costs: Sequence[Cost], seconds: Sequence[float | None]) -> Times:
+    """What explains measured times best, by least squares of the relative error; none is negative.
+
+    Args:
+      seconds: of programs with these costs, or None for one that was not measured.
 
     Raises:
       ValueError: for no time at all, or one that is not positive.
     """
     timed = [(cost, second) for cost, second in zip(costs, seconds, strict=True) if second is not None]
     if not timed or min(second for _, second in timed) <= 0:
-        raise ValueError(f"a calibration needs positive times, got {list(seconds)}")
+        raise ValueError(f"times are fitted to positive ones, got {list(seconds)}")
     rows = np.array([(cost.linear_flops, cost.attention_flops, 1.0) for cost, _ in timed])
     scale = rows.max(axis=0)  # the columns differ by ten orders of magnitude
     found, _ = nnls(rows / scale / np.array([second for _, second in timed])[:, None], np.ones(len(timed)))
-    told = [(cost, size) for cost, size in zip(costs, held, strict=True) if size is not None]
-    kept = 1.0
-    if told:  # the longest says most: compilers fuse less where arrays are large
-        longest_cost, size = max(told, key=lambda pair: pair[0].linear_flops + pair[0].attention_flops)
-        kept = max(0.0, 1 + (size - longest_cost.bytes) / longest_cost.activations)
-    return Calibration(*(found / scale).tolist(), kept)
+    return Times(*(found / scale).tolist())
 
 
 def longest(needed: Callable[[int], float], limit: float, most: int = 2**40) -> int:

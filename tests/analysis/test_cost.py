@@ -1,16 +1,20 @@
 """The model of costs, against what XLA compiles and against arithmetic."""
 
 import functools
+import pathlib
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments import _cli
+from experiments._context_programs import decoder, program
 from posjax.analysis.benchmark_plots import Curve, Panel, against_length
-from posjax.analysis.cost import Cost, calibrate, cost, longest, sizes_of
+from posjax.analysis.cost import Cost, cost, fit_memory, fit_times, longest, sizes_of, tile_of
 from posjax.encoding import sites
 from posjax.models import Decoder
 
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 SMALL = dict(vocab_size=32, width=32, depth=2, num_heads=2)
 
 
@@ -58,8 +62,45 @@ def test_a_window_bounds_the_cache_and_nothing_is_free():
     steps = [cost_of(length=n, attention="window", work="decoding", window=64) for n in (32, 64, 128)]
     assert steps[0].cache < steps[1].cache == steps[2].cache
     assert cost_of(length=128, work="decoding").cache == 2 * steps[1].cache
-    # 64 tokens, 2 layers, keys and values of 32 floats, three words of a site
-    assert steps[1].cache == 64 * 2 * (2 * 32 * 4 + 3 * 4)
+    # 64 tokens, 2 layers, keys and values of 32 floats, three words of a site and one of the order
+    assert steps[1].cache == 64 * 2 * (2 * 32 * 4 + 4 * 4)
+
+
+def test_the_cache_has_the_bytes_that_the_model_makes():
+    model, token = Decoder(**SMALL, num_kv_heads=1), jnp.zeros((1, 1), jnp.int32)
+    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), token, sites(1)))
+    prefill = functools.partial(model.apply, cache_size=256, method=Decoder.prefill)
+    caches = jax.eval_shape(prefill, variables, token, sites(1))[1]
+    held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(caches))
+    assert cost_of(256, model=model, work="decoding").cache == pytest.approx(held, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "tile"), [("rope", (256, 256)), ("rope + window(512)", (128, 128)), ("cope", (64, 4096))]
+)
+def test_tiles_are_those_of_attention(encoding, tile):
+    sizes = sizes_once(Decoder(**SMALL, encoding=encoding))
+    assert tile_of(sizes, 4096) == tile
+    rows, columns = 4096 // tile[0], 4096 // tile[1]
+    computed = cost(sizes, 4096, attention="blockwise", work="forward").attention_flops / (4 * SMALL["width"])
+    assert computed == tile[0] * tile[1] * (rows * (rows + 1) / 2 if columns > 1 else rows)
+
+
+def test_the_list_of_tiles_counts_where_inputs_are_long():
+    short, long = (cost_of(n, attention="blockwise").tiles for n in (2**20, 2**21))
+    assert long / short == pytest.approx(4, rel=0.02)
+    assert short == pytest.approx(20 * 4096 * 4097 / 2, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("attention", "work"), [("blockwise", "forward"), ("blockwise", "training")])
+def test_memory_of_short_programs_tells_that_of_long_ones(attention, work):
+    config = _cli._load(str(CONFIGS / "decoder.py"))
+    config.update_from_flattened_dict({"model.depth": 2})
+    lengths = (4096, 16384)
+    costs = [cost(sizes_once(decoder(config, attention, 1, 512)), n, attention=attention, work=work) for n in lengths]
+    short, long = (program(config, attention, work, n, batch=1, window=512).held_bytes for n in lengths)
+    assert costs[1].bytes_if(fit_memory(costs[:1], [short])) == pytest.approx(long, rel=0.15)
 
 
 def test_batches_multiply_all_but_the_state():
@@ -83,18 +124,25 @@ def test_bad_arguments_are_named(options, message):
 
 
 def made(linear, attention, activations=10.0):
-    return Cost(100.0, activations, 0.0, 0.0, 0.0, linear, attention)
+    return Cost(100.0, activations, 0.0, 0.0, 0.0, 5.0, linear, attention)
 
 
-def test_calibration_finds_the_rates_that_were_used():
-    costs = [made(1e9, 1e8), made(2e9, 4e8), made(4e9, 16e8, 40.0)]
-    seconds = [1e-9 * c.linear_flops + 2e-9 * c.attention_flops + 0.01 for c in costs]
-    found = calibrate(costs, seconds, [None, 120.0, 180.0])
-    assert (found.linear, found.attention, found.call) == pytest.approx((1e-9, 2e-9, 0.01), rel=1e-3)
-    assert found.bytes(costs[2]) == pytest.approx(180.0)
+def test_times_find_the_rates_that_were_used():
+    costs = [made(1e9, 1e8), made(2e9, 4e8), made(4e9, 16e8)]
+    found = fit_times(costs, [1e-9 * c.linear_flops + 2e-9 * c.attention_flops + 0.01 for c in costs])
+    assert found == pytest.approx((1e-9, 2e-9, 0.01), rel=1e-3)
     assert found.seconds(made(8e9, 64e8)) == pytest.approx(8 + 12.8 + 0.01, rel=1e-3)
-    with pytest.raises(ValueError, match="positive times"):
-        calibrate(costs, [None] * 3, [None] * 3)
+    with pytest.raises(ValueError, match="positive ones, got"):
+        fit_times(costs, [None] * 3)
+
+
+def test_what_programs_keep_is_told_by_the_costliest():
+    costs = [made(1e9, 1e8), made(2e9, 4e8, 40.0), made(4e9, 16e8, 90.0)]
+    kept = fit_memory(costs, [115.0, 225.0, None])
+    assert kept == 3.0
+    assert costs[1].bytes_if(kept) == 225.0
+    assert costs[1].bytes == 145.0
+    assert fit_memory(costs, [None] * 3) == 1.0
 
 
 def test_the_longest_input_is_the_last_that_fits():
