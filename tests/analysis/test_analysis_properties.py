@@ -100,6 +100,14 @@ class Growing(pj.Encoding):
         return q, k * jnp.cos(k_site.position / (1.0 + last))[:, None, None]
 
 
+@dataclasses.dataclass(frozen=True)
+class ByHead(pj.Encoding):
+    """Tells heads apart, without a word of it."""
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return q, k * jnp.arange(1.0, 1 + k.shape[1])[:, None]
+
+
 BROKEN = {
     "jit is eager": Untraceable,
     "vmap is a loop": Unvectorised,
@@ -109,6 +117,7 @@ BROKEN = {
     "left padding is invisible": Leaky,
     "blockwise is dense": ByIndex,
     "blockwise gradients are dense": ByIndex,
+    "grouped queries share a key": ByHead,
     "gradients are finite": BadGradient,
     "decoding token by token is the full pass": Growing,
 }

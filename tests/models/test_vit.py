@@ -271,7 +271,7 @@ def test_images_need_not_be_square():
         ({"injection": "all_layers"}, r"no injection is named 'all_layers'; did you mean 'every_layer"),
         ({"encoding": "rop"}, r"no encoding is named 'rop'; did you mean 'rope'\?"),
         ({"encoding": "rope(bse=1)"}, r"rope has no argument 'bse'; did you mean 'base'\?"),
-        ({"implementation": "blocks"}, r"no implementation is named 'blocks'; .*known: auto, blockwise, dense"),
+        ({"implementation": "blocks"}, r"no implementation is named 'blocks'; .*known: auto, dense, blockwise"),
         ({"num_heads": 3}, r"width 16 is not divisible by num_heads 3"),
         ({"width": 12}, r"rope: a head_dim.*6"),  # 6 channels cannot be shared evenly by two axes' pairs
     ],
