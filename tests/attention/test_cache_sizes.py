@@ -1,0 +1,58 @@
+"""What a cache holds: key heads, channels, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import rows
+
+import posjax as pj
+from posjax.attention import attend_cached, empty_cache
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+TOKENS, HEADS, KV_HEADS, HEAD_DIM = 5, 4, 2, 4
+SITE = pj.sites(TOKENS)
+Q, K, V = (
+    jax.random.normal(jax.random.key(n), (TOKENS, h, HEAD_DIM)) for n, h in enumerate((HEADS, KV_HEADS, KV_HEADS))
+)
+
+
+def cache_of(**sizes):
+    return empty_cache(8, KV_HEADS, HEAD_DIM, SITE, **sizes)
+
+
+def full(encoding, q, k, v):
+    return pj.attend(encoding, (), q, k, v, SITE, SITE, causal=True, implementation="dense")
+
+
+class ByHead(pj.Encoding):
+    """Queries and keys scaled by the number of their head."""
+
+    heads_differ = True
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return tuple(x * jnp.arange(1.0, HEADS + 1)[:, None] for x in (q, k))
+
+
+def test_shared_keys_that_heads_turn_differently_are_kept_as_they_are():
+    out, cache = attend_cached(ByHead(), (), Q, K, V, SITE, cache_of())
+    np.testing.assert_allclose(out, full(ByHead(), Q, K, V), atol=1e-5)
+    np.testing.assert_allclose(jnp.swapaxes(cache.key, 0, 1)[:TOKENS], K)
+
+
+def test_a_cache_of_other_sizes_is_refused():
+    rope, cache = pj.parse("rope"), cache_of()
+    made = f"made for {KV_HEADS} key heads of {HEAD_DIM} channels with values of {HEAD_DIM}"
+    mend = f"k and v have 1 key heads of {HEAD_DIM} .* num_heads=1, head_dim={HEAD_DIM}, site, value_dim={HEAD_DIM}"
+    with pytest.raises(ValueError, match=f"{made}, {mend}"):
+        attend_cached(rope, (), Q, K[:, :1], V[:, :1], SITE, cache)
+    with pytest.raises(ValueError, match=f"{made}, .* value_dim=3"):
+        attend_cached(rope, (), Q, K, V[..., :3], SITE, cache)
+    with pytest.raises(ValueError, match="5 tokens, q_site 2"):
+        attend_cached(rope, (), Q, K, V, rows(SITE, slice(2)), cache)
+
+
+def test_values_may_have_other_channels_than_keys():
+    rope, wide = pj.parse("rope"), jnp.concatenate([V, V[..., :2]], axis=-1)
+    out, _ = jax.jit(lambda v: attend_cached(rope, (), Q, K, v, SITE, cache_of(value_dim=6)))(wide)
+    np.testing.assert_allclose(out, full(rope, Q, K, wide), atol=1e-5)
