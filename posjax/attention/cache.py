@@ -117,7 +117,7 @@ def _check_fits(cache: Cache, k: Float[Array, "T K D"], v: Float[Array, "T K E"]
         sizes = [f"{heads} key heads of {dim} channels with values of {value}" for heads, dim, value in (made, given)]
         raise ValueError(
             f"the cache was made for {sizes[0]}, k and v have {sizes[1]}: "
-            f"empty_cache(size, num_heads={given[0]}, head_dim={given[1]}, site, value_dim={given[2]}) fits them"
+            f"empty_cache(size, {given[0]}, {given[1]}, site, value_dim={given[2]}) fits them"
         )
 
 

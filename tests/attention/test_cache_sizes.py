@@ -43,7 +43,7 @@ def test_shared_keys_that_heads_turn_differently_are_kept_as_they_are():
 def test_a_cache_of_other_sizes_is_refused():
     rope, cache = pj.parse("rope"), cache_of()
     made = f"made for {KV_HEADS} key heads of {HEAD_DIM} channels with values of {HEAD_DIM}"
-    mend = f"k and v have 1 key heads of {HEAD_DIM} .* num_heads=1, head_dim={HEAD_DIM}, site, value_dim={HEAD_DIM}"
+    mend = rf"k and v have 1 key heads of {HEAD_DIM} .*: empty_cache\(size, 1, {HEAD_DIM}, site, value_dim={HEAD_DIM}\) fits"
     with pytest.raises(ValueError, match=f"{made}, {mend}"):
         attend_cached(rope, (), Q, K[:, :1], V[:, :1], SITE, cache)
     with pytest.raises(ValueError, match=f"{made}, .* value_dim=3"):
