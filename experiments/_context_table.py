@@ -78,7 +78,8 @@ def _with_reach(length: int | None, row: Row, quantity: str) -> str:
     reached = max((point["length"] for point in row["points"] if point[quantity]), default=None)
     if reached is None or length <= reached or length >= _NO_LIMIT:
         return tokens(length)
-    return f"{tokens(length)} ({length / reached:.2g}x)"
+    beyond = length / reached
+    return f"{tokens(length)} ({beyond:,.{0 if beyond >= 10 else 1}f}x)"
 
 
 def _points(rows: Sequence[Row]) -> list[Sequence[str]]:
