@@ -229,7 +229,9 @@ def fit_memory(costs: Sequence[Cost], held: Sequence[float | None]) -> float:
 
 
 def fit_times(costs: Sequence[Cost], seconds: Sequence[float | None]) -> Times:
-    """What explains measured times best, by least squares of the relative error; none is negative.
+    """What explains measured times best, by least squares of the relative error, scaled to meet the longest; none is negative.
+
+    Large arrays leave caches, so that what is extrapolated from follows the longest program, not the mean of all.
 
     Args:
       seconds: of programs with these costs, or None for one that was not measured.
@@ -243,7 +245,9 @@ def fit_times(costs: Sequence[Cost], seconds: Sequence[float | None]) -> Times:
     rows = np.array([(cost.linear_flops, cost.attention_flops, 1.0) for cost, _ in timed])
     scale = rows.max(axis=0)  # the columns differ by ten orders of magnitude
     found, _ = nnls(rows / scale / np.array([second for _, second in timed])[:, None], np.ones(len(timed)))
-    return Times(*(found / scale).tolist())
+    rates = found / scale
+    last = int(np.argmax([second for _, second in timed]))
+    return Times(*(rates * timed[last][1] / (rows[last] @ rates)).tolist())
 
 
 def longest(needed: Callable[[int], float], limit: float, most: int = 2**40) -> int:

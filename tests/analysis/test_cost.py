@@ -132,6 +132,8 @@ def test_times_find_the_rates_that_were_used():
     found = fit_times(costs, [1e-9 * c.linear_flops + 2e-9 * c.attention_flops + 0.01 for c in costs])
     assert found == pytest.approx((1e-9, 2e-9, 0.01), rel=1e-3)
     assert found.seconds(made(8e9, 64e8)) == pytest.approx(8 + 12.8 + 0.01, rel=1e-3)
+    slower = fit_times(costs, [0.1, 0.2, 5.0])
+    assert slower.seconds(costs[2]) == pytest.approx(5.0)
     with pytest.raises(ValueError, match="positive ones, got"):
         fit_times(costs, [None] * 3)
 
