@@ -9,6 +9,9 @@ import pytest
 
 from posjax import data
 
+RAW_DATA = os.environ.get("POSJAX_RAW_DATA", pathlib.Path(__file__).parents[2].resolve().parent / "shared/data")
+BOOKS = pathlib.Path(RAW_DATA, "books_pd")
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -82,14 +85,12 @@ def test_pg19_that_is_not_prepared_names_the_command(tmp_path):
         data.load_documents("pg19", "test", data_dir=str(tmp_path))
 
 
-@pytest.mark.skipif("POSJAX_BOOKS" not in os.environ, reason="POSJAX_BOOKS names no directory of books")
+@pytest.mark.skipif(not BOOKS.is_dir(), reason=f"{BOOKS} is no directory of books: POSJAX_RAW_DATA may name another")
 def test_the_books_are_sixteen():
-    books = {
-        s: data.load_documents("books_pd", s, files=os.environ["POSJAX_BOOKS"]) for s in ("train", "valid", "test")
-    }
+    books = {s: data.load_documents("books_pd", s, files=str(BOOKS)) for s in ("train", "valid", "test")}
     assert [len(each.texts) for each in books.values()] == [11, 2, 3]
     assert sum(len(text) for each in books.values() for text in each.texts) == sum(
         int(line.split()[-2])
-        for line in pathlib.Path(os.environ["POSJAX_BOOKS"], "SOURCE.txt").read_text().splitlines()
+        for line in (BOOKS / "SOURCE.txt").read_text().splitlines()
         if "standardebooks/" in line and "ebooks/" in line
     )
