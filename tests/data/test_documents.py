@@ -92,5 +92,5 @@ def test_the_books_are_sixteen():
     assert sum(len(text) for each in books.values() for text in each.texts) == sum(
         int(line.split()[-2])
         for line in (BOOKS / "SOURCE.txt").read_text().splitlines()
-        if "standardebooks/" in line and "ebooks/" in line
+        if "gutenberg.org/ebooks/" in line
     )
