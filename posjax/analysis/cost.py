@@ -229,9 +229,9 @@ def fit_memory(costs: Sequence[Cost], held: Sequence[float | None]) -> float:
 
 
 def fit_times(costs: Sequence[Cost], seconds: Sequence[float | None]) -> Times:
-    """What explains measured times best, by least squares of the relative error, scaled to meet the longest; none is negative.
+    """What explains measured times best, by least squares of the relative error, then scaled to meet the longest of them.
 
-    Large arrays leave caches, so that what is extrapolated from follows the longest program, not the mean of all.
+    None is negative. Scaled, because programs slow down where arrays leave the caches: longer ones are like the longest.
 
     Args:
       seconds: of programs with these costs, or None for one that was not measured.
