@@ -150,7 +150,7 @@ def _with_behind(cache: Cache, tokens: _Tokens) -> Cache:
 
 def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens) -> Cache:
     size, index = len(cache.order), jnp.arange(len(tokens.order))
-    segment, position = jnp.asarray(tokens.site.segment), axes(tokens.site)[:, 0]
+    segment, position = jnp.asarray(tokens.site.segment), jnp.asarray(axes(tokens.site)[:, 0])
     real = segment > 0
     last = jax.lax.cummax(jnp.where(real, index, -1))  # the last token up to each that is no padding
     before = jnp.concatenate([jnp.full(1, -1), last[:-1]])

@@ -7,7 +7,7 @@ import pytest
 from cases import rows
 
 import posjax as pj
-from posjax.attention import attend_cached, empty_cache
+from posjax.attention import attend_cached, empty_cache, slots_needed
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS, HEADS, KV_HEADS, HEAD_DIM = 5, 4, 2, 4
@@ -56,3 +56,21 @@ def test_values_may_have_other_channels_than_keys():
     rope, wide = pj.parse("rope"), jnp.concatenate([V, V[..., :2]], axis=-1)
     out, _ = jax.jit(lambda v: attend_cached(rope, (), Q, K, v, SITE, cache_of(value_dim=6)))(wide)
     np.testing.assert_allclose(out, full(rope, Q, K, wide), atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["window(4) + rope", "sinks(num_sinks=2, window=2) + rope"])
+def test_a_ring_takes_sites_that_are_known(spec):
+    """Numpy sites, closed over by a jitted function."""
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(0), pj.Dims(16, HEADS, HEAD_DIM))
+
+    def prefill(q):
+        cache = empty_cache(slots_needed(encoding, SITE, 20), KV_HEADS, HEAD_DIM, SITE)
+        return attend_cached(encoding, params, q, K, V, SITE, cache, prefill=True)
+
+    out, cache = jax.jit(prefill)(Q)
+    np.testing.assert_allclose(
+        out, pj.attend(encoding, params, Q, K, V, SITE, SITE, causal=True, implementation="dense"), atol=1e-5
+    )
+    assert len(cache.order) == 4
+    assert not cache.lost
