@@ -1,0 +1,101 @@
+"""Runs that were trained before: their model and what its seeds have learned."""
+
+import operator
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.optimizer import make_optimizer
+from posjax.training.step import init_state
+from posjax.training.tasks import Task, make_task
+
+_ROWS_NAMED = 8
+
+
+class Run(NamedTuple):
+    """An ensemble as one of its checkpoints has it.
+
+    `params` are those of `model`, numpy arrays with a leading axis R, one entry for each of the `seeds`; `config` is the one
+    that it was trained with, `step` the number of steps taken.
+    """
+
+    task: Task
+    model: Any
+    params: Any
+    seeds: tuple[int, ...]
+    config: ConfigDict
+    step: int
+
+    def of(self, index: int) -> Any:
+        """The parameters of one seed, the `index`-th."""
+        return jax.tree.map(operator.itemgetter(index), self.params)
+
+
+def is_run(path: str | os.PathLike) -> bool:
+    """Whether this is what `load_run` takes: a folder with checkpoints."""
+    return (pathlib.Path(path) / "checkpoints").is_dir()
+
+
+def load_run(
+    workdir: str | os.PathLike,
+    *,
+    step: int | None = None,
+    data_dir: str | None = None,
+    task_of: Callable[[ConfigDict], Task] = make_task,
+) -> Run:
+    """What a run of `experiments.train`, or a row of `experiments.ablate`, has learned.
+
+        run = load_run("runs/vit")
+        logits = run.model.apply({"params": run.of(0)}, images, run.model.sites(28, 28))
+
+    Config and seeds are those that the checkpoint was sealed with.
+
+    Args:
+      workdir: the folder that holds checkpoints/.
+      step: of the checkpoint; the newest that is intact where None.
+      data_dir: where the data sets are, if not where the run found them.
+      task_of: what makes the task, and with it the model, of a config.
+
+    Raises:
+      ValueError: there is no checkpoint; CheckpointError, which is one, if none is intact or it is of another model.
+    """
+    workdir = pathlib.Path(workdir)
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    steps = checkpoints.steps()
+    if not steps:
+        raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
+    about = _metadata(checkpoints, [step] if step in steps else steps)
+    config, seeds = ConfigDict(about["config"]), tuple(about["seeds"])
+    if data_dir is not None:
+        config.data.data_dir = data_dir
+    task = task_of(config)
+    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+    abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
+    # Not None: there are steps.
+    found, tree = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}, step=step)
+    return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, found)
+
+
+def _metadata(checkpoints: Checkpoints, steps: list[int]) -> dict[str, Any]:
+    """Of the newest step whose record is not damaged."""
+    *older, newest = steps
+    try:
+        return checkpoints.record(newest)["metadata"]
+    except CheckpointError:
+        if not older:
+            raise
+        return _metadata(checkpoints, older)
+
+
+def _mend(workdir: pathlib.Path) -> str:
+    rows = sorted(str(path.parent) for path in workdir.glob("*/*/checkpoints"))
+    if not rows:
+        return "give the workdir of a run, or the folder of a row of an ablation"
+    more = f" or {len(rows) - _ROWS_NAMED} others" if len(rows) > _ROWS_NAMED else ""
+    return f"give the folder of one of its rows, {', '.join(rows[:_ROWS_NAMED])}{more}"

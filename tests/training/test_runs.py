@@ -1,0 +1,68 @@
+"""What `load_run` gives back is the run that was trained."""
+
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from test_tasks import small_vit
+
+from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.loop import train
+from posjax.training.runs import is_run, load_run
+from posjax.training.tasks import make_task
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """Optimising programs that run once takes longer than it saves."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(result, workdir) of two seeds, in the folder that a row of an ablation would have."""
+    workdir = tmp_path_factory.mktemp("ablation")
+    config = small_vit(workdir / "data", steps=2, checkpoint_every=1, optimizer__warmup_steps=1)
+    row = workdir / "study" / "row-0123"
+    return train(make_task(config), config, (3, 5), row), row
+
+
+def test_parameters_seeds_and_config_come_back(trained):
+    result, row = trained
+    run = load_run(row)
+    assert (run.seeds, run.step, run.config.steps) == ((3, 5), 2, 2)
+    jax.tree.map(np.testing.assert_array_equal, run.params, result.state.params)
+    assert run.model is run.task.model
+    one = jax.tree.map(lambda whole: whole[1], result.state.params)
+    jax.tree.map(np.testing.assert_array_equal, run.of(1), one)
+
+
+def test_an_earlier_step_is_another_state(trained):
+    _, row = trained
+    before, after = load_run(row, step=1), load_run(row)
+    assert before.step == 1
+    assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (before.params, after.params)), strict=True))
+    with pytest.raises(CheckpointError, match=r"step 7 in .*the steps there are \[1, 2\]"):
+        load_run(row, step=7)
+
+
+def test_the_newest_intact_step_is_taken_where_records_are_damaged(trained, tmp_path):
+    _, row = trained
+    shutil.copytree(row, tmp_path / "copy")
+    (record,) = (tmp_path / "copy" / "checkpoints" / "2").rglob("record.json")
+    record.write_text(record.read_text()[:-3])
+    assert load_run(tmp_path / "copy").step == 1
+
+
+def test_a_folder_without_checkpoints_is_refused_and_its_rows_are_named(trained, tmp_path):
+    _, row = trained
+    assert is_run(row)
+    assert not is_run(row.parents[1])
+    with pytest.raises(ValueError, match=r"no checkpoint in .*one of its rows, .*row-0123"):
+        load_run(row.parents[1])
+    with pytest.raises(ValueError, match="give the workdir of a run"):
+        load_run(tmp_path)
+    assert not Checkpoints(tmp_path / "checkpoints").directory.exists()
