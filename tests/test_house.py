@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "attention": {*_CONTRACT, "encodings"},
     "hf": {*_CONTRACT, "encodings"},
     "models": {*_CONTRACT, "encodings", "attention"},
-    "data": set(),
+    "data": {"encoding"},
     "training": {*_CONTRACT, "attention", "models", "data"},
     "analysis": {*_CONTRACT, "encodings", "attention", "models"},
 }

@@ -5,34 +5,56 @@ from posjax import data
 images = data.load_images("digits", "train")                      # decoded once, cached beside the prepared set
 ds = data.image_batches(images, batch_size=64, seed=0)
 for batch in data.epoch(ds, start_step=0, end_step=100): ...      # ds[step] is the batch of that step, always
+
+photographs = data.load_native_images("caltech101", "train")      # of different sizes; "folder" for one's own pictures
+source = data.NativePatches(photographs, patch_size=8, max_patches=64)
+ds = data.native_batches(source, batch_size=64, seed=0, prefix=1) # in their own aspects; data.site_of(batch) says where
 """
 
-from posjax.data.augment import augment, mixup, normalise
+from posjax.data.augment import IMAGENET_MEAN, IMAGENET_STD, augment, augment_native, mixup, normalise
 from posjax.data.catalog import CATALOG
-from posjax.data.containers import Images, Text
+from posjax.data.containers import Images, NativeImages, Text
 from posjax.data.documents import Documents, load_documents
 from posjax.data.loading import load_images, load_text
+from posjax.data.native import NativePatches, native_batches, native_epoch, site_of
+from posjax.data.native_loading import as_images, load_native_images
 from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batches, text_epoch
 from posjax.data.preparing import Prepared, prepare
+from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
 
 __all__ = [
     "CATALOG",
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
     "Documents",
     "Images",
+    "NativeImages",
+    "NativePatches",
     "Prepared",
     "Text",
+    "as_images",
     "augment",
+    "augment_native",
     "epoch",
     "image_batches",
     "image_epoch",
     "load_documents",
     "load_images",
+    "load_native_images",
     "load_text",
     "mixup",
+    "native_batches",
+    "native_epoch",
+    "native_grid",
+    "native_grids",
     "normalise",
     "prepare",
+    "preprocess",
+    "preprocess_native",
+    "read_image",
     "retrieval_batch",
+    "site_of",
     "text_batches",
     "text_epoch",
 ]

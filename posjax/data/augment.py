@@ -4,17 +4,44 @@ What an example gets depends on the key and on its index in the global batch onl
 nor the way the batch is sharded changes a run.
 """
 
+from collections.abc import Mapping, Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt8
+from jaxtyping import Array, Float, Int32, PRNGKeyArray, Shaped, UInt8
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)  # of RGB in 0..1, as torchvision and most pretrained weights have them
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 _PADDING = {"black": {"mode": "constant", "constant_values": -1.0}, "reflect": {"mode": "reflect"}}
 
 
-def normalise(images: UInt8[Array | np.ndarray, "*shape"]) -> Float[Array, "*shape"]:
-    """Maps 0..255 to [-1, 1], float32."""
-    return jnp.asarray(images, jnp.float32) / 127.5 - 1.0
+def normalise(
+    images: UInt8[Array | np.ndarray, "*shape"],
+    mean: float | Sequence[float] = 0.5,
+    std: float | Sequence[float] = 0.5,
+) -> Float[Array, "*shape"]:
+    """(images / 255 - mean) / std in float32; by default that maps 0..255 to [-1, 1].
+
+    Args:
+      images: pixels, the channels last.
+      mean: of all channels, or of each; pretrained weights want those that they were trained with.
+      std: likewise.
+
+    Raises:
+      ValueError: a number of means or of deviations that is not the number of channels; a std that is not positive.
+    """
+    mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
+    for name, value in (("mean", mean), ("std", std)):
+        if value.shape not in ((), np.shape(images)[-1:]):
+            raise ValueError(
+                f"{name}={value.tolist()} is not one for all or for each of {np.shape(images)[-1]} channels"
+            )
+    if (std <= 0).any():
+        raise ValueError(f"std={std.tolist()} must be positive")
+    scale, shift = (255 * std).astype(np.float32), (mean / std).astype(np.float32)
+    return jnp.asarray(images, jnp.float32) / scale - shift
 
 
 def _keys(key: PRNGKeyArray, count: int, first: int) -> Shaped[Array, " b ..."]:
@@ -61,6 +88,38 @@ def augment(
         return image
 
     return jax.vmap(one)(_keys(key, len(images), first), images)
+
+
+def augment_native(
+    key: PRNGKeyArray, batch: Mapping[str, Array], *, flip: bool = False, first: int = 0
+) -> dict[str, Array]:
+    """Mirrors images of a native-aspect batch with probability 1/2, each image of a row by itself.
+
+    Exactly what flipping the picture before it was cut would give: patches change places within their row of the grid
+    and are mirrored themselves; positions and all else stay.
+
+    Args:
+      key: of this step; the same key gives the same draws.
+      batch: as `native_batches` makes it; its patches may be floats already.
+      flip: whether to flip.
+      first: index of the batch's first row in the global batch, where a process holds only a slice of it.
+    """
+    if not flip:
+        return dict(batch)
+    images = batch["label"].shape[1]
+    position, segment, prefix = (jnp.asarray(batch[name]) for name in ("position", "segment", "prefix"))
+
+    def one(key, patches: Shaped[Array, "N p p c"], column: Int32[Array, " N"], segment, prefix):
+        draws = jax.random.bernoulli(key, shape=(images + 1,)).at[0].set(False)
+        mirrored = draws[segment] & (prefix == 0)
+        last = jax.ops.segment_max(column, segment, num_segments=images + 1)[segment]
+        slots = jnp.arange(len(column))
+        partner = jnp.where(mirrored, slots + last - 2 * column, slots)
+        return jnp.where(mirrored[:, None, None, None], patches[partner][:, :, ::-1], patches)
+
+    keys = _keys(key, len(segment), first)
+    patches = jax.vmap(one)(keys, jnp.asarray(batch["patches"]), position[..., 1], segment, prefix)
+    return {**batch, "patches": patches}
 
 
 def mixup(

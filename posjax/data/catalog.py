@@ -30,6 +30,7 @@ CATALOG = {
     "mnist": Entry("images", False, "70,000 grey 28x28 digits"),
     "fashion_mnist": Entry("images", False, "70,000 grey 28x28 articles of clothing"),
     "cifar10": Entry("images", False, "60,000 colour 32x32 photographs"),
+    "caltech101": Entry("images", False, "9,144 colour photographs, about 300x200, of different sizes"),
     "pydoc_topics": Entry("text", True, "0.5 MB of English, the reference manual inside Python"),
     "tiny_shakespeare": Entry("text", False, "1.1 MB of plays, one document"),
 }

@@ -1,5 +1,6 @@
-"""The two things a data set can be here: labelled images of one size, or a stream of bytes made of documents."""
+"""What a data set can be here: labelled images, of one size or of many, or a stream of bytes made of documents."""
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
@@ -38,6 +39,47 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.image)
+
+
+@dataclass(frozen=True)
+class NativeImages:
+    """A split of labelled images, each of its own size, in memory (perhaps memory-mapped, then read-only).
+
+    `images[i]` is image i as [h, w, channels].
+
+    Attributes:
+      name: the set's name.
+      pixels: [total] uint8, the images one after another, each in the order [h, w, channels].
+      size: [N, 2] int32, height and width of each.
+      label: [N] int32 in 0..num_classes-1.
+      classes: the names of the classes.
+      channels: 1 or 3.
+      digest: short sha256 of the decoded content.
+    """
+
+    name: str
+    pixels: np.ndarray
+    size: np.ndarray
+    label: np.ndarray
+    classes: tuple[str, ...]
+    channels: int
+    digest: str
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """[N] int64, where in `pixels` each image starts."""
+        return np.cumsum(np.append(0, self.size.prod(axis=1, dtype=np.int64) * self.channels))[:-1]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        (height, width), start = self.size[index].tolist(), self.starts[index]
+        return self.pixels[start : start + height * width * self.channels].reshape(height, width, self.channels)
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
       ValueError: unknown set or split, a text set, images of different sizes, a set prepared in another format.
       FileNotFoundError: the set is not prepared; the message is the command that does it.
     """
-    builder = _ready(name, split, data_dir, kind="images", features=("image", "label"))
+    builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
     num_classes = builder.info.features["label"].num_classes
-    arrays, digest = _cached(builder, split, ("image", "label"), _decode_images)
+    arrays, digest = cached(builder, split, ("image", "label"), _decode_images)
     return Images(name, arrays["image"], arrays["label"], num_classes, digest)
 
 
@@ -58,12 +58,12 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
       ValueError: unknown set or split, a set without text, a set prepared in another format.
       FileNotFoundError: the set is not prepared; the message is the command that does it.
     """
-    builder = _ready(name, split, data_dir, kind="text", features=(_TEXT_FEATURE.get(name, "text"),))
-    arrays, digest = _cached(builder, split, ("tokens", "starts"), _decode_text)
+    builder = ready(name, split, data_dir, kind="text", features=(_TEXT_FEATURE.get(name, "text"),))
+    arrays, digest = cached(builder, split, ("tokens", "starts"), _decode_text)
     return Text(name, arrays["tokens"], arrays["starts"], digest)
 
 
-def _ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ...]) -> DatasetBuilder:
+def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ...]) -> DatasetBuilder:
     """Returns the builder of a prepared set that holds what is asked for."""
     known = CATALOG.get(name)
     builder = find_builder(name, data_dir)
@@ -91,15 +91,19 @@ def _ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, .
     return builder
 
 
-def _cached(
-    builder: DatasetBuilder, split: str, fields: tuple[str, ...], decode: Callable[[str, Any], Arrays]
+def cached(
+    builder: DatasetBuilder, split: str, fields: tuple[str, ...], decode: Callable[[str, Any], Arrays], how: str = ""
 ) -> tuple[Arrays, str]:
-    """Returns the decoded arrays, memory-mapped from the cache if it belongs to these very files, and their digest."""
-    stem = pathlib.Path(builder.data_path, f"posjax-{split}-{_key(builder, split)}")
-    if (cached := _read_cache(stem, fields)) is not None:
-        return cached
+    """Returns the decoded arrays, memory-mapped from the cache if it belongs to these very files, and their digest.
+
+    `how` names a way of decoding, which has a cache of its own.
+    """
+    kind = f"{how}{split}"
+    stem = pathlib.Path(builder.data_path, f"posjax-{kind}-{_key(builder, split)}")
+    if (found := _read_cache(stem, fields)) is not None:
+        return found
     skip = None
-    if "image" in fields:
+    if "image" in builder.info.features:
         from tensorflow_datasets.core import decode as tfds_decode
 
         skip = {"image": tfds_decode.SkipDecoding()}
@@ -108,7 +112,7 @@ def _cached(
         raise ValueError(f"split {split!r} of {builder.name!r} has no examples")
     arrays = decode(builder.name, source)
     digest = digest_of(*(arrays[field] for field in fields))
-    _write_cache(stem, split, arrays, digest)
+    _write_cache(stem, kind, arrays, digest)
     return arrays, digest
 
 
@@ -132,10 +136,10 @@ def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, st
     return {field: np.load(path, mmap_mode="r", allow_pickle=False) for field, path in paths.items()}, sums["digest"]
 
 
-def _write_cache(stem: pathlib.Path, split: str, arrays: Arrays, digest: str) -> None:
+def _write_cache(stem: pathlib.Path, kind: str, arrays: Arrays, digest: str) -> None:
     """Writes the arrays and then, as the mark that they are whole, the index with their checksums."""
     try:
-        for old in stem.parent.glob(f"posjax-{split}-*"):
+        for old in stem.parent.glob(f"posjax-{kind}-*"):
             if not old.name.startswith(stem.name):
                 old.unlink(missing_ok=True)
         sums = {"digest": digest}
@@ -167,7 +171,7 @@ def _replace(path: pathlib.Path, content: bytes | memoryview) -> None:
     os.replace(temporary, path)
 
 
-def _examples(source) -> Iterator[dict]:
+def examples(source) -> Iterator[dict]:
     """The source's examples in order, read a thousand at a time: three times as fast as one by one."""
     for first in range(0, len(source), 1000):
         yield from source.__getitems__(range(first, min(first + 1000, len(source))))
@@ -177,7 +181,7 @@ def _decode_images(name: str, source) -> Arrays:
     from PIL import Image
 
     image = label = None
-    for i, example in enumerate(_examples(source)):
+    for i, example in enumerate(examples(source)):
         with Image.open(io.BytesIO(example["image"])) as picture:
             pixels = np.asarray(picture)
         pixels = pixels[..., None] if pixels.ndim == 2 else pixels
@@ -187,14 +191,14 @@ def _decode_images(name: str, source) -> Arrays:
         if pixels.shape != image.shape[1:] or pixels.dtype != np.uint8:
             raise ValueError(
                 f"{name!r} mixes images: {image.shape[1:]} uint8 first, number {i} is {pixels.shape} {pixels.dtype}; "
-                "only sets of equal-size 8-bit images load as arrays"
+                f"load_native_images({name!r}, ...) takes images of any size, and as_images makes one size of them"
             )
         image[i], label[i] = pixels, example["label"]
     return {"image": image, "label": label}
 
 
 def _decode_text(name: str, source) -> Arrays:
-    texts = (example[_TEXT_FEATURE.get(name, "text")] for example in _examples(source))
+    texts = (example[_TEXT_FEATURE.get(name, "text")] for example in examples(source))
     documents = [text.encode() if isinstance(text, str) else text for text in texts]
     documents = [document for document in documents if document]
     starts = np.cumsum([0, *map(len, documents)], dtype=np.int64)[:-1]

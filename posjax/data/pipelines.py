@@ -97,14 +97,7 @@ def _batches(
     """Batches gather(epoch [b], index [b]) of indices below `size`, reshuffled every epoch."""
     import grain
 
-    if batch_size < 1 or process_count < 1 or batch_size % process_count:
-        raise ValueError(f"batch_size={batch_size} does not divide among process_count={process_count} processes")
-    if not 0 <= process_index < process_count:
-        raise ValueError(f"process_index={process_index} is not below process_count={process_count}")
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed={seed} must lie in 0..2**32-1")
-    share = batch_size // process_count
-    first = process_index * share
+    first, share = share_of(batch_size, seed, process_index, process_count)
 
     def mine(step: int, index: np.ndarray) -> Batch:
         epoch = (step * batch_size + np.arange(first, first + share)) // size
@@ -113,6 +106,18 @@ def _batches(
     # Repeating before batching lets a batch span two epochs: nothing is dropped, and a step is a place in one stream.
     shuffled = grain.MapDataset.range(size).seed(seed).shuffle().repeat()
     return shuffled.batch(batch_size, drop_remainder=True).map_with_index(mine)
+
+
+def share_of(batch_size: int, seed: int, process_index: int, process_count: int) -> tuple[int, int]:
+    """(index of this process's first example in a batch, how many it takes), once the arguments have been checked."""
+    if batch_size < 1 or process_count < 1 or batch_size % process_count:
+        raise ValueError(f"batch_size={batch_size} does not divide among process_count={process_count} processes")
+    if not 0 <= process_index < process_count:
+        raise ValueError(f"process_index={process_index} is not below process_count={process_count}")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed} must lie in 0..2**32-1")
+    share = batch_size // process_count
+    return process_index * share, share
 
 
 def epoch(ds: grain.MapDataset, start_step: int, end_step: int) -> Iterator[Batch]:

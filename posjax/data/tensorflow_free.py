@@ -71,6 +71,7 @@ def _stand_in() -> _Module:
         listdir=_local(os.listdir),
         makedirs=_local(functools.partial(os.makedirs, exist_ok=True)),
         remove=_local(os.remove),
+        walk=_local(os.walk),
     )
     return _Module(
         __version__="0",

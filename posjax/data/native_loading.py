@@ -1,0 +1,104 @@
+"""Sets of images of different sizes, from tensorflow-datasets and from folders or zips of pictures."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from posjax.data.catalog import resolve_data_dir
+from posjax.data.containers import Images, NativeImages, digest_of
+from posjax.data.folders import class_names, pictures
+from posjax.data.loading import Arrays, cached, examples, ready
+from posjax.data.preprocess import preprocess, read_image, resize
+
+
+def load_native_images(
+    name: str,
+    split: str,
+    data_dir: str | os.PathLike | None = None,
+    *,
+    channels: int = 3,
+    short_side: int | None = None,
+) -> NativeImages:
+    """Loads a split of labelled images of any sizes.
+
+    Args:
+      name: "folder", or an image set of `CATALOG`, or any prepared TFDS set with features `image` and `label`. A folder is
+        decoded anew each time, a TFDS set once, like `load_images`.
+      split: "train", "test", ... as the set has them.
+      data_dir: directory of prepared sets, None is TFDS's default; of a folder, what holds
+        <split>/<class>/<picture>, or <split>.zip with <class>/<picture> in it. Its classes are numbered in the order of
+        their names, all splits alike.
+      channels: 3 or 1; other images are converted as `read_image` does.
+      short_side: larger images are shrunk (bicubic) until their short side has this many pixels; None keeps them all.
+
+    Raises:
+      ValueError: unknown set or split, a picture that cannot be read, a test class that is not among those of "train".
+      FileNotFoundError: the set is not prepared, the message is the command that does it; no such folder.
+    """
+    if short_side is not None and short_side < 1:
+        raise ValueError(f"short_side={short_side} must be at least 1 pixel, or None")
+    if name == "folder":
+        return _load_folder(resolve_data_dir(data_dir), split, channels, short_side)
+    builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
+
+    def decode(name: str, source: Any) -> Arrays:
+        encoded = ((f"image {i} of {name}", e["image"], e["label"]) for i, e in enumerate(examples(source)))
+        return _decoded(encoded, channels, short_side)
+
+    how = f"native-{channels}-{short_side or 'whole'}-"
+    arrays, digest = cached(builder, split, ("pixels", "size", "label"), decode, how)
+    return NativeImages(
+        name, **arrays, classes=tuple(builder.info.features["label"].names), channels=channels, digest=digest
+    )
+
+
+def as_images(
+    images: NativeImages, size: int | tuple[int, int], mode: str = "crop", *, resample: str = "bicubic"
+) -> Images:
+    """All images as one size, by `preprocess`: a set for whatever takes `Images`."""
+    options = dict(channels=images.channels, resample=resample)
+    image = np.stack([preprocess(images[i], size, mode, **options) for i in range(len(images))])
+    return Images(images.name, image, images.label, images.num_classes, digest_of(image, images.label))
+
+
+def _load_folder(data_dir: pathlib.Path, split: str, channels: int, short_side: int | None) -> NativeImages:
+    _, found = pictures(data_dir, split)
+    classes = class_names(data_dir, split)
+    number = {label: i for i, label in enumerate(classes)}
+
+    def encoded():
+        for label, name, content in found:
+            if label not in number:
+                raise ValueError(
+                    f"{name}: class {label!r} of {split!r} is not among the {len(classes)} classes of 'train'"
+                )
+            yield name, content, number[label]
+
+    arrays = _decoded(encoded(), channels, short_side)
+    digest = digest_of(*arrays.values())
+    return NativeImages(data_dir.name, **arrays, classes=classes, channels=channels, digest=digest)
+
+
+def _decoded(encoded: Iterable[tuple[str, bytes, int]], channels: int, short_side: int | None) -> Arrays:
+    """Arrays out of (name, bytes, label) of each picture."""
+    pixels, size, label = [], [], []
+    for name, content, number in encoded:
+        image = read_image(content, channels=channels, name=name)
+        h, w = image.shape[:2]
+        if short_side is not None and min(h, w) > short_side:
+            image = resize(
+                image, (max(1, round(h * short_side / min(h, w))), max(1, round(w * short_side / min(h, w))))
+            )
+        pixels.append(image.reshape(-1))
+        size.append(image.shape[:2])
+        label.append(number)
+    return {
+        "pixels": np.concatenate(pixels),
+        "size": np.array(size, np.int32),
+        "label": np.array(label, np.int32),
+    }

@@ -1,0 +1,223 @@
+"""Pictures of any size, aspect and format become uint8 arrays; `posjax.data.normalise` makes floats of them, later.
+
+Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import pathlib
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_MODES = ("crop", "pad", "stretch")
+_FILTERS = ("bicubic", "bilinear", "box", "lanczos", "nearest")
+
+Source = Any  # a path, the bytes of a file, a PIL image, or an array [h, w] or [h, w, c] uint8
+
+
+def read_image(source: Source, *, channels: int = 3, name: str | None = None) -> np.ndarray:
+    """Reads a picture as one sees it.
+
+    It is turned as its EXIF orientation says; palettes are looked up, 16-bit grey is scaled to 8 bits, and what is
+    transparent shows white behind it (others drop the alpha channel, and so show whatever colour was hidden below it).
+    Of an animation it is the first frame.
+
+    Args:
+      source: a path, the bytes of a file (PNG, JPEG, WebP, ... what PIL reads), a PIL image, or an array [h, w] or
+        [h, w, c] uint8 with c = 1, 3 or 4.
+      channels: 3 (grey is repeated) or 1 (colour becomes ITU-R 601 luma).
+      name: what messages call it; None is its path, or what it is.
+
+    Returns:
+      [h, w, channels] uint8.
+
+    Raises:
+      ValueError: it is no picture, damaged, too large for PIL, or of floats; the message names the file.
+      FileNotFoundError: there is no such file.
+    """
+    from PIL import Image, ImageOps
+
+    if channels not in (1, 3):
+        raise ValueError(f"channels={channels} must be 1 (grey) or 3 (RGB)")
+    if isinstance(source, np.ndarray):
+        return _of_array(source, channels)
+    if isinstance(source, Image.Image):
+        return _pixels(ImageOps.exif_transpose(source), channels, name or "the image")
+    name = name or ("the bytes" if isinstance(source, bytes) else os.fspath(source))
+    content = source if isinstance(source, bytes) else pathlib.Path(source).read_bytes()
+    broken = (OSError, SyntaxError, EOFError, ValueError, struct.error, zlib.error, Image.DecompressionBombError)
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            return _pixels(ImageOps.exif_transpose(picture), channels, name)
+    except broken as error:
+        raise ValueError(f"{name} cannot be read as a picture: {error}") from error
+
+
+def preprocess(
+    source: Source,
+    size: int | tuple[int, int],
+    mode: str = "crop",
+    *,
+    channels: int = 3,
+    resample: str = "bicubic",
+    crop_fraction: float = 1.0,
+) -> np.ndarray:
+    """A picture of any size as an array of one size.
+
+    Args:
+      source: what `read_image` takes.
+      size: (H, W) in pixels, or H = W.
+      mode: "crop": resized, in its aspect, until it just covers H x W divided by `crop_fraction` (rounded down), then the
+        centre cut out: what torchvision and timm evaluate on. "pad": resized, in its aspect, until it just fits
+        inside H x W, centred on black. "stretch": resized to H x W whatever its aspect.
+      channels: 1 or 3.
+      resample: "bicubic" (Keys, a = -0.5), "bilinear", "box", "lanczos" or "nearest".
+      crop_fraction: in (0, 1], of "crop" alone; 0.875 is usual at 224 pixels.
+
+    Returns:
+      [H, W, channels] uint8.
+
+    Raises:
+      ValueError: a picture that cannot be read; an unknown mode or filter, a size or fraction out of range.
+    """
+    height, width = (size, size) if isinstance(size, int) else size
+    if mode not in _MODES:
+        raise ValueError(f"no mode is named {mode!r}; {_nearest(mode, _MODES)}")
+    if min(height, width) < 1:
+        raise ValueError(f"size={size} must be at least 1 pixel on each side")
+    if not 0 < crop_fraction <= 1 or (mode != "crop" and crop_fraction != 1):
+        raise ValueError(f"crop_fraction={crop_fraction} must lie in (0, 1], and be 1 unless mode='crop', not {mode!r}")
+    pixels = read_image(source, channels=channels)
+    if mode == "stretch":
+        return resize(pixels, (height, width), resample)
+    h, w = pixels.shape[:2]
+    if mode == "crop":
+        cover_h, cover_w = int(height / crop_fraction), int(width / crop_fraction)
+        binds = cover_h * w >= cover_w * h  # the height is what has to be stretched more
+        pixels = resize(pixels, (cover_h, w * cover_h // h) if binds else (h * cover_w // w, cover_w), resample)
+        top, left = ((there - wanted) / 2 for there, wanted in zip(pixels.shape, (height, width), strict=False))
+        return pixels[round(top) :, round(left) :][:height, :width].copy()
+    binds = height * w <= width * h
+    inside = (height, max(1, round(w * height / h))) if binds else (max(1, round(h * width / w)), width)
+    out = np.zeros((height, width, channels), np.uint8)
+    top, left = (height - inside[0]) // 2, (width - inside[1]) // 2
+    out[top : top + inside[0], left : left + inside[1]] = resize(pixels, inside, resample)
+    return out
+
+
+def preprocess_native(
+    source: Source, *, patch_size: int, max_patches: int, channels: int = 3, resample: str = "bicubic"
+) -> np.ndarray:
+    """A picture of any size as whole patches, at most `max_patches`, nearly in its aspect: see `native_grids`.
+
+    Returns:
+      [rows * patch_size, columns * patch_size, channels] uint8.
+
+    Raises:
+      ValueError: a picture that cannot be read, an unknown filter, a patch_size or max_patches below 1.
+    """
+    if patch_size < 1:
+        raise ValueError(f"patch_size={patch_size} must be at least 1 pixel")
+    pixels = read_image(source, channels=channels)
+    rows, columns = native_grid(*pixels.shape[:2], max_patches)
+    return resize(pixels, (rows * patch_size, columns * patch_size), resample)
+
+
+def native_grid(height: int, width: int, max_patches: int) -> tuple[int, int]:
+    """The (rows, columns) of `native_grids` for one image."""
+    rows, columns = native_grids(np.array([[height, width]]), max_patches)[0].tolist()
+    return rows, columns
+
+
+def native_grids(size: np.ndarray, max_patches: int | np.ndarray) -> np.ndarray:
+    """How many patches, down and across, an image becomes: NaFlex's rule (big_vision, SigLIP 2, arXiv 2502.14786).
+
+    Of all scales s with ceil(s h) ceil(s w) <= max_patches, in units of a patch, the largest: ceil(s h) rows,
+    ceil(s w) columns. big_vision, timm and transformers search for s by bisection and so find a smaller grid where s lies
+    closer than their tolerance to the next one; this walks through the grids in whole numbers. Images smaller than that
+    are enlarged, as there. The aspect of the grid differs from the image's by less than a patch on either side.
+
+    Args:
+      size: [N, 2] heights and widths in pixels.
+      max_patches: of all images, or [N] of each.
+
+    Returns:
+      [N, 2] int32, each at least 1.
+
+    Raises:
+      ValueError: a size or a max_patches below 1.
+    """
+    size, most = np.asarray(size, np.int64), np.broadcast_to(np.asarray(max_patches, np.int64), len(size))
+    if (size < 1).any() or (most < 1).any():
+        raise ValueError(f"sizes and max_patches={max_patches} must be at least 1")
+    grid = np.ones_like(size)
+    while True:
+        # rows / h is the scale up to which this many rows are enough: the side where it is lower grows next, or both.
+        scale = grid * size[:, ::-1]
+        grown = grid + (scale == scale.min(axis=1, keepdims=True))
+        fits = grown.prod(axis=1) <= most
+        if not fits.any():
+            return grid.astype(np.int32)
+        grid = np.where(fits[:, None], grown, grid)
+
+
+def resize(pixels: np.ndarray, size: tuple[int, int], resample: str = "bicubic") -> np.ndarray:
+    """Resizes [h, w, c] uint8 to [H, W, c] by PIL.
+
+    Raises:
+      ValueError: an unknown filter.
+    """
+    from PIL import Image
+
+    if resample not in _FILTERS:
+        raise ValueError(f"no filter is named {resample!r}; {_nearest(resample, _FILTERS)}")
+    if pixels.shape[:2] == tuple(size):
+        return pixels
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    return np.asarray(picture.resize(size[::-1], Image.Resampling[resample.upper()])).reshape(*size, -1)
+
+
+def _pixels(picture: Image.Image, channels: int, name: str) -> np.ndarray:
+    from PIL import Image
+
+    kind = "L" if channels == 1 else "RGB"
+    if picture.mode == "F":
+        raise ValueError(f"{name} holds floats, whose range nobody tells: convert it to 8 or 16 bits first")
+    if picture.mode.startswith("I"):
+        picture = Image.fromarray(_of_16_bits(np.asarray(picture), name))
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    pixels = np.asarray(picture.convert(kind))
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _of_16_bits(levels: np.ndarray, name: str) -> np.ndarray:
+    if levels.min() < 0 or levels.max() > 65535:
+        raise ValueError(f"{name} holds levels {levels.min()}..{levels.max()}: convert it to 8 or 16 bits first")
+    return np.round(levels / 257).astype(np.uint8)
+
+
+def _of_array(array: np.ndarray, channels: int) -> np.ndarray:
+    from PIL import Image
+
+    array = array[..., None] if array.ndim == 2 else array
+    if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or array.dtype != np.uint8 or not array.size:
+        raise ValueError(f"an image is [h, w], or [h, w, 1, 3 or 4], of uint8, got {array.shape} of {array.dtype}")
+    if array.shape[2] == channels:
+        return array
+    return _pixels(Image.fromarray(array[..., 0] if array.shape[2] == 1 else array), channels, "the array")
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"known are {', '.join(known)}"
