@@ -2,6 +2,8 @@
 
 from posjax.models.decoder import Decoder
 from posjax.models.generate import generate
+from posjax.models.resnet import ResNet
+from posjax.models.sizes import vit_sizes
 from posjax.models.vit import ViT
 
-__all__ = ["Decoder", "ViT", "generate"]
+__all__ = ["Decoder", "ResNet", "ViT", "generate", "vit_sizes"]

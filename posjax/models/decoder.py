@@ -9,7 +9,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache, ContextParallel
 from posjax.encoding import Encoding, Site
-from posjax.models.layers import Trunk
+from posjax.models.trunk import Trunk
 from posjax.spec import parse_layers
 
 

@@ -1,5 +1,6 @@
 """Vision transformer: Dosovitskiy et al. (2020), arXiv 2010.11929, hosting any encoding."""
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -8,11 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention import ContextParallel
-from posjax.encoding import Encoding, Site, grid
-from posjax.models.layers import Trunk, batch_axis
+from posjax.encoding import Array, Encoding, Site, grid
+from posjax.models.pooling import POOLINGS, MapPooling, mean, readers
+from posjax.models.resnet import ResNetStem
+from posjax.models.trunk import Trunk, taken
 from posjax.spec import nearest, parse_layers
-
-_POOLINGS = ["cls", "map", "mean"]
 
 
 class ViT(nn.Module):
@@ -22,13 +23,30 @@ class ViT(nn.Module):
         site = model.sites(28, 28)
         logits = model.apply(model.init(key, images, site), images, site)
 
-    Prefix tokens (the class token where `pooling` is "cls", then `num_registers` registers; Darcet et al. 2023,
-    arXiv 2309.16588) stand nowhere. `image_size` is the one at which tables are made; other grids may be given at
-    run time to encodings that carry over. pooling: "cls", "mean" over the patches, or "map", attention with a learned
-    query (Zhai et al. 2021, arXiv 2106.04560).
+    Images of one size share a site. Images of several sizes come as patches [B, N, p, p, C] with sites of their own, [B, N]:
+    N slots for prefix tokens and patches in any order, told apart by `site.prefix`; what a prefix slot holds is not read.
+    `site.segment` numbers the images of a row from 1, 0 is padding. With `num_images=I` a row holds up to I images and logits
+    are [B, I, num_classes] (Dehghani et al. 2023, NaViT, arXiv 2307.06304); without, it holds one.
+
+    Prefix tokens (the class token where `pooling` is "cls", the distillation token, then `num_registers` registers; Darcet
+    et al. 2023, arXiv 2309.16588) stand nowhere. `image_size` is the one at which tables are made; other grids may be given
+    at run time to encodings that carry over. `vit_sizes("S/16")` gives the published sizes.
+
+    Args:
+      num_classes: 0 for no head: what is pooled is returned.
+      stem: units in each stage of a ResNet whose map is cut into patches (the hybrid of the paper), () for its root alone,
+        with `stem_width` channels; None cuts the image itself.
+      pooling: "cls", "mean" over the patches, "map", attention with a learned query (Zhai et al. 2021, arXiv 2106.04560),
+        or "none": all tokens [B, T, M].
+      distillation_token: a second class token with a head of its own, which at inference is averaged with the first
+        (Touvron et al. 2020, arXiv 2012.12877). Both heads are trained on the same labels: there is no teacher here.
+      pre_logits: width of a tanh layer before the head, which the paper has in pre-training.
+      layer_scale, drop_path, mlp, mlp_bias, injection: see `Trunk`, `Mlp`.
+      patch_dropout: share of the patches left out in training, drawn for each image (Liu et al. 2022, arXiv 2208.07220).
+      norm_after_pooling: pools tokens before the final norm, as timm's `fc_norm` does.
 
     Raises (on call):
-      ValueError: for an image size that the patches do not tile, an unknown pooling or injection.
+      ValueError: for an image size that the patches do not tile, an unknown pooling or injection, sites that do not fit.
     """
 
     num_classes: int
@@ -49,18 +67,32 @@ class ViT(nn.Module):
     param_dtype: Any = jnp.float32
     context: ContextParallel | None = None  # the devices that share the tokens of each image
     num_kv_heads: int | None = None  # heads of keys and values; num_heads where None
+    stem: tuple[int, ...] | None = None
+    stem_width: int = 64
+    distillation_token: bool = False
+    pre_logits: int | None = None
+    layer_scale: float | None = None
+    drop_path: float = 0.0
+    patch_dropout: float = 0.0
+    mlp: str = "gelu"
+    mlp_bias: bool | None = None
+    norm_epsilon: float = 1e-6
+    norm_after_pooling: bool = False
 
     @property
     def num_prefix(self) -> int:
-        return (self.pooling == "cls") + self.num_registers
+        return (self.pooling == "cls") + self.distillation_token + self.num_registers
 
     def patches(self, height: int, width: int) -> tuple[int, int]:
-        """How many patches tile an image of this size, down and across."""
-        size = self.patch_size
+        """How many patches tile an image of this size, or the stem's map of it, down and across."""
+        size, what = self.patch_size, "an image"
+        if self.stem is not None:
+            height, width = (ResNetStem.shrunk(side, self.stem) for side in (height, width))
+            what = "a stem's map"
         if size < 1 or height % size or width % size:
             fits = [s for s in range(1, min(height, width) + 1) if height % s == 0 and width % s == 0]
             raise ValueError(
-                f"patches of {size}x{size} do not tile an image of {height}x{width}; patch_size may be {fits}"
+                f"patches of {size}x{size} do not tile {what} of {height}x{width}; patch_size may be {fits}"
             )
         return height // size, width // size
 
@@ -69,25 +101,25 @@ class ViT(nn.Module):
         return grid(*self.patches(height, width), prefix=self.num_prefix)
 
     @nn.compact
-    def __call__(self, images: Float[jax.Array, "B h w c"], site: Site, *, train: bool = False):
-        if self.pooling not in _POOLINGS:
-            raise ValueError(f"no pooling is named {self.pooling!r}; {nearest(self.pooling, _POOLINGS)}")
-        rows, columns = self.patches(*images.shape[1:3])
-        if site.segment.shape[-1] != self.num_prefix + rows * columns:
-            raise ValueError(
-                f"{images.shape[1]}x{images.shape[2]} images make {self.num_prefix} prefix tokens and {rows}x{columns} "
-                f"patches, but the site has {site.segment.shape[-1]} tokens"
-            )
-        types = dict(dtype=self.dtype, param_dtype=self.param_dtype)
-        window = (self.patch_size, self.patch_size)
-        x = nn.Conv(self.width, window, strides=window, padding="VALID", name="patches_to_tokens", **types)(images)
-        x = self._with_prefix(x.reshape(x.shape[0], rows * columns, self.width))
+    def __call__(
+        self,
+        images: Float[Array, "B h w C"] | Float[Array, "B N p p C"],
+        site: Site,
+        *,
+        train: bool = False,
+        num_images: int | None = None,
+    ):
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"no pooling is named {self.pooling!r}; {nearest(self.pooling, POOLINGS)}")
+        x = self._tokens(images, site)
+        kept = self._kept(x.shape[0], site) if train and self.patch_dropout else None
         trunk = Trunk(
             parse_layers(self.encoding),
             self.depth,
             self.num_heads,
             self.mlp_dim or 4 * self.width,
             injection=self.injection,
+            mlp=self.mlp,
             grid=self.patches(*self.image_size),
             prefix=self.num_prefix,
             dropout=self.dropout,
@@ -95,35 +127,122 @@ class ViT(nn.Module):
             attention_dtype=self.attention_dtype,
             context=self.context,
             num_kv_heads=self.num_kv_heads,
+            mlp_bias=self.mlp_bias,
+            layer_scale=self.layer_scale,
+            drop_path=self.drop_path,
+            norm_epsilon=self.norm_epsilon,
+            final_norm=not self.norm_after_pooling,
             name="trunk",
-            **types,
+            **self._types,
         )
-        x, _ = trunk(x, site, train=train)
-        x = self._pooled(x, site)
-        head = dict(dtype=jnp.float32, param_dtype=self.param_dtype)
-        return nn.Dense(self.num_classes, kernel_init=nn.initializers.zeros, name="head", **head)(x)
+        x, _ = trunk(x, site, train=train, kept=kept)
+        if self.pooling == "none":
+            return x
+        logits = self._read(x, site if kept is None else taken(site, kept), num_images)
+        return logits[:, 0] if num_images is None else logits
 
-    def _with_prefix(self, x):
-        prefix = []
+    @property
+    def _types(self) -> dict[str, Any]:
+        return dict(dtype=self.dtype, param_dtype=self.param_dtype)
+
+    def _tokens(self, images, site: Site):
+        """The tokens that the sites speak of, [B, T, M]."""
+        images = jnp.asarray(images)
+        ragged = images.ndim == 5
+        if ragged:
+            self._refuse_patches(images, site)
+        elif self.stem is not None:
+            images = ResNetStem(self.stem, self.stem_width, name="resnet", **self._types)(images)
+        embed = PatchEmbedding(self.width, self.patch_size, name="patches_to_tokens", **self._types)
+        if ragged:
+            return self._with_prefix_slots(embed(images), site)
+        size = self.patch_size
+        rows, columns = images.shape[1] // size, images.shape[2] // size
+        if images.shape[1] % size or images.shape[2] % size:
+            self.patches(*images.shape[1:3])  # says what would fit
+        if site.segment.shape[-1] != self.num_prefix + rows * columns:
+            raise ValueError(
+                f"{rows * size}x{columns * size} images make {self.num_prefix} prefix tokens and {rows}x{columns} "
+                f"patches, but the site has {site.segment.shape[-1]} tokens"
+            )
+        cut = images.reshape(len(images), rows, size, columns, size, -1).swapaxes(2, 3)
+        x = embed(cut.reshape(len(images), rows * columns, size, size, -1))
+        prefix = self._prefix(x.dtype)
+        return jnp.concatenate([jnp.broadcast_to(prefix, (len(x), *prefix.shape)), x], axis=1)
+
+    def _refuse_patches(self, patches, site: Site) -> None:
+        size = self.patch_size
+        if self.stem is not None:
+            raise ValueError("a ResNet stem sees whole images: patches of several sizes take stem=None")
+        if patches.shape[2:4] != (size, size) or site.segment.shape != patches.shape[:2]:
+            raise ValueError(
+                f"patches are [B, N, {size}, {size}, C] with sites of their own, [B, N]; got {patches.shape} and "
+                f"{site.segment.shape}"
+            )
+
+    def _with_prefix_slots(self, x, site: Site):
+        prefix = self._prefix(x.dtype)
+        if not len(prefix):
+            return x
+        return jnp.where(site.prefix[..., None] > 0, prefix[jnp.maximum(site.prefix - 1, 0)], x)
+
+    def _prefix(self, dtype):
+        """The prefix tokens, [P, M]."""
+        prefix = [jnp.zeros((0, self.width), dtype)]
         if self.pooling == "cls":
             prefix.append(self.param("cls", nn.initializers.zeros, (1, self.width), self.param_dtype))
+        if self.distillation_token:
+            prefix.append(self.param("distillation", nn.initializers.normal(0.02), (1, self.width), self.param_dtype))
         if self.num_registers:
             shape = (self.num_registers, self.width)
             prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.param_dtype))
-        prefix = [jnp.broadcast_to(p.astype(x.dtype), (x.shape[0], *p.shape)) for p in prefix]
-        return jnp.concatenate([*prefix, x], axis=1)
+        return jnp.concatenate([p.astype(dtype) for p in prefix])
 
-    def _pooled(self, x, site: Site):
-        if self.pooling == "cls":
-            return x[:, 0]
-        patch = jnp.asarray((site.prefix == 0) & (site.segment > 0))
-        patch = patch if batch_axis(site) == 0 else jnp.broadcast_to(patch, x.shape[:2])
-        if self.pooling == "mean":
-            weight = patch[..., None].astype(x.dtype)
-            return (x * weight).sum(axis=1) / jnp.maximum(weight.sum(axis=1), 1)
-        query = self.param("map_query", nn.initializers.normal(0.02), (1, self.width), self.param_dtype)
-        query = jnp.broadcast_to(query.astype(x.dtype), (x.shape[0], 1, self.width))
-        read = nn.MultiHeadDotProductAttention(
-            self.num_heads, dtype=self.dtype, param_dtype=self.param_dtype, name="map_attention"
-        )
-        return read(query, x, mask=patch[:, None, None])[:, 0]
+    def _kept(self, batch: int, site: Site):
+        """Which tokens go on: all of the prefix and, of each row, as many patches as the rate says, in their order."""
+        if not 0 <= self.patch_dropout < 1:
+            raise ValueError(f"patch_dropout={self.patch_dropout} must lie in [0, 1)")
+        total = site.segment.shape[-1]
+        count = total - int(self.patch_dropout * (total - self.num_prefix))
+        chance = jax.random.uniform(self.make_rng("dropout"), (batch, total))
+        rank = jnp.where(site.segment == 0, 2.0, jnp.where(site.prefix > 0, -1.0, chance))
+        return jnp.sort(jnp.argsort(rank, axis=1)[:, :count], axis=1)
+
+    def _read(self, x, site: Site, num_images: int | None):
+        """Logits [B, I, num_classes] of the images in each row."""
+        first = int(self.pooling == "cls")
+        read = readers(site, num_images, prefix=first)
+        if self.pooling == "map":
+            options = dict(mlp=self.mlp, norm_epsilon=self.norm_epsilon, **self._types)
+            pooled = MapPooling(self.num_heads, self.mlp_dim or 4 * self.width, name="map", **options)(x, read)
+        else:
+            pooled = mean(x, read)
+        if self.norm_after_pooling:
+            pooled = nn.LayerNorm(self.norm_epsilon, name="pooled_norm", **self._types)(pooled)
+        if self.pre_logits:
+            pooled = jnp.tanh(nn.Dense(self.pre_logits, name="pre_logits", **self._types)(pooled))
+        if not self.num_classes:
+            return pooled
+        types = dict(dtype=jnp.float32, param_dtype=self.param_dtype)
+        head = functools.partial(nn.Dense, self.num_classes, kernel_init=nn.initializers.zeros, **types)
+        logits = head(name="head")(pooled)
+        if not self.distillation_token:
+            return logits
+        return (logits + head(name="head_distillation")(mean(x, readers(site, num_images, prefix=first + 1)))) / 2
+
+
+class PatchEmbedding(nn.Module):
+    """Patches [B, N, p, p, C] to tokens [B, N, M] by one kernel [p, p, C, M], as a convolution of stride p does."""
+
+    width: int
+    patch_size: int
+    dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, patches: Float[jax.Array, "B N p p C"]) -> Float[jax.Array, "B N M"]:
+        shape = (self.patch_size, self.patch_size, patches.shape[-1], self.width)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, self.param_dtype)
+        bias = self.param("bias", nn.initializers.zeros, (self.width,), self.param_dtype)
+        flat = patches.astype(self.dtype).reshape(*patches.shape[:2], -1)
+        return flat @ kernel.astype(self.dtype).reshape(-1, self.width) + bias.astype(self.dtype)

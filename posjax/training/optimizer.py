@@ -14,7 +14,7 @@ SCHEDULES = ("constant", "cosine", "linear")
 # By name as well as by rank, because a bias may have several axes (heads x head dim, or stacked layers).
 _ENCODING = re.compile(r"encoding(_\d+)?")  # encoding_3: a layer's own
 _NEVER = frozenset(
-    ("bias", "scale", "cls", "cls_token", "class_token", "map_query", "register", "registers", "register_tokens")
+    ("bias", "scale", "cls", "cls_token", "class_token", "distillation", "probe", "register", "registers")
 )
 
 

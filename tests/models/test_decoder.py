@@ -14,7 +14,7 @@ from members import LINE, MEMBERS
 
 import posjax as pj
 from posjax.models import Decoder, generate
-from posjax.models.layers import INJECTIONS
+from posjax.models.trunk import INJECTIONS
 
 VOCABULARY, ROWS, PROMPT, TOTAL = 11, 3, 5, 7
 # One spec for each registered name, as a model would host it.
@@ -25,12 +25,13 @@ every_spec = pytest.mark.parametrize(
     "spec",
     [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
 )
+_SHARED = [injection for injection in INJECTIONS if injection != "lape"]  # which needs a code that is added
 every_host = pytest.mark.parametrize(  # where a code is injected matters to what learns and to what is added
     ("spec", "injection"),
     [
         pytest.param(spec, injection, id=f"{name}-{injection}", marks=[] if name in SAMPLE else pytest.mark.slow)
         for name, spec in SPECS.items()
-        for injection in (INJECTIONS if name in ("learned", "t5") else ["every_layer"])
+        for injection in {"learned": INJECTIONS, "t5": _SHARED}.get(name, ["every_layer"])
     ],
 )
 

@@ -15,7 +15,7 @@ from members import GRID, MEMBERS
 
 import posjax as pj
 from posjax.models import ViT
-from posjax.models.layers import INJECTIONS
+from posjax.models.trunk import INJECTIONS
 
 HEIGHT, WIDTH, PATCH = 4, 6, 2  # 2 x 3 patches
 PATCHES = 6
@@ -27,12 +27,13 @@ every_spec = pytest.mark.parametrize(
     "spec",
     [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
 )
+_SHARED = [injection for injection in INJECTIONS if injection != "lape"]  # which needs a code that is added
 every_host = pytest.mark.parametrize(  # where a code is injected matters to what learns and to what is added
     ("spec", "injection"),
     [
         pytest.param(spec, injection, id=f"{name}-{injection}", marks=[] if name in SAMPLE else pytest.mark.slow)
         for name, spec in SPECS.items()
-        for injection in (INJECTIONS if name in ("learned", "t5") else ["every_layer"])
+        for injection in {"learned": INJECTIONS, "t5": _SHARED}.get(name, ["every_layer"])
     ],
 )
 
@@ -267,8 +268,10 @@ def test_images_need_not_be_square():
     ("options", "message"),
     [
         ({"patch_size": 5}, r"patches of 5x5 do not tile an image of 4x6; patch_size may be \[1, 2\]"),
-        ({"pooling": "avg"}, r"no pooling is named 'avg'; .*known: cls, map, mean"),
+        ({"pooling": "avg"}, r"no pooling is named 'avg'; .*known: cls, map, mean, none"),
         ({"injection": "all_layers"}, r"no injection is named 'all_layers'; did you mean 'every_layer"),
+        ({"injection": "lape"}, r"'lape' normalises what is added to tokens, and rope\(\) adds nothing; take"),
+        ({"drop_path": 1.0}, r"drop_path=1.0 must lie in \[0, 1\)"),
         ({"encoding": "rop"}, r"no encoding is named 'rop'; did you mean 'rope'\?"),
         ({"encoding": "rope(bse=1)"}, r"rope has no argument 'bse'; did you mean 'base'\?"),
         ({"implementation": "blocks"}, r"no implementation is named 'blocks'; .*known: auto, dense, blockwise"),

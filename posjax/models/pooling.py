@@ -1,0 +1,53 @@
+"""How tokens become one vector for each image."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from posjax.encoding import Site
+from posjax.models.layers import Mlp
+
+POOLINGS = ["cls", "map", "mean", "none"]
+
+
+def readers(site: Site, num_images: int | None, prefix: int = 0) -> Bool[jax.Array, "*B I T"]:
+    """Which tokens are read for image 1 ... I of a row, or for its only one: patches, or the prefix token of that number."""
+    segment = jnp.asarray(site.segment)[..., None, :]
+    own = segment > 0 if num_images is None else segment == jnp.arange(1, num_images + 1)[:, None]
+    return own & (jnp.asarray(site.prefix)[..., None, :] == prefix)
+
+
+def mean(x: Float[jax.Array, "B T M"], read: Bool[jax.Array, "*B I T"]) -> Float[jax.Array, "B I M"]:
+    """The mean over the tokens that each image reads; zeros where it reads none."""
+    weight = read.astype(x.dtype)
+    weight = weight / jnp.maximum(weight.sum(axis=-1, keepdims=True), 1)
+    return jnp.einsum("...it,...tm->...im", weight, x)
+
+
+class MapPooling(nn.Module):
+    """Multi-head attention pooling: a learned query reads the tokens, then y + MLP(norm(y)).
+
+    Zhai et al. (2021), arXiv 2106.04560, as `MAPHead` of big_vision has it.
+    """
+
+    num_heads: int
+    mlp_dim: int
+    mlp: str = "gelu"
+    norm_epsilon: float = 1e-6
+    dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "B T M"], read: Bool[jax.Array, "*B I T"]) -> Float[jax.Array, "B I M"]:
+        batch, _, width = x.shape
+        types = dict(dtype=self.dtype, param_dtype=self.param_dtype)
+        query = self.param("probe", nn.initializers.xavier_uniform(), (1, width), self.param_dtype)
+        query = jnp.broadcast_to(query.astype(x.dtype), (batch, read.shape[-2], width))
+        mask = jnp.broadcast_to(read, (batch, *read.shape[-2:]))[:, None]
+        y = nn.MultiHeadDotProductAttention(self.num_heads, name="attention", **types)(query, x, mask=mask)
+        return y + Mlp(self.mlp_dim, self.mlp, name="mlp", **types)(
+            nn.LayerNorm(self.norm_epsilon, name="norm", **types)(y)
+        )

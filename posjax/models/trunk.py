@@ -1,0 +1,225 @@
+"""Pre-norm blocks that host any encoding: what the ViT and the decoder share."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int32, Shaped
+
+from posjax.attention import Cache, ContextParallel
+from posjax.composition import Composition
+from posjax.encoding import Array, Dims, Encoding, Params, Site
+from posjax.models.layers import Attention, DropPath, Mlp, batch_axis
+from posjax.spec import nearest
+
+INJECTIONS = ["every_layer", "every_layer_shared", "lape", "stem"]
+
+
+class Trunk(nn.Module):
+    """Pre-norm blocks over [B, T, M] with a final norm; the place where an encoding is hosted.
+
+    `encodings` is a pattern over the layers, repeated: layer l hosts encodings[l % len(encodings)].
+
+    Training (`train=True`) takes an rng "place" for encodings that move tokens, and "dropout" where there is any.
+
+    `context` shares each sequence among devices; tokens and sites come and go in their own order all the same.
+
+    `injection` says where `encoding.embed` acts, and whose parameters the layers use:
+      stem: once, before the first block; attention in every layer shares the same parameters (as T5 does).
+      every_layer: before every block, each with parameters of its own, for its attention too.
+      every_layer_shared: before every block, with one set of parameters.
+      lape: what it would add at the stem goes, behind a LayerNorm of each layer's own, to the normed input of attention,
+        and not into the residual stream: attention(norm(x) + norm_l(code)). Yu et al. (2023), "LaPE: Layer-adaptive
+        Position Embedding", ICCV, eq. 5; the authors' code chains the norms from layer to layer, the paper does not.
+    In a pattern "shared" means by layers whose encodings are equal; at the stem each of them is embedded once.
+
+    `layer_scale` is the initial value of a learned factor on each channel of a residual branch (Touvron et al. 2021,
+    arXiv 2103.17239), `drop_path` the rate of stochastic depth of the last block, to which it grows linearly from 0.
+    Where the collection "intermediates" is mutable, "tokens_in" and each block's output, "tokens_{l}", are sown.
+
+    Raises (on call):
+      ValueError: for an unknown injection, a width that the heads do not divide, heads that their keys do not divide, an
+        encoding that mixes tokens in a causal model, or one that places whole documents in cached decoding; for cached
+        decoding with a `context`; for "lape" where nothing is added to tokens.
+    """
+
+    encodings: tuple[Encoding, ...]
+    depth: int
+    num_heads: int
+    mlp_dim: int
+    injection: str = "stem"
+    mlp: str = "gelu"
+    causal: bool = False
+    length: int | None = None  # positions that a 1-D table must hold
+    grid: tuple[int, int] | None = None  # (height, width) that a 2-D table must hold
+    prefix: int = 0
+    dropout: float = 0.0
+    implementation: str = "auto"
+    dtype: Any = jnp.float32
+    attention_dtype: Any = None
+    param_dtype: Any = jnp.float32
+    context: ContextParallel | None = None
+    num_kv_heads: int | None = None  # heads of keys and values; num_heads where None
+    mlp_bias: bool | None = None  # as the kind of MLP has them
+    layer_scale: float | None = None
+    drop_path: float = 0.0
+    norm_epsilon: float = 1e-6
+    final_norm: bool = True
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T M"],
+        site: Site,
+        *,
+        train: bool = False,
+        caches: list[Cache] | None = None,
+        cache_size: int | None = None,
+        kept: Int32[jax.Array, "B N"] | None = None,
+    ) -> tuple[Float[jax.Array, "B K M"], list[Cache | None]]:
+        """Tokens behind all blocks, and their caches; with `kept`, only those tokens go through, placed among all."""
+        if self.injection not in INJECTIONS:
+            raise ValueError(f"no injection is named {self.injection!r}; {nearest(self.injection, INJECTIONS)}")
+        self._refuse(decoding=caches is not None or cache_size is not None)
+        hosts = self._hosts()
+        x, hosted = self._hosted(hosts, x, site, kept, train)
+        if self.context is not None and not self.is_initializing():
+            x = self.context.shared(x)
+        self.sow("intermediates", "tokens_in", x)
+        written = []
+        for layer, (name, encoding) in enumerate(hosts):
+            cache = None if caches is None else caches[layer]
+            x, cache = self._block(layer, encoding, x, *hosted[name], train, cache, cache_size)
+            self.sow("intermediates", f"tokens_{layer}", x)
+            written.append(cache)
+        return self._norm("norm")(x) if self.final_norm else x, written
+
+    def _hosted(self, hosts, x, site: Site, kept, train: bool):
+        """The tokens that enter the blocks, and {name: (parameters, sites, code)} of the encodings hosted there."""
+        dims, place_key = self._dims(x.shape[-1]), self.make_rng("place") if train else None
+        hosted = {}
+        for name, encoding in hosts:
+            if name in hosted:
+                continue
+            params = self.param(name, encoding.init, dims)
+            placed, code = _place(encoding, params, site, place_key, x.shape[0]), None
+            if self.injection == "stem":
+                x = _embed(encoding, x, params, placed)
+            elif self.injection == "lape" and adds_code(encoding):
+                start = x if encoding.mixes_tokens else jnp.zeros_like(x)
+                code = _embed(encoding, start, params, placed) - start
+            hosted[name] = params, placed, code
+        if self.injection == "lape" and all(code is None for _, _, code in hosted.values()):
+            raise ValueError(
+                f"injection='lape' normalises what is added to tokens, and {', '.join(map(str, self.encodings))} adds "
+                "nothing; take injection='stem'"
+            )
+        if kept is None:
+            return x, hosted
+        held = {n: (p, taken(s, kept), None if c is None else take(c, kept)) for n, (p, s, c) in hosted.items()}
+        return take(x, kept), held
+
+    def _block(self, layer: int, encoding: Encoding, x, params, placed: Site, code, train: bool, cache, cache_size):
+        if self.injection.startswith("every_layer"):
+            x = _embed(encoding, x, params, placed)
+        drop = nn.Dropout(self.dropout, deterministic=not train)
+        rate = self.drop_path * layer / max(self.depth - 1, 1)
+        normed = self._norm(f"attention_norm_{layer}")(x)
+        if code is not None:
+            normed = normed + self._norm(f"code_norm_{layer}")(code)
+        attention = self._attention(encoding, name=f"attention_{layer}")
+        y, cache = attention(normed, placed, params, cache, cache_size)
+        y = self._scaled(f"attention_scale_{layer}", drop(y))
+        x = x + DropPath(rate, name=f"attention_path_{layer}")(y, train=train)
+        types = self.dtype, self.param_dtype
+        mlp = Mlp(self.mlp_dim, self.mlp, *types, use_bias=self.mlp_bias, name=f"mlp_{layer}")
+        y = self._scaled(f"mlp_scale_{layer}", drop(mlp(self._norm(f"mlp_norm_{layer}")(x))))
+        return x + DropPath(rate, name=f"mlp_path_{layer}")(y, train=train), cache
+
+    def _norm(self, name: str) -> nn.LayerNorm:
+        return nn.LayerNorm(self.norm_epsilon, dtype=self.dtype, param_dtype=self.param_dtype, name=name)
+
+    def _scaled(self, name: str, y):
+        if self.layer_scale is None:
+            return y
+        init = nn.initializers.constant(self.layer_scale)
+        return y * self.param(name, init, y.shape[-1:], self.param_dtype).astype(y.dtype)
+
+    def _hosts(self) -> list[tuple[str, Encoding]]:
+        """For each layer the name of its encoding's parameters, and the encoding."""
+        hosts, pattern = [], self.encodings
+        for layer in range(self.depth):
+            encoding = pattern[layer % len(pattern)]
+            own = layer if self.injection == "every_layer" else pattern.index(encoding)
+            alone = pattern.count(encoding) == len(pattern) and self.injection != "every_layer"
+            hosts.append(("encoding" if alone else f"encoding_{own}", encoding))
+        return hosts
+
+    def _refuse(self, decoding: bool) -> None:
+        if decoding and self.context is not None:
+            raise ValueError("a cache is not shared by devices: decode with model.clone(context=None)")
+        for encoding in self.encodings:
+            if self.causal and encoding.mixes_tokens:
+                raise ValueError(f"{encoding} mixes tokens with later ones: it cannot be hosted by a causal model")
+            if decoding and encoding.places_whole:
+                raise ValueError(
+                    f"{encoding} places the tokens of a document by all of them, so it cannot decode token by token: "
+                    "run the full pass, or place the tokens yourself and leave the map out"
+                )
+
+    def _dims(self, width: int) -> Dims:
+        if self.num_heads < 1 or width % self.num_heads:
+            raise ValueError(f"width {width} is not divisible by num_heads {self.num_heads}")
+        shared = self.num_kv_heads
+        if shared is not None and (shared < 1 or self.num_heads % shared):
+            divisors = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
+            raise ValueError(
+                f"num_kv_heads {shared} does not divide num_heads {self.num_heads}: it may be one of {divisors}"
+            )
+        return Dims(width, self.num_heads, width // self.num_heads, self.length, self.grid, self.prefix)
+
+    def _attention(self, encoding: Encoding, name: str) -> Attention:
+        return Attention(
+            encoding,
+            self.num_heads,
+            self.causal,
+            self.implementation,
+            self.dtype,
+            self.attention_dtype,
+            self.param_dtype,
+            context=self.context,
+            num_kv_heads=self.num_kv_heads,
+            name=name,
+        )
+
+
+def adds_code(encoding: Encoding) -> bool:
+    """Whether `embed` adds anything."""
+    if isinstance(encoding, Composition):
+        return any(adds_code(member) for member in encoding.members)
+    return type(encoding).embed is not Encoding.embed
+
+
+def take(x: Shaped[Array, "B T *M"], kept: Int32[jax.Array, "B K"]) -> Shaped[jax.Array, "B K *M"]:
+    """The tokens that are kept, of each sequence its own."""
+    return jax.vmap(lambda row, index: row[index])(jnp.asarray(x), kept)
+
+
+def taken(site: Site, kept: Int32[jax.Array, "B K"]) -> Site:
+    """Where the tokens that are kept stand, with leaves [B, K, ...]."""
+    if batch_axis(site) is None:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[kept], site)
+    return jax.tree.map(lambda leaf: take(leaf, kept), site)
+
+
+def _embed(encoding: Encoding, x, params: Params, placed: Site):
+    return jax.vmap(encoding.embed, in_axes=(None, 0, batch_axis(placed)))(params, x, placed)
+
+
+def _place(encoding: Encoding, params: Params, site: Site, key: jax.Array | None, batch: int) -> Site:
+    """`encoding.place` for each sequence, with a key of its own; a site shared by all stays so if nothing moves."""
+    if batch_axis(site) is None and (key is None or encoding.place(params, site, key) is site):
+        return encoding.place(params, site)
+    keys = None if key is None else jax.random.split(key, batch)
+    return jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys)

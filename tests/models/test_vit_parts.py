@@ -1,0 +1,290 @@
+"""The parts of a ViT beside its blocks: sizes, stems, pooling, what is dropped in training, native-aspect rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.models import ResNet, ViT, vit_sizes
+from posjax.models.resnet import ResNetStem, StdConv
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def images(count=2, height=4, width=6, channels=3):
+    return jnp.asarray(np.random.default_rng(0).normal(size=(count, height, width, channels)), jnp.float32)
+
+
+def vit(**options):
+    sizes = dict(encoding="learned", image_size=(4, 6), patch_size=2, width=16, depth=2, num_heads=2, pooling="cls")
+    return ViT(3, **sizes | options)
+
+
+def noisy(variables):
+    rng = np.random.default_rng(1)
+    return jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), variables)
+
+
+def made(model, x=None):
+    x = images() if x is None else x
+    site = model.sites(*x.shape[1:3])
+    return noisy(model.init(jax.random.key(0), x, site)), x, site
+
+
+@pytest.mark.parametrize(
+    ("variant", "sizes"),
+    [
+        ("Ti/16", dict(width=192, depth=12, num_heads=3, mlp_dim=768, patch_size=16)),
+        ("L/32", dict(width=1024, depth=24, num_heads=16, mlp_dim=4096, patch_size=32)),
+        ("R50+B/16", dict(width=768, depth=12, num_heads=12, mlp_dim=3072, patch_size=1, stem=(3, 4, 9))),
+        ("R26+S/32", dict(width=384, depth=12, num_heads=6, mlp_dim=1536, patch_size=1, stem=(2, 2, 2, 2))),
+        ("R50+L/32", dict(width=1024, depth=24, num_heads=16, mlp_dim=4096, patch_size=1, stem=(3, 4, 6, 3))),
+        ("R+Ti/16", dict(width=192, depth=12, num_heads=3, mlp_dim=768, patch_size=8, stem=())),
+    ],
+)
+def test_published_sizes_by_name(variant, sizes):
+    assert vit_sizes(variant) == sizes
+
+
+@pytest.mark.parametrize(
+    ("variant", "count"),  # of ViT-B/16 and others with 1000 classes: timm's own counts, class token and table included
+    [("Ti/16", 5_717_416), ("S/16", 22_050_664), ("B/16", 86_567_656), ("R50+B/16", 98_659_112)],
+)
+def test_published_sizes_have_the_published_number_of_parameters(variant, count):
+    model = ViT(1000, encoding="learned", image_size=(224, 224), **vit_sizes(variant))
+    shapes = jax.eval_shape(
+        lambda: model.init(jax.random.key(0), jnp.zeros((1, 224, 224, 3)), model.sites(224, 224))["params"]
+    )
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
+
+
+@pytest.mark.parametrize("name", ["B16", "Q/16", "R99+B/16"])
+def test_an_unknown_size_is_told_with_the_nearest(name):
+    with pytest.raises(ValueError, match=rf"no ViT is named '{name.replace('+', '[+]')}'.*/16"):
+        vit_sizes(name)
+
+
+def test_a_standardised_convolution_ignores_scale_and_mean_of_its_kernel():
+    x = images(1, 5, 5, 4)
+    conv = StdConv(8, 3, 2)
+    variables = conv.init(jax.random.key(0), x)
+    changed = jax.tree.map(lambda w: 7 * w + 3, variables)
+    np.testing.assert_allclose(conv.apply(changed, x), conv.apply(variables, x), atol=1e-3)
+    one = StdConv(8, 1, 2)
+    kernel = one.init(jax.random.key(0), x)
+    shape = {"params": {"kernel": kernel["params"]["kernel"]}}
+    standard = (shape["params"]["kernel"] - shape["params"]["kernel"].mean(axis=(0, 1, 2))) / (
+        shape["params"]["kernel"].std(axis=(0, 1, 2)) + 1e-5
+    )
+    expected = jax.lax.conv_general_dilated(x, standard, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    np.testing.assert_allclose(one.apply(kernel, x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("stem", "size", "side"), [((), 32, 8), ((1, 1), 32, 4), ((1,), 33, 9), ((1, 1, 1), 57, 4)])
+def test_a_stem_shrinks_as_it_says(stem, size, side):
+    x = images(1, size, 32)
+    out = jax.eval_shape(lambda: ResNetStem(stem, 32).init_with_output(jax.random.key(0), x)[0])
+    assert out.shape[1:3] == (side, ResNetStem.shrunk(32, stem))
+    assert ResNetStem.shrunk(size, stem) == side
+
+
+@pytest.mark.parametrize("spec", ["learned", "rope(base=100)", "alibi"])
+def test_a_hybrid_hosts_any_encoding(spec):
+    model = vit(encoding=spec, stem=(1,), stem_width=32, image_size=(16, 24), patch_size=2)
+    variables, x, site = made(model, images(2, 16, 24))
+    assert site.segment.shape == (1 + 2 * 3,)
+    assert jnp.isfinite(model.apply(variables, x, site)).all()
+    with pytest.raises(ValueError, match="patches of 2x2 do not tile a stem's map of 5x6"):
+        model.sites(20, 24)
+
+
+def test_the_plain_resnet_learns_from_every_parameter():
+    model = ResNet(3, (1, 1), 32)
+    x = images(2, 16, 16)
+    variables = noisy(model.init(jax.random.key(0), x))
+    grads = jax.grad(lambda v: (model.apply(v, x) ** 2).sum())(variables)
+    assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(grads))
+
+
+def test_lape_adds_a_normed_code_to_what_attention_reads_and_to_nothing_else():
+    model = vit(injection="lape", depth=1)
+    variables, x, site = made(model)
+    trunk = variables["params"]["trunk"]
+    assert trunk["code_norm_0"]["scale"].shape == (16,)
+    # A norm with no scale and no bias silences the code: as if there were no encoding.
+    silent = jax.tree_util.tree_map_with_path(lambda p, w: 0 * w if "code_norm_0" in str(p) else w, variables)
+    bare = {**variables["params"], "trunk": {**trunk, "encoding": ()}}
+    without = vit(encoding="none", depth=1).apply({"params": bare}, x, site)
+    np.testing.assert_allclose(model.apply(silent, x, site), without, atol=1e-5)
+    # It does not enter the residual stream: an attention that writes nothing hides it.
+    mute = jax.tree_util.tree_map_with_path(lambda p, w: 0 * w if "'out'" in str(p) else w, variables)
+    other = jax.tree_util.tree_map_with_path(lambda p, w: w + 1 if "encoding" in str(p) else w, mute)
+    np.testing.assert_array_equal(model.apply(mute, x, site), model.apply(other, x, site))
+    assert jnp.abs(model.apply(variables, x, site) - without).max() > 1e-3
+
+
+def test_lape_does_not_see_the_scale_of_a_code():
+    model = vit(injection="lape")
+    variables, x, site = made(model)
+    louder = jax.tree_util.tree_map_with_path(lambda p, w: 100 * w if "'encoding'" in str(p) else w, variables)
+    np.testing.assert_allclose(model.apply(louder, x, site), model.apply(variables, x, site), atol=1e-4)
+
+
+def test_layer_scale_of_zero_leaves_the_tokens_alone():
+    model = vit(layer_scale=0.1)
+    variables, x, site = made(model)
+    assert variables["params"]["trunk"]["attention_scale_1"].shape == (16,)
+    still = jax.tree_util.tree_map_with_path(lambda p, w: 0 * w if "_scale_" in str(p) else w, variables)
+    out, seen = model.apply(still, x, site, mutable=["intermediates"])
+    seen = seen["intermediates"]["trunk"]
+    np.testing.assert_array_equal(seen["tokens_1"][0], seen["tokens_in"][0])
+    assert jnp.abs(out - model.apply(variables, x, site)).max() > 1e-3
+
+
+def test_intermediates_are_what_the_model_computed():
+    model = vit(num_registers=2)
+    variables, x, site = made(model)
+    out, seen = model.apply(variables, x, site, mutable=["intermediates"])
+    weights = seen["intermediates"]["trunk"]["attention_0"]["weights"][0]
+    assert weights.shape == (2, 2, 9, 9)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+    np.testing.assert_allclose(out, model.apply(variables, x, site), atol=1e-5)
+
+
+def test_drop_path_drops_whole_branches_of_whole_images():
+    model = vit(drop_path=0.5, depth=2)
+    variables, _, site = made(model)
+    x = jnp.repeat(images(1), 64, axis=0)
+    run = lambda key: model.apply(  # noqa: E731
+        variables, x, site, train=True, rngs={"dropout": key, "place": key}, mutable=["intermediates"]
+    )
+    _, seen = run(jax.random.key(0))
+    tokens = seen["intermediates"]["trunk"]
+    first = np.asarray(tokens["tokens_0"][0])
+    assert np.ptp(first, axis=0).max() == 0  # the first block's rate is 0
+    kinds = np.unique(np.asarray(tokens["tokens_1"][0]).round(4).reshape(64, -1), axis=0)
+    assert len(kinds) == 4  # either branch there or not
+    np.testing.assert_array_equal(model.apply(variables, x, site)[0], model.apply(variables, x, site)[1])
+
+
+def test_patch_dropout_keeps_prefix_tokens_and_the_rest_where_it_stands():
+    model = vit(encoding="none", depth=0, pooling="mean", num_registers=1, patch_dropout=0.5, image_size=(8, 8))
+    x = images(32, 8, 8)
+    variables, _, site = made(model, x)
+    rngs = {"dropout": jax.random.key(0), "place": jax.random.key(1)}
+    _, seen = model.apply(variables, x, site, train=True, rngs=rngs, mutable=["intermediates"])
+    kept = seen["intermediates"]["trunk"]["tokens_in"][0]
+    assert kept.shape == (32, 1 + 8, 16)
+    _, whole = model.apply(variables, x, site, mutable=["intermediates"])
+    whole = whole["intermediates"]["trunk"]["tokens_in"][0]
+    np.testing.assert_array_equal(kept[:, 0], whole[:, 0])
+    for some, all_of in zip(np.asarray(kept), np.asarray(whole), strict=True):
+        places = [np.flatnonzero((all_of == token).all(axis=1))[0] for token in some]
+        assert places == sorted(set(places))
+    assert np.unique(np.asarray(kept[:, 1]), axis=0).shape[0] > 16  # each image its own draw
+
+
+def test_patch_dropout_leaves_positions_as_among_all_patches():
+    """dinov3 reads the image's size off its tokens: those that are dropped still count."""
+    model = vit(encoding="dinov3", pooling="mean", patch_dropout=0.75, image_size=(8, 8), depth=1)
+    x = images(4, 8, 8)
+    variables, _, site = made(model, x)
+    rngs = {"dropout": jax.random.key(0), "place": jax.random.key(1)}
+    _, seen = model.apply(variables, x, site, train=True, rngs=rngs, mutable=["intermediates"])
+    some = seen["intermediates"]["trunk"]["attention_0"]["weights"][0]
+    tokens = seen["intermediates"]["trunk"]["tokens_in"][0]
+    _, whole = model.clone(patch_dropout=0.0).apply(variables, x, site, mutable=["intermediates"])
+    every = whole["intermediates"]["trunk"]["attention_0"]["weights"][0]
+    among = whole["intermediates"]["trunk"]["tokens_in"][0]
+    for image in range(4):
+        kept = [np.flatnonzero((among[image] == token).all(axis=1))[0] for token in tokens[image]]
+        picked = every[image][:, kept][:, :, kept]  # what the same pairs attend to each other, renormalised
+        np.testing.assert_allclose(some[image], picked / picked.sum(axis=-1, keepdims=True), atol=1e-5)
+
+
+def test_a_distillation_token_has_a_head_of_its_own():
+    model = vit(distillation_token=True, num_registers=1)
+    assert model.num_prefix == 3
+    variables, x, site = made(model)
+    heads = variables["params"]["head"], variables["params"]["head_distillation"]
+    both = model.apply(variables, x, site)
+    alone = [
+        model.apply({"params": {**variables["params"], "head": h, "head_distillation": h}}, x, site) for h in heads
+    ]
+    assert jnp.abs(alone[0] - both).max() > 1e-3
+    zeroed = jax.tree.map(jnp.zeros_like, heads[1])
+    halves = [
+        model.apply({"params": {**variables["params"], "head": a, "head_distillation": b}}, x, site)
+        for a, b in ((heads[0], zeroed), (jax.tree.map(jnp.zeros_like, heads[0]), heads[1]))
+    ]
+    np.testing.assert_allclose(halves[0] + halves[1], both, atol=1e-5)
+
+
+def test_features_and_tokens_come_without_a_head():
+    model = ViT(0, "learned", (4, 6), 2, 16, 1, 2, pre_logits=5)
+    variables, x, site = made(model)
+    assert "head" not in variables["params"]
+    features = model.apply(variables, x, site)
+    assert features.shape == (2, 5)
+    assert jnp.abs(features).max() <= 1
+    tokens = ViT(0, "learned", (4, 6), 2, 16, 1, 2, pooling="none", num_registers=1)
+    variables, x, site = made(tokens)
+    assert tokens.apply(variables, x, site).shape == (2, 7, 16)
+
+
+def test_norm_after_pooling_is_not_norm_before_it():
+    before, after = vit(pooling="mean"), vit(pooling="mean", norm_after_pooling=True)
+    variables, x, site = made(before)
+    params = variables["params"]
+    trunk = {k: v for k, v in params["trunk"].items() if k != "norm"}
+    moved = {**params, "trunk": trunk, "pooled_norm": params["trunk"]["norm"]}
+    assert jnp.abs(after.apply({"params": moved}, x, site) - before.apply(variables, x, site)).max() > 1e-4
+
+
+def _row(shapes, prefix, total, size=2):
+    """A packed row of images of these sizes: patches, site and the images."""
+    rng = np.random.default_rng(3)
+    pictures = [rng.normal(size=(h, w, 3)).astype(np.float32) for h, w in shapes]
+    patches, sites = [], []
+    for number, picture in enumerate(pictures, 1):
+        h, w = picture.shape[0] // size, picture.shape[1] // size
+        cut = picture.reshape(h, size, w, size, 3).swapaxes(1, 2).reshape(h * w, size, size, 3)
+        patches.append(np.concatenate([np.full((prefix, size, size, 3), 9.0), cut]))
+        site = pj.grid(h, w, prefix)
+        sites.append(site._replace(segment=site.segment * number))
+    lack = total - sum(map(len, patches))
+    patches.append(np.zeros((lack, size, size, 3)))
+    padding = pj.Site(np.zeros((lack, 2), np.int32), np.zeros(lack, np.int32), np.zeros(lack, np.int32))
+    site = jax.tree.map(lambda *leaves: np.concatenate(leaves), *sites, padding)
+    return np.concatenate(patches).astype(np.float32), site, pictures
+
+
+@pytest.mark.parametrize("spec", ["rope(base=100)", "alibi", "dinov3"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "map"])
+def test_packed_images_are_as_if_alone(spec, pooling):
+    model = vit(encoding=spec, pooling=pooling, num_registers=1)
+    variables, _, _ = made(model)
+    patches, site, pictures = _row([(4, 6), (8, 2), (2, 4)], model.num_prefix, 40)
+    batch = jax.tree.map(lambda leaf: leaf[None], (patches, site))
+    packed = model.apply(variables, *batch, num_images=3)
+    assert packed.shape == (1, 3, 3)
+    for one, picture in zip(packed[0], pictures, strict=True):
+        alone = model.apply(variables, picture[None], model.sites(*picture.shape[:2]))
+        np.testing.assert_allclose(one, alone[0], atol=2e-5)
+
+
+def test_patches_that_do_not_fit_are_refused():
+    model = vit()
+    variables, _, _ = made(model)
+    patches, site, _ = _row([(4, 6)], 1, 10)
+    batch = jax.tree.map(lambda leaf: leaf[None], (patches, site))
+    with pytest.raises(ValueError, match=r"patches are \[B, N, 2, 2, C\] with sites of their own"):
+        model.apply(variables, batch[0], site)
+    with pytest.raises(ValueError, match="a ResNet stem sees whole images"):
+        model.clone(stem=(1,)).apply(variables, *batch)
