@@ -1,6 +1,6 @@
 """How encodings compose: `position_map >> encoding` and `a + b`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 
@@ -109,6 +109,15 @@ class Placed(Composition):
     def read(self, params, weights, q_site, k_site):
         return self.encoding.read(params[1], weights, q_site, k_site)
 
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        position_map, map_params = self.position_map.resized(params[0], old_grid, new_grid, method)
+        old, new = self.position_map.grid_after(old_grid), position_map.grid_after(new_grid)
+        laid_out = [isinstance(grid[0], tuple) for grid in (old_grid, old, new)]
+        if laid_out[0] and not all(laid_out) and old != new:
+            raise ValueError(f"{self} has more places on its line than the grid has: it cannot be resized as that grid")
+        encoding, encoding_params = self.encoding.resized(params[1], old, new, method)
+        return replace(self, position_map=position_map, encoding=encoding), (map_params, encoding_params)
+
 
 @dataclass(frozen=True)
 class Sum(Composition):
@@ -185,6 +194,10 @@ class Sum(Composition):
 
     def read(self, params, weights, q_site, k_site):
         return sum(part.read(p, weights, qs, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        each = [part.resized(p, old_grid, new_grid, method) for part, p in zip(self.parts, params, strict=True)]
+        return Sum(tuple(part for part, _ in each)), tuple(p for _, p in each)
 
     def _each(self, params, *whole_sites):
         """(part, its parameters, its view of each site) for every part."""

@@ -21,6 +21,9 @@ from jaxtyping import Bool, Float, Int32, Shaped
 
 Array = jax.Array | np.ndarray
 Params = Any  # any pytree of arrays; () where an encoding learns nothing
+Grid = tuple[
+    int | tuple[int, ...], ...
+]  # its size on each axis; on one axis that may be a grid laid out in raster order
 
 
 class Site(NamedTuple):
@@ -190,6 +193,24 @@ class Encoding:
             )
         return position
 
+    def resized(
+        self, params: Params, old_grid: Grid, new_grid: Grid, method: Any = "torch_bicubic"
+    ) -> tuple["Encoding", Params]:
+        """This encoding and its parameters for a model of another grid: tables resized, the sizes among arguments replaced.
+
+        By default both are returned as they are: an encoding that computes its codes, angles or biases extrapolates.
+        The other ones say so in their docstrings. Differentiable in the parameters; a grid that stays changes nothing.
+
+        Args:
+          old_grid, new_grid: (height, width), or (length,) on a line; ((height, width),) is a grid that `raster` has laid
+            out on a line.
+          method: a name in `posjax.encodings.resize.METHODS`, or a `Resampling` of one's own.
+
+        Raises:
+          ValueError: for parameters that are not of old_grid, or an unknown method.
+        """
+        return self, params
+
     @property
     def offset_bias(self) -> bool:
         """Whether `bias` knows of two tokens that stand, in one document, only how far apart: equal offsets share it."""
@@ -236,6 +257,12 @@ class PositionMap(Encoding):
     def axes_after(self, num_axes: int) -> int:
         """On how many axes the moved tokens stand."""
         return num_axes
+
+    def grid_after(self, grid: Grid) -> Grid:
+        """The grid on which the moved tokens of such a grid stand, as `Encoding.resized` has them."""
+        line = math.prod(np.ravel(grid[0]).tolist()) if len(grid) == 1 else None
+        dims = self.dims(Dims(0, 0, 0, length=line, grid=None if line else grid))
+        return grid if line and dims.length == line else dims.grid or (dims.length,)
 
     def before(self, memory: Memory) -> Memory:
         """Where `memory` is right for the moved tokens, what is right for them before the map."""

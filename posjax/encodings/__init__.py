@@ -38,6 +38,7 @@ from posjax.encodings.masks import Longformer as longformer
 from posjax.encodings.masks import Sinks as sinks
 from posjax.encodings.masks import Window as window
 from posjax.encodings.placement import Axis as axis
+from posjax.encodings.placement import FitGrid as fit_grid
 from posjax.encodings.placement import Interpolate as interpolate
 from posjax.encodings.placement import Raster as raster
 from posjax.encodings.placement import Reset as reset
@@ -108,6 +109,7 @@ __all__ = [
     "dynamic_ntk",
     "dynamic_yarn",
     "fire",
+    "fit_grid",
     "fope",
     "fourier",
     "fox",

@@ -10,6 +10,7 @@ from jaxtyping import Int32
 
 from posjax.encoding import Array, Encoding, Site, axes
 from posjax.encodings.pairs import HIDDEN, OffsetBias, length, per_head, related, same_document
+from posjax.encodings.resize import check_extent, resize_flat
 from posjax.spec import register
 
 # Bounds of what a head sees, by compass: right, down-right, down, ... clockwise, each as (row, column).
@@ -101,6 +102,8 @@ class Swin(Encoding):
     shape, with 2h - 1 times 2w - 1 offsets (on a line 2n - 1). Zero where a token stands nowhere.
 
     An offset outside the table is refused: ValueError where positions are known at tracing time, NaN where they are not.
+    `resized` makes the table of another window, [2h - 1, 2w - 1] of every head for itself, as the authors do for fine-tuning
+    (bicubic, torch's); rows of prefix tokens stay. A line that `raster` has made of a grid has no such table.
 
     Parameters: an OffsetTable whose rows, [(2h - 1)(2w - 1), H], are laid out as in Swin's, timm's and transformers'
     checkpoints; initialised N(0, stddev^2), as the authors' normal truncated at 2, which is 100 deviations, amounts to.
@@ -121,6 +124,19 @@ class Swin(Encoding):
         prefix = self._prefix(dims)
         count = int(np.prod([2 * n - 1 for n in extent])) + 2 * prefix + prefix**2
         return OffsetTable(self.stddev * jax.random.normal(key, (count, dims.num_heads)), extent, prefix)
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        if old_grid == new_grid:
+            return self, params
+        if isinstance(old_grid[0], tuple):
+            raise ValueError(
+                f"{self.spec_name} behind raster(...) knows offsets on a line, not on the grid: it cannot be resized"
+            )
+        check_extent(self.spec_name, params.extent, old_grid)
+        old, new = (tuple(2 * n - 1 for n in grid) for grid in (old_grid, new_grid))
+        window, prefix = jnp.split(jnp.asarray(params.rows), [int(np.prod(old))])
+        rows = jnp.concatenate([resize_flat(window, old, new, method=method), prefix])
+        return self, OffsetTable(rows, tuple(new_grid), params.prefix)
 
     def _prefix(self, dims):
         return 0

@@ -1,7 +1,7 @@
 """Small networks of the offset between two tokens, and one that reads their logits too."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -37,6 +37,8 @@ class SwinV2(OffsetBias):
     ReLU layer and no bias behind it. w is the window, in tokens along each axis: the grid (or length) that the model is
     made for, or pretrained_window where the network was trained on another one. It is a function of the offset, not a
     table: positions may be fractional and of any extent. A window of 1 divides by 1, as in timm.
+    For another grid it stays the same function (the authors' `pretrained_window_size`): `resized` names the window that
+    it was trained on.
     Zero where a token stands nowhere. The cosine attention and the learned temperature of Swin v2 are the model's.
 
     Parameters: a LogCpb, its layers initialised as torch.nn.Linear.
@@ -65,6 +67,9 @@ class SwinV2(OffsetBias):
         keys = jax.random.split(key)
         hidden = linear_init(keys[0], len(window), self.hidden_dim)
         return LogCpb([hidden, linear_init(keys[1], self.hidden_dim, dims.num_heads, bias=False)], window)
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        return (self if old_grid == new_grid else replace(self, pretrained_window=params.window)), params
 
     def of_offset(self, params, offset, num_heads):
         if offset.shape[-1] != len(params.window):
@@ -209,6 +214,10 @@ class Dape(Composition):
             linear_init(keys[1], self.hidden_dim, dims.num_heads),
         ]
         return {"encoding": self.encoding.init(keys[2], dims), "layers": layers}
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        encoding, inner = self.encoding.resized(params["encoding"], old_grid, new_grid, method)
+        return replace(self, encoding=encoding), params | {"encoding": inner}
 
     def place(self, params, site, key=None):
         return self.encoding.place(params["encoding"], site, key)

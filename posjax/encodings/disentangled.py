@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32, Shaped
 from posjax.encoding import Array, Encoding, Site, axes, stands
 from posjax.encodings.offsets import at, choose, line_of, products_on_line, whole_offset
 from posjax.encodings.pairs import related
-from posjax.encodings.tables import Learned
+from posjax.encodings.tables import Learned, resized_table
 from posjax.spec import nearest, register
 
 _TERMS = ["c2p", "p2c"]
@@ -146,7 +146,7 @@ class Tupe(Encoding):
     stand nowhere: one learned logit per head for such a query with any key, one for any other query with such a key,
     as the paper has it of [CLS]. As in the authors' code p is a row of the table under a layer norm (its scale lies in U, its
     shift and the projections' biases are left out), and table and U can be shared by all layers: then inject the encoding
-    once. A grid has a row for every place.
+    once. A grid has a row for every place, and `resized` resizes the table as that of `learned`.
 
     The term is a product of 2 D channels instead of D, so `rotate` appends the channels of position to those of content.
 
@@ -175,6 +175,9 @@ class Tupe(Encoding):
         params = {n: self.stddev * jax.random.normal(k, shape) for n, k in zip(("query", "key"), keys, strict=True)}
         params["table"] = Learned(self.stddev).init(table_key, dims._replace(prefix=0))
         return params | ({"untied": jnp.zeros((2, dims.num_heads))} if dims.prefix else {})
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        return self, params | {"table": resized_table(self, params["table"], old_grid, new_grid, method)}
 
     def rotate(self, params, q, q_site, k, k_site):
         q = jnp.concatenate([q, self._project(params, "query", q_site).astype(q.dtype)], axis=-1)

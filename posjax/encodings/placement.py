@@ -4,14 +4,14 @@ Those here are the same at every call; those that draw positions at random are i
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.encoding import Array, Memory, PositionMap, Site
+from posjax.encoding import Array, Dims, Memory, PositionMap, Site
 from posjax.spec import register
 
 
@@ -21,6 +21,7 @@ class Raster(PositionMap):
     """(row, column) on a grid of this width becomes row * width + column: a 1-D encoding sees an image as a line.
 
     The "1-D" condition of Dosovitskiy et al. (2020), appendix D.4. The end of a row lies next to the start of the next one.
+    For another grid it gets that grid's width, and a table behind it is resized as the grid's that it is.
 
     Raises:
       ValueError: for positions that are not (row, column), a width below 1, or columns beyond the width (where positions
@@ -46,6 +47,13 @@ class Raster(PositionMap):
 
     def axes_after(self, num_axes):
         return 1
+
+    def grid_after(self, grid):
+        self.dims(Dims(0, 0, 0, grid=grid))
+        return (grid,)
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        return replace(self, width=new_grid[1]), params
 
     def place(self, params, site, key=None):
         self.coordinates(site)
@@ -118,6 +126,52 @@ class Interpolate(PositionMap):
         return Memory(math.ceil(memory.last * self.factor) + 1, math.ceil(memory.first * self.factor))
 
 
+@register("fit_grid")
+@dataclass(frozen=True)
+class FitGrid(PositionMap):
+    """An image's grid stretched to height x width: p becomes p height / h on its h rows, p width / w on its w columns.
+
+    The resolution policy of EVA-02 (Fang et al. 2023, arXiv 2303.11331, `pt_seq_len`) and of timm's `ref_feat_shape`: with
+    the training grid as height and width a rotary encoding sees no coordinate that it was not trained on, the patches
+    between its own. h and w are the image's own, 1 + its largest positions, whatever else is in its row or batch; timm 1.0.31
+    computes angles on the largest grid of a batch, so that they depend on the others. Tokens that are left out (patch
+    dropout) must not be all those of the last row or column. The whole image must be there: no cached decoding.
+
+    Args:
+      height, width: the grid on which the encoding behind it was, or will be, trained.
+      half_pixel: keeps the centres of patches where they are, (p + 1/2) height / h - 1/2. No encoding that is relative
+        can tell; a sinusoidal code can.
+
+    Positions become float32, exact on the grid of height x width itself. It stays as it is for a model of another grid.
+
+    Raises:
+      ValueError: for a height or width below 1, or positions that are not (row, column).
+    """
+
+    dimensions = (2,)
+    relative = False
+    places_whole = True
+
+    height: int
+    width: int
+    half_pixel: bool = False
+
+    def __post_init__(self):
+        if min(self.height, self.width) < 1:
+            raise ValueError(f"fit_grid needs a height and a width of at least 1, got {self.height} and {self.width}")
+
+    def dims(self, dims):
+        return dims if dims.grid is None else dims._replace(grid=(self.height, self.width))
+
+    def place(self, params, site, key=None):
+        position, size = self.coordinates(site), extents(site)
+        where = np if all(isinstance(array, np.ndarray) for array in (position, size)) else jnp
+        position, size = (where.asarray(array, np.float32) for array in (position, size))
+        centre, fitted = np.float32(self.half_pixel / 2), np.array((self.height, self.width), np.float32)
+        # The product first: it is whole, and on the grid of height x width the quotient is then the position itself.
+        return site._replace(position=(position + centre) * fitted / size - centre)
+
+
 @register("unpad")
 @dataclass(frozen=True)
 class Unpad(PositionMap):
@@ -159,6 +213,17 @@ def documents(site: Site) -> Int32[Array, " T"]:
     """The document of each token; tokens without a position that counts share a last one."""
     where = np if isinstance(site.segment, np.ndarray) and isinstance(site.prefix, np.ndarray) else jnp
     return where.where(standing(site), site.segment, np.int32(np.iinfo(np.int32).max))
+
+
+def extents(site: Site) -> Shaped[Array, "T *A"]:
+    """On each axis, how many places the image or document of each token has: 1 + its largest position; 1 for tokens in none.
+
+    A constant to whoever differentiates by positions.
+    """
+    known = isinstance(site.position, np.ndarray)
+    position = site.position if known else jax.lax.stop_gradient(site.position)
+    _, last = first_and_last(site._replace(position=position))
+    return (np if isinstance(last, np.ndarray) else jnp).maximum(last, 0) + 1
 
 
 def each_axis(function, position: Shaped[Array, "T *A"]):

@@ -65,12 +65,14 @@ class Rotary(Encoding):
         return not self.length_dependent  # the length of a document is where it ends
 
     def rotate(self, params, q, q_site, k, k_site):
-        q_length = k_length = None
-        if self.length_dependent:
-            q_length, k_length = document_lengths(q_site, k_site)
+        q_length, k_length = self._lengths(q_site, k_site)
         q_turn = self._turn(q_site, q_length, q.shape[-1])
         k_turn = q_turn if k_site is q_site else self._turn(k_site, k_length, k.shape[-1])
         return rotated(q, *q_turn), rotated(k, *k_turn)
+
+    def _lengths(self, q_site: Site, k_site: Site):
+        """The length of the document of each query and of each key, None where no angle depends on it."""
+        return document_lengths(q_site, k_site) if self.length_dependent else (None, None)
 
     def _turn(self, site: Site, length: Float32[Array, " T"] | None, head_dim: int):
         """The angles, the layout and the attention factor of `rotated`."""

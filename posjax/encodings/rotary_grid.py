@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from posjax.encoding import Array, Encoding, Site, stands
+from posjax.encoding import Array, Encoding, Site, axes
 from posjax.encodings.angles import axial, geometric
+from posjax.encodings.placement import extents
 from posjax.encodings.rotary import Rotary
 from posjax.encodings.scaling import Scaling, Spectrum
 from posjax.spec import nearest, register
@@ -34,6 +35,9 @@ class AxialRope(Rotary):
       indexing: "ij" gives the first block to the first axis, the rows of `posjax.grid`; "xy" to the last one, the columns,
         as rope-vit does.
       layout: channel pairs "half" or "interleaved", as in `rope`.
+      scaling: of the frequencies, for larger grids than the trained one, as in `rope`. Each axis is scaled as the line of
+        d = D/A channels that it is: ntk(factor=s) has base s^(d/(d - 2)), bloc97's rule with the channels of one axis. With
+        "split" frequencies it is that of the one series, d = D.
 
     Tokens that stand nowhere are left unrotated.
 
@@ -45,6 +49,7 @@ class AxialRope(Rotary):
     frequencies: str = "shared"
     indexing: str = "ij"
     layout: str = "half"
+    scaling: Scaling | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -54,9 +59,14 @@ class AxialRope(Rotary):
     def wave(self, num_axes, channels):
         block = axial(self.base, num_axes, channels, f"{self.spec_name}: a head_dim")
         if self.frequencies == "split":
-            series = geometric(self.base, channels).reshape(-1, num_axes).T.ravel()  # axis a: a, a + A, a + 2A, ...
-            block = np.where(block > 0, series, 0.0)
+            block = np.where(block > 0, self.spectrum(num_axes, channels).frequency, 0.0)
         return block[::-1] if self.indexing == "xy" else block
+
+    def spectrum(self, num_axes, channels):
+        if self.frequencies == "shared":
+            return super().spectrum(num_axes, channels)
+        index = np.arange(channels).reshape(-1, num_axes).T.ravel()  # axis a: a, a + A, a + 2A, ...
+        return Spectrum(self.base, channels, index)
 
 
 @register("mrope")
@@ -168,17 +178,16 @@ class DinoV3(Rotary):
 
     def place(self, params, site, key=None):
         position = jnp.asarray(self.coordinates(site), jnp.float32)
-        # The rank of each token's document: documents may be numbered by any integers.
-        _, image = jnp.unique(jnp.asarray(site.segment), return_inverse=True, size=len(site.segment))
-        coordinate = 2 * (position + 0.5) / self._extent(position, site, image) - 1
+        coordinate = 2 * (position + 0.5) / self._extent(site) - 1
         if key is not None:
+            # The rank of each token's document: documents may be numbered by any integers.
+            _, image = jnp.unique(jnp.asarray(site.segment), return_inverse=True, size=len(site.segment))
             coordinate = self._augmented(key, coordinate, image)
         return site._replace(position=coordinate.reshape(site.position.shape))
 
-    def _extent(self, position: Float32[Array, "T A"], site: Site, image: Int[Array, " T"]) -> Float32[Array, "T #A"]:
-        """How many patches each token's image has, a constant to whoever differentiates by positions."""
-        there = jnp.where(stands(site)[:, None], jax.lax.stop_gradient(position), 0.0)
-        extent = jnp.maximum(jax.ops.segment_max(there, image, len(image)), 0.0)[image] + 1
+    def _extent(self, site: Site) -> Float32[Array, "T #A"]:
+        """How many patches each token's image has."""
+        extent = jnp.asarray(extents(site._replace(position=axes(site))), jnp.float32)
         if self.normalize_coords == "separate":
             return extent
         return (jnp.max if self.normalize_coords == "max" else jnp.min)(extent, axis=1, keepdims=True)

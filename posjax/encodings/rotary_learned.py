@@ -10,6 +10,7 @@ from jaxtyping import Float, Float32
 from posjax.encoding import Array, Encoding, Site, stands
 from posjax.encodings.angles import angles, axial, geometric
 from posjax.encodings.rotary import Rotary, rotated
+from posjax.encodings.scaling import Scaling
 from posjax.spec import register
 
 
@@ -27,6 +28,8 @@ class RopeMixed(Rotary):
     Args:
       base: 10 in the paper and its models.
       layout: channel pairs "interleaved", as in the authors' code and timm, or "half".
+      scaling: of the frequencies, as in `rope`, for larger grids than the trained one: by what it multiplies the magnitude
+        with which a channel began, it multiplies the learned frequency.
 
     Parameters: {"wave": [A, H, D/2]} in radians per patch; two axes if `dims.grid` is given, otherwise one. The first axis
     is that of the rows; the authors' code and timm keep the columns first, so a checkpoint of theirs is to be reversed
@@ -42,6 +45,7 @@ class RopeMixed(Rotary):
 
     base: float = 10.0
     layout: str = "interleaved"
+    scaling: Scaling | None = None
 
     def init(self, key, dims):
         magnitude = axial(self.base, _num_axes(dims), dims.head_dim // 2, "rope_mixed: a head_dim").sum(axis=0)
@@ -52,14 +56,20 @@ class RopeMixed(Rotary):
         return {"wave": jnp.float32(magnitude) * jnp.stack([jnp.sin(direction), jnp.cos(direction)])}
 
     def rotate(self, params, q, q_site, k, k_site):
-        q_angle = self._angle(params["wave"], q_site)
-        k_angle = q_angle if k_site is q_site else self._angle(params["wave"], k_site)
-        return rotated(q, q_angle, self.layout), rotated(k, k_angle, self.layout)
+        q_length, k_length = self._lengths(q_site, k_site)
+        q_turn = self._learned_turn(params["wave"], q_site, q_length)
+        k_turn = q_turn if k_site is q_site else self._learned_turn(params["wave"], k_site, k_length)
+        return rotated(q, *q_turn), rotated(k, *k_turn)
 
-    def _angle(self, wave: Float[Array, "A H C"], site: Site) -> Float32[jax.Array, "T H C"]:
+    def _learned_turn(self, wave: Float[Array, "A H C"], site: Site, length: Float32[Array, " T"] | None):
+        """The angles [T, H, C], the layout and the attention factor of `rotated`."""
         position = self.coordinates(site)
         _check_axes(self, len(wave), position.shape[1])
-        return jnp.where(stands(site)[:, None, None], angles(position, wave), 0.0)
+        if self.scaling is None:
+            return jnp.where(stands(site)[:, None, None], angles(position, wave), 0.0), self.layout
+        angle = self.scaling.angles(position, wave, self.spectrum(*wave.shape[::2]), length)
+        angle = jnp.where(stands(site)[:, None, None], angle, 0.0)
+        return angle, self.layout, self.scaling.attention(position, length)
 
 
 @register("pope")

@@ -1,14 +1,17 @@
 """Encodings that add a learned row, looked up by position."""
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Shaped
+from jaxtyping import Bool, Float, Float32, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Site, axes
+from posjax.encoding import Array, Encoding, Grid, Site, axes
+from posjax.encodings.placement import extents, standing
+from posjax.encodings.resize import check_extent, extent_of, resampling, resize, resize_flat, resize_rows
 from posjax.spec import nearest, register
 
 _COMBINATIONS = ["sum", "concatenate"]
@@ -33,16 +36,31 @@ class Learned(Encoding):
     image cannot be mistaken for a 14 x 14 one.
 
     A position outside the table is refused: ValueError where positions are known at tracing time, a row of NaN where they
-    are not. JAX's own look-up would hand out the last row.
+    are not. JAX's own look-up would hand out the last row. `resized` makes the table of another grid, prefix rows kept.
+
+    Args:
+      resize: a method of `posjax.encodings.resize`, by name: at run time every image is given the table resized to its own
+        grid, whatever else is in its batch or row; a grid of the table's size gets the table itself. That grid is 1 + the
+        image's largest positions, so that tokens which are left out (patch dropout) must not be all those of the last
+        row or column, and the whole image must be there: no cached decoding. On a line likewise for a document.
 
     Raises:
-      ValueError: from `init` where `dims` gives neither length nor grid; from `embed` for a position outside the table.
+      ValueError: for an unknown resize; from `init` where `dims` gives neither length nor grid; from `embed` for a position
+        outside the table, with `resize` for one below 0.
     """
 
     relative = False
     whole_positions = True
 
     stddev: float = 0.02
+    resize: str | None = None
+
+    def __post_init__(self):
+        _check_resize(self)
+
+    @property
+    def places_whole(self) -> bool:
+        return self.resize is not None
 
     def init(self, key, dims):
         if dims.length is None and dims.grid is None:
@@ -54,10 +72,18 @@ class Learned(Encoding):
         shape = (dims.prefix + int(np.prod(extent)), dims.width)
         return Table(self.stddev * jax.random.normal(key, shape), extent)
 
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        return self, resized_table(self, params, old_grid, new_grid, method)
+
     def embed(self, params, x, site):
+        num_prefix = params.rows.shape[0] - int(np.prod(params.extent))
+        if self.resize is not None:
+            read = _read_resized(self, params.extent, site, num_prefix)
+            weight = functools.reduce(lambda a, b: (a[:, :, None] * b[:, None]).reshape(len(a), -1), read)
+            code = _product(weight, params.rows[num_prefix:])
+            return added(x, _or_prefix(code, params.rows[:num_prefix], site), site)
         position, inside = whole_inside(self, axes(site), params.extent)
         where, num_rows = numpy_if_known(position, site.prefix), params.rows.shape[0]
-        num_prefix = num_rows - int(np.prod(params.extent))
         strides = np.cumprod((1, *params.extent[:0:-1]))[::-1].astype(np.int32)
         row = where.where(inside, num_prefix + (position * strides).sum(axis=1, dtype=np.int32), num_rows)
         known_prefix = where.where(site.prefix <= num_prefix, site.prefix - 1, num_rows)
@@ -75,11 +101,12 @@ class LearnedFactorized(Encoding):
 
     combine="concatenate" is the 2-D condition of Dosovitskiy et al. (2020), arXiv 2010.11929, appendix D.4: M/2 channels
     for each axis (here the row's first). combine="sum" gives each axis the whole width. A table of h + w rows instead of
-    h w; all start at N(0, stddev^2). Positions outside are refused as by `learned`.
+    h w; all start at N(0, stddev^2). Positions outside are refused as by `learned`, and `resize` is as there, of each axis
+    for itself; so is `resized`.
 
     Raises:
-      ValueError: for another `combine`; from `init` without a grid or for a width that two axes cannot share; from `embed`
-        for positions that are not whole, not (row, column) or outside the tables.
+      ValueError: for another `combine`, an unknown resize; from `init` without a grid or for a width that two axes cannot
+        share; from `embed` for positions that are not whole, not (row, column) or outside the tables.
     """
 
     relative = False
@@ -88,8 +115,10 @@ class LearnedFactorized(Encoding):
 
     combine: str = "concatenate"
     stddev: float = 0.02
+    resize: str | None = None
 
     def __post_init__(self):
+        _check_resize(self)
         if self.combine not in _COMBINATIONS:
             raise ValueError(f"learned_factorized cannot {self.combine!r}; {nearest(self.combine, _COMBINATIONS)}")
 
@@ -108,18 +137,83 @@ class LearnedFactorized(Encoding):
             params["prefix"] = self.stddev * jax.random.normal(prefix_key, (dims.prefix, dims.width))
         return params
 
+    @property
+    def places_whole(self) -> bool:
+        return self.resize is not None
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        extent = tuple(params[name].shape[0] for name in ("row", "column"))
+        if old_grid == new_grid:
+            return self, params
+        check_extent(self.spec_name, extent, old_grid)
+        sizes = dict(zip(("row", "column"), new_grid, strict=True))
+        return self, params | {n: resize(params[n], (size,), method=method) for n, size in sizes.items()}
+
     def embed(self, params, x, site):
         tables = (params["row"], params["column"])
         extent = tuple(table.shape[0] for table in tables)
-        position, inside = whole_inside(self, self.coordinates(site), extent)
-        where = numpy_if_known(position, site.prefix)
         prefix = params.get("prefix", np.zeros((0, x.shape[-1]), np.float32))
-        outside = where.where(site.prefix > 0, site.prefix > prefix.shape[0], ~inside)
-        refuse_outside(self, outside, site, extent, prefix.shape[0], "make the tables larger (Dims grid, prefix)")
-        parts = [rows_at(t, where.where(inside, position[:, a], t.shape[0])) for a, t in enumerate(tables)]
+        position = self.coordinates(site)
+        if self.resize is not None:
+            read = _read_resized(self, extent, site, prefix.shape[0], apart=True)
+            parts = [_product(weight, table) for weight, table in zip(read, tables, strict=True)]
+        else:
+            position, inside = whole_inside(self, position, extent)
+            where = numpy_if_known(position, site.prefix)
+            outside = where.where(site.prefix > 0, site.prefix > prefix.shape[0], ~inside)
+            refuse_outside(self, outside, site, extent, prefix.shape[0], "make the tables larger (Dims grid, prefix)")
+            parts = [rows_at(t, where.where(inside, position[:, a], t.shape[0])) for a, t in enumerate(tables)]
         code = sum(parts) if self.combine == "sum" else jnp.concatenate(parts, axis=-1)
-        nowhere = rows_at(prefix, where.maximum(site.prefix - 1, 0))
-        return added(x, jnp.where(site.prefix[:, None] > 0, nowhere, code), site)
+        return added(x, _or_prefix(code, prefix, site), site)
+
+
+def resized_table(encoding: Encoding, table: Table, old: Grid, new: Grid, method: Any) -> Table:
+    """The table of another grid, with the rows of prefix tokens as they are.
+
+    Raises:
+      ValueError: for a table of another grid than `old`, or an unknown method.
+    """
+    if old == new:
+        return table
+    check_extent(encoding.spec_name, table.extent, old)
+    num_prefix = table.rows.shape[0] - int(np.prod(table.extent))
+    grid = resize_flat(table.rows[num_prefix:], old, new, method=method)
+    return Table(jnp.concatenate([table.rows[:num_prefix], grid]), extent_of(new))
+
+
+def _check_resize(encoding: Encoding) -> None:
+    if encoding.resize is not None:
+        resampling(encoding.resize)
+
+
+def _read_resized(
+    encoding: Encoding, extent: tuple[int, ...], site: Site, num_prefix: int, apart: bool = False
+) -> list[Float[Array, "T N"]]:
+    """With which weights each token reads the table of each axis, resized to the token's own image.
+
+    Tables of axes that are `apart` are resized each for itself.
+    """
+    position = axes(site)
+    whole_inside(encoding, position, extent)
+    where = numpy_if_known(position, site.prefix)
+    outside = where.where(site.prefix > 0, site.prefix > num_prefix, (position < 0).any(axis=1))
+    refuse_outside(encoding, outside, site, extent, num_prefix, "make the table larger (Dims prefix)")
+    size = extents(site._replace(position=position))
+    position = where.where(standing(site)[:, None], where.maximum(position, 0), 0)  # others may stand beyond that size
+    tables = [slice(a, a + 1) for a in range(len(extent))] if apart else [slice(None)]
+    each = [w for at in tables for w in resize_rows(position[:, at], extent[at], size[:, at], encoding.resize)]
+    below = outside[:, None] & (site.prefix == 0)[:, None]
+    return [where.where(below, np.float32(np.nan), weight) for weight in each]
+
+
+def _product(weight: Float[Array, "T N"], table: Float[Array, "N M"]) -> Float32[jax.Array, "T M"]:
+    return jnp.matmul(weight, jnp.asarray(table, jnp.float32), precision=jax.lax.Precision.HIGHEST)
+
+
+def _or_prefix(code: Float[Array, "T M"], prefix: Float[Array, "P M"], site: Site) -> Float[jax.Array, "T M"]:
+    """The code of tokens that stand somewhere, the rows of those that do not."""
+    where = numpy_if_known(site.prefix)
+    return jnp.where(site.prefix[:, None] > 0, rows_at(prefix, where.maximum(site.prefix - 1, 0)), code)
 
 
 def numpy_if_known(*arrays: Array):

@@ -17,6 +17,18 @@ class RasterOracle(Oracle):
         return np.array([p[0] * self.e.width + p[1]])
 
 
+class FitGridOracle(Oracle):
+    """x / feat * ref on each axis, feat the image's own size; or the same of the centres of patches."""
+
+    def place(self, positions, prefix, segment):
+        def moved(p, document):
+            mates = [q for q, s in zip(positions, segment, strict=True) if q is not None and s == document]
+            feat, centre = np.max(mates, axis=0) + 1, 0.5 * self.e.half_pixel
+            return (p + centre) / feat * np.array([self.e.height, self.e.width]) - centre
+
+        return [p if p is None or not s else moved(p, s) for p, s in zip(positions, segment, strict=True)]
+
+
 class AxisOracle(Oracle):
     def move(self, p):
         return p[self.e.index : self.e.index + 1]
@@ -86,6 +98,14 @@ MEMBERS = {
             "max_local_shift": st.floats(0, 1),
             "max_global_scaling": st.floats(1, 10),
         },
+    ),
+    "fit_grid": Member(
+        grids(
+            "fit_grid(height=5, width=2) >> axial_rope()",
+            "fit_grid(height=2, width=9, half_pixel=True) >> sinusoidal()",
+        ),
+        FitGridOracle,
+        {"height": st.integers(1, 1000), "width": st.integers(1, 1000), "half_pixel": st.booleans()},
     ),
     "interpolate": Member(
         lines("interpolate(factor=2) >> rope()") + grids("interpolate(factor=3) >> alibi()"),

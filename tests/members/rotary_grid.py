@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from members.member import Member, Oracle, grids, lines
+from members.scaling import scaled, scalings
 
 LAYOUT = st.sampled_from(["half", "interleaved"])
 
@@ -25,12 +26,13 @@ class AxialOracle(Oracle):
         if p is None:
             return vector
         pairs, axes = len(vector) // 2, len(p)
+        shared = self.e.frequencies == "shared"
+        series, _ = scaled(self.e.scaling, self.e.base, len(vector) // axes if shared else len(vector), None)
         phase = []
         for c in range(pairs):
             block, place = divmod(c, pairs // axes)
             axis = axes - 1 - block if self.e.indexing == "xy" else block
-            number = place * axes if self.e.frequencies == "shared" else place * axes + block
-            phase.append(p[axis] * self.e.base ** (-2 * number / len(vector)))
+            phase.append(p[axis] * series[place if shared else place * axes + block])
         return turned(vector, phase, self.e.layout)
 
 
@@ -77,6 +79,8 @@ MEMBERS = {
         [
             *grids("axial_rope(base=30, frequencies='split', indexing='xy')", "axial_rope(layout='interleaved')"),
             *lines("axial_rope(frequencies='split')"),
+            *grids("axial_rope(base=30, scaling=ntk(factor=3))"),
+            *grids("axial_rope(frequencies='split', scaling=ntk(factor=3))"),
         ],
         AxialOracle,
         {
@@ -84,6 +88,7 @@ MEMBERS = {
             "frequencies": st.sampled_from(["shared", "split"]),
             "indexing": st.sampled_from(["ij", "xy"]),
             "layout": LAYOUT,
+            "scaling": scalings(),
         },
     ),
     "mrope": Member(

@@ -7,6 +7,7 @@ import scipy.linalg
 from hypothesis import strategies as st
 
 from members.member import Member, Oracle, both, grids, lines
+from members.scaling import scaled, scalings
 
 BASE = st.floats(1, 1e12)
 LAYOUT = st.sampled_from(["half", "interleaved"])
@@ -17,12 +18,18 @@ def pairs(size, layout):
 
 
 class MixedOracle(Oracle):
-    """R(theta_x p_x + theta_y p_y) for each pair of channels, with the learned thetas of the head."""
+    """R(theta_x p_x + theta_y p_y) for each pair of channels, with the learned thetas of the head.
+
+    A scaling multiplies each by as much as the frequency with which it began.
+    """
 
     def rotate(self, vector, p, head):
         if p is None:
             return vector
         out, wave = np.array(vector), np.asarray(self.params["wave"], np.float64)
+        dim = len(vector) // len(p)
+        (scaled_to, _), (trained, _) = (scaled(s, self.e.base, dim, None) for s in (self.e.scaling, None))
+        wave = wave * np.tile(np.divide(scaled_to, trained), len(p))
         for c, (i, j) in enumerate(pairs(len(vector), self.e.layout)):
             z = (vector[i] + 1j * vector[j]) * np.exp(1j * sum(p[a] * wave[a, head, c] for a in range(len(p))))
             out[i], out[j] = z.real, z.imag
@@ -103,9 +110,13 @@ class FourierOracle(Oracle):
 
 MEMBERS = {
     "rope_mixed": Member(
-        [*grids("rope_mixed()", "rope_mixed(base=3, layout='half')"), *lines("rope_mixed(base=100)")],
+        [
+            *grids("rope_mixed()", "rope_mixed(base=3, layout='half')"),
+            *lines("rope_mixed(base=100)"),
+            *grids("rope_mixed(scaling=ntk(factor=3))"),
+        ],
         MixedOracle,
-        {"base": BASE, "layout": LAYOUT},
+        {"base": BASE, "layout": LAYOUT, "scaling": scalings()},
     ),
     "pope": Member(
         [*both("pope(base=100, bias_uniform_init=True)"), *lines("pope()")],
