@@ -21,7 +21,8 @@ class Attention(nn.Module):
     With `num_kv_heads` fewer keys and values than queries, each pair of which serves as many heads in a row: grouped
     queries (Ainslie et al. 2023, arXiv 2305.13245), or a single one for all (Shazeer 2019, arXiv 1911.02150).
 
-    Where the collection "intermediates" is mutable, attention is dense and its weights [B, H, T, T] are sown as "weights".
+    Where the collection "intermediates" is mutable, attention is dense, and its "weights" [B, H, T, T], "queries" and "keys" as
+    the encoding gets them, [B, T, H, D], are sown.
     """
 
     encoding: Encoding
@@ -72,7 +73,8 @@ class Attention(nn.Module):
         read, cache = each(x, q, k, v, site, cache)
         if watched:
             read, weights = read
-            self.sow("intermediates", "weights", weights)
+            for name, value in {"weights": weights, "queries": q, "keys": k}.items():
+                self.sow("intermediates", name, value)
         out = project(width, axis=(-2, -1), name="out")
         return out(read.astype(self.dtype)), cache
 

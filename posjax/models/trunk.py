@@ -147,14 +147,7 @@ class Trunk(nn.Module):
         return y * self.param(name, init, y.shape[-1:], self.param_dtype).astype(y.dtype)
 
     def _hosts(self) -> list[tuple[str, Encoding]]:
-        """For each layer the name of its encoding's parameters, and the encoding."""
-        hosts, pattern = [], self.encodings
-        for layer in range(self.depth):
-            encoding = pattern[layer % len(pattern)]
-            own = layer if self.injection == "every_layer" else pattern.index(encoding)
-            alone = pattern.count(encoding) == len(pattern) and self.injection != "every_layer"
-            hosts.append(("encoding" if alone else f"encoding_{own}", encoding))
-        return hosts
+        return layer_hosts(self.encodings, self.depth, self.injection)
 
     def _refuse(self, decoding: bool) -> None:
         if decoding and self.context is not None:
@@ -192,6 +185,17 @@ class Trunk(nn.Module):
             num_kv_heads=self.num_kv_heads,
             name=name,
         )
+
+
+def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> list[tuple[str, Encoding]]:
+    """For each layer of a trunk the name of its encoding's parameters, and the encoding."""
+    hosts = []
+    for layer in range(depth):
+        encoding = pattern[layer % len(pattern)]
+        own = layer if injection == "every_layer" else pattern.index(encoding)
+        alone = pattern.count(encoding) == len(pattern) and injection != "every_layer"
+        hosts.append(("encoding" if alone else f"encoding_{own}", encoding))
+    return hosts
 
 
 def adds_code(encoding: Encoding) -> bool:
