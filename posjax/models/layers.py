@@ -21,8 +21,8 @@ class Attention(nn.Module):
     With `num_kv_heads` fewer keys and values than queries, each pair of which serves as many heads in a row: grouped
     queries (Ainslie et al. 2023, arXiv 2305.13245), or a single one for all (Shazeer 2019, arXiv 1911.02150).
 
-    Where the collection "intermediates" is mutable, attention is dense, and its "weights" [B, H, T, T], "queries" and "keys" as
-    the encoding gets them, [B, T, H, D], are sown.
+    Where the collection "intermediates" is mutable, attention is dense, and its "weights" [B, H, T, T], "queries" and "keys"
+    as the encoding gets them, [B, T, H, D], are sown.
     """
 
     encoding: Encoding
