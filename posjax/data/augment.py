@@ -91,8 +91,8 @@ def augment(
 
 
 def augment_native(
-    key: PRNGKeyArray, batch: Mapping[str, Array], *, flip: bool = False, first: int = 0
-) -> dict[str, Array]:
+    key: PRNGKeyArray, batch: Mapping[str, Array | np.ndarray], *, flip: bool = False, first: int = 0
+) -> dict[str, Array | np.ndarray]:
     """Mirrors images of a native-aspect batch with probability 1/2, each image of a row by itself.
 
     Exactly what flipping the picture before it was cut would give: patches change places within their row of the grid

@@ -61,7 +61,7 @@ class NativePatches:
             self._starts = np.append(0, np.cumsum(self._least_grids.prod(axis=1)))
             shape = (self._starts[-1], patch_size, patch_size, images.channels)
             self._patches = np.empty(shape, np.uint8)
-            for i, grid in enumerate(self._least_grids.tolist()):
+            for i, grid in enumerate(map(tuple, self._least_grids.tolist())):
                 self._patches[self._starts[i] : self._starts[i + 1]] = self._cut(i, grid)
 
     def __len__(self) -> int:
