@@ -44,8 +44,10 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
 def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
     """(study, label, configuration) of every row, in order; specs are read now, so that a typo costs no training.
 
+    A study names its rows as `encodings`, {label: spec}, or as `rows`, {label: {field: value}}, which may set any field.
+
     Raises:
-      ValueError: for no seeds, a repeated seed, or a spec that cannot be read.
+      ValueError: for no seeds, a repeated seed, a spec that cannot be read, or a field that a study does not have.
     """
     from posjax.spec import parse_layers
 
@@ -53,14 +55,30 @@ def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
         raise ValueError(f"seeds must be given and differ, got {tuple(config.seeds)}")
     rows = []
     for study, shared in config.studies.items():
-        for label, spec in shared.encodings.items():
-            parse_layers(spec)
-            row = ConfigDict(
-                {name: value for name, value in shared.to_dict().items() if name not in ("encodings", "seed")}
-            )
-            row.model.encoding = spec
+        common = {name: value for name, value in shared.to_dict().items() if name not in ("encodings", "rows", "seed")}
+        overrides = {label: {"model.encoding": spec} for label, spec in shared.get("encodings", {}).items()}
+        overrides |= {label: fields.to_dict() for label, fields in shared.get("rows", {}).items()}
+        for label, fields in overrides.items():
+            row = ConfigDict(common)
+            for name, value in fields.items():
+                _set(row, name, value, f"row {label!r} of {study!r}")
+            parse_layers(row.model.encoding)
             rows.append((study, label, row.lock()))
     return rows
+
+
+def _set(row: ConfigDict, name: str, value, whose: str) -> None:
+    """row.a.b = value for name "a.b"."""
+    from posjax.spec import nearest
+
+    *groups, field = name.split(".")
+    group = row
+    for part in groups:
+        group = group.get(part, ConfigDict())
+    if field not in group:
+        raise ValueError(f"{whose} sets {name!r}: there is no such field; {nearest(field, list(group))}")
+    with group.ignore_type():
+        group[field] = value
 
 
 def _run_row(study, label, row: ConfigDict, seeds, workdir: pathlib.Path, progress, should_stop) -> None:

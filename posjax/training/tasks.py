@@ -13,8 +13,9 @@ from ml_collections import ConfigDict
 from posjax import data
 from posjax.attention import ContextParallel
 from posjax.encoding import Site
-from posjax.models import Decoder, ViT
+from posjax.models import Decoder
 from posjax.spec import nearest
+from posjax.training.classification import make_classification
 from posjax.training.devices import make_context
 
 Batch = Mapping[str, Any]
@@ -44,57 +45,6 @@ class Task(Protocol):
 
     def score(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
         """Sums over a batch, by metric; "weight" is what they are divided by."""
-
-
-class Classification:
-    """A ViT on labelled images."""
-
-    headline, headline_mode = "accuracy", "max"
-
-    def __init__(self, config: ConfigDict):
-        self._data, self._batch_size = config.data, config.batch_size
-        self._eval_batch_size, self._smoothing = config.eval_batch_size, config.label_smoothing
-        if not 0 <= self._smoothing < 1:
-            raise ValueError(f"label_smoothing={self._smoothing} must lie in [0, 1)")
-        load = {"data_dir": config.data.data_dir}
-        self._train = data.load_images(config.data.name, config.data.train_split, **load)
-        self._eval = data.load_images(config.data.name, config.data.eval_split, **load)
-        self.digest = self._train.digest + self._eval.digest
-        self._image_size = self._train.image.shape[1:3]
-        self._classes = self._train.num_classes
-        self.context = make_context(1)
-        self.model = ViT(self._classes, image_size=self._image_size, context=self.context, **config.model)
-        self._site = self.model.sites(*self._image_size)
-        self.evaluation()  # sizes that do not fit are refused before training, not after it
-
-    def batches(self, seed):
-        return data.image_batches(self._train, batch_size=self._batch_size, seed=seed)
-
-    def evaluation(self):
-        return {None: data.image_epoch(self._eval, batch_size=self._eval_batch_size)}
-
-    def init(self, key):
-        image = jnp.zeros((1, *self._image_size, self._train.image.shape[-1]))
-        return self.model.init(key, image, self._site)["params"]
-
-    def loss(self, params, batch, key):
-        crop_key, mix_key, drop_key, place_key = jax.random.split(key, 4)
-        image = data.normalise(batch["image"])
-        crop = dict(crop_padding=self._data.crop_padding, padding=self._data.padding)
-        image = data.augment(crop_key, image, flip=self._data.flip, **crop)
-        label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self._classes), self._smoothing)
-        if self._data.mixup:
-            image, label = data.mixup(mix_key, image, label, self._data.mixup)
-        rngs = {"dropout": drop_key, "place": place_key}
-        logits = self.model.apply({"params": params}, image, self._site, train=True, rngs=rngs)
-        return optax.softmax_cross_entropy(logits, label).sum(), jnp.float32(len(image))
-
-    def score(self, params, batch):
-        logits = self.model.apply({"params": params}, data.normalise(batch["image"]), self._site)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
-        right = (jnp.argmax(logits, axis=-1) == batch["label"]).astype(jnp.float32)
-        weight = batch["weight"]
-        return {"accuracy": (right * weight).sum(), "loss": (losses * weight).sum(), "weight": weight.sum()}
 
 
 class LanguageModel:
@@ -175,7 +125,7 @@ class LanguageModel:
         return {"loss": (losses * batch["weight"]).sum(), "weight": batch["weight"].sum()}
 
 
-_TASKS = {"classification": Classification, "language_model": LanguageModel}
+_TASKS = {"classification": make_classification, "language_model": LanguageModel}
 
 
 def make_task(config: ConfigDict) -> Task:

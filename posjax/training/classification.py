@@ -1,0 +1,176 @@
+"""Image classification: a ViT or a ResNet on images of one size, or a ViT on images of their own sizes and aspects."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from posjax import data
+from posjax.attention import ContextParallel
+from posjax.models import ResNet, ViT, vit_sizes
+from posjax.spec import nearest
+from posjax.training.devices import make_context
+
+_ARCHITECTURES = ["resnet", "vit"]
+_MODES = ["crop", "native", "pad", "stretch"]
+
+
+class Classification:
+    """Labelled images, all of one size: that of the set, or `config.data.image_size`, to which they are preprocessed."""
+
+    headline, headline_mode = "accuracy", "max"
+
+    def __init__(self, config: ConfigDict):
+        self._config, self._data = config, config.data
+        if not 0 <= config.label_smoothing < 1:
+            raise ValueError(f"label_smoothing={config.label_smoothing} must lie in [0, 1)")
+        self._train = data.subset(self.load(config.data.train_split), config.data.fraction)
+        self._eval = self.load(config.data.eval_split)
+        self.digest = self._train.digest + self._eval.digest
+        self.classes = self._train.num_classes
+        self.context = make_context(1)
+        self.model = make_vision_model(config, self.classes, self._table_size(), self.context)
+        self._prepare()
+        self.evaluation()  # sizes that do not fit are refused before training, not after it
+
+    def load(self, split: str) -> data.Images | data.NativeImages:
+        """A split of what `config.data` names, as this task sees it."""
+        name, size = self._data.name, self._data.image_size
+        if size is None:
+            return data.load_images(name, split, data_dir=self._data.data_dir)
+        images = data.load_native_images(name, split, data_dir=self._data.data_dir)
+        return data.as_images(images, tuple(size), self._data.mode)
+
+    def _table_size(self) -> tuple[int, int]:
+        """The image size at which tables are made."""
+        return self._train.image.shape[1:3]
+
+    def _prepare(self) -> None:
+        self.site = None if isinstance(self.model, ResNet) else self.model.sites(*self._table_size())
+
+    def batches(self, seed):
+        return data.image_batches(self._train, batch_size=self._config.batch_size, seed=seed)
+
+    def evaluation(self):
+        return {None: data.image_epoch(self._eval, batch_size=self._config.eval_batch_size)}
+
+    def init(self, key):
+        image = jnp.zeros((1, *self._train.image.shape[1:]))
+        return self.model.init(key, image, self.site)["params"]
+
+    def loss(self, params, batch, key):
+        crop_key, mix_key, drop_key, place_key = jax.random.split(key, 4)
+        crop = dict(crop_padding=self._data.crop_padding, padding=self._data.padding)
+        image = data.augment(crop_key, data.normalise(batch["image"]), flip=self._data.flip, **crop)
+        label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self.classes), self._config.label_smoothing)
+        if self._data.mixup:
+            image, label = data.mixup(mix_key, image, label, self._data.mixup)
+        rngs = {"dropout": drop_key, "place": place_key}
+        logits = self.model.apply({"params": params}, self._standardised(image), self.site, train=True, rngs=rngs)
+        return optax.softmax_cross_entropy(logits, label).sum(), jnp.float32(len(image))
+
+    def score(self, params, batch):
+        image = self._standardised(data.normalise(batch["image"]))
+        logits = self.model.apply({"params": params}, image, self.site)
+        return scores(logits, batch["label"], batch["weight"])
+
+    def _standardised(self, image):
+        """Images in [-1, 1], as augmentation knows black, to those of the mean and deviation that are asked for."""
+        mean, std = (np.asarray(value, np.float32) for value in (self._data.mean, self._data.std))
+        return image if (mean == 0.5).all() and (std == 0.5).all() else ((image + 1) / 2 - mean) / std
+
+
+class NativeClassification(Classification):
+    """Labelled images in their own aspects, each cut into at most `max_patches` patches.
+
+    Rows hold one image each, or, with `config.data.tokens`, as many as fit into so many tokens.
+    """
+
+    def load(self, split):
+        return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir)
+
+    def _table_size(self):
+        if self._data.image_size is not None:
+            return tuple(self._data.image_size)
+        return (self._config.model.patch_size * math.ceil(self._data.max_patches**0.5),) * 2
+
+    def _prepare(self):
+        if isinstance(self.model, ResNet):
+            raise ValueError("a ResNet sees images of one size: data.mode may be crop, pad or stretch")
+        if self._data.mixup or self._data.crop_padding:
+            raise ValueError(
+                "data.mixup and data.crop_padding are for images of one size: set both to 0 with mode='native'"
+            )
+        most, least = self._data.max_patches, self._data.min_patches
+        size = self.model.patch_size
+        self._source = data.NativePatches(self._train, size, most if least is None else (least, most))
+        self._eval_source = data.NativePatches(self._eval, size, most)
+        self._rows = dict(
+            prefix=self.model.num_prefix, tokens=self._data.tokens, images_per_row=self._data.images_per_row
+        )
+
+    def batches(self, seed):
+        return data.native_batches(self._source, batch_size=self._config.batch_size, seed=seed, **self._rows)
+
+    def evaluation(self):
+        return {None: data.native_epoch(self._eval_source, batch_size=self._config.eval_batch_size, **self._rows)}
+
+    def init(self, key):
+        size = self.model.patch_size
+        image = jnp.zeros((1, *self._table_size(), self._train.channels))
+        return self.model.init(key, image[:, :size, :size], self.model.sites(size, size))["params"]
+
+    def loss(self, params, batch, key):
+        flip_key, drop_key, place_key = jax.random.split(key, 3)
+        batch = data.augment_native(flip_key, batch, flip=self._data.flip)
+        label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self.classes), self._config.label_smoothing)
+        logits = self._logits(params, batch, train=True, rngs={"dropout": drop_key, "place": place_key})
+        return (optax.softmax_cross_entropy(logits, label) * batch["weight"]).sum(), batch["weight"].sum()
+
+    def score(self, params, batch):
+        return scores(self._logits(params, batch), batch["label"], batch["weight"])
+
+    def _logits(self, params, batch, **options):
+        patches = self._standardised(data.normalise(batch["patches"]))
+        images = batch["label"].shape[1]
+        return self.model.apply({"params": params}, patches, data.site_of(batch), num_images=images, **options)
+
+
+def scores(logits, label, weight) -> dict[str, jax.Array]:
+    """Sums over a batch of accuracy, loss and weight; leaves of any shape [...], logits [..., classes]."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, label)
+    right = (jnp.argmax(logits, axis=-1) == label).astype(jnp.float32)
+    return {"accuracy": (right * weight).sum(), "loss": (losses * weight).sum(), "weight": weight.sum()}
+
+
+def make_classification(config: ConfigDict) -> Classification:
+    """The task for `config.data.mode`.
+
+    Raises:
+      ValueError: for an unknown mode, or whatever does not fit.
+    """
+    if config.data.mode not in _MODES:
+        raise ValueError(f"no data.mode is named {config.data.mode!r}; {nearest(config.data.mode, _MODES)}")
+    return (NativeClassification if config.data.mode == "native" else Classification)(config)
+
+
+def make_vision_model(
+    config: ConfigDict, num_classes: int, image_size: tuple[int, int], context: ContextParallel | None
+) -> ViT | ResNet:
+    """The model that `config.architecture` and `config.model` describe; a `variant` stands for the sizes of that name."""
+    fields: dict[str, Any] = config.model.to_dict()
+    variant = fields.pop("variant")
+    if config.architecture == "resnet":
+        layers = (1, 1, 1) if fields["stem"] is None else tuple(fields["stem"])
+        return ResNet(num_classes, layers, fields["stem_width"], fields["dtype"], fields["param_dtype"])
+    if config.architecture != "vit":
+        raise ValueError(
+            f"no architecture is named {config.architecture!r}; {nearest(config.architecture, _ARCHITECTURES)}"
+        )
+    if variant is not None:
+        fields |= vit_sizes(variant)
+    return ViT(num_classes, image_size=tuple(image_size), context=context, **fields)
