@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from posjax.encoding import Site
 from posjax.models.layers import Mlp
 
-POOLINGS = ["cls", "map", "mean", "none"]
+POOLINGS = ["cls", "cls_mean", "map", "mean", "none"]
 
 
 def readers(site: Site, num_images: int | None, prefix: int = 0) -> Bool[jax.Array, "*B I T"]:

@@ -28,7 +28,7 @@ class ViT(nn.Module):
     `site.segment` numbers the images of a row from 1, 0 is padding. With `num_images=I` a row holds up to I images and logits
     are [B, I, num_classes] (Dehghani et al. 2023, NaViT, arXiv 2307.06304); without, it holds one.
 
-    Prefix tokens (the class token where `pooling` is "cls", the distillation token, then `num_registers` registers; Darcet
+    Prefix tokens (the class token where `pooling` reads it, the distillation token, then `num_registers` registers; Darcet
     et al. 2023, arXiv 2309.16588) stand nowhere. `image_size` is the one at which tables are made; other grids may be given
     at run time to encodings that carry over. `vit_sizes("S/16")` gives the published sizes.
 
@@ -36,8 +36,8 @@ class ViT(nn.Module):
       num_classes: 0 for no head: what is pooled is returned.
       stem: units in each stage of a ResNet whose map is cut into patches (the hybrid of the paper), () for its root alone,
         with `stem_width` channels; None cuts the image itself.
-      pooling: "cls", "mean" over the patches, "map", attention with a learned query (Zhai et al. 2021, arXiv 2106.04560),
-        or "none": all tokens [B, T, M].
+      pooling: "cls", "mean" over the patches, "cls_mean", both side by side (as DINOv2's linear heads read them), "map",
+        attention with a learned query (Zhai et al. 2021, arXiv 2106.04560), or "none": all tokens [B, T, M].
       distillation_token: a second class token with a head of its own, which at inference is averaged with the first
         (Touvron et al. 2020, arXiv 2012.12877). Both heads are trained on the same labels: there is no teacher here.
       pre_logits: width of a tanh layer before the head, which the paper has in pre-training.
@@ -80,8 +80,12 @@ class ViT(nn.Module):
     norm_after_pooling: bool = False
 
     @property
+    def has_cls(self) -> bool:
+        return self.pooling in ("cls", "cls_mean")
+
+    @property
     def num_prefix(self) -> int:
-        return (self.pooling == "cls") + self.distillation_token + self.num_registers
+        return self.has_cls + self.distillation_token + self.num_registers
 
     def patches(self, height: int, width: int) -> tuple[int, int]:
         """How many patches tile an image of this size, or the stem's map of it, down and across."""
@@ -189,7 +193,7 @@ class ViT(nn.Module):
     def _prefix(self, dtype):
         """The prefix tokens, [P, M]."""
         prefix = [jnp.zeros((0, self.width), dtype)]
-        if self.pooling == "cls":
+        if self.has_cls:
             prefix.append(self.param("cls", nn.initializers.zeros, (1, self.width), self.param_dtype))
         if self.distillation_token:
             prefix.append(self.param("distillation", nn.initializers.normal(0.02), (1, self.width), self.param_dtype))
@@ -210,13 +214,15 @@ class ViT(nn.Module):
 
     def _read(self, x, site: Site, num_images: int | None):
         """Logits [B, I, num_classes] of the images in each row."""
-        first = int(self.pooling == "cls")
+        first = int(self.has_cls)
         read = readers(site, num_images, prefix=first)
         if self.pooling == "map":
             options = dict(mlp=self.mlp, norm_epsilon=self.norm_epsilon, **self._types)
             pooled = MapPooling(self.num_heads, self.mlp_dim or 4 * self.width, name="map", **options)(x, read)
         else:
             pooled = mean(x, read)
+        if self.pooling == "cls_mean":
+            pooled = jnp.concatenate([pooled, mean(x, readers(site, num_images))], axis=-1)
         if self.norm_after_pooling:
             pooled = nn.LayerNorm(self.norm_epsilon, name="pooled_norm", **self._types)(pooled)
         if self.pre_logits:

@@ -1,0 +1,13 @@
+"""Pretrained ViTs without TensorFlow or torch: Google's .npz, the safetensors of timm and transformers, and our own.
+
+    model, params = load("ViT-B_16.npz", image_size=384)
+    save("mine.safetensors", model, params)
+
+A family of files is an `Origin`: how its names are recognised, how sizes are read off its shapes, and a map as data
+(`entries.py`) that reads and, turned round, writes.
+"""
+
+from posjax.models.pretrained.loading import Info as Info
+from posjax.models.pretrained.loading import info as info
+from posjax.models.pretrained.loading import load as load
+from posjax.models.pretrained.saving import save as save

@@ -1,0 +1,142 @@
+"""Google's .npz files: vision_transformer (Dosovitskiy et al. 2020; Steiner et al. 2021) and big_vision.
+
+Layouts are ours. Names differ by age: a counter for all modules of a parent ("MlpBlock_3", before Flax Linen) or for each
+class of modules ("MlpBlock_0", big_vision); the position table within the Transformer or beside it; layers apart or
+stacked by `scan`. https://github.com/google-research/vision_transformer, vit_jax/checkpoint.py; big_vision/models/vit.py.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from posjax.models.pretrained.entries import Entry, layered
+from posjax.models.pretrained.origin import (
+    Asked,
+    Origin,
+    Shapes,
+    count,
+    prefix_entries,
+    prefix_fields,
+    shrinks,
+    square_patch,
+    table_entry,
+    table_grid,
+)
+from posjax.models.vit import ViT
+
+_RENAMES = (
+    (r"^(opt/target/|params/img/|params/)", ""),
+    (r"^(Transformer/)?(posembed_input/)?pos_embedding$", "pos_embedding"),
+    (r"(encoderblock(_\d+)?)/MultiHeadDotProductAttention_1/", r"\1/MultiHeadDotProductAttention_0/"),
+    (r"(encoderblock(_\d+)?)/LayerNorm_2/", r"\1/LayerNorm_1/"),
+    (r"(encoderblock(_\d+)?)/MlpBlock_3/", r"\1/MlpBlock_0/"),
+    # ViT-G had its head in line.
+    (r"^(probe$|MlpBlock_0/|MultiHeadDotProductAttention_0/|LayerNorm_0/)", r"MAPHead_0/\1"),
+)
+_NORM, _DENSE = ("scale", "bias"), ("kernel", "bias")
+_PROJECTIONS = ("query", "key", "value", "out")
+_SCAN, _BLOCK = "Transformer/encoderblock/", "Transformer/encoderblock_{l}/"
+_PREFIX = {"cls": "cls"}
+_LETTERS = "a b c d"  # of axes that are the same on both sides
+
+
+def _renamed(name: str) -> str:
+    for old, new in _RENAMES:
+        name = re.sub(old, new, name)
+    return name
+
+
+def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+    scanned = f"{_SCAN}LayerNorm_0/scale" in shapes
+    first = _SCAN if scanned else _BLOCK.format(l=0)
+    query = shapes[f"{first}MultiHeadDotProductAttention_0/query/kernel"]
+    has_map, has_cls = "MAPHead_0/probe" in shapes, "cls" in shapes
+    tokens = {"cls": 1} if has_cls else {}
+    fields = dict(
+        num_classes=shapes["head/bias"][0] if "head/bias" in shapes else 0,
+        patch_size=square_patch(shapes["embedding/kernel"], "embedding/kernel"),
+        width=shapes["embedding/kernel"][-1],
+        depth=query[0] if scanned else count(shapes, "Transformer/encoderblock_{}/LayerNorm_0/scale"),
+        num_heads=query[-2],
+        mlp_dim=shapes[f"{first}MlpBlock_0/Dense_0/bias"][-1],
+        pre_logits=shapes["pre_logits/bias"][0] if "pre_logits/bias" in shapes else None,
+        mlp="gelu",
+        norm_epsilon=1e-6,
+        **prefix_fields(tokens, asked.pooling or ("map" if has_map else "cls" if has_cls else "mean")),
+    )
+    if "conv_root/kernel" in shapes:
+        stages = range(1, 1 + count(shapes, "block{}/unit1/conv1/kernel", 1))
+        fields["stem"] = tuple(count(shapes, f"block{stage}/unit{{}}/conv1/kernel", 1) for stage in stages)
+        fields["stem_width"] = shapes["conv_root/kernel"][-1]
+    cell = fields["patch_size"] * shrinks(fields.get("stem"))
+    if "pos_embedding" not in shapes:  # big_vision's sincos2d learns nothing
+        size = asked.image_size or (14 * cell, 14 * cell)
+        return {**fields, "encoding": asked.encoding or "sincos2d_big_vision", "image_size": size}
+    rows, columns = table_grid(shapes["pos_embedding"][-2], [0, *tokens.values()], asked.grid)
+    return {**fields, "encoding": "learned", "image_size": (rows * cell, columns * cell)}
+
+
+def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
+    entries = [
+        *_same("embedding", "patches_to_tokens", _DENSE, shapes),
+        *prefix_entries(model, _PREFIX, shapes),
+        *table_entry("pos_embedding", model, shapes),
+        *_same("Transformer/encoder_norm", "trunk/norm", _NORM, shapes),
+        *_same("pre_logits", "pre_logits", _DENSE, shapes),
+        *_same("head", "head", _DENSE, shapes),
+        *_stem_entries(shapes),
+    ]
+    if model.pooling == "map":
+        entries += [Entry("MAPHead_0/probe", "map/probe", "1 1 m -> 1 m")]
+        entries += _same("MAPHead_0/LayerNorm_0", "map/norm", _NORM, shapes)
+        entries += _transformed("MAPHead_0/", "map/attention", "map/mlp", shapes)
+    if f"{_SCAN}LayerNorm_0/scale" not in shapes:
+        return [*entries, *layered(_block(_BLOCK, shapes), model.depth)]
+    for entry in _block(_SCAN, shapes):
+        letters = "s" + entry.axes.split(" -> ")[0][1:]  # the file stacks layers along the first axis
+        ours = tuple(path.format(l=layer) for path in entry.paths for layer in range(model.depth))
+        entries.append(Entry(entry.theirs, ours, f"{letters} -> {letters[2:]}"))
+    return entries
+
+
+def _block(block: str, shapes: Shapes) -> list[Entry]:
+    return [
+        *_same(f"{block}LayerNorm_0", "trunk/attention_norm_{l}", _NORM, shapes),
+        *_same(f"{block}LayerNorm_1", "trunk/mlp_norm_{l}", _NORM, shapes),
+        *_transformed(block, "trunk/attention_{l}", "trunk/mlp_{l}", shapes),
+    ]
+
+
+def _transformed(theirs: str, attention: str, mlp: str, shapes: Shapes) -> Iterator[Entry]:
+    for part in _PROJECTIONS:
+        yield from _same(f"{theirs}MultiHeadDotProductAttention_0/{part}", f"{attention}/{part}", _DENSE, shapes)
+    for index, part in enumerate(("up", "down")):
+        yield from _same(f"{theirs}MlpBlock_0/Dense_{index}", f"{mlp}/{part}", _DENSE, shapes)
+
+
+def _stem_entries(shapes: Shapes) -> Iterator[Entry]:
+    """The ResNet's, whose norms were saved as [1, 1, 1, C]."""
+    for name, shape in shapes.items():
+        if match := re.fullmatch(r"(block\d+/unit\d+/|)((conv|gn)\w+/(kernel|scale|bias))", name):
+            ours = f"resnet/{match[1].replace('/unit', '_unit')}{match[2]}"
+            axes = "1 1 1 c -> c" if match[3] == "gn" and len(shape) == 4 else "a b c d -> a b c d"
+            yield Entry(name, ours, axes if len(shape) == 4 else "c -> c")
+
+
+def _same(theirs: str, ours: str, kinds: tuple[str, ...], shapes: Shapes) -> list[Entry]:
+    entries = []
+    for kind in kinds:
+        letters = _LETTERS[: 2 * len(shapes.get(f"{theirs}/{kind}".format(l=0), "?")) - 1]
+        entries.append(Entry(f"{theirs}/{kind}", f"{ours}/{kind}", f"{letters} -> {letters}"))
+    return entries
+
+
+GOOGLE = Origin(
+    "google",
+    ("embedding/kernel",),
+    _renamed,
+    _fields,
+    _entries,
+    r"opt/.*|txt/.*|t|b",  # the optimiser's state; SigLIP's text tower, temperature and bias
+    "google_npz",
+)

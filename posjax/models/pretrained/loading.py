@@ -1,0 +1,223 @@
+"""From a file to a model and its parameters."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from posjax.models.pretrained import entries as maps
+from posjax.models.pretrained.files import Weights
+from posjax.models.pretrained.google import GOOGLE
+from posjax.models.pretrained.hf import HF
+from posjax.models.pretrained.origin import HALF, Asked, Origin, Shapes
+from posjax.models.pretrained.saving import METADATA, OWN, channels_of, expected_params, model_of, paths_of
+from posjax.models.pretrained.timm import TIMM
+from posjax.models.resizing import resize_params
+from posjax.models.vit import ViT
+from posjax.spec import nearest
+
+ORIGINS = [GOOGLE, *HF, *TIMM]
+# What a caller may say of a model whose sizes are the file's.
+_FREE = {
+    "dtype",
+    "attention_dtype",
+    "param_dtype",
+    "implementation",
+    "context",
+    "dropout",
+    "drop_path",
+    "patch_dropout",
+}
+_FREE |= {"norm_epsilon", "mlp", "pooling", "encoding", "pre_logits"}
+
+
+# The tensor that sees the image, and its axis of channels; a stem's before that of the patches cut from its map.
+_CHANNELS = {
+    **{
+        f"{part}.weight": 1
+        for part in ("patch_embed.backbone.conv", "patch_embed.backbone.stem.conv", "patch_embed.proj")
+    },
+    **{"conv_root/kernel": 2, "embedding/kernel": 2, "embeddings.patch_embeddings.weight": 1},
+    **{"resnet.conv_root.kernel": 2, "patches_to_tokens.kernel": 2},
+}
+
+
+class Info(NamedTuple):
+    """What a file of weights says of itself, or its family's code where it does not.
+
+    Pixels in [0, 1] are scaled by (x - mean) / std. `method` resizes position tables as the code of that family does.
+    `labels` are the names of the classes, if the configuration beside the file has them.
+    """
+
+    origin: str
+    model: ViT
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    method: str | None
+    labels: tuple[str, ...] | None
+
+
+class _Source(NamedTuple):
+    origin: str
+    model: ViT  # as the file has it
+    entries: list[maps.Entry]
+    names: dict[str, str]  # as renamed: as in the file
+    ignored: str
+    method: str | None
+    scaling: tuple[tuple[float, ...], tuple[float, ...]]
+
+
+class _Shapes(dict):
+    """Shapes by name; a name that is needed and absent is the file's fault."""
+
+    def __missing__(self, name: str):
+        raise ValueError(f"the file lacks {name}, from which sizes are read; {nearest(name, sorted(self)[:12])}")
+
+
+def load(
+    path: str | Path,
+    *,
+    image_size: int | tuple[int, int] | None = None,
+    num_classes: int | None = None,
+    method: str | None = None,
+    grid: tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    **overrides: Any,
+) -> tuple[ViT, dict[str, Any]]:
+    """A published (or `save`d) ViT: the model, of the sizes that the file has, and its parameters.
+
+        model, params = load("ViT-B_16.npz", image_size=384)
+        logits = model.apply(params, images, model.sites(384, 384))
+
+    Args:
+      path: Google's .npz; .safetensors of timm or transformers, of DINOv2's authors or of `save`; or the folder, with
+        config.json, that timm or transformers saved a model in. Where a config.json lies beside the file, it is heeded.
+      image_size: (height, width), or one number for both. Where it is not the file's, tables are resized by `method`.
+      num_classes: 0 leaves the head out; None keeps it.
+      method: name of `posjax.encodings.resize`; None takes that of the code which the file is for (`Info.method`).
+      grid: (height, width) of the file's position table in patches. A table is taken for square where nothing says otherwise.
+      num_heads: of timm's and transformers' files, whose matrices do not tell it; without a configuration heads have
+        64 channels, but for the published models of which it is known.
+      overrides: of other fields of `ViT`: types, implementation, dropouts, norm_epsilon, pooling; pre_logits=None leaves
+        that layer out; encoding, for files that have no position table.
+
+    Returns:
+      model, and {"params": tree of numpy arrays [...] in `param_dtype`}.
+
+    Raises:
+      FileNotFoundError: if there is none.
+      ValueError: for a file that is cut off, pickled, or of unknown names; a tensor that is left over, missing or of
+        another shape; what the file does not tell and the caller did not say.
+    """
+    if image_size is not None:
+        image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    _check_overrides(overrides)
+    weights = Weights.of(path)
+    source = _source(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size))
+    tensors = {name: weights[theirs] for name, theirs in source.names.items()}
+    params = _filled(source, tensors)
+    model, params = _changed(source.model, params, num_classes, overrides)
+    if image_size is not None and image_size != model.image_size:
+        model, resized = resize_params(model, params, image_size, method or source.method)
+        params = jax.tree.map(np.asarray, resized)
+    return model, params
+
+
+def info(
+    path: str | Path, *, grid: tuple[int, int] | None = None, num_heads: int | None = None, **overrides: Any
+) -> Info:
+    """What `load(path)` would load and how its pixels are scaled; no weights are read."""
+    weights = Weights.of(path)
+    source = _source(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
+    told = weights.config.get("pretrained_cfg") or {}
+    beside = weights.preprocessor
+    mean = told.get("mean") or beside.get("image_mean") or source.scaling[0]
+    std = told.get("std") or beside.get("image_std") or source.scaling[1]
+    names = weights.config.get("label_names") or list((weights.config.get("id2label") or {}).values())
+    labels = tuple(names) if source.model.num_classes and len(names) == source.model.num_classes else None
+    return Info(source.origin, source.model, tuple(mean), tuple(std), source.method, labels)
+
+
+def _source(weights: Weights, asked: Asked) -> _Source:
+    held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
+    if METADATA in weights.metadata:
+        return _own_source(weights, held)
+    origin, names = _recognised(weights.path, held)
+    shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
+    fields = origin.fields(shapes, weights.config, asked)
+    if asked.encoding is not None and fields["encoding"] is not asked.encoding:
+        raise ValueError(f"the file has a position table, so its encoding is 'learned', not {asked.encoding}")
+    model = ViT(**fields)
+    return _Source(
+        origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
+    )
+
+
+def _own_source(weights: Weights, held: Shapes) -> _Source:
+    model, names = model_of(json.loads(weights.metadata[METADATA]))
+    if names == OWN:
+        letters = {name: " ".join("abcdefgh"[: len(shape)]) for name, shape in held.items()}
+        entries = [maps.Entry(n, n.replace(".", "/"), f"{axes} -> {axes}") for n, axes in letters.items()]
+    else:
+        entries = TIMM[-1].entries(model, held)
+    return _Source(f"posjax ({names} names)", model, entries, {n: n for n in held}, r"(?!)", None, (HALF, HALF))
+
+
+def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
+    """The family whose telltale names a file holds, and its names as renamed: as in the file."""
+    for origin in ORIGINS:
+        names: dict[str, str] = {}
+        for name in held:
+            if (new := origin.renamed(name)) in names:
+                raise ValueError(f"{path} holds both {names[new]} and {name}, two spellings of one tensor")
+            names[new] = name
+        if set(origin.telltale) <= names.keys():
+            return origin, names
+    known = ", ".join(f"{origin.name} ({' and '.join(origin.telltale)})" for origin in ORIGINS)
+    some = ", ".join(sorted(held)[:6])
+    raise ValueError(f"{path} holds {some}, ...: names of no known family. Known, by what tells them: {known}")
+
+
+def _filled(source: _Source, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    channels = next(tensors[name].shape[axis] for name, axis in _CHANNELS.items() if name in tensors)
+    expected = expected_params(source.model, channels)
+    paths = paths_of(expected)
+    shapes = {path: leaf.shape for path, leaf in paths.items()}
+    found = maps.read(source.entries, tensors, shapes, source.model.num_heads, source.ignored)
+    leaves = [np.ascontiguousarray(found[path], dtype=leaf.dtype) for path, leaf in paths.items()]
+    return jax.tree.unflatten(jax.tree.structure(expected), leaves)
+
+
+def _check_overrides(overrides: Mapping[str, Any]) -> None:
+    fields = {field.name for field in dataclasses.fields(ViT)} - {"parent", "name"}
+    for name in overrides:
+        if name not in fields:
+            raise ValueError(f"a ViT has no field {name!r}; {nearest(name, sorted(_FREE))}")
+        if name not in _FREE:
+            raise ValueError(f"{name} is read off the file; what may be given is {', '.join(sorted(_FREE))}")
+
+
+def _changed(model: ViT, params: dict[str, Any], num_classes: int | None, overrides: Mapping[str, Any]):
+    """The model as asked for, with the parameters that it still has."""
+    if num_classes not in (None, 0, model.num_classes):
+        raise ValueError(
+            f"the file's head has {model.num_classes} classes, not {num_classes}: num_classes=0 leaves it out, and "
+            "training makes a new one"
+        )
+    if overrides.get("pre_logits", model.pre_logits) not in (None, model.pre_logits):
+        raise ValueError(
+            f"pre_logits={overrides['pre_logits']} is not the file's {model.pre_logits}; None leaves the layer out"
+        )
+    changed = model.clone(**{**overrides, "num_classes": model.num_classes if num_classes is None else num_classes})
+    kept = paths_of(params)
+    expected = expected_params(changed, channels_of(kept))
+    leaves = []
+    for path, leaf in paths_of(expected).items():
+        if path not in kept or kept[path].shape != leaf.shape:
+            raise ValueError(f"the file has no parameters for {path}, which {', '.join(overrides)} asks for")
+        leaves.append(kept[path].astype(leaf.dtype))
+    return changed, jax.tree.unflatten(jax.tree.structure(expected), leaves)

@@ -1,0 +1,138 @@
+"""What a family of published files is, and what all families share."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from posjax.models.pretrained.entries import Entry
+from posjax.models.vit import ViT
+
+HALF = (0.5, 0.5, 0.5)
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+Shapes = Mapping[str, tuple[int, ...]]
+# Heads of published models that are not 64 channels wide, by (width, depth): those of So400m, H, g, G and DINOv3's 7B.
+_HEADS = {(1152, 27): 16, (1280, 32): 16, (1408, 40): 16, (1664, 48): 16, (4096, 40): 32}
+
+
+class Asked(NamedTuple):
+    """What the caller of `load` says of a file that the file does not."""
+
+    grid: tuple[int, int] | None = None
+    num_heads: int | None = None
+    pooling: str | None = None
+    encoding: Any = None
+    image_size: tuple[int, int] | None = None
+
+
+class Origin(NamedTuple):
+    """A family of files.
+
+    Args:
+      telltale: names, as `renamed`, that its files hold and those of families further down the list do not.
+      renamed: the name of a tensor with the spellings of its versions made one.
+      fields: the arguments of the ViT that a file holds, from the shapes of its tensors and its config.json.
+      entries: the map to the parameters of that ViT; without shapes, what is to be written.
+      ignored: regular expression of names of which a model for classification has no use.
+      method: the resize of the code that the files are for.
+      scaling: (mean, std) of pixels in [0, 1], where no configuration says.
+    """
+
+    name: str
+    telltale: tuple[str, ...]
+    renamed: Callable[[str], str]
+    fields: Callable[[Shapes, Mapping[str, Any], Asked], dict[str, Any]]
+    entries: Callable[[ViT, Shapes], list[Entry]]
+    ignored: str
+    method: str
+    scaling: tuple[tuple[float, ...], tuple[float, ...]] = (HALF, HALF)
+
+
+def count(shapes: Shapes, template: str, start: int = 0) -> int:
+    """How many layers there are: numbers from `start` on for which there is such a name."""
+    number = start
+    while template.format(number) in shapes:
+        number += 1
+    return number - start
+
+
+def shrinks(stem: tuple[int, ...] | None) -> int:
+    """How many pixels a cell of the stem's map is wide."""
+    return 1 if stem is None else 2 ** (2 + max(len(stem) - 1, 0))
+
+
+def square_patch(kernel: Sequence[int], name: str) -> int:
+    if kernel[0] != kernel[1]:
+        raise ValueError(f"{name} cuts patches of {kernel[0]}x{kernel[1]}: a ViT here has square ones")
+    return kernel[0]
+
+
+def table_grid(
+    rows: int, prefixes: Sequence[int], grid: tuple[int, int] | None, hint: tuple[int, int] | None = None
+) -> tuple[int, int]:
+    """The (height, width) of a table of so many rows, of which one of `prefixes` belong to prefix tokens.
+
+    `hint` is what a configuration says; it is taken where it fits.
+
+    Raises:
+      ValueError: for a given grid that does not fit, and without one for rows that make no square, or several.
+    """
+    for given in (grid, hint):
+        if given is not None and rows - math.prod(given) in prefixes:
+            return given
+    if grid is not None:
+        raise ValueError(
+            f"the position table has {rows} rows, which are not {grid[0]} x {grid[1]} and "
+            f"{_either(prefixes)} of prefix tokens"
+        )
+    squares = {math.isqrt(rows - prefix) for prefix in prefixes if rows > prefix}
+    squares = [side for side in sorted(squares) if rows - side * side in prefixes]
+    if len(squares) != 1:
+        raise ValueError(
+            f"the position table has {rows} rows, {_either(prefixes)} of them of prefix tokens: the others are no square, so "
+            "the file does not tell their grid; give grid=(height, width)"
+        )
+    return squares[0], squares[0]
+
+
+def table_entry(name: str, model: ViT, shapes: Shapes, ours: str = "trunk/encoding/rows") -> list[Entry]:
+    """The position table, with rows of zeros for prefix tokens that have none in the file.
+
+    Without shapes: as it may be written, without rows of prefix tokens where those are zeros.
+    """
+    patches, total = math.prod(model.patches(*model.image_size)), model.num_prefix
+    present = [shapes[name][-2] - patches] if name in shapes else [0, total]
+    return [Entry(name, ours, "1 t m -> t m", without=(rows, total - rows)) for rows in dict.fromkeys(present)]
+
+
+def split_heads(width: int, depth: int, asked: Asked, config_heads: int | None, wide: bool = True) -> int:
+    """The number of heads, which a matrix for all of them does not tell: 64 channels each but for a few known models."""
+    heads = asked.num_heads or config_heads or (_HEADS.get((width, depth)) if wide else None) or width // 64
+    if not heads or width % heads or (heads == width // 64 and width % 64 and not (asked.num_heads or config_heads)):
+        raise ValueError(
+            f"a width of {width} does not divide into {heads or 'heads of 64'}; the file does not tell its heads: give "
+            "num_heads=..."
+        )
+    return heads
+
+
+def prefix_fields(tokens: Mapping[str, int], pooling: str) -> dict[str, Any]:
+    """The fields for prefix tokens {"cls": 1, "distillation": 1, "registers": R}: what is not read is a register."""
+    read = pooling.startswith("cls")
+    distilled = bool(read and tokens.get("distillation"))
+    alone = sum(tokens.values()) - (bool(read) + distilled)
+    return dict(pooling=pooling, distillation_token=distilled, num_registers=alone)
+
+
+def prefix_entries(model: ViT, names: Mapping[str, str], shapes: Shapes) -> list[Entry]:
+    """cls, distillation and register tokens; those that the model does not read are joined to its registers."""
+    present = {token: name for token, name in names.items() if not shapes or name in shapes}
+    own = {"cls": model.has_cls, "distillation": model.distillation_token}
+    entries = [Entry(name, token, "1 t m -> t m") for token, name in present.items() if own.get(token)]
+    rest = tuple(name for token, name in present.items() if not own.get(token))
+    rest = rest if shapes else (names["registers"],) * bool(model.num_registers)
+    return [*entries, Entry(rest, "registers", "1 t m -> t m")] if rest else entries
+
+
+def _either(prefixes: Sequence[int]) -> str:
+    return " or ".join(str(prefix) for prefix in prefixes)

@@ -1,0 +1,105 @@
+"""From a model and its parameters to a file, which `load` reads again and timm does where it has such a model."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posjax.encodings.rotary_grid import DinoV3
+from posjax.encodings.tables import Learned
+from posjax.models.pretrained import entries as maps
+from posjax.models.pretrained.files import write_safetensors
+from posjax.models.pretrained.timm import TIMM
+from posjax.models.vit import ViT
+from posjax.spec import parse_layers
+
+METADATA = "posjax"  # key of the header
+OWN, _TIMM = "posjax", "timm"  # the spellings of names
+_TYPES = {"dtype", "attention_dtype", "param_dtype"}
+_TRAINING = {"parent", "name", "context"}  # of the moment, not of the model
+
+
+def save(path: str | Path, model: ViT, params: Mapping[str, Any]) -> None:
+    """Writes one .safetensors file from which `load` makes the same model and, bit for bit, the same parameters.
+
+    Tensors have timm's names and layouts where it has such a model: a learned table or `dinov3`, nothing but a linear head
+    behind the pooling. timm takes the GELU to be the exact one and epsilons to be its own, whatever the model's.
+    Otherwise they have ours, "trunk.attention_0.query.kernel". The header's metadata hold the fields of the model.
+
+    Args:
+      params: {"params": tree}, or the tree alone.
+
+    Raises:
+      ValueError: for another suffix than .safetensors, or parameters that are not the model's.
+    """
+    tree = params["params"] if set(params) == {"params"} else params
+    flat = {path: np.asarray(leaf) for path, leaf in paths_of({"params": tree}).items()}
+    _check_params(model, flat)
+    tensors = maps.write(TIMM[-1].entries(model, {}), flat, model.num_heads) if _timm_has(model) else None
+    names = OWN if tensors is None else _TIMM
+    if tensors is None:
+        tensors = {path.replace("/", "."): np.ascontiguousarray(leaf) for path, leaf in flat.items()}
+    spec = json.dumps({"names": names, "model": _fields(model)})
+    write_safetensors(path, tensors, {METADATA: spec, "format": "pt"})
+
+
+def model_of(spec: Mapping[str, Any]) -> tuple[ViT, str]:
+    """The model that a header describes, and the spelling of its names."""
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in spec["model"].items()}
+    fields |= {key: jnp.dtype(fields[key]) for key in _TYPES if fields.get(key) is not None}
+    return ViT(**fields), spec["names"]
+
+
+def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of {"params": tree} by path, "trunk/attention_0/query/kernel"."""
+    leaves = jax.tree_util.tree_flatten_with_path(params["params"])[0]
+    return {"/".join(_key(key) for key in path): leaf for path, leaf in leaves}
+
+
+def _key(key: Any) -> str:
+    return str(next(getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name)))
+
+
+def _fields(model: ViT) -> dict[str, Any]:
+    fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name not in _TRAINING}
+    fields |= {key: jnp.dtype(fields[key]).name for key in _TYPES if fields[key] is not None}
+    encodings = [str(encoding) for encoding in parse_layers(model.encoding)]
+    return fields | {"encoding": encodings[0] if len(encodings) == 1 else encodings}
+
+
+def _timm_has(model: ViT) -> bool:
+    encodings = parse_layers(model.encoding)
+    return (
+        len(encodings) == 1
+        and type(encodings[0]) in (Learned, DinoV3)
+        and model.injection == "stem"
+        and model.num_kv_heads in (None, model.num_heads)
+        and model.mlp_bias in (True, None if model.mlp != "swiglu" else True)
+    )
+
+
+def channels_of(flat: Mapping[str, Any]) -> int:
+    """How many channels the images of these parameters have."""
+    return flat["resnet/conv_root/kernel" if "resnet/conv_root/kernel" in flat else "patches_to_tokens/kernel"].shape[2]
+
+
+def expected_params(model: ViT, channels: int) -> dict[str, Any]:
+    """The shapes and types of a model's parameters, {"params": tree}."""
+    images = jax.ShapeDtypeStruct((1, *model.image_size, channels), jnp.float32)
+    site = model.sites(*model.image_size)
+    init = model.clone(context=None, implementation="dense").init
+    return {"params": jax.eval_shape(lambda key, images: init(key, images, site), jax.random.key(0), images)["params"]}
+
+
+def _check_params(model: ViT, flat: Mapping[str, np.ndarray]) -> None:
+    expected = paths_of(expected_params(model, channels_of(flat)))
+    shapes = {path: tuple(leaf.shape) for path, leaf in expected.items()}
+    given = {path: leaf.shape for path, leaf in flat.items()}
+    if wrong := sorted(path for path in shapes.keys() | given.keys() if shapes.get(path) != given.get(path)):
+        path = wrong[0]
+        raise ValueError(f"{path} is {given.get(path)} in the parameters and {shapes.get(path)} in the model")

@@ -1,0 +1,209 @@
+"""timm's safetensors: VisionTransformer (ViT, DeiT, DeiT III, DINOv2, hybrids, SigLIP's image tower) and Eva (DINOv3).
+
+Also DINOv2 as its authors name it, and whatever `save` writes under timm's names.
+https://github.com/huggingface/pytorch-image-models, timm/models/{vision_transformer,vision_transformer_hybrid,eva}.py.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from posjax.encodings.tables import Learned
+from posjax.models.pretrained.entries import Entry, dense, heads, layered, norm
+from posjax.models.pretrained.origin import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Asked,
+    Origin,
+    Shapes,
+    count,
+    prefix_entries,
+    prefix_fields,
+    shrinks,
+    split_heads,
+    square_patch,
+    table_entry,
+    table_grid,
+)
+from posjax.models.vit import ViT
+from posjax.spec import parse_layers
+
+# What DINOv2's authors call what timm names otherwise.
+_RENAMES = ((r"^register_tokens$", "reg_token"), (r"\.mlp\.w12\.", ".mlp.fc1."), (r"\.mlp\.w3\.", ".mlp.fc2."))
+_PREFIX = {"cls": "cls_token", "distillation": "dist_token", "registers": "reg_token"}
+_POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
+_STEM = "patch_embed.backbone."
+_IGNORED = "mask_token|rope_embed.periods"
+
+
+def _renamed(name: str) -> str:
+    for old, new in _RENAMES:
+        name = re.sub(old, new, name)
+    return name
+
+
+def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+    kernel, up = shapes["patch_embed.proj.weight"], _hidden(shapes)
+    tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
+    if "head_dist.weight" not in shapes and "distillation" in tokens:
+        tokens["registers"] = tokens.get("registers", 0) + tokens.pop("distillation")  # nothing reads it
+    options = config.get("model_args") or {}
+    width, depth = kernel[0], count(shapes, "blocks.{}.norm1.weight")
+    is_eva, gated = "blocks.0.gamma_1" in shapes, "blocks.0.mlp.fc1_g.weight" in shapes
+    packed = not gated and up == 2 * shapes["blocks.0.mlp.fc2.weight"][1]
+    fields = dict(
+        num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 0,
+        patch_size=square_patch(kernel[2:], "patch_embed.proj.weight"),
+        width=width,
+        depth=depth,
+        num_heads=split_heads(width, depth, asked, options.get("num_heads"), wide=not gated or width != 1280),
+        mlp_dim=up // 2 if packed else up,
+        mlp="swiglu" if gated or packed else "gelu_exact",
+        mlp_bias=True,
+        layer_scale=1e-5 if is_eva or "blocks.0.ls1.gamma" in shapes else None,
+        norm_after_pooling="fc_norm.weight" in shapes,
+        norm_epsilon=1e-5 if is_eva and "reg_token" in shapes else 1e-6,
+        **prefix_fields(tokens, asked.pooling or _pooling(shapes, config)),
+        **_stem(shapes),
+    )
+    cell = fields["patch_size"] * shrinks(fields.get("stem"))
+    hint = _image_size(config)
+    if "pos_embed" not in shapes:
+        size = asked.image_size or hint or (16 * cell, 16 * cell)
+        return {**fields, "encoding": _rotary(shapes, asked), "image_size": size}
+    total = sum(tokens.values())
+    prefixes = sorted({0, total, *([1] if "cls" in tokens else [])})
+    hint = hint and (hint[0] // cell, hint[1] // cell)
+    rows, columns = table_grid(shapes["pos_embed"][1], prefixes, asked.grid, hint)
+    return {**fields, "encoding": "learned", "image_size": (rows * cell, columns * cell)}
+
+
+def _hidden(shapes: Shapes) -> int:
+    return shapes["blocks.0.mlp.fc1_g.weight" if "blocks.0.mlp.fc1_g.weight" in shapes else "blocks.0.mlp.fc1.weight"][
+        0
+    ]
+
+
+def _pooling(shapes: Shapes, config: Mapping[str, Any]) -> str:
+    if "attn_pool.latent" in shapes:
+        return "map"
+    if "global_pool" in config and config["global_pool"] in _POOLINGS:
+        return _POOLINGS[config["global_pool"]]
+    return "cls" if "cls_token" in shapes and "fc_norm.weight" not in shapes else "mean"
+
+
+def _rotary(shapes: Shapes, asked: Asked) -> Any:
+    if asked.encoding is None and "reg_token" not in shapes:
+        raise ValueError(
+            "the file has neither a position table nor DINOv3's registers, and rotary encodings leave no trace in it: give "
+            "encoding=..., for timm's vit_*_rope_* \"axial_rope(indexing='xy', layout='interleaved')\""
+        )
+    return asked.encoding or "dinov3"
+
+
+def _image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    size = (config.get("model_args") or {}).get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
+    if size is None:
+        return None
+    return (size, size) if isinstance(size, int) else tuple(size[-2:])
+
+
+def _stem(shapes: Shapes) -> dict[str, Any]:
+    root = next((name for name in (f"{_STEM}conv.weight", f"{_STEM}stem.conv.weight") if name in shapes), None)
+    if root is None:
+        return {}
+    stages = range(count(shapes, _STEM + "stages.{}.blocks.0.conv1.weight"))
+    units = tuple(count(shapes, f"{_STEM}stages.{stage}.blocks.{{}}.conv1.weight") for stage in stages)
+    return dict(stem=units, stem_width=shapes[root][0])
+
+
+def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
+    table = "pos_embed" in shapes if shapes else isinstance(parse_layers(model.encoding)[0], Learned)
+    is_eva = "blocks.0.gamma_1" in shapes or not (shapes or table)
+    packed = "blocks.0.mlp.fc1_g.weight" not in shapes and not (is_eva and not shapes)
+    pooled_norm = "pooled_norm" if model.norm_after_pooling else "trunk/norm"
+    return [
+        Entry("patch_embed.proj.weight", "patches_to_tokens/kernel", "m c p q -> p q c m"),
+        Entry("patch_embed.proj.bias", "patches_to_tokens/bias", "m -> m"),
+        *prefix_entries(model, _PREFIX, shapes),
+        *(table_entry("pos_embed", model, shapes) if table else []),
+        *norm("fc_norm" if model.norm_after_pooling else "norm", pooled_norm),
+        *dense("head", "head"),
+        *dense("head_dist", "head_distillation"),
+        *_map_pooling(),
+        *_stem_entries(model),
+        *layered(_block(is_eva, model.mlp, packed), model.depth),
+    ]
+
+
+def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
+    block, attention, ours = "blocks.{l}.", "trunk/attention_{l}/", "trunk/mlp_{l}/"
+    scales = (f"{block}gamma_1", f"{block}gamma_2") if is_eva else (f"{block}ls1.gamma", f"{block}ls2.gamma")
+    yield from norm(f"{block}norm1", "trunk/attention_norm_{l}")
+    yield from norm(f"{block}norm2", "trunk/mlp_norm_{l}")
+    yield Entry(scales[0], "trunk/attention_scale_{l}", "m -> m")
+    yield Entry(scales[1], "trunk/mlp_scale_{l}", "m -> m")
+    three = [f"{attention}{part}" for part in ("query", "key", "value")]
+    yield Entry(f"{block}attn.qkv.weight", tuple(f"{p}/kernel" for p in three), "(s h d) m -> m h d")
+    yield Entry(f"{block}attn.qkv.bias", tuple(f"{p}/bias" for p in three), "(s h d) -> h d", optional=True)
+    yield Entry(f"{block}attn.q_bias", f"{three[0]}/bias", "(h d) -> h d")  # keys have none then
+    yield Entry(f"{block}attn.v_bias", f"{three[2]}/bias", "(h d) -> h d")
+    yield Entry(f"{block}attn.proj.weight", f"{attention}out/kernel", "m (h d) -> h d m")
+    yield Entry(f"{block}attn.proj.bias", f"{attention}out/bias", "m -> m")
+    if mlp == "swiglu" and not packed:
+        yield from dense(f"{block}mlp.fc1_g", f"{ours}gate")
+        yield from dense(f"{block}mlp.fc1_x", f"{ours}up")
+    elif mlp == "swiglu":
+        both = (f"{ours}gate", f"{ours}up")
+        yield Entry(f"{block}mlp.fc1.weight", tuple(f"{p}/kernel" for p in both), "(s o) i -> i o")
+        yield Entry(f"{block}mlp.fc1.bias", tuple(f"{p}/bias" for p in both), "(s o) -> o")
+    else:
+        yield from dense(f"{block}mlp.fc1", f"{ours}up")
+    yield from dense(f"{block}mlp.fc2", f"{ours}down")
+
+
+def _map_pooling() -> Iterator[Entry]:
+    ours = "map/attention/{}"
+    yield Entry("attn_pool.latent", "map/probe", "1 1 m -> 1 m")
+    yield Entry("attn_pool.q.weight", "map/attention/query/kernel", "(h d) m -> m h d")
+    yield Entry("attn_pool.q.bias", "map/attention/query/bias", "(h d) -> h d")
+    yield Entry("attn_pool.kv.weight", heads(f"{ours}/kernel", ("key", "value")), "(s h d) m -> m h d")
+    yield Entry("attn_pool.kv.bias", heads(f"{ours}/bias", ("key", "value")), "(s h d) -> h d")
+    yield Entry("attn_pool.proj.weight", "map/attention/out/kernel", "m (h d) -> h d m")
+    yield Entry("attn_pool.proj.bias", "map/attention/out/bias", "m -> m")
+    yield from norm("attn_pool.norm", "map/norm")
+    yield from dense("attn_pool.mlp.fc1", "map/mlp/up")
+    yield from dense("attn_pool.mlp.fc2", "map/mlp/down")
+
+
+def _stem_entries(model: ViT) -> Iterator[Entry]:
+    if model.stem is None:
+        return
+    root = f"{_STEM}stem." if model.stem else _STEM
+    yield from _convolution(f"{root}conv", "resnet/conv_root", f"{root}norm", "resnet/gn_root")
+    for stage, units in enumerate(model.stem):
+        for unit in range(units):
+            theirs, ours = f"{_STEM}stages.{stage}.blocks.{unit}.", f"resnet/block{stage + 1}_unit{unit + 1}/"
+            for i in (1, 2, 3):
+                yield from _convolution(f"{theirs}conv{i}", f"{ours}conv{i}", f"{theirs}norm{i}", f"{ours}gn{i}")
+            if not unit:
+                down = f"{theirs}downsample."
+                yield from _convolution(f"{down}conv", f"{ours}conv_proj", f"{down}norm", f"{ours}gn_proj")
+
+
+def _convolution(conv: str, our_conv: str, group_norm: str, our_norm: str) -> Iterator[Entry]:
+    yield Entry(f"{conv}.weight", f"{our_conv}/kernel", "o i p q -> p q i o")
+    yield from norm(group_norm, our_norm)
+
+
+_PARTS = dict(renamed=_renamed, fields=_fields, entries=_entries, ignored=_IGNORED)
+_IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
+TIMM = [  # by what tells them apart; their map is one
+    Origin("dinov2", ("mask_token", "pos_embed"), **_PARTS, method="dinov2", scaling=_IMAGENET),
+    Origin("timm eva", ("blocks.0.gamma_1",), **_PARTS, method="torch_bicubic_antialias", scaling=_IMAGENET),
+    Origin(
+        "timm dinov2 or deit3", ("blocks.0.ls1.gamma",), **_PARTS, method="torch_bicubic_antialias", scaling=_IMAGENET
+    ),
+    Origin("timm deit distilled", ("dist_token",), **_PARTS, method="torch_bicubic_antialias", scaling=_IMAGENET),
+    Origin("timm vit", ("patch_embed.proj.weight",), **_PARTS, method="torch_bicubic_antialias"),
+]
