@@ -12,7 +12,7 @@ arXiv 2502.14786) pads one image a row. A batch says where each patch stands, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ from posjax.data.containers import NativeImages
 from posjax.data.pipelines import share_of
 from posjax.data.preprocess import native_grids, resize
 from posjax.data.windows import Batch
-from posjax.encoding import Site
+from posjax.encoding import Array, Site
 
 if TYPE_CHECKING:
     import grain
@@ -169,7 +169,7 @@ def native_epoch(
     return (layout.batch(rows[i : i + batch_size], batch_size) for i in range(0, len(rows), batch_size))
 
 
-def site_of(batch: Batch) -> Site:
+def site_of(batch: Mapping[str, Array]) -> Site:
     """Where the tokens of a native-aspect batch stand: leaves [B, N, ...]."""
     return Site(batch["position"], batch["segment"], batch["prefix"])
 
