@@ -44,7 +44,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
 def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
     """(study, label, configuration) of every row, in order; specs are read now, so that a typo costs no training.
 
-    A study names its rows as `encodings`, {label: spec}, or as `rows`, {label: {field: value}}, which may set any field.
+    A study names its rows as `encodings`, {label: spec}, or as `rows`, {label: fields}, which may set any of its fields.
 
     Raises:
       ValueError: for no seeds, a repeated seed, a spec that cannot be read, or a field that a study does not have.
@@ -56,29 +56,28 @@ def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
     rows = []
     for study, shared in config.studies.items():
         common = {name: value for name, value in shared.to_dict().items() if name not in ("encodings", "rows", "seed")}
-        overrides = {label: {"model.encoding": spec} for label, spec in shared.get("encodings", {}).items()}
-        overrides |= {label: fields.to_dict() for label, fields in shared.get("rows", {}).items()}
-        for label, fields in overrides.items():
+        changes = {label: {"model": {"encoding": spec}} for label, spec in shared.get("encodings", {}).items()}
+        changes |= {label: fields.to_dict() for label, fields in shared.get("rows", {}).items()}
+        for label, fields in changes.items():
             row = ConfigDict(common)
-            for name, value in fields.items():
-                _set(row, name, value, f"row {label!r} of {study!r}")
+            _change(row, fields, f"row {label!r} of {study!r}")
             parse_layers(row.model.encoding)
             rows.append((study, label, row.lock()))
     return rows
 
 
-def _set(row: ConfigDict, name: str, value, whose: str) -> None:
-    """row.a.b = value for name "a.b"."""
+def _change(group: ConfigDict, fields: dict, whose: str) -> None:
+    """Sets the fields, those of groups too."""
     from posjax.spec import nearest
 
-    *groups, field = name.split(".")
-    group = row
-    for part in groups:
-        group = group.get(part, ConfigDict())
-    if field not in group:
-        raise ValueError(f"{whose} sets {name!r}: there is no such field; {nearest(field, list(group))}")
-    with group.ignore_type():
-        group[field] = value
+    for name, value in fields.items():
+        if name not in group:
+            raise ValueError(f"{whose} sets {name!r}: there is no such field; {nearest(name, list(group))}")
+        if isinstance(value, dict):
+            _change(group[name], value, whose)
+        else:
+            with group.ignore_type():
+                group[name] = value
 
 
 def _run_row(study, label, row: ConfigDict, seeds, workdir: pathlib.Path, progress, should_stop) -> None:
@@ -141,14 +140,30 @@ def _show(config: ConfigDict, rows, workdir: pathlib.Path) -> None:
         for record in _finished(workdir, study, label, row)
         if record["seed"] in config.seeds
     ]
+    before, drawn = _across(config, records)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    for table in summarize(records):
+    for table in [*summarize(records), *before]:
         console.print(to_rich(table, console.width))
     text = json.dumps(config.to_dict(), indent=2, default=list)
     given = [argument for argument in sys.argv[1:] if not argument.startswith(("--workdir", "-workdir"))]
     command = shlex.join(["python", "-m", "experiments.ablate", *given])
-    paths = write_report(records, workdir, config.title, config_text=text, notes=config.notes, command=command)
+    about = dict(config_text=text, notes=config.notes, command=command)
+    paths = write_report(records, workdir, config.title, drawn=drawn, before=before, **about)
     print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
+
+
+def _across(config: ConfigDict, records: list[dict]):
+    """What a config asks to see across its studies: `paper`, a published table, and `axis`, on which the studies lie."""
+    from posjax.analysis.across import Paper, accuracy_along, paper_table
+
+    before, drawn = [], {}
+    if "paper" in config:
+        before.append(paper_table(records, Paper(**config.paper.to_dict())))
+    if "axis" in config:
+        studies = {record["study"] for record in records}
+        values = {study: value for study, value in config.axis["values"].to_dict().items() if study in studies}
+        drawn[next(iter(values))] = {"along": accuracy_along(records, values, config.axis.title)}
+    return before, drawn
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def accuracy_by_encoding(records: Sequence[Record], look: Mapping[str, Style] | 
             va="center",
             fontsize=SMALL + 1,
         )
-    _finish(axes)
+    finish(axes)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
     axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -113,7 +113,7 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
         raise ValueError(f"no finite 'loss' by length in the records; metrics are {metrics_of(rows)}")
     figure, axes = _line_figure(len(rows))
     for label, line in lines.items():
-        _draw(axes, line, look[label], marker=look[label].marker)
+        draw_line(axes, line, look[label], marker=look[label].marker)
     lengths = [m.length for m in metrics]
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(lengths))
@@ -133,7 +133,7 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     _scale_y(axes, lines)
     axes.set_xlabel("evaluated length (tokens)")
     axes.set_ylabel("loss (nats per byte)")
-    _label_lines(axes, lines, look)
+    label_lines(axes, lines, look)
     return figure
 
 
@@ -149,11 +149,11 @@ def learning_curves(records: Sequence[Record], look: Mapping[str, Style] | None 
         raise ValueError(f"no row of {list(rows)} has a finite 'curve' for every seed: [[step, train_loss], ...]")
     figure, axes = _line_figure(len(rows))
     for label, line in lines.items():
-        _draw(axes, line, look[label])
+        draw_line(axes, line, look[label])
     _scale_y(axes, lines)
     axes.set_xlabel("training step")
     axes.set_ylabel("training loss")
-    _label_lines(axes, lines, look)
+    label_lines(axes, lines, look)
     return figure
 
 
@@ -202,18 +202,20 @@ def _accuracy_text(interval: Interval | None, values: Sequence[float], n: int) -
 def _line_figure(count: int) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(6.8, max(3.8, 1.0 + 0.26 * count)), layout="constrained")
     axes = figure.add_subplot()
-    _finish(axes)
+    finish(axes)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
     return figure, axes
 
 
-def _finish(axes: Axes) -> None:
+def finish(axes: Axes) -> None:
+    """The look that all figures share."""
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL + 1)
 
 
-def _draw(axes: Axes, line: Line, style: Style, marker: str | None = None) -> None:
+def draw_line(axes: Axes, line: Line, style: Style, marker: str | None = None) -> None:
+    """A mean with its band."""
     axes.plot(line.x, line.mean, color=style.color, linestyle=style.dash, marker=marker, markersize=4.5, linewidth=1.5)
     low, high = line.mean - line.half_width, line.mean + line.half_width
     axes.fill_between(line.x, low, high, color=style.color, alpha=0.14, linewidth=0)
@@ -240,7 +242,7 @@ def _scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
         axes.set_ylim(bottom, top)
 
 
-def _label_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style]) -> None:
+def label_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style]) -> None:
     """Names each line at its right end, in its colour; names move apart until none overlap, a thin line leads back."""
     to_axes = axes.transScale + axes.transLimits
     ends = {}

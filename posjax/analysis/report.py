@@ -42,6 +42,7 @@ def write_report(
     notes: str = "",
     command: str | None = None,
     drawn: Mapping[str, Mapping[str, Figure]] = MappingProxyType({}),
+    before: Sequence[StudyTable] = (),
 ) -> list[Path]:
     """Writes table.md, a PNG per figure and the self-contained report.html into ``directory``.
 
@@ -56,6 +57,7 @@ def write_report(
       notes: plain text under the heading.
       command: the shell command that produced the records, shown under "How to reproduce".
       drawn: further figures of a study: {study: {name: figure}}.
+      before: tables about several studies, which come before those of each.
 
     Returns:
       The paths written, report.html last.
@@ -67,6 +69,7 @@ def write_report(
     _stems([table.study for table in tables])  # raises before anything is written
     directory.mkdir(parents=True, exist_ok=True)
     figures = _save_figures(records, directory, drawn)
+    tables = [*before, *tables]
     markdown = "\n".join([f"# {escape_markdown(title)}\n", *map(to_markdown, tables)])
     page = _page(records, tables, figures, title, config_text, notes, command)
     return [
@@ -127,7 +130,7 @@ def _page(
         parts.append(f'<p class="notes">{html.escape(notes)}</p>')
     for table in tables:
         parts.append(_table_html(table))
-        parts += [_image_html(path, table.study) for path in figures[table.study]]
+        parts += [_image_html(path, table.study) for path in figures.get(table.study, ())]
     parts.append(_reproduce_html(records, command))
     if config_text is not None:
         parts.append(f"<h2>Config</h2>\n<pre>{html.escape(config_text)}</pre>")

@@ -23,7 +23,23 @@ def subset(images: Images | NativeImages, fraction: float) -> Images | NativeIma
     for label in np.unique(images.label):
         members = order[images.label[order] == label]
         kept.append(members[: max(1, round(fraction * len(members)))])
-    index = np.sort(np.concatenate(kept))
+    return _taken(images, np.sort(np.concatenate(kept)))
+
+
+def spread(images: Images | NativeImages, count: int) -> Images | NativeImages:
+    """`count` of the images, evenly spread over the set, which may be sorted by class; all where there are fewer.
+
+    Raises:
+      ValueError: for a count below 1.
+    """
+    if count < 1:
+        raise ValueError(f"the number of images must be at least 1, got {count}")
+    if count >= len(images):
+        return images
+    return _taken(images, np.arange(count) * len(images) // count)
+
+
+def _taken(images: Images | NativeImages, index: np.ndarray) -> Images | NativeImages:
     digest = digest_of(np.frombuffer(images.digest.encode(), np.uint8), index)
     if isinstance(images, Images):
         return dataclasses.replace(images, image=images.image[index], label=images.label[index], digest=digest)

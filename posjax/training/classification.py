@@ -112,6 +112,17 @@ class NativeClassification(Classification):
         self._rows = dict(
             prefix=self.model.num_prefix, tokens=self._data.tokens, images_per_row=self._data.images_per_row
         )
+        self._refuse_grids()
+
+    def _refuse_grids(self) -> None:
+        """Encodings with tables refuse the tallest and the widest image now, while they can say what they lack."""
+        grids = np.concatenate(
+            [data.native_grids(images.size, self._data.max_patches) for images in (self._train, self._eval)]
+        )
+        for rows, columns in {tuple(grids[grids[:, axis].argmax()].tolist()) for axis in (0, 1)}:
+            height, width = rows * self.model.patch_size, columns * self.model.patch_size
+            image, site = jnp.zeros((1, height, width, self._train.channels)), self.model.sites(height, width)
+            jax.eval_shape(lambda image=image, site=site: self.model.init(jax.random.key(0), image, site))
 
     def batches(self, seed):
         return data.native_batches(self._source, batch_size=self._config.batch_size, seed=seed, **self._rows)

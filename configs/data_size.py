@@ -1,0 +1,61 @@
+"""How much data replaces inductive bias: a ViT, a hybrid and a ResNet on shares of Fashion-MNIST.
+
+    python -m experiments.prepare --name=fashion_mnist
+    python -m experiments.ablate --config=configs/data_size.py
+
+After figure 4 of Dosovitskiy et al. (2020), arXiv 2010.11929, which compares them on shares of JFT. The three have about as
+many parameters and see as many images in training, whatever the share. Cost: about 35 minutes on one CPU core.
+Expected: results/data_size, convolutions ahead where there are few images. On an accelerator, in every study (1%, 3%, ...):
+--config.studies.1%.model.width=192 --config.studies.1%.model.depth=12 --config.studies.1%.steps=20000, and wider stems.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import vit
+
+_SHARES = {"1%": 0.01, "3%": 0.03, "10%": 0.1, "30%": 0.3, "100%": 1.0}
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "data_size"
+    config.title = "Data against inductive bias: ViT, hybrid and ResNet on shares of Fashion-MNIST"
+    config.notes = (
+        "A ViT on patches of 4x4 pixels, a hybrid whose tokens come from the map of a small ResNet, 7x7 of them in both, and "
+        "a ResNet. Shares are taken of each class, the same for all seeds; smaller shares lie within larger ones. All see "
+        "the same number of images in training, so those of a small share come again and again."
+    )
+    config.seeds = (0, 1, 2)
+    config.axis = ConfigDict({"title": "share of the training images", "values": _SHARES})
+    config.studies = ConfigDict({name: _study(share) for name, share in _SHARES.items()}, sort_keys=False)
+    return config
+
+
+def _study(share: float) -> ConfigDict:
+    study = vit.get_config()
+    study.rows = ConfigDict(
+        {
+            "ViT, learned": {"model": {"encoding": "learned"}},
+            "ViT, rope": {"model": {"encoding": "axial_rope"}},
+            "hybrid, learned": {"model": {"patch_size": 1, "stem": (1,), "stem_width": 16}},
+            "ResNet": {"architecture": "resnet", "model": {"stem": (1, 1, 1), "stem_width": 16}},
+        },
+        sort_keys=False,
+    )
+    study.data.name = "fashion_mnist"
+    study.data.fraction = share
+    study.data.flip = True
+    study.data.crop_padding = 2
+    study.model.encoding = "learned"
+    study.model.patch_size = 4
+    study.model.pooling = "mean"
+    study.model.width = 48
+    study.model.depth = 4
+    study.optimizer.learning_rate = 3e-3
+    study.optimizer.warmup_steps = 25
+    study.steps = 250
+    study.batch_size = 64
+    study.eval_every = 0  # at the end only
+    study.eval_batch_size = 500
+    study.checkpoint_every = 125
+    return study
