@@ -11,6 +11,7 @@ from jaxtyping import Int32
 from posjax.encoding import Array, Encoding, Site, axes
 from posjax.encodings.pairs import HIDDEN, OffsetBias, length, per_head, related, same_document
 from posjax.encodings.resize import check_extent, resize_flat
+from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
 
 # Bounds of what a head sees, by compass: right, down-right, down, ... clockwise, each as (row, column).
@@ -134,8 +135,9 @@ class Swin(Encoding):
             )
         check_extent(self.spec_name, params.extent, old_grid)
         old, new = (tuple(2 * n - 1 for n in grid) for grid in (old_grid, new_grid))
-        window, prefix = jnp.split(jnp.asarray(params.rows), [int(np.prod(old))])
-        rows = jnp.concatenate([resize_flat(window, old, new, method=method), prefix])
+        count, where = int(np.prod(old)), numpy_if_known(params.rows)
+        rows = resize_flat(params.rows[:count], old, new, method=method)
+        rows = where.concatenate([rows, params.rows[count:]])
         return self, OffsetTable(rows, tuple(new_grid), params.prefix)
 
     def _prefix(self, dims):

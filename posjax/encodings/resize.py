@@ -7,6 +7,7 @@ of equal count (14 x 14 and 7 x 28) are what they are. Between frameworks a resi
 `Resampling`; the presets in `METHODS` are those that published checkpoints were made with.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,11 +96,12 @@ def resampling(method: str | Resampling) -> Resampling:
 
 def resize(
     table: Float[Array, "*grid M"], size: Sequence[int], *, method: str | Resampling = "torch_bicubic"
-) -> Float[jax.Array, "*size M"]:
+) -> Float[Array, "*size M"]:
     """A table [h, w, M] of one grid made into that of another, [height, width, M]; likewise on one axis or on three.
 
     Computed in float32, returned in the table's dtype, differentiable in the table. A table that has the size already is
-    returned as it is. Sizes are static, so it may be called under `jax.jit`; see `resize_rows` for sizes that are data.
+    returned as it is. A NumPy array stays one. Sizes are static, so it may be called under `jax.jit`; see `resize_rows`
+    for sizes that are data.
 
     Presets, and who resizes so:
       torch_bilinear: `F.interpolate(mode="bilinear")`; timm's reader of Google's .npz files.
@@ -118,11 +120,14 @@ def resize(
     if len(old) != len(size) or not size:
         raise ValueError(f"a table of shape {table.shape} is no grid of {len(size)} axes, as for a size of {size}")
     if size == old:
-        return jnp.asarray(table)
-    out = jnp.asarray(table, jnp.float32)
+        return table
+    where, product = np, np.tensordot
+    if not isinstance(table, np.ndarray):
+        where, product = jnp, functools.partial(jnp.tensordot, precision=jax.lax.Precision.HIGHEST)
+    out = where.asarray(table, np.float32)
     for axis, (before, after) in enumerate(zip(old, size, strict=True)):
         matrix = resize_matrix(before, after, chosen).astype(np.float32)
-        out = jnp.moveaxis(jnp.tensordot(matrix, out, (1, axis), precision=jax.lax.Precision.HIGHEST), 0, axis)
+        out = where.moveaxis(product(matrix, out, (1, axis)), 0, axis)
     return out.astype(table.dtype)
 
 
@@ -193,12 +198,10 @@ def _kernel(where, method: Resampling, t):
     return where.where(t <= 1, near, where.where(t < 2, far, np.zeros((), t.dtype)))
 
 
-def resize_flat(
-    rows: Float[Array, "N M"], old: Grid, new: Grid, *, method: str | Resampling
-) -> Float[jax.Array, "O M"]:
+def resize_flat(rows: Float[Array, "N M"], old: Grid, new: Grid, *, method: str | Resampling) -> Float[Array, "O M"]:
     """`resize` of a flat table, N rows in raster order; a grid laid out on a line, ((h, w),), is resized as a grid."""
     old, new = (grid[0] if isinstance(grid[0], tuple) else grid for grid in (old, new))
-    return resize(jnp.reshape(rows, (*old, rows.shape[1])), new, method=method).reshape(-1, rows.shape[1])
+    return resize(rows.reshape(*old, rows.shape[1]), new, method=method).reshape(-1, rows.shape[1])
 
 
 def extent_of(grid: Grid) -> tuple[int, ...]:

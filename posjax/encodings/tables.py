@@ -40,9 +40,10 @@ class Learned(Encoding):
 
     Args:
       resize: a method of `posjax.encodings.resize`, by name: at run time every image is given the table resized to its own
-        grid, whatever else is in its batch or row; a grid of the table's size gets the table itself. That grid is 1 + the
-        image's largest positions, so that tokens which are left out (patch dropout) must not be all those of the last
-        row or column, and the whole image must be there: no cached decoding. On a line likewise for a document.
+        grid, whatever else is in its batch or row; a grid of the table's size gets the table itself. That grid, which `place`
+        keeps as `site.state`, is 1 + the image's largest positions: of a masked image it is too small where all tokens
+        of the last row or column are missing. The whole image must be there: no cached decoding. On a line likewise for a
+        document.
 
     Raises:
       ValueError: for an unknown resize; from `init` where `dims` gives neither length nor grid; from `embed` for a position
@@ -61,6 +62,9 @@ class Learned(Encoding):
     @property
     def places_whole(self) -> bool:
         return self.resize is not None
+
+    def place(self, params, site, key=None):
+        return site if self.resize is None else _with_size(site)
 
     def init(self, key, dims):
         if dims.length is None and dims.grid is None:
@@ -141,6 +145,9 @@ class LearnedFactorized(Encoding):
     def places_whole(self) -> bool:
         return self.resize is not None
 
+    def place(self, params, site, key=None):
+        return site if self.resize is None else _with_size(site)
+
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         extent = tuple(params[name].shape[0] for name in ("row", "column"))
         if old_grid == new_grid:
@@ -178,12 +185,17 @@ def resized_table(encoding: Encoding, table: Table, old: Grid, new: Grid, method
     check_extent(encoding.spec_name, table.extent, old)
     num_prefix = table.rows.shape[0] - int(np.prod(table.extent))
     grid = resize_flat(table.rows[num_prefix:], old, new, method=method)
-    return Table(jnp.concatenate([table.rows[:num_prefix], grid]), extent_of(new))
+    return Table(numpy_if_known(grid).concatenate([table.rows[:num_prefix], grid]), extent_of(new))
 
 
 def _check_resize(encoding: Encoding) -> None:
     if encoding.resize is not None:
         resampling(encoding.resize)
+
+
+def _with_size(site: Site) -> Site:
+    """Tokens that know the size of their image, also when others of it are left out."""
+    return site._replace(state=extents(site._replace(position=axes(site))))
 
 
 def _read_resized(
@@ -198,7 +210,7 @@ def _read_resized(
     where = numpy_if_known(position, site.prefix)
     outside = where.where(site.prefix > 0, site.prefix > num_prefix, (position < 0).any(axis=1))
     refuse_outside(encoding, outside, site, extent, num_prefix, "make the table larger (Dims prefix)")
-    size = extents(site._replace(position=position))
+    size = site.state if len(site.state) else _with_size(site).state
     position = where.where(standing(site)[:, None], where.maximum(position, 0), 0)  # others may stand beyond that size
     tables = [slice(a, a + 1) for a in range(len(extent))] if apart else [slice(None)]
     each = [w for at in tables for w in resize_rows(position[:, at], extent[at], size[:, at], encoding.resize)]

@@ -2,8 +2,9 @@
 
 from posjax.models.decoder import Decoder
 from posjax.models.generate import generate
+from posjax.models.resizing import resize_params
 from posjax.models.resnet import ResNet
 from posjax.models.sizes import vit_sizes
 from posjax.models.vit import ViT
 
-__all__ = ["Decoder", "ResNet", "ViT", "generate", "vit_sizes"]
+__all__ = ["Decoder", "ResNet", "ViT", "generate", "resize_params", "vit_sizes"]

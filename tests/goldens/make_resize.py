@@ -9,7 +9,7 @@ import itertools
 
 import torch
 from make import save
-from timm.layers import resample_abs_pos_embed
+from timm.layers import apply_rot_embed_cat, build_rotary_pos_embed, resample_abs_pos_embed
 from timm.layers.pos_embed_rel import resize_rel_pos_bias_table_simple
 from torch.nn.functional import interpolate
 from transformers import Dinov2Config, ViTConfig
@@ -19,6 +19,7 @@ from transformers.models.vit.modeling_vit import ViTEmbeddings
 CHANNELS = 3
 TABLES = [(6, 6), (7, 4)]
 SIZES = [(9, 9), (3, 3), (4, 10), (12, 3), (6, 5)]  # up, down, both at once, of equal count, one axis kept
+FITTED_SIZES = [(4, 5), (3, 9), (2, 2)]
 DINOV2_SIZES = [(9, 9), (3, 8), (6, 11)]
 
 
@@ -66,8 +67,21 @@ def relative_bias() -> dict:
     return {"relative": table, "timm_relative": resized}
 
 
+def fitted() -> dict:
+    """timm's axial rotary with the coordinates x / feat * ref of EVA-02, a training grid of 4 x 5."""
+    out = {"rotary_x": torch.randn(27, 2, 16)}
+    for size in FITTED_SIZES:
+        sin, cos = build_rotary_pos_embed(
+            list(size), dim=16, temperature=100.0, in_pixels=False, ref_feat_shape=[4, 5], rotate_half=True
+        )
+        x = out["rotary_x"][: size[0] * size[1]].transpose(0, 1)
+        turned = apply_rot_embed_cat(x, torch.cat([sin, cos], dim=-1), half=True)
+        out[f"fitted_{size[0]}x{size[1]}"] = turned.transpose(0, 1)
+    return out
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     tables = {size: torch.randn(*size, CHANNELS) for size in TABLES}
     with torch.no_grad():
-        save("resize", **torch_tables(), **dinov2(), **models(), **relative_bias())
+        save("resize", **torch_tables(), **dinov2(), **models(), **relative_bias(), **fitted())

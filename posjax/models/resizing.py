@@ -1,0 +1,45 @@
+"""A trained model of images made into that of another image size: what its encodings learned is resized, the rest stays."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from posjax.encodings.resize import Resampling, resampling
+from posjax.models.trunk import layer_hosts
+from posjax.models.vit import ViT
+from posjax.spec import layers_text, parse_layers
+
+
+def resize_params(
+    model: ViT, params: Mapping[str, Any], image_size: tuple[int, int], method: str | Resampling = "torch_bicubic"
+) -> tuple[ViT, dict[str, Any]]:
+    """A ViT and its parameters for images of another (height, width), by `Encoding.resized` of each encoding that it hosts.
+
+        model, params = resize_params(model, params, (384, 384), method="google_npz")
+        logits = model.apply(params, images, model.sites(384, 384))
+
+    Args:
+      params: {"params": tree} as `model.init` makes it, or the tree alone; what comes back has the same form. May be traced,
+        and the result be differentiated. Fine-tuning starts from it with a fresh optimizer.
+      method: a name in `posjax.encodings.resize.METHODS`, or a `Resampling` of one's own.
+
+    Returns:
+      The model with its `image_size` replaced, and its `encoding` where that names sizes (raster, swin_v2); its parameters.
+
+    Raises:
+      ValueError: for an unknown method, an image that the patches do not tile, or parameters that are not those of the
+        model at its own image size.
+    """
+    if "params" in params:
+        model, tree = resize_params(model, params["params"], image_size, method)
+        return model, {**params, "params": tree}
+    method, pattern, trunk = resampling(method), parse_layers(model.encoding), dict(params["trunk"])
+    old, new = model.patches(*model.image_size), model.patches(*image_size)
+    resized = list(pattern)
+    for layer, (name, encoding) in enumerate(layer_hosts(pattern, model.depth, model.injection)):
+        if name not in trunk:
+            raise ValueError(f"these are no parameters of the model: trunk/{name}, of {encoding}, is not among them")
+        resized[layer % len(pattern)], trunk[name] = encoding.resized(params["trunk"][name], old, new, method)
+    encoding = model.encoding
+    if tuple(resized) != pattern:
+        encoding = layers_text(resized) if isinstance(encoding, str) else tuple(resized)
+    return model.clone(encoding=encoding, image_size=tuple(image_size)), {**params, "trunk": trunk}

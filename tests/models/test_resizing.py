@@ -1,0 +1,112 @@
+"""A ViT of one image size made into one of another."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from posjax.encodings.resize import resize
+from posjax.models import ViT, resize_params
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+KEY = jax.random.key(0)
+SIZE, LARGE = (8, 12), (20, 8)
+
+
+def vit(encoding, **fields):
+    sizes = dict(image_size=SIZE, patch_size=4, width=8, depth=2, num_heads=2, num_registers=1)
+    return ViT(2, encoding, **sizes | fields)
+
+
+def images(size):
+    return jax.random.normal(jax.random.key(1), (1, *size, 3))
+
+
+def shapes(model, size):
+    return jax.eval_shape(model.init, KEY, images(size), model.sites(*size))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "becomes"),
+    [
+        ("learned", "learned"),
+        ("raster(width=3) >> learned", "raster(width=2) >> learned()"),
+        ("learned, rope", "learned, rope"),
+        ("swin_v2(hidden_dim=4), beit", "swin_v2(hidden_dim=4, pretrained_window=(2, 3)), beit()"),
+        (pj.parse("rope() + learned_factorized()"), pj.parse("rope() + learned_factorized()")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("injection", ["stem", "every_layer"])
+def test_what_comes_out_is_a_model_of_the_new_size(encoding, becomes, injection):
+    model = vit(encoding, injection=injection)
+    made = {}
+
+    def resized(params):
+        made["model"], params = resize_params(model, params, LARGE)
+        return params
+
+    params = jax.eval_shape(resized, shapes(model, SIZE))
+    assert made["model"] == model.clone(encoding=becomes, image_size=LARGE)
+    assert params == shapes(made["model"], LARGE)
+
+
+def test_the_table_is_the_resized_one_and_the_rest_as_it_was():
+    model = vit("learned(stddev=1)", injection="lape")
+    variables = jax.jit(model.init)(KEY, images(SIZE), model.sites(*SIZE))
+    large, of_large = resize_params(model, variables, LARGE, method="google_npz")
+    before, after = (tree["params"]["trunk"].pop("encoding") for tree in (variables, of_large))
+    np.testing.assert_array_equal(after.rows[:2], before.rows[:2])
+    expected = resize(before.rows[2:].reshape(2, 3, 8), (5, 2), method="google_npz").reshape(10, 8)
+    np.testing.assert_allclose(after.rows[2:], expected, atol=1e-6)
+    assert jax.tree.all(jax.tree.map(lambda a, b: a is b, variables, of_large))
+    tree = {"trunk": variables["params"]["trunk"] | {"encoding": before}}
+    assert resize_params(model, tree, LARGE)[1]["trunk"]["encoding"].extent == (5, 2)  # the tree alone
+
+
+def test_a_resized_model_sees_what_a_run_time_resize_shows():
+    model = vit("learned(stddev=1)")
+    variables = jax.jit(model.init)(KEY, images(SIZE), model.sites(*SIZE))
+    variables["params"]["head"]["kernel"] += 1.0
+    site = model.sites(*LARGE)
+    at_run_time = model.clone(encoding="learned(stddev=1, resize='torch_bicubic')")
+    large, of_large = resize_params(model, variables, LARGE)
+    logits = jax.jit(large.apply)(of_large, images(LARGE), site)
+    np.testing.assert_allclose(jax.jit(at_run_time.apply)(variables, images(LARGE), site), logits, atol=1e-5)
+    with pytest.raises(ValueError, match="none for position"):
+        model.apply(variables, images(LARGE), site)
+
+
+@pytest.mark.parametrize(
+    ("size", "method", "message"),
+    [
+        ((8, 10), "torch_bicubic", "patches of 4x4 do not tile an image of 8x10"),
+        (LARGE, "bicubic", "no resize is named 'bicubic'"),
+        (LARGE, "dinov2", r"has learned a grid of 2x3, so it cannot be resized from 3x3"),
+    ],
+)
+def test_what_cannot_be_resized(size, method, message):
+    model = vit("learned")
+    params = shapes(model, SIZE)
+    if method == "dinov2":
+        model = model.clone(image_size=(12, 12))
+    with pytest.raises(ValueError, match=message):
+        resize_params(model, params, size, method)
+    with pytest.raises(ValueError, match=r"trunk/encoding, of learned.*is not among them"):
+        resize_params(vit("learned"), {"trunk": {}}, LARGE)
+
+
+@pytest.mark.slow
+def test_gradients_reach_the_table_before_the_resize():
+    model = vit("learned(stddev=1)", depth=1)
+    variables = jax.jit(model.init)(KEY, images(SIZE), model.sites(*SIZE))
+    variables["params"]["head"]["kernel"] += 1.0
+    large = model.clone(image_size=LARGE)
+
+    @jax.jit
+    @jax.grad
+    def gradient(variables):
+        return jnp.sin(large.apply(resize_params(model, variables, LARGE)[1], images(LARGE), large.sites(*LARGE))).sum()
+
+    assert np.abs(gradient(variables)["params"]["trunk"]["encoding"].rows).min(axis=1).max() > 0
