@@ -28,7 +28,7 @@ for _name in ("nms", "qnms"):
     _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 import timm
-from timm.layers import StdConv2dSame, SwiGLU, SwiGLUPacked
+from timm.layers import StdConv2dSame, SwiGLUPacked
 from timm.models import save_for_hf
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer, _load_weights
@@ -38,18 +38,20 @@ HERE = Path(__file__).parent
 VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 SMALL = dict(img_size=32, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=5)
 NATIVE, OTHER = (32, 32), (48, 24)
-FULL = """vit_base_patch16_224 vit_huge_patch14_224 deit_small_distilled_patch16_224 deit3_small_patch16_224
-vit_small_patch14_reg4_dinov2 vit_giant_patch14_dinov2 vit_small_patch16_dinov3 vit_huge_plus_patch16_dinov3
-vit_7b_patch16_dinov3 vit_small_patch16_dinov3_qkvb vit_base_r50_s16_224 vit_tiny_r_s16_p8_224 vit_small_r26_s32_224
-vit_so400m_patch14_siglip_224 vit_betwixt_patch16_reg4_gap_256""".split()
+FULL = [
+    "vit_base_patch16_224", "vit_huge_patch14_224", "deit_small_distilled_patch16_224", "deit3_small_patch16_224",
+    "vit_small_patch14_reg4_dinov2", "vit_giant_patch14_dinov2", "vit_small_patch16_dinov3",
+    "vit_huge_plus_patch16_dinov3", "vit_7b_patch16_dinov3", "vit_small_patch16_dinov3_qkvb", "vit_base_r50_s16_224",
+    "vit_tiny_r_s16_p8_224", "vit_small_r26_s32_224", "vit_so400m_patch14_siglip_224", "vit_betwixt_patch16_reg4_gap_256",
+]  # fmt: skip
 
 
 def timm_models():
     vit = functools.partial(VisionTransformer, **SMALL, dynamic_img_size=True)
     eva = functools.partial(
         Eva, **SMALL, dynamic_img_size=True, qkv_bias=False, init_values=1e-5, num_reg_tokens=2, use_abs_pos_emb=False,
-        use_rot_pos_emb=True, rope_type="dinov3", rope_rotate_half=True, rope_temperature=100.0, use_fc_norm=False, global_pool="token",
-        norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-5),
+        use_rot_pos_emb=True, rope_type="dinov3", rope_rotate_half=True, rope_temperature=100.0, use_fc_norm=False,
+        global_pool="token", norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-5),
     )  # fmt: skip
     distilled = timm.models.deit.VisionTransformerDistilled(**SMALL, dynamic_img_size=True)
     hybrid = dict(img_size=64, patch_size=1, embed_layer=functools.partial(HybridEmbed, backbone=_resnetv2((1, 1))))
@@ -156,7 +158,7 @@ def google_logits(shapes, spelling, arguments, size, native):
     tensors = google_tensors(shapes, spelling)
     if spelling == "bfloat16":  # timm needs jax to read it: here the same numbers in float32, under old names
         exact = {n: (a.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for n, a in tensors.items()}
-        tensors = {n: a for n, a in zip(google_tensors(shapes, "old"), exact.values(), strict=True)}
+        tensors = dict(zip(google_tensors(shapes, "old"), exact.values(), strict=True))
     model = VisionTransformer(**arguments).eval()
     with tempfile.NamedTemporaryFile(suffix=".npz") as file:
         np.savez(file.name, **tensors)

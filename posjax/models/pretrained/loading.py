@@ -61,7 +61,9 @@ class Info(NamedTuple):
     labels: tuple[str, ...] | None
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
+    """A file as its family's code would read it."""
+
     origin: str
     model: ViT  # as the file has it
     entries: list[maps.Entry]
@@ -117,10 +119,10 @@ def load(
         image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     _check_overrides(overrides)
     weights = Weights.of(path)
-    source = _source(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size))
+    source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size))
     tensors = {name: weights[theirs] for name, theirs in source.names.items()}
-    params = _filled(source, tensors)
-    model, params = _changed(source.model, params, num_classes, overrides)
+    params, expected = parameters(source, tensors)
+    model, params = _changed(source.model, params, expected, num_classes, overrides)
     if image_size is not None and image_size != model.image_size:
         model, resized = resize_params(model, params, image_size, method or source.method)
         params = jax.tree.map(np.asarray, resized)
@@ -132,7 +134,7 @@ def info(
 ) -> Info:
     """What `load(path)` would load and how its pixels are scaled; no weights are read."""
     weights = Weights.of(path)
-    source = _source(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
+    source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
     mean = told.get("mean") or beside.get("image_mean") or source.scaling[0]
@@ -142,7 +144,8 @@ def info(
     return Info(source.origin, source.model, tuple(mean), tuple(std), source.method, labels)
 
 
-def _source(weights: Weights, asked: Asked) -> _Source:
+def source_of(weights: Weights, asked: Asked) -> Source:
+    """What a file is and how it is read."""
     held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
     if METADATA in weights.metadata:
         return _own_source(weights, held)
@@ -152,19 +155,19 @@ def _source(weights: Weights, asked: Asked) -> _Source:
     if asked.encoding is not None and fields["encoding"] is not asked.encoding:
         raise ValueError(f"the file has a position table, so its encoding is 'learned', not {asked.encoding}")
     model = ViT(**fields)
-    return _Source(
+    return Source(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
     )
 
 
-def _own_source(weights: Weights, held: Shapes) -> _Source:
+def _own_source(weights: Weights, held: Shapes) -> Source:
     model, names = model_of(json.loads(weights.metadata[METADATA]))
     if names == OWN:
         letters = {name: " ".join("abcdefgh"[: len(shape)]) for name, shape in held.items()}
         entries = [maps.Entry(n, n.replace(".", "/"), f"{axes} -> {axes}") for n, axes in letters.items()]
     else:
         entries = TIMM[-1].entries(model, held)
-    return _Source(f"posjax ({names} names)", model, entries, {n: n for n in held}, r"(?!)", None, (HALF, HALF))
+    return Source(f"posjax ({names} names)", model, entries, {n: n for n in held}, r"(?!)", None, (HALF, HALF))
 
 
 def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
@@ -182,14 +185,14 @@ def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
     raise ValueError(f"{path} holds {some}, ...: names of no known family. Known, by what tells them: {known}")
 
 
-def _filled(source: _Source, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """{"params": tree} of the model that a file has, of the types of its tensors, and what the model expects there."""
     channels = next(tensors[name].shape[axis] for name, axis in _CHANNELS.items() if name in tensors)
     expected = expected_params(source.model, channels)
     paths = paths_of(expected)
     shapes = {path: leaf.shape for path, leaf in paths.items()}
     found = maps.read(source.entries, tensors, shapes, source.model.num_heads, source.ignored)
-    leaves = [np.ascontiguousarray(found[path], dtype=leaf.dtype) for path, leaf in paths.items()]
-    return jax.tree.unflatten(jax.tree.structure(expected), leaves)
+    return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in paths]), expected
 
 
 def _check_overrides(overrides: Mapping[str, Any]) -> None:
@@ -201,8 +204,8 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is read off the file; what may be given is {', '.join(sorted(_FREE))}")
 
 
-def _changed(model: ViT, params: dict[str, Any], num_classes: int | None, overrides: Mapping[str, Any]):
-    """The model as asked for, with the parameters that it still has."""
+def _changed(model: ViT, params, expected, num_classes: int | None, overrides: Mapping[str, Any]):
+    """The model as asked for, with the parameters that it still has, of its types."""
     if num_classes not in (None, 0, model.num_classes):
         raise ValueError(
             f"the file's head has {model.num_classes} classes, not {num_classes}: num_classes=0 leaves it out, and "
@@ -214,10 +217,10 @@ def _changed(model: ViT, params: dict[str, Any], num_classes: int | None, overri
         )
     changed = model.clone(**{**overrides, "num_classes": model.num_classes if num_classes is None else num_classes})
     kept = paths_of(params)
-    expected = expected_params(changed, channels_of(kept))
+    expected = expected if changed == model else expected_params(changed, channels_of(kept))
     leaves = []
     for path, leaf in paths_of(expected).items():
         if path not in kept or kept[path].shape != leaf.shape:
             raise ValueError(f"the file has no parameters for {path}, which {', '.join(overrides)} asks for")
-        leaves.append(kept[path].astype(leaf.dtype))
+        leaves.append(np.asarray(kept[path], dtype=leaf.dtype, order="C"))
     return changed, jax.tree.unflatten(jax.tree.structure(expected), leaves)

@@ -43,7 +43,7 @@ def save(path: str | Path, model: ViT, params: Mapping[str, Any]) -> None:
     tensors = maps.write(TIMM[-1].entries(model, {}), flat, model.num_heads) if _timm_has(model) else None
     names = OWN if tensors is None else _TIMM
     if tensors is None:
-        tensors = {path.replace("/", "."): np.ascontiguousarray(leaf) for path, leaf in flat.items()}
+        tensors = {path.replace("/", "."): np.asarray(leaf, order="C") for path, leaf in flat.items()}
     spec = json.dumps({"names": names, "model": _fields(model)})
     write_safetensors(path, tensors, {METADATA: spec, "format": "pt"})
 

@@ -1,0 +1,120 @@
+"""Pretrained weights beside timm and transformers: tests/goldens/make_pretrained.py made the logits and says how."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from goldens.pretrained_cases import CASES, FILE, SPEC, asked, weights_of, written
+from goldens.pretrained_weights import images
+
+from posjax.models import pretrained
+from posjax.models.pretrained.files import Weights
+from posjax.models.pretrained.loading import parameters, source_of
+from posjax.models.pretrained.origin import Asked
+from posjax.models.pretrained.saving import paths_of
+
+SLOW = ("hybrid", "units", "dinov3_packed", "dinov2_giant", "deit_teacher", "siglip")
+LARGE = ("7b", "huge", "giant", "so400m", "betwixt", "r26")
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def mark_slow(values, slow):
+    return [pytest.param(v, marks=pytest.mark.slow) if any(word in str(v) for word in slow) else v for v in values]
+
+
+def check_logits(case, spelling, which, folder):
+    key = case if spelling == "safetensors" else f"{case} {spelling}"
+    sizes = [name.rsplit(" ", 1)[1] for name in FILE if name.rsplit(" ", 1)[0] == key]
+    size = tuple(int(side) for side in sizes[which].split("x"))
+    model, params = pretrained.load(written(case, spelling, folder), image_size=size, **asked(case))
+    logits = model.apply(params, images(*size), model.sites(*size))
+    theirs = FILE[f"{key} {sizes[which]}"]
+    assert np.abs(theirs).max() > 0.5
+    np.testing.assert_allclose(logits, theirs, rtol=0, atol=5e-5 if "hybrid" in case else 1e-5)
+
+
+@pytest.mark.parametrize("case", mark_slow(CASES, SLOW), ids=" ".join)
+def test_logits_are_theirs_at_another_size(case, tmp_path):
+    check_logits(*case, 1, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_logits_are_theirs_at_the_size_of_the_file(case, tmp_path):
+    check_logits(*case, 0, tmp_path)
+
+
+@pytest.mark.parametrize("name", mark_slow(SPEC["full"], LARGE))
+def test_every_tensor_of_a_full_size_model_has_its_place(name):
+    """By names and shapes as timm has them; num_heads is not asked for."""
+    shapes = {tensor: tuple(shape) for tensor, shape in SPEC["full"][name].items()}
+    ones = {tensor: np.broadcast_to(np.float32(1), shape) for tensor, shape in shapes.items()}
+    source = source_of(Weights(Path(f"{name}.safetensors"), shapes, ones.__getitem__, {}), Asked())
+    params = paths_of(parameters(source, ones)[0])
+    read = {path: leaf.sum() if "rows" in path else leaf.size * leaf.flat[0] for path, leaf in params.items()}
+    assert sum(read.values()) == sum(np.prod(shape) for shape in shapes.values())
+    zeros = {path.split("/", 2)[2] for path, number in read.items() if not number}
+    assert zeros <= {"query/bias", "key/bias", "value/bias"}
+    assert source.model.image_size in [(size, size) for size in (224, 256, 518)]
+    heads = {"huge_plus": 20, "7b": 32, "so400m": 16, "huge_patch14": 16}
+    wanted = next((count for word, count in heads.items() if word in name), source.model.width // 64)
+    assert source.model.num_heads == wanted
+
+
+@pytest.mark.parametrize("spelling", ["state_dict", "authors"])
+def test_names_in_memory_and_the_authors_names_are_read_too(spelling, tmp_path):
+    """transformers 5 renames when it saves; DINOv2's authors have names that timm changed."""
+    case, renames = {
+        "state_dict": (
+            "transformers dinov2_reg",
+            {"attention.attention.query": "attention.q_proj", "attention.output.dense": "attention.o_proj"},
+        ),
+        "authors": ("timm dinov2_giant", {"mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"}),
+    }[spelling]
+    tensors = weights_of(case)
+    one, params = pretrained.load(written(case, "safetensors", tmp_path), **asked(case))
+    for old, new in renames.items():
+        tensors = {name.replace(old, new): array for name, array in tensors.items()}
+    if spelling == "authors":
+        tensors["mask_token"] = np.zeros((1, 32), np.float32)
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    other, same = pretrained.load(tmp_path, **asked(case))
+    assert other == one
+    assert all(np.array_equal(a, b) for a, b in zip(paths_of(params).values(), paths_of(same).values(), strict=True))
+    assert (
+        pretrained.info(tmp_path, **asked(case)).method
+        == {
+            "state_dict": "torch_bicubic_antialias",
+            "authors": "dinov2",
+        }[spelling]
+    )
+
+
+def test_a_configuration_says_how_pixels_are_scaled_and_what_classes_are_called(tmp_path):
+    path = written("timm vit", "safetensors", tmp_path)
+    told = pretrained.info(path, num_heads=2)
+    assert (told.mean, told.std, told.labels) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), None)
+    assert (told.model.width, told.model.depth, told.model.num_classes, told.model.mlp) == (32, 2, 5, "gelu_exact")
+    path = written("transformers dinov2", "safetensors", tmp_path)
+    (path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 1]}))
+    told = pretrained.info(path)
+    assert told.mean == (0.1, 0.2, 0.3)
+    assert told.labels == tuple(f"LABEL_{i}" for i in range(5))
+
+
+def test_heads_registers_and_pooling_may_be_chosen(tmp_path):
+    path = written("transformers dinov3", "safetensors", tmp_path)
+    x = images(32, 32)
+    model, params = pretrained.load(path)
+    tokens, same = pretrained.load(path, pooling="none")
+    assert (model.pooling, model.num_registers, tokens.num_registers) == ("cls", 2, 3)
+    behind = tokens.apply(same, x, tokens.sites(32, 32))
+    np.testing.assert_allclose(behind[:, 0], model.apply(params, x, model.sites(32, 32)), atol=1e-6)
+    averaged, same = pretrained.load(path, pooling="mean")
+    np.testing.assert_allclose(behind[:, 3:].mean(axis=1), averaged.apply(same, x, averaged.sites(32, 32)), atol=1e-6)
+    model, params = pretrained.load(written("transformers vit_model", "safetensors", tmp_path), pre_logits=None)
+    assert (model.pre_logits, "pre_logits" in params["params"]) == (None, False)
+    model, params = pretrained.load(written("transformers vit", "safetensors", tmp_path), num_classes=0)
+    assert (model.num_classes, "head" in params["params"]) == (0, False)

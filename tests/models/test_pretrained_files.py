@@ -1,0 +1,200 @@
+"""What `save` writes, `load` reads again; what cannot be read is refused with the mend."""
+
+import json
+import pickle
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from goldens.pretrained_cases import asked, weights_of, written
+from goldens.pretrained_weights import google_shapes, google_tensors, made
+
+from posjax.models import ViT, pretrained
+from posjax.models.pretrained.entries import Entry, read, write
+from posjax.models.pretrained.saving import expected_params, paths_of
+
+SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
+GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)
+
+
+def of(model, channels=3):
+    """Parameters with random numbers everywhere."""
+    draw = np.random.RandomState(0)
+    return jax.tree.map(
+        lambda leaf: draw.standard_normal(leaf.shape).astype(leaf.dtype), expected_params(model, channels)
+    )
+
+
+def assert_same(params, others):
+    one, other = paths_of(params), paths_of(others)
+    assert one.keys() == other.keys()
+    for path, leaf in one.items():
+        assert leaf.dtype == other[path].dtype, path
+        assert np.asarray(leaf).tobytes() == np.asarray(other[path]).tobytes(), path
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        (dict(), "timm"),
+        (dict(num_registers=2, layer_scale=0.1, mlp="swiglu", mlp_bias=True, norm_epsilon=1e-3), "timm"),
+        (dict(distillation_token=True, num_registers=1, mlp="gelu_exact"), "timm"),
+        (dict(pooling="map", num_heads=4), "timm"),
+        (dict(pooling="mean", norm_after_pooling=True, num_registers=3), "timm"),
+        (dict(encoding="dinov3(base=50)", layer_scale=1.0, mlp="swiglu", mlp_bias=True), "timm"),
+        (dict(stem=(1,), stem_width=32, image_size=(16, 32), patch_size=2), "timm"),
+        (dict(encoding="learned + rope_mixed", injection="every_layer"), "posjax"),
+        (dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1), "posjax"),
+        (dict(pooling="none", encoding="raster(width=3) >> learned"), "posjax"),
+    ],
+    ids=str,
+)
+def test_what_is_saved_comes_back_bit_by_bit(fields, names, tmp_path):
+    model = ViT(**SMALL | fields)
+    params = of(model, channels=1)
+    path = tmp_path / "new" / "vit.safetensors"
+    pretrained.save(path, model, params)
+    again, loaded = pretrained.load(path)
+    assert_same(params, loaded)
+    assert again == model.clone(encoding=again.encoding)
+    assert pretrained.info(path).origin == f"posjax ({names} names)"
+
+
+def test_types_and_signs_of_zero_come_back(tmp_path):
+    model = ViT(**SMALL, param_dtype=jax.numpy.bfloat16)
+    params = of(model)
+    for part in ("query", "key", "value"):
+        params["params"]["trunk"]["attention_0"][part]["bias"] *= np.float32(-0.0)
+        params["params"]["trunk"]["attention_1"][part]["bias"] = np.zeros((2, 8), jax.numpy.bfloat16)
+    params = jax.tree.map(lambda x, like: np.asarray(x, like.dtype), params, of(model))
+    pretrained.save(tmp_path / "vit.safetensors", model, params)
+    again, loaded = pretrained.load(tmp_path / "vit.safetensors")
+    assert again.param_dtype == model.param_dtype
+    assert_same(params, loaded)
+    held = safetensors.numpy.load_file(tmp_path / "vit.safetensors")
+    assert {"blocks.0.attn.qkv.bias"} == {name for name in held if name.endswith("qkv.bias")}
+
+
+@pytest.mark.parametrize(
+    "case", ["timm deit_distilled", "timm dinov2_reg", "timm dinov2_giant", "timm map", "timm dinov3_gated"]
+)
+def test_a_file_of_timms_is_saved_as_it_was(case, tmp_path):
+    model, params = pretrained.load(written(case, "safetensors", tmp_path), **asked(case))
+    pretrained.save(tmp_path / "again.safetensors", model, params)
+    again = safetensors.numpy.load_file(tmp_path / "again.safetensors")
+    was = weights_of(case)
+    assert again.keys() == was.keys()
+    assert all(np.array_equal(again[name], was[name]) for name in was)
+
+
+def test_params_of_another_model_are_not_saved(tmp_path):
+    model = ViT(**SMALL)
+    with pytest.raises(ValueError, match=r"head/bias is \(3,\) in the parameters and \(4,\) in the model"):
+        pretrained.save(tmp_path / "x.safetensors", model.clone(num_classes=4), of(model))
+    with pytest.raises(ValueError, match=r"saved as \.safetensors"):
+        pretrained.save(tmp_path / "x.npz", model, of(model))
+
+
+def test_entries_turn_round():
+    entries = [
+        Entry("qkv", ("q", "k", "v"), "(s h d) m -> m h d"),
+        Entry("table", "rows", "1 t m -> t m", without=(1, 2)),
+        Entry("bias", "b", "(h d) -> h d", optional=True),
+    ]
+    params = {name: made(name, (6, 2, 4)) for name in "qkv"} | {"rows": made("rows", (9, 6)), "b": np.zeros((2, 4))}
+    params["rows"][1:3] = 0
+    tensors = write(entries, params, num_heads=2)
+    assert {name: array.shape for name, array in tensors.items()} == {"qkv": (24, 6), "table": (1, 7, 6)}
+    # torch: [3, heads, head_dim, inputs]
+    np.testing.assert_array_equal(tensors["qkv"].reshape(3, 2, 4, 6)[1, 1, 3], params["k"][:, 1, 3])
+    back = read(entries, tensors, {path: array.shape for path, array in params.items()}, num_heads=2)
+    assert all(np.array_equal(back[path], params[path]) for path in params)
+    params["rows"][1] = 1
+    assert write(entries, params, num_heads=2) is None
+
+
+def refused(path, match, **options):
+    with pytest.raises(ValueError, match=match):
+        pretrained.load(path, **options)
+
+
+def npz(tmp_path, shapes=GOOGLE, **more):
+    path = tmp_path / "weights.npz"
+    np.savez(path, **google_tensors(shapes, "old"), **more)
+    return path
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        pretrained.load(tmp_path / "none.npz")
+    path = npz(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused(path, "cut off or no .npz")
+    one, many = tmp_path / "a.safetensors", {"patch_embed.proj.weight": np.ones((4, 3, 2, 2), np.float32)}
+    safetensors.numpy.save_file(many, one)
+    one.write_bytes(one.read_bytes()[:-5])
+    refused(one, "cut off or no safetensors")
+    for name in ("a.pth", "a.bin"):
+        (tmp_path / name).write_bytes(pickle.dumps({}))
+        refused(tmp_path / name, "is pickled.*safetensors.torch.save_file")
+    np.savez(path, **{"embedding/kernel": np.array([{}], object)})
+    refused(path, "embedding/kernel is pickled")
+    (tmp_path / "a.h5").write_bytes(b"")
+    refused(tmp_path / "a.h5", "neither")
+    refused(tmp_path, "holds neither model.safetensors nor")
+    np.savez(path, weights=np.zeros(3))
+    refused(path, r"weights, ...: names of no known family.*google \(embedding/kernel\).*transformers vit.*timm vit")
+
+
+def test_tensors_left_over_missing_or_of_another_shape_are_named(tmp_path):
+    refused(npz(tmp_path, **{"Transformer/extra": np.zeros(2)}), "no place for: Transformer/extra")
+    lacking = {name: shape for name, shape in GOOGLE.items() if "encoder_norm/scale" not in name}
+    refused(npz(tmp_path, lacking), "the file lacks Transformer/encoder_norm/scale; did you mean")
+    refused(npz(tmp_path, {n: s for n, s in GOOGLE.items() if "Dense_0/bias" not in n}), "lacks .*Dense_0/bias")
+    refused(npz(tmp_path, GOOGLE | {"Transformer/encoder_norm/bias": (7,)}), r"trunk/norm/bias is \[16\].*gives \[7\]")
+    pretrained.load(npz(tmp_path, **{"opt/state/step": np.zeros(1)}))  # named as of no use
+
+
+def test_a_table_without_a_square_is_not_guessed(tmp_path):
+    path = npz(tmp_path, GOOGLE | {"pos_embedding": (1, 7, 16)})
+    refused(path, r"7 rows, 0 or 1 of them of prefix tokens: the others are no square.*give grid=\(height, width\)")
+    model, params = pretrained.load(path, grid=(2, 3))
+    assert (model.image_size, params["params"]["trunk"]["encoding"].extent) == ((8, 12), (2, 3))
+    refused(path, "7 rows, which are not 2 x 4", grid=(2, 4))
+    # 196 = 14 x 14 = 7 x 28, and 197 is that and a class token.
+    big = {"pos_embedding": (1, 197, 16)}
+    assert pretrained.info(npz(tmp_path, GOOGLE | big)).model.image_size == (56, 56)
+    assert pretrained.info(npz(tmp_path, GOOGLE | big), grid=(7, 28)).model.image_size == (28, 112)
+
+
+def test_what_the_caller_says_is_checked(tmp_path):
+    path = npz(tmp_path)
+    refused(path, "head has 3 classes, not 10: num_classes=0", num_classes=10)
+    refused(path, "width is read off the file", width=32)
+    refused(path, "a ViT has no field 'droppath'; did you mean 'drop_path'", droppath=0.1)
+    refused(path, "has a position table, so its encoding is 'learned'", encoding="rope")
+    refused(path, "no resize is named 'google'", method="google", image_size=16)
+    folder = tmp_path / "timm"
+    folder.mkdir()
+    refused(written("timm vit", "safetensors", folder), "width of 32 .* give num_heads=")
+    refused(written("timm rope", "safetensors", folder), "give encoding=.*axial_rope", num_heads=2)
+    (folder / "config.json").write_text(json.dumps({"hidden_act": "relu"}))
+    safetensors.numpy.save_file(weights_of("transformers vit"), folder / "model.safetensors")
+    refused(folder, "hidden_act is 'relu'", num_heads=2)
+
+
+def test_a_model_in_several_files_is_read_by_its_index(tmp_path):
+    tensors = weights_of("transformers vit")
+    names = sorted(tensors)
+    halves = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, held in halves.items():
+        safetensors.numpy.save_file({name: tensors[name] for name in held}, tmp_path / file)
+    index = {"weight_map": {name: file for file, held in halves.items() for name in held}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    model, params = pretrained.load(tmp_path, num_heads=2)
+    np.testing.assert_array_equal(params["params"]["trunk"]["norm"]["bias"], tensors["vit.layernorm.bias"])
+    index["weight_map"]["more"] = "a.safetensors"
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(tmp_path, "promises more in a.safetensors", num_heads=2)
