@@ -71,6 +71,10 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     bundled = {"digits": builders.Digits, "pydoc_topics": builders.PydocTopics}
     if name in bundled:
         return bundled[name](data_dir=root, file_format="array_record")
+    if name == "folder":
+        raise ValueError(
+            "a folder of pictures is read as it is: load_native_images('folder', split, DIR) prepares nothing"
+        )
     if not _NAME.fullmatch(name):
         raise ValueError(_unknown(name))
     try:
