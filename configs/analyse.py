@@ -1,0 +1,45 @@
+"""Vision transformers on Fashion-MNIST that are trained to be looked at.
+
+    python -m experiments.prepare --name=fashion_mnist
+    python -m experiments.ablate --config=configs/analyse.py --workdir=runs/analyse
+    python -m experiments.analyse --checkpoint=runs/analyse/added/learned-* --out=results/analyse/learned
+
+Cost: about 20 minutes on one CPU core. Expected: results/analyse. An encoding that is learned for each layer
+(rope_mixed) has a study of its own, because the place of injection belongs to the study.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import vit
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "analyse"
+    config.title = "Vision transformers to be looked at"
+    config.notes = "One pass over the training images: what is shown is what a model has learned early."
+    config.seeds = (0, 1, 2)
+    config.studies = ConfigDict()
+    config.studies.added = _study({"none": "none", "learned": "learned"}, "stem")
+    config.studies.rotary = _study({"rope_mixed": "rope_mixed"}, "every_layer")
+    return config
+
+
+def _study(encodings: dict[str, str], injection: str) -> ConfigDict:
+    study = vit.get_config()
+    study.encodings = ConfigDict(encodings, sort_keys=False)
+    study.data.name = "fashion_mnist"
+    study.data.flip = True
+    study.model.injection = injection
+    study.model.patch_size = 4
+    study.model.width = 48
+    study.model.depth = 4
+    study.model.num_heads = 4
+    study.optimizer.learning_rate = 3e-3
+    study.optimizer.warmup_steps = 50
+    study.steps = 900
+    study.batch_size = 64
+    study.eval_every = 0  # at the end only
+    study.eval_batch_size = 500
+    study.checkpoint_every = 100
+    return study

@@ -1,0 +1,85 @@
+"""Looks into a trained vision transformer: what its encoding tells, where attention goes, what moving patches does.
+
+    python -m experiments.analyse --checkpoint=runs/vit --out=runs/vit/analysis
+    python -m experiments.analyse --checkpoint=runs/fashion_vit/fashion_vit/learned-0123456789ab --out=DIR   # all its seeds
+    python -m experiments.analyse --checkpoint=ViT-B_16.npz --data=cifar10 --out=DIR
+    python -m experiments.analyse --checkpoint=model.safetensors --data=folder --data_dir=PICTURES --out=DIR
+
+Under --out: report.html and a PNG per figure, numbers.json (all curves) and arrays.npz (all maps). Figures 6, 7 and 10 of the
+ViT paper (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. The
+functions behind them are in posjax.analysis and take arrays of any model. Errors are one line and exit code 2.
+"""
+
+import argparse
+import pathlib
+import shlex
+import sys
+
+from experiments._environment import tune_allocator
+from experiments._user_code import add_import_flag, import_user_code
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.analyse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", required=True, help="workdir of a run or a row, or a file of weights")
+    parser.add_argument("--out", required=True, help="where the page, pictures and numbers go")
+    parser.add_argument("--data", help="set of images (default: what the run was trained on)")
+    parser.add_argument("--split", help="of the set (default: what the run was evaluated on; test)")
+    parser.add_argument("--data_dir", help="where sets are, or the folder of pictures")
+    parser.add_argument("--num_images", type=_positive, default=1000, help="shuffled and moved (default: 1000)")
+    parser.add_argument("--num_looked_into", type=_positive, default=128, help="of these, for attention (default: 128)")
+    parser.add_argument("--num_shown", type=_positive, default=8, help="of these, for rollouts (default: 8)")
+    parser.add_argument("--padding", help="what comes in when images move: black, edge, reflect, wrap")
+    add_import_flag(parser)
+    args = parser.parse_args(argv)
+    tune_allocator()
+    try:
+        import_user_code(args.imports)
+        _analyse(args, sys.argv[1:] if argv is None else argv)
+    except (ValueError, OSError, ImportError) as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    return 0
+
+
+def _analyse(args: argparse.Namespace, given: list[str]) -> None:
+    from tqdm import tqdm
+
+    from experiments import _analyse_page
+    from experiments._analyse_load import Source, load
+    from experiments._analyse_measure import measure, work
+    from experiments._environment import describe
+
+    source = Source(args.data, args.split, args.data_dir)
+    subject = load(pathlib.Path(args.checkpoint), source, args.num_images, args.padding)
+    live = sys.stderr.isatty()
+    quiet = {} if live else {"mininterval": 10.0, "miniters": 1, "ascii": True, "ncols": 100}
+    with tqdm(total=work(subject, args.num_looked_into), unit="image", unit_scale=True, **quiet) as bar:
+        found = measure(subject, args.num_looked_into, args.num_shown, bar.update)
+    environment = describe()
+    rows, columns = subject.model.patches(*subject.model.image_size)
+    facts = {
+        "encoding": f"{subject.encoding}, injection {subject.model.injection}",
+        "model": f"width {subject.model.width}, {subject.model.depth} layers of {subject.model.num_heads} heads, "
+        f"{rows}x{columns} patches of {subject.patch}x{subject.patch} pixels, pooling {subject.model.pooling}, "
+        f"{subject.model.num_registers} registers",
+        "seeds": ", ".join(map(str, subject.seeds)),
+        "images": f"{len(subject.images)} of {subject.about}, the first {args.num_looked_into} looked into",
+        "versions": ", ".join(f"{name} {environment[name]}" for name in ("posjax", "jax", "flax", "numpy", "commit")),
+    }
+    command = shlex.join(["python", "-m", "experiments.analyse", *given])
+    title = f"What a ViT with {subject.encoding} looks at"
+    print("\n".join(map(str, _analyse_page.write(subject, found, pathlib.Path(args.out), title, facts, command))))
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

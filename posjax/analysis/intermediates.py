@@ -1,0 +1,65 @@
+"""What goes on inside a ViT: its attention weights, queries, keys and tokens, and the encodings that it hosts."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Float
+
+from posjax.encoding import Dims, Encoding, Params, Site
+from posjax.models.trunk import layer_hosts
+from posjax.models.vit import ViT
+from posjax.spec import parse_layers
+
+
+class Intermediates(NamedTuple):
+    """Of one batch, by layer; `tokens` begin with those that enter the first block, so that there is one more of them."""
+
+    output: Float[jax.Array, "B ..."]  # logits, or what the model pools
+    weights: list[Float[jax.Array, "B H T T"]]
+    query: list[Float[jax.Array, "B T H D"]]  # before `rotate`
+    key: list[Float[jax.Array, "B T K D"]]
+    tokens: list[Float[jax.Array, "B T M"]]
+
+
+class Hosted(NamedTuple):
+    """An encoding as a layer hosts it; layers that share parameters share `name`."""
+
+    name: str
+    encoding: Encoding
+    params: Params
+
+
+def watched(model: ViT, site: Site) -> Callable[[Any, jax.Array], Intermediates]:
+    """A compiled (parameters, images [B, h, w, C]) -> Intermediates.
+
+        look = watched(model, model.sites(28, 28))
+        distance = attention_distance(look(params, images).weights[0], model.sites(28, 28), model.patch_size)
+
+    Attention is dense, whatever the model's implementation is.
+
+    Args:
+      site: of all images, as `model.sites` makes it.
+    """
+
+    def look(params: Any, images: jax.Array) -> Intermediates:
+        output, variables = model.apply({"params": params}, images, site, mutable=["intermediates"])
+        trunk = variables["intermediates"]["trunk"]
+        attention = [trunk[f"attention_{layer}"] for layer in range(model.depth)]
+        tokens = ["tokens_in", *(f"tokens_{layer}" for layer in range(model.depth))]
+        weights, query, key = ([each[name][0] for each in attention] for name in ("weights", "queries", "keys"))
+        return Intermediates(output, weights, query, key, [trunk[name][0] for name in tokens])
+
+    return jax.jit(look)
+
+
+def hosted(model: ViT, params: Any) -> list[Hosted]:
+    """The encoding of every layer with its parameters."""
+    found = layer_hosts(parse_layers(model.encoding), model.depth, model.injection)
+    return [Hosted(name, encoding, params["trunk"].get(name, ())) for name, encoding in found]
+
+
+def dims_of(model: ViT) -> Dims:
+    """The sizes that the model's encodings were made for."""
+    grid = model.patches(*model.image_size)
+    return Dims(model.width, model.num_heads, model.width // model.num_heads, grid=grid, prefix=model.num_prefix)

@@ -1,0 +1,153 @@
+"""`experiments.analyse` on models that were never trained, but whose answers vary."""
+
+import json
+import pathlib
+import runpy
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import analyse
+from posjax.models import ViT, pretrained
+from posjax.training.checkpoints import Checkpoints
+from posjax.training.optimizer import make_optimizer
+from posjax.training.step import init_state
+from posjax.training.tasks import make_task
+
+REPO = pathlib.Path(__file__).parents[1]
+SIZES = {"model.width": 16, "model.depth": 2, "model.num_heads": 2, "eval_batch_size": 364}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """Optimising programs that run once takes longer than it saves."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def config_of(name, data_dir, **overrides):
+    config = runpy.run_path(str(REPO / "configs" / f"{name}.py"))["get_config"]()
+    overrides = {key.replace("__", "."): value for key, value in overrides.items()}
+    config.update_from_flattened_dict({**SIZES, "data.data_dir": str(data_dir), **overrides})
+    return config
+
+
+def save(config, workdir, seeds):
+    """A checkpoint of random parameters, as training would have left it."""
+    task = make_task(config)
+    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+    rng = np.random.default_rng(0)
+
+    def filled(leaf):
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.split(jax.random.key(0), leaf.shape[0])
+        return np.asarray(0.3 * rng.standard_normal(leaf.shape), leaf.dtype)
+
+    state = jax.tree.map(filled, jax.eval_shape(lambda: init_state(task, optimizer, seeds)))
+    about = {"config": config.to_dict(), "seeds": seeds, "data_digest": task.digest}
+    with Checkpoints(workdir / "checkpoints", metadata=about) as checkpoints:
+        checkpoints.save(1, {"state": state._replace(step=np.int32(1)), "times": {"elapsed": 0.0, "step_time": 0.0}})
+    return workdir
+
+
+def numbers_of(out):
+    return json.loads((out / "numbers.json").read_text())
+
+
+def run(checkpoint, out, *more):
+    sizes = ("--num_images=40", "--num_looked_into=12", "--num_shown=3")
+    assert analyse.main([f"--checkpoint={checkpoint}", f"--out={out}", *sizes, *more]) == 0
+    return numbers_of(out)
+
+
+def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
+    workdir = save(config_of("vit", data_dir, model__num_registers=1), tmp_path / "run", (3, 5))
+    found = run(workdir, tmp_path / "out")
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    pictures = ["similarity", "filters", "attention_distance", "rollout", "position_probe", "robustness"]
+    assert files == {"report.html", "numbers.json", "arrays.npz", *(f"{name}.png" for name in pictures)}
+    shown = capsys.readouterr().out
+    assert all(str(tmp_path / "out" / name) in shown for name in files)
+    assert np.shape(found["attention_distance_pixels"]["seed, layer, head"]) == (2, 2, 2)
+    assert np.shape(next(iter(found["position_probe"].values()))) == (2, 3, 3)
+    assert (found["seeds"], found["patch_size"], found["grid"]) == ([3, 5], 2, [4, 4])
+    shares = found["accuracy_when_shuffled"]
+    assert list(shares) == ["0.0", "0.1", "0.2", "0.4", "0.6", "0.8", "1.0"]
+    assert list(found["accuracy_when_translated_pixels"]) == ["0", "1", "2", "4"]
+    assert shares["0.0"] == found["accuracy_when_translated_pixels"]["0"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "learned(), injection stem" in page
+    assert "Mean and 95 % interval over 2 seeds" in page
+    with np.load(tmp_path / "out" / "arrays.npz", allow_pickle=False) as arrays:
+        assert arrays["codes_0"].shape == (4, 4, 16)
+        np.testing.assert_allclose(arrays["rollout"].sum(axis=(1, 2)), 1, rtol=1e-5)
+
+
+def test_rotary_encodings_show_their_frequencies(data_dir, tmp_path):
+    options = {"model__encoding": "rope_mixed", "model__injection": "every_layer", "model__pooling": "mean"}
+    workdir = save(config_of("vit", data_dir, **options), tmp_path / "run", (0,))
+    run(workdir, tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert {"rotation.png", "frequency_use.png", "wave_vectors.png"} <= names
+    assert "similarity.png" not in names
+    with np.load(tmp_path / "out" / "arrays.npz", allow_pickle=False) as arrays:
+        assert arrays["use"].shape == (1, 2, 2, 4)
+        assert arrays["waves_1"].shape == (2, 2, 4)
+
+
+def test_without_positions_nothing_depends_on_where_patches_are(data_dir, tmp_path):
+    """No encoding, and a mean over patches: shuffles, and circular shifts by whole patches, change no answer at all."""
+    options = {"model__encoding": "none", "model__pooling": "mean"}
+    workdir = save(config_of("vit", data_dir, **options), tmp_path / "run", (0,))
+    found = run(workdir, tmp_path / "out", "--padding=wrap")
+    shuffled = {each["mean"] for each in found["accuracy_when_shuffled"].values()}
+    assert len(shuffled) == 1
+    moved = found["accuracy_when_translated_pixels"]
+    assert moved["2"] == moved["4"] == moved["0"] == found["accuracy_when_shuffled"]["0.0"]
+    assert moved["1"] != moved["0"]
+
+
+def test_a_file_of_weights_and_images_of_another_set(data_dir, tmp_path):
+    model = ViT(num_classes=7, encoding="learned", image_size=(8, 12), patch_size=4, width=16, depth=1, num_heads=2)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), np.zeros((1, 8, 12, 1)), model.sites(8, 12)))
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: np.asarray(0.3 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)
+    pretrained.save(tmp_path / "mine.safetensors", model, params)
+    more = ("--data=digits", f"--data_dir={data_dir}")
+    found = run(tmp_path / "mine.safetensors", tmp_path / "out", *more)
+    assert found["grid"] == [2, 3]
+    assert "accuracy_when_shuffled" not in found  # ten classes of digits are not seven others
+    assert not (tmp_path / "out" / "robustness.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("missing", ["there is no checkpoint", "give a workdir, or a file of weights"]),
+        ("empty", ["there is no checkpoint in", "give the workdir of a run"]),
+        ("decoder", ["holds a Decoder", "analyse looks at vision transformers"]),
+        ("mine.safetensors", ["does not say which images it is for: give --data=NAME"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(name, parts, data_dir, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    if name == "decoder":
+        save(
+            config_of("decoder", data_dir, data__length=16, eval_lengths=(16,), eval_batch_size=512),
+            tmp_path / name,
+            (0,),
+        )
+    if name.endswith("safetensors"):
+        (tmp_path / name).write_bytes(b"not read")
+    assert analyse.main([f"--checkpoint={tmp_path / name}", f"--out={tmp_path / 'out'}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert all(part in line for part in parts), line
+    assert not (tmp_path / "out").exists()
