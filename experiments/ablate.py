@@ -61,6 +61,11 @@ def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
         for label, fields in changes.items():
             row = ConfigDict(common)
             _change(row, fields, f"row {label!r} of {study!r}")
+            if row.get("init_from") is not None:
+                raise ValueError(
+                    f"row {label!r} of {study!r} sets init_from: an ablation starts at random, fine-tune by "
+                    "experiments.train"
+                )
             parse_layers(row.model.encoding)
             rows.append((study, label, row.lock()))
     return rows

@@ -2,6 +2,9 @@
 
     python -m experiments.train --config=configs/vit.py --config.model.encoding="rope(base=100)" --workdir=runs/vit
     python -m experiments.train --config=configs/decoder.py --config.data.name=tiny_shakespeare --workdir=runs/decoder
+    python -m experiments.train --config=configs/vit.py --config.init_from=runs/vit --config.data.image_size="(12, 12)" ...
+
+The last one goes on from what another run, or a file of pretrained weights, has learned: a fine-tune, here on larger images.
 
 Under the workdir: config.json, metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last ones and the best),
 and result.jsonl once it is done. Ctrl-C or SIGTERM saves and stops; kill -9 loses the steps since the last checkpoint.
@@ -16,27 +19,43 @@ from experiments import _cli
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from experiments import _environment, _records, _rows
-    from posjax.training.loop import Stopped, train
-    from posjax.training.metrics import append_jsonl
+    from posjax.training.loop import Stopped, digest, identity, train
+    from posjax.training.metrics import append_jsonl, config_hash
     from posjax.training.tasks import make_task
 
     seeds = (config.seed,)
     _environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     task = make_task(config)
+    initial = _initial(config, task, seeds)
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
         _rows.write_config(config, workdir)
     with _rows.StopRequest() as should_stop, _rows.Progress(config.steps) as progress:
         try:
             on_step = progress.row(config.model.encoding)
-            result = train(task, config, seeds, workdir, on_step=on_step, should_stop=should_stop)
+            result = train(task, config, seeds, workdir, initial=initial, on_step=on_step, should_stop=should_stop)
         except Stopped as stopped:
             print(f"{stopped}; the same command goes on from there")
             return
     environment = _environment.describe(_environment.tune_allocator())
     records = _records.records_of("train", config.model.encoding, task, config, seeds, result, workdir, environment)
+    if initial is not None:  # another start is another run
+        about = {**identity(config), "initial": digest(initial)}
+        records = [record | {"initial": about["initial"], "config_hash": config_hash(about)} for record in records]
     (workdir / "result.jsonl").unlink(missing_ok=True)
     append_jsonl(workdir / "result.jsonl", records)
     print(f"{records[0]['encoding']}: {records[0]['metrics']} after {config.steps} steps, in {workdir}")
+
+
+def _initial(config: ConfigDict, task, seeds: tuple[int, ...]):
+    """The parameters that `config.init_from` names; None to start at random."""
+    if "init_from" not in config:
+        return None
+    start, options = config.init_from, dict(head=config.init_head, method=config.init_resize)
+    if start is None:
+        return None
+    from posjax.training.initial import initial_params
+
+    return initial_params(start, task, seeds, **options)
 
 
 if __name__ == "__main__":

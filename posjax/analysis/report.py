@@ -69,7 +69,24 @@ def write_report(
     _stems([table.study for table in tables])  # raises before anything is written
     directory.mkdir(parents=True, exist_ok=True)
     figures = _save_figures(records, directory, drawn)
-    tables = [*before, *tables]
+    return write_pages([*before, *tables], figures, records, directory, title, config_text, notes, command)
+
+
+def write_pages(
+    tables: Sequence[StudyTable],
+    figures: Mapping[str, Sequence[Path]],
+    records: Sequence[Record],
+    directory: Path,
+    title: str,
+    config_text: str | None = None,
+    notes: str = "",
+    command: str | None = None,
+) -> list[Path]:
+    """Writes table.md and report.html of tables and figures that have been made: {name of a table: PNGs below it}.
+
+    Returns:
+      The paths of table.md, the figures and report.html.
+    """
     markdown = "\n".join([f"# {escape_markdown(title)}\n", *map(to_markdown, tables)])
     page = _page(records, tables, figures, title, config_text, notes, command)
     return [
@@ -119,7 +136,7 @@ def _stems(studies: list[str]) -> dict[str, str]:
 def _page(
     records: Sequence[Record],
     tables: Sequence[StudyTable],
-    figures: dict[str, list[Path]],
+    figures: Mapping[str, Sequence[Path]],
     title: str,
     config_text: str | None,
     notes: str,

@@ -22,7 +22,7 @@ from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batche
 from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
-from posjax.data.subsets import subset
+from posjax.data.subsets import spread, subset
 
 __all__ = [
     "CATALOG",
@@ -56,6 +56,7 @@ __all__ = [
     "read_image",
     "retrieval_batch",
     "site_of",
+    "spread",
     "subset",
     "text_batches",
     "text_epoch",

@@ -21,7 +21,7 @@ def load_native_images(
     split: str,
     data_dir: str | os.PathLike | None = None,
     *,
-    channels: int = 3,
+    channels: int | None = 3,
     short_side: int | None = None,
 ) -> NativeImages:
     """Loads a split of labelled images of any sizes.
@@ -33,7 +33,8 @@ def load_native_images(
       data_dir: directory of prepared sets, None is TFDS's default; of a folder, what holds
         <split>/<class>/<picture>, or <split>.zip with <class>/<picture> in it. Its classes are numbered in the order of
         their names, all splits alike.
-      channels: 3 or 1; other images are converted as `read_image` does.
+      channels: 3 or 1; other images are converted as `read_image` does. None takes 1 where all images of a prepared set are
+        said to be grey, else 3.
       short_side: larger images are shrunk (bicubic) until their short side has this many pixels; None keeps them all.
 
     Raises:
@@ -43,8 +44,10 @@ def load_native_images(
     if short_side is not None and short_side < 1:
         raise ValueError(f"short_side={short_side} must be at least 1 pixel, or None")
     if name == "folder":
-        return _load_folder(resolve_data_dir(data_dir), split, channels, short_side)
+        return _load_folder(resolve_data_dir(data_dir), split, channels or 3, short_side)
     builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
+    if channels is None:
+        channels = 1 if builder.info.features["image"].shape[-1] == 1 else 3
 
     def decode(name: str, source: Any) -> Arrays:
         encoded = ((f"image {i} of {name}", e["image"], e["label"]) for i, e in enumerate(examples(source)))

@@ -42,7 +42,7 @@ class Classification:
         name, size = self._data.name, self._data.image_size
         if size is None:
             return data.load_images(name, split, data_dir=self._data.data_dir)
-        images = data.load_native_images(name, split, data_dir=self._data.data_dir)
+        images = data.load_native_images(name, split, data_dir=self._data.data_dir, channels=None)
         return data.as_images(images, tuple(size), self._data.mode)
 
     def _table_size(self) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class NativeClassification(Classification):
     """
 
     def load(self, split):
-        return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir)
+        return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir, channels=None)
 
     def _table_size(self):
         if self._data.image_size is not None:

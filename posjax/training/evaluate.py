@@ -6,17 +6,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from posjax.training.tasks import Task
+from posjax.training.tasks import Evaluated, Task
 
 Metrics = dict[str, Any]  # metric -> [R], or metric -> {name of the evaluation set -> [R]}
 
 
-def make_score(task: Task) -> Callable:
+def make_score(task: Evaluated) -> Callable:
     """(params [R, ...], batch) -> sums [R] by metric; compiled once per shape of the batch."""
     return jax.jit(jax.vmap(task.score, in_axes=(0, None)))
 
 
-def evaluate(task: Task, score: Callable, params: Any) -> Metrics:
+def evaluate(task: Evaluated, score: Callable, params: Any) -> Metrics:
     """Means over every evaluation set of the task, summed in float64."""
     metrics: Metrics = {}
     for name, batches in task.evaluation().items():

@@ -9,7 +9,7 @@ import itertools
 import math
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax import data
 from posjax.encoding import Array, Site, sites
-from posjax.models import Decoder
+from posjax.models import Decoder, hosting
 from posjax.models.layers import Mlp
-from posjax.spec import layers_text, parse_layers
 
 _CHUNK = 2048  # tokens whose hidden layer and logits are held at once
 _BINS_PER_OCTAVE = 2
@@ -223,34 +222,8 @@ def retrieved(reading: Reading, batch: data.windows.Batch) -> Retrieved:
 
 
 def hosted(model: Decoder, params: Any, spec: str) -> tuple[Decoder, Any]:
-    """The same weights under another encoding: the model and its parameters.
-
-    The new encoding takes over the learned parameters of the old one in their order: `rope` has none, `t5 + window(64)` those
-    of `t5`.
-
-    Raises:
-      ValueError: the new encoding learns something else than the old one.
-    """
-    changed = model.clone(encoding=spec)
+    """`posjax.models.hosting.hosted` of a decoder: the same weights under another encoding."""
     tokens = jnp.zeros((1, 2), jnp.int32)
-    wanted = jax.eval_shape(lambda: changed.init(jax.random.key(0), tokens, sites(2))["params"])
-    old, new = (dict(_leaves(tree, encoding=True)) for tree in (params, wanted))
-    if [leaf.shape for leaf in old.values()] != [leaf.shape for leaf in new.values()]:
-        names = [layers_text(parse_layers(each)) for each in (model.encoding, spec)]
-        raise ValueError(
-            f"{names[1]} cannot take over what {names[0]} has learned: its parameters are {_shapes(new)}, those there are "
-            f"{_shapes(old)}; train it, or choose one with the same parameters"
-        )
-    others = dict(_leaves(params, encoding=False)) | dict(zip(new, old.values(), strict=True))
-    return changed, jax.tree_util.tree_map_with_path(lambda path, _: others[path], wanted)
-
-
-def _leaves(params: Any, *, encoding: bool) -> Iterator[tuple[Any, Any]]:
-    """(path, leaf) of what encodings have learned, or of everything else."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if any(str(getattr(key, "key", "")).split("_")[0] == "encoding" for key in path) == encoding:
-            yield path, leaf
-
-
-def _shapes(leaves: dict) -> str:
-    return ", ".join(str(leaf.shape) for leaf in leaves.values()) or "none"
+    return hosting.hosted(
+        model, params, spec, lambda changed: changed.init(jax.random.key(0), tokens, sites(2))["params"]
+    )

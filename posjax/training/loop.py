@@ -1,6 +1,7 @@
 """The loop: from the newest checkpoint to the last step, stopping at anything that is not finite."""
 
 import contextlib
+import functools
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from posjax import data
+from posjax.data.containers import digest_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.devices import shardings
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
@@ -23,6 +25,7 @@ from posjax.training.tasks import Task
 _FREE = frozenset(
     ("checkpoint_every", "context_parallel", "data.data_dir", "eval_every", "keep_last", "log_every", "tensorboard")
 )
+_FREE |= {"init_from", "init_head", "init_resize"}  # what they give counts, and has a digest
 _WARM_UP = 3  # steps of a process that compile and fill caches: not timed
 
 
@@ -49,6 +52,7 @@ def train(
     seeds: tuple[int, ...],
     workdir: pathlib.Path,
     *,
+    initial: Any = None,
     on_step: Callable[[int, dict[str, np.ndarray]], None] = lambda step, report: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Result:
@@ -58,6 +62,7 @@ def train(
     ends bit-identical to one that was not, wherever the same program gives the same bits twice (as on CPUs).
 
     Args:
+      initial: parameters to start from, leaves [R, ...], instead of random ones; a run goes on with these alone.
       on_step: told (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite.
       should_stop: asked after every step; where it says True the state is saved and Stopped raised.
 
@@ -72,8 +77,11 @@ def train(
     step = jax.jit(make_step(task, optimizer, config.accumulate), donate_argnums=0)
     score = make_score(task)
     with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(_checkpoints(task, config, seeds, workdir))
-        state, earlier = _restored(checkpoints, task, config, optimizer, seeds, replicated)
+        initial = jax.tree.map(np.asarray, initial)  # a copy: steps may reuse the buffers of what they are given
+        about = _about(task, config, seeds, initial)
+        checkpoints = stack.enter_context(_checkpoints(task, config, about, workdir))
+        first = jax.jit(lambda initial: init_state(task, optimizer, seeds, initial), out_shardings=replicated)
+        state, earlier = _restored(checkpoints, functools.partial(first, initial), about, replicated)
         start, clock = int(state.step), _Clock(**earlier)
         writer = stack.enter_context(MetricsWriter(workdir, start or None, config.tensorboard))
         journal = _Journal(config, seeds, writer, clock, on_step)
@@ -132,37 +140,42 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     return {name: value for name, value in _flat(config.to_dict()).items() if name not in _FREE}
 
 
-def _about(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> dict[str, Any]:
-    return strict({"config": config.to_dict(), "seeds": seeds, "data_digest": task.digest})
+def _about(task: Task, config: ConfigDict, seeds: tuple[int, ...], initial: Any) -> dict[str, Any]:
+    about = {"config": config.to_dict(), "seeds": seeds, "data_digest": task.digest}
+    return strict(about if initial is None else about | {"initial": digest(initial)})
 
 
-def _checkpoints(task: Task, config: ConfigDict, seeds, workdir: pathlib.Path) -> Checkpoints:
+def digest(params: Any) -> str:
+    """Short sha256 of a tree of parameters: their values in order, and their shapes."""
+    return digest_of(*map(np.asarray, jax.tree.leaves(params)))
+
+
+def _checkpoints(task: Task, config: ConfigDict, about: dict[str, Any], workdir: pathlib.Path) -> Checkpoints:
     return Checkpoints(
         workdir / "checkpoints",
         keep_last=config.keep_last,
         best=task.headline,
         best_mode=task.headline_mode,
-        metadata=_about(task, config, seeds),
+        metadata=about,
     )
 
 
 def _restored(
-    checkpoints: Checkpoints, task: Task, config, optimizer, seeds, sharding
+    checkpoints: Checkpoints, init: Callable[[], State], about: dict[str, Any], sharding
 ) -> tuple[State, dict[str, float]]:
     """The newest intact state, or that of step 0, and how long it took to get there."""
-    init = jax.jit(lambda: init_state(task, optimizer, seeds), out_shardings=sharding)
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), jax.eval_shape(init))
     found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
     if found is None:
         return init(), {"elapsed": 0.0, "step_time": float("nan")}
-    _check_same_run(checkpoints, found[0], _about(task, config, seeds))
+    _check_same_run(checkpoints, found[0], about)
     return found[1]["state"], found[1]["times"]
 
 
 def _check_same_run(checkpoints: Checkpoints, step: int, now: dict[str, Any]) -> None:
     """Refuses what fits in shape and is still another run: other seeds, other data, another learning rate."""
     saved = checkpoints.record(step)["metadata"]
-    before, after = (_flat({**about.pop("config"), **about}) for about in (saved, now))
+    before, after = (_flat({**about["config"], **about, "config": None}) for about in (saved, now))
     for name in sorted((before.keys() | after.keys()) - _FREE):
         if name not in before or name not in after or before[name] != after[name]:
             was, is_now = (fields.get(name, "not there") for fields in (before, after))

@@ -19,15 +19,17 @@ class State(NamedTuple):
     key: jax.Array  # one per seed, never consumed: a step's randomness is folded from it and the step
 
 
-def init_state(task: Task, optimizer: optax.GradientTransformation, seeds: tuple[int, ...]) -> State:
-    """The state before the first step; run r depends on seeds[r] alone."""
+def init_state(
+    task: Task, optimizer: optax.GradientTransformation, seeds: tuple[int, ...], initial: Any = None
+) -> State:
+    """The state before the first step; run r depends on seeds[r] alone, and on initial[r] where that is given."""
 
-    def one(seed):
+    def one(seed, given):
         init_key, key = jax.random.split(jax.random.key(seed))
-        params = task.init(init_key)
+        params = task.init(init_key) if given is None else given
         return params, optimizer.init(params), key
 
-    return State(jnp.int32(0), *jax.vmap(one)(jnp.asarray(seeds, jnp.uint32)))
+    return State(jnp.int32(0), *jax.vmap(one)(jnp.asarray(seeds, jnp.uint32), initial))
 
 
 def make_step(

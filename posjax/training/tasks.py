@@ -23,7 +23,18 @@ _LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
 
 
 @runtime_checkable
-class Task(Protocol):
+class Evaluated(Protocol):
+    """What evaluation needs to know."""
+
+    def evaluation(self) -> dict[str | None, Iterator[Batch]]:
+        """The evaluation sets by name (None where there is only one), each a pass in order."""
+
+    def score(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """Sums over a batch, by metric; "weight" is what they are divided by."""
+
+
+@runtime_checkable
+class Task(Evaluated, Protocol):
     """What the loop needs to know."""
 
     headline: str  # the metric by which the best checkpoint is kept
@@ -34,17 +45,11 @@ class Task(Protocol):
     def batches(self, seed: int):
         """ds with ds[step] = the batch of that step."""
 
-    def evaluation(self) -> dict[str | None, Iterator[Batch]]:
-        """The evaluation sets by name (None where there is only one), each a pass in order."""
-
     def init(self, key: jax.Array) -> Any:
         """Parameters."""
 
     def loss(self, params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(sum of losses, sum of weights) of a batch in training."""
-
-    def score(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """Sums over a batch, by metric; "weight" is what they are divided by."""
 
 
 class LanguageModel:

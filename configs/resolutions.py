@@ -1,0 +1,159 @@
+"""ViTs trained at one resolution and tested from 0.5 to 2 times it, each positional encoding under each of its policies.
+
+    python -m experiments.resolutions --config=configs/resolutions.py
+    python -m experiments.resolutions --config=configs/resolutions.py:fashion_mnist,cifar10
+
+Sets: fashion_mnist and cifar10 (python -m experiments.prepare --name=...), and caltech101 in native aspects. A folder or zips
+of pictures instead of the latter: --config.sets.caltech101.data.name=folder --config.sets.caltech101.data.data_dir=DIR
+
+Cost: about an hour on one CPU core, all three. Expected: results/resolutions. On an accelerator override sizes only, as in
+--config.sets.cifar10.model.width=384 --config.sets.cifar10.model.depth=12 --config.sets.cifar10.model.num_heads=6
+--config.sets.cifar10.steps=40000 --config.sets.cifar10.batch_size=512 --config.sets.cifar10.evaluation.images=10000
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+from configs import vit
+
+_NAMES = ("fashion_mnist", "cifar10", "caltech101")
+
+
+def get_config(names: str = ",".join(_NAMES)) -> ConfigDict:
+    config = ConfigDict()
+    config.name = "resolutions"
+    config.title = "ViTs tested at other resolutions than they were trained at"
+    config.notes = (
+        "A row is an encoding under a policy: as it was trained (coordinates of larger grids are new: it extrapolates), "
+        "rescaled (positions are fitted to the trained grid), NTK (lower frequencies by the factor), resized (tables, "
+        "bicubic), or fine-tuned for a few steps at a higher resolution. Test images are made from the originals, "
+        "antialiased. Those of Fashion-MNIST and CIFAR-10 have 28 and 32 pixels: above that they are upsampled, which adds "
+        "no information; those of Caltech-101 have more pixels than nearly all budgets ask for. "
+        "Runs are short: levels are those of early training, the shapes of the curves are what is compared."
+    )
+    config.seeds = (0, 1, 2)
+    wanted = names.split(",")
+    for name in wanted:
+        if name not in _NAMES:
+            raise ValueError(f"there is no study {name!r}; those are {', '.join(_NAMES)}")
+    studies = {"fashion_mnist": _fashion_mnist, "cifar10": _cifar10, "caltech101": _caltech101}
+    config.sets = ConfigDict({name: studies[name]() for name in _NAMES if name in wanted}, sort_keys=False)
+    return config
+
+
+def _shared() -> ConfigDict:
+    study = vit.get_config()
+    del study.seed, study.init_from, study.init_head, study.init_resize  # every model starts at random
+    study.model.pooling = "mean"
+    study.model.width = 48
+    study.model.depth = 3
+    study.model.num_heads = 3
+    study.data.flip = True
+    study.optimizer.learning_rate = 3e-3
+    study.optimizer.warmup_steps = 30
+    study.batch_size = 64
+    study.eval_every = 0  # at the end only
+    study.eval_batch_size = 500
+    study.checkpoint_every = 100
+    study.evaluation = ConfigDict()
+    study.evaluation.images = config_dict.placeholder(int)  # of the evaluation split, evenly spread; None: all
+    study.evaluation.batch_tokens = 16384
+    study.evaluation.resize = "torch_bicubic"  # of tables: a method of posjax.encodings.resize
+    return study
+
+
+def _fixed_size() -> ConfigDict:
+    """A study on images of one size: {height} and {width} are the trained grid."""
+    study, fitted = _shared(), "fit_grid(height={height}, width={width})"
+    study.model.patch_size = 4
+    study.encodings = encodings(learned="learned", swin="swin")
+    rescaled = fitted + " >> axial_rope(base=100)"
+    study.policies = policies(
+        learned={"resized": "resized"},
+        sincos2d={"": "as trained", "rescaled": fitted + " >> sincos2d_mae"},
+        axial={"": "as trained", "rescaled": rescaled, "NTK": "axial_rope(base=100, scaling=ntk(factor={factor}))"},
+        mixed={"": "as trained", "rescaled": fitted + " >> rope_mixed"},
+        alibi={"": "as trained", "rescaled": fitted + " >> alibi"},
+        swin={"resized": "resized"},
+    )
+    return study
+
+
+def _fashion_mnist() -> ConfigDict:
+    study = _fixed_size()
+    study.data.name = "fashion_mnist"
+    study.data.image_size = (28, 28)
+    study.steps = 200
+    study.finetune = finetunes(resolution=40, steps=20)
+    study.evaluation.images = 1000
+    study.evaluation.resolutions = (16, 20, 24, 28, 32, 40, 56)
+    return study
+
+
+def _cifar10() -> ConfigDict:
+    study = _fixed_size()
+    study.data.name = "cifar10"
+    study.data.image_size = (32, 32)
+    study.steps = 250
+    study.finetune = finetunes(resolution=48, steps=24)
+    study.evaluation.images = 1000
+    study.evaluation.resolutions = (16, 24, 28, 32, 40, 48, 64)
+    return study
+
+
+def _caltech101() -> ConfigDict:
+    """Native aspects: a resolution is a largest number of patches; sides twice as long are four times as many."""
+    study = _shared()
+    study.data.name = "caltech101"
+    study.data.mode = "native"
+    study.data.max_patches = 64
+    study.data.image_size = (128, 128)  # of tables: no image of 64 patches has more than 16 on a side
+    study.model.patch_size = 8
+    study.encodings = encodings(learned="learned(resize='jax_linear')", swin="swin")
+    study.policies = policies(
+        sincos2d={"": "as trained", "rescaled": "interpolate(factor={scale}) >> sincos2d_mae"},
+        axial={
+            "": "as trained",
+            "rescaled": "interpolate(factor={scale}) >> axial_rope(base=100)",
+            "NTK": "axial_rope(base=100, scaling=ntk(factor={factor}))",
+        },
+        mixed={"": "as trained", "rescaled": "interpolate(factor={scale}) >> rope_mixed"},
+        alibi={"": "as trained", "rescaled": "interpolate(factor={scale}) >> alibi"},
+        swin={"resized": "resized"},
+    )
+    study.steps = 300
+    study.finetune = finetunes(resolution=144, steps=24, learned="as trained")
+    study.evaluation.images = 600
+    study.evaluation.resolutions = (16, 36, 64, 81, 121, 169, 256)
+    return study
+
+
+def encodings(**specs: str) -> ConfigDict:
+    """{label: spec}, in the order of tables and figures."""
+    fixed = {
+        "none": "none",
+        "learned": specs["learned"],
+        "sincos2d": "sincos2d_mae",
+        "axial": "axial_rope(base=100)",
+        "mixed": "rope_mixed",
+        "dinov3": "dinov3",
+        "alibi": "alibi",
+        "swin": specs["swin"],
+    }
+    return ConfigDict(fixed, sort_keys=False)
+
+
+def policies(**each: dict[str, str]) -> ConfigDict:
+    """{label of an encoding: {name: policy}}; a policy is "as trained", "resized" or a spec with placeholders."""
+    return ConfigDict({label: ConfigDict(named, sort_keys=False) for label, named in each.items()}, sort_keys=False)
+
+
+def finetunes(*, resolution: int, steps: int, learned: str = "resized") -> ConfigDict:
+    """Short fine-tunes at a higher resolution, as in section 3.2 of the ViT paper."""
+    tuned = {"learned": learned, "axial": "as trained", "mixed": "as trained"}
+    return ConfigDict(
+        {
+            label: {"tuned": dict(policy=policy, resolution=resolution, steps=steps, learning_rate=1e-3)}
+            for label, policy in tuned.items()
+        },
+        sort_keys=False,
+    )

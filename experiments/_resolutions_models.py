@@ -1,0 +1,127 @@
+"""The models of `experiments.resolutions`: trained and fine-tuned, all seeds at once, each once and resumed exactly."""
+
+import itertools
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments import _rows
+from experiments._records import row_hash
+from experiments._resolutions_plan import Row, Trained, fill, finetune_config, training_config
+from posjax.spec import layers_text, parse_layers
+from posjax.training.loop import digest, identity, train
+from posjax.training.metrics import config_hash
+from posjax.training.resolution import AS_TRAINED, RESIZED, under
+from posjax.training.tasks import Task, make_task
+
+
+class Ensemble(NamedTuple):
+    """What is evaluated: a model with the parameters [R, ...] of its seeds, and what records say of how it was trained."""
+
+    model: Any
+    params: Any
+    config: ConfigDict
+    about: dict[str, Any]
+
+    @property
+    def trained(self) -> Trained:
+        """What it was trained at. Of native aspects the grid is that of the tables, which no image need have."""
+        native = self.config.data.mode == "native"
+        resolution = self.config.data.max_patches if native else self.model.image_size[0]
+        return Trained(*self.model.patches(*self.model.image_size), resolution)
+
+
+def trained(
+    study: str, label: str, shared: ConfigDict, seeds, workdir: pathlib.Path, progress, should_stop
+) -> Ensemble:
+    """The model of one encoding.
+
+    Raises:
+      ValueError: as `make_task` and `train`.
+      Stopped: as `train`.
+    """
+    config = training_config(shared, shared.encodings[label])
+    return _train(study, label, config, seeds, None, row_hash(config), workdir, progress, should_stop)
+
+
+def finetuned(row: Row, base: Ensemble, study: ConfigDict, seeds, workdir, progress, should_stop) -> Ensemble:
+    """The base's weights trained on at another resolution, under the row's policy."""
+    tuning, before = row.finetune, base.trained
+    native = base.config.data.mode == "native"
+    scale = (tuning.resolution / before.resolution) ** (0.5 if native else 1.0)
+    size = base.model.image_size if native else (tuning.resolution, tuning.resolution)
+    policy = fill(row.policy, scale, before)
+    _, params = under(base.model, base.params, policy, size, method=study.evaluation.resize)
+    spec = layers_text(parse_layers(base.model.encoding if policy in (AS_TRAINED, RESIZED) else policy))
+    config, start = finetune_config(base.config, tuning, spec), digest(params)
+    named = config_hash({**identity(config), "initial": start})
+    label = f"{row.label}-{start}"
+    found = _train(row.study, label, config, seeds, params, named, workdir, progress, should_stop)
+    # Tables tell what resolution counts as 1: that of the first training, also in the plots.
+    return found._replace(about=found.about | {"finetuned": tuning.resolution, "trained_at": before.resolution})
+
+
+def _train(study, label, config, seeds, initial, named: str, workdir, progress, should_stop) -> Ensemble:
+    task = _BriefEvaluation(make_task(config))
+    directory = _rows.row_directory(workdir, study, label, config, seeds)
+    if not (directory / "checkpoints").exists():
+        _rows.write_config(config, directory)
+    on_step = progress.row(f"{study} {label}")
+    result = train(task, config, seeds, directory, initial=initial, on_step=on_step, should_stop=should_stop)
+    params = jax.tree.map(np.asarray, result.state.params)
+    about = {
+        "data": config.data.name,
+        "data_digest": task.digest,
+        "steps": config.steps,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)) // len(seeds),
+        "step_time": result.step_time / len(seeds) if np.isfinite(result.step_time) else None,
+        "wall_time": result.wall_time,
+        "training_hash": named,
+    }
+    ensemble = Ensemble(task.model, params, config, about)
+    return ensemble._replace(about=about | {"trained_at": ensemble.trained.resolution})
+
+
+class _BriefEvaluation:
+    """A task whose training ends with the scores of one batch: what is reported is measured afterwards."""
+
+    def __init__(self, task: Task):
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def evaluation(self) -> dict[str | None, Iterator]:
+        return {name: itertools.islice(batches, 1) for name, batches in self._task.evaluation().items()}
+
+
+def record(
+    row: Row, ensemble: Ensemble, spec: str, named: str, images: int, environment: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is known of a row before it is measured, on so many images."""
+    return {
+        "study": row.study,
+        "task": "resolutions",
+        "label": row.label,
+        "base": row.base,
+        "kind": row.kind,
+        "policy": row.policy,
+        "encoding": spec,
+        **ensemble.about,
+        "native": ensemble.config.data.mode == "native",
+        "images": images,
+        "config_hash": named,
+        "device": environment["device"],
+        "allocator": environment["allocator"],
+        "versions": {key: value for key, value in environment.items() if key not in ("device", "allocator")},
+    }
+
+
+def evaluation_hash(study: ConfigDict, row: Row, ensemble_hash: str) -> str:
+    """Names what is measured: the weights, how they are read, and at which resolutions of which images."""
+    asked = {"evaluation": study.evaluation.to_dict(), "policy": row.policy, "training": ensemble_hash}
+    return config_hash({**asked, "split": study.data.eval_split, "mode": study.data.mode})

@@ -1,0 +1,47 @@
+"""The weights of a trained model under another encoding."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from posjax.spec import layers_text, parse_layers
+
+
+def hosted(model: nn.Module, params: Any, spec: str, init: Callable[[nn.Module], Any]) -> tuple[nn.Module, Any]:
+    """The same weights under another encoding: the model and its parameters.
+
+    The new encoding takes over the learned parameters of the old one in their order: `rope` has none, `t5 + window(64)` those
+    of `t5`.
+
+    Args:
+      params: of the model; leaves may have further leading axes, then those of `init` have them too.
+      spec: of the encoding.
+      init: the parameters of a model with other weights; only their shapes are asked for.
+
+    Raises:
+      ValueError: the new encoding learns something else than the old one.
+    """
+    changed = model.clone(encoding=spec)
+    wanted = jax.eval_shape(lambda: init(changed))
+    old, new = (dict(_leaves(tree, encoding=True)) for tree in (params, wanted))
+    if [leaf.shape for leaf in old.values()] != [leaf.shape for leaf in new.values()]:
+        names = [layers_text(parse_layers(each)) for each in (model.encoding, spec)]
+        raise ValueError(
+            f"{names[1]} cannot take over what {names[0]} has learned: its parameters are {_shapes(new)}, those there are "
+            f"{_shapes(old)}; train it, or choose one with the same parameters"
+        )
+    others = dict(_leaves(params, encoding=False)) | dict(zip(new, old.values(), strict=True))
+    return changed, jax.tree_util.tree_map_with_path(lambda path, _: others[path], wanted)
+
+
+def _leaves(params: Any, *, encoding: bool) -> Iterator[tuple[Any, Any]]:
+    """(path, leaf) of what encodings have learned, or of everything else."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if any(str(getattr(key, "key", "")).split("_")[0] == "encoding" for key in path) == encoding:
+            yield path, leaf
+
+
+def _shapes(leaves: dict) -> str:
+    return ", ".join(str(leaf.shape) for leaf in leaves.values()) or "none"

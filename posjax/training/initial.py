@@ -1,0 +1,104 @@
+"""Where training starts, if not at random: the parameters of a run, or of a file of pretrained weights."""
+
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posjax.models import ViT, resize_params
+from posjax.models.hosting import hosted
+from posjax.spec import nearest
+from posjax.training.runs import is_run, load_run
+from posjax.training.tasks import Task
+
+HEADS = ["keep", "new"]
+
+
+def initial_params(
+    path: str | os.PathLike,
+    task: Task,
+    seeds: tuple[int, ...],
+    *,
+    head: str = "keep",
+    method: str = "torch_bicubic",
+) -> Any:
+    """Parameters [R, ...] of `task.model` that another model of the same sizes has learned.
+
+    Tables are resized to the images of the task, as for fine-tuning at a higher resolution (Dosovitskiy et al. 2020, section
+    3.2); another encoding than the one that learned takes over its parameters where it has the same ones.
+
+    Args:
+      path: a workdir, of which each seed takes what itself has learned, or all take that of the only seed that there is;
+        or whatever `posjax.models.pretrained.load` reads, the same for all seeds.
+      head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
+      method: of resizing, by name.
+
+    Raises:
+      ValueError: a seed that the run has not, a model of other sizes, an unknown head or method, or what cannot be read.
+    """
+    if head not in HEADS:
+        raise ValueError(f"no init_head is named {head!r}; {nearest(head, HEADS)}")
+    wanted = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    if is_run(path):
+        run = load_run(path)
+        model, found = run.model, [run.of(_index(run.seeds, seed, path)) for seed in seeds]
+    else:
+        from posjax.models import pretrained  # takes a while, and few need it
+
+        model, params = pretrained.load(path)
+        found = [params["params"]] * len(seeds)
+    if isinstance(model, ViT) and isinstance(task.model, ViT):
+        if model.image_size != task.model.image_size:
+            resized = [resize_params(model, params, task.model.image_size, method) for params in found]
+            model, found = resized[0][0], [params for _, params in resized]
+        found = [_adapted(model, params, task.model, wanted) for params in found]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(path, params, wanted, head) for params in found))
+
+
+def _index(seeds: tuple[int, ...], seed: int, path: Any) -> int:
+    if seed in seeds:
+        return seeds.index(seed)
+    if len(seeds) == 1:
+        return 0
+    raise ValueError(f"seed {seed} is not among those of {path}, {', '.join(map(str, seeds))}: start from one of them")
+
+
+def _adapted(model: Any, params: Any, target: Any, wanted: Any) -> Any:
+    """What a ViT has learned, as one that sees other images, or has another encoding, takes it over."""
+
+    def init(changed: ViT) -> Any:
+        first = wanted["patches_to_tokens"] if model.stem is None else wanted["resnet"]["conv_root"]
+        image = jnp.zeros((1, *model.image_size, first["kernel"].shape[-2]))
+        return changed.init(jax.random.key(0), image, model.sites(*model.image_size))["params"]
+
+    return params if model.encoding == target.encoding else hosted(model, params, target.encoding, init)[1]
+
+
+def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
+    """The parameters in the form `wanted`, heads made new where they have to be."""
+    there = {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    shapes = {_name(key): leaf.shape for key, leaf in jax.tree_util.tree_leaves_with_path(wanted)}
+    found = {name: np.shape(leaf) for name, leaf in there.items()}
+    fresh = {name for name in shapes if _is_head(name) and (head == "new" or found.get(name) != shapes[name])}
+    for name in sorted(shapes.keys() | found.keys()):
+        if not _is_head(name) and found.get(name) != shapes.get(name):
+            was, needed = (each.get(name, "not there") for each in (found, shapes))
+            raise ValueError(
+                f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
+            )
+
+    def taken(key: Any, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        name = _name(key)
+        return np.zeros(leaf.shape, leaf.dtype) if name in fresh else np.asarray(there[name], leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(taken, wanted)
+
+
+def _name(key: Any) -> str:
+    return jax.tree_util.keystr(key, simple=True, separator="/")
+
+
+def _is_head(name: str) -> bool:
+    return name.split("/")[0] in ("head", "head_distillation")
