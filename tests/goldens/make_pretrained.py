@@ -153,13 +153,13 @@ def google_models():
     }  # fmt: skip
 
 
-def google_logits(shapes, spelling, arguments, size, native):
+def google_logits(shapes, spelling, make, size, native):
     """timm's model with what its loader reads, Google's constants, and at another size Google's resize."""
     tensors = google_tensors(shapes, spelling)
     if spelling == "bfloat16":  # timm needs jax to read it: here the same numbers in float32, under old names
         exact = {n: (a.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for n, a in tensors.items()}
         tensors = dict(zip(google_tensors(shapes, "old"), exact.values(), strict=True))
-    model = VisionTransformer(**arguments).eval()
+    model = make().eval()
     with tempfile.NamedTemporaryFile(suffix=".npz") as file:
         np.savez(file.name, **tensors)
         _load_weights(model, file.name)
@@ -206,12 +206,11 @@ def main():
                 arrays[f"{case} {size[0]}x{size[1]}"] = run(model, size)
     for name, (shapes, spellings, arguments) in google_models().items():
         case, native = f"google {name}", (arguments["img_size"],) * 2
+        make = functools.partial(VisionTransformer, **arguments)
         cases[case] = dict(names=shapes, spellings=spellings)
         for size in (native, (native[0] * 3 // 2, native[1])):
             for spelling in spellings:
-                arrays[f"{case} {spelling} {size[0]}x{size[1]}"] = google_logits(
-                    shapes, spelling, arguments, size, native
-                )
+                arrays[f"{case} {spelling} {size[0]}x{size[1]}"] = google_logits(shapes, spelling, make, size, native)
     text = json.dumps(dict(cases=cases, full=full_size()))
     np.savez_compressed(HERE / "pretrained.npz", versions=VERSIONS, json=text, **arrays)
 

@@ -1,0 +1,126 @@
+"""Evaluates a vision transformer, published or our own: accuracy on a set, or the likeliest classes of pictures.
+
+    python -m experiments.evaluate --checkpoint=ViT-B_16.npz --images=PICTURES --classes=imagenet.txt
+    python -m experiments.evaluate --checkpoint=model.safetensors --data=cifar10 --resolutions=0.5,1,384,192x320
+    python -m experiments.evaluate --checkpoint=runs/vit --resolutions=0.5,1,2      # a workdir: its own data, all its seeds
+
+A file of weights is what posjax.models.pretrained reads: Google's .npz, safetensors of timm and transformers (or their
+folder, with config.json), and what `save` wrote. Pixels are scaled as its configuration says, or as its family's are.
+At another image size tables are resized by the method of the code that the file is for (--method says another).
+Errors are one line and exit code 2.
+"""
+
+import argparse
+import pathlib
+import sys
+
+from experiments._environment import tune_allocator
+from experiments._user_code import add_import_flag, import_user_code
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.evaluate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", required=True, help="file or folder of weights, or workdir of a run or a row")
+    parser.add_argument("--data", help="set of images (default: what the run was evaluated on)")
+    parser.add_argument("--split", help="of the set (default: the run's; test)")
+    parser.add_argument("--data_dir", help="where sets are")
+    parser.add_argument("--images", help="folder of pictures, whose likeliest classes are printed")
+    parser.add_argument("--classes", help="text file with the name of a class a line")
+    parser.add_argument("--image_size", type=_size, help="H or HxW in pixels (default: the model's)")
+    parser.add_argument("--resolutions", help="several: pixels (224, 192x320), or factors of the model's size below 10")
+    parser.add_argument("--method", help="how tables are resized (default: as the file's own code does)")
+    parser.add_argument("--mode", help="crop, pad or stretch pictures to the size (default: the run's; crop)")
+    parser.add_argument("--crop_fraction", type=float, default=1.0, help="of the picture that is cut out (default: 1)")
+    parser.add_argument("--batch_size", type=_positive, default=64)
+    parser.add_argument("--limit", type=_positive, help="as many images, spread over the split (default: all)")
+    parser.add_argument("--top", type=_positive, default=5, help="likeliest classes of a picture (default: 5)")
+    parser.add_argument("--num_heads", type=_positive, help="where the file does not tell it")
+    parser.add_argument("--grid", type=_size, help="HxW in patches of the file's table, where that is no square")
+    add_import_flag(parser)
+    args = parser.parse_args(argv)
+    tune_allocator()
+    try:
+        import_user_code(args.imports)
+        _evaluate(args)
+    except (ValueError, OSError, ImportError) as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    return 0
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from experiments._evaluate_models import load
+
+    if args.images and (args.data or args.limit):
+        raise ValueError("--images are pictures without labels: --data and --limit are for sets")
+    if args.image_size and args.resolutions:
+        raise ValueError("--image_size is one size, --resolutions are several: give one of them")
+    subject = load(pathlib.Path(args.checkpoint), args.method, args.num_heads, args.grid)
+    sizes = _sizes(args, subject)
+    print(f"{subject.about}; pixels scaled by mean {_numbers(subject.mean)}, std {_numbers(subject.std)}")
+    if args.images:
+        _print_classes(args, subject, sizes)
+    else:
+        _print_accuracy(args, subject, sizes)
+
+
+def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
+    from posjax.training.resolution import scaled_size
+
+    if not args.resolutions:
+        return [args.image_size or subject.model.image_size]
+    own, cell = subject.model.image_size, subject.cell
+    try:
+        texts = [text.strip() for text in args.resolutions.split(",")]
+        return [_size(t) if "x" in t or float(t) >= 10 else scaled_size(own, float(t), cell) for t in texts]
+    except (ValueError, argparse.ArgumentTypeError):
+        raise ValueError(
+            f"--resolutions={args.resolutions}: expected sizes and factors, as in 0.5,1,384,192x320"
+        ) from None
+
+
+def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
+    from experiments._evaluate_models import accuracy, read_set
+
+    images = read_set(subject, args.data, args.split, args.data_dir, args.limit)
+    print(f"{len(images)} images of {images.name}\n\n| image size | top-1 | top-5 |\n| --- | ---: | ---: |")
+    for size in sizes:
+        top_1, top_5 = accuracy(subject, images, size, args.mode, args.crop_fraction, args.batch_size)
+        print(f"| {size[0]}x{size[1]} | {top_1} | {top_5} |", flush=True)
+    print("\n95 % intervals: Student's over seeds, of a single model Wilson's over images")
+
+
+def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
+    from experiments._evaluate_models import class_names, likeliest
+
+    names = class_names(subject, args.classes)
+    for size in sizes:
+        print(f"\n{size[0]}x{size[1]}")
+        found = likeliest(subject, pathlib.Path(args.images), size, args.mode, args.crop_fraction, args.top)
+        for picture, classes in found:
+            listed = ", ".join(f"{names[index]} {100 * chance:.1f} %" for index, chance in classes)
+            print(f"{picture}: {listed}", flush=True)
+
+
+def _numbers(values) -> str:
+    return "/".join(f"{value:g}" for value in values)
+
+
+def _size(text: str) -> tuple[int, int]:
+    sides = text.split("x")
+    if len(sides) > 2 or not all(side.isdigit() and int(side) for side in sides):
+        raise argparse.ArgumentTypeError(f"expected H or HxW, got {text!r}")
+    return int(sides[0]), int(sides[-1])
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

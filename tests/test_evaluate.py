@@ -1,0 +1,132 @@
+"""`python -m experiments.evaluate`: weights and runs, on sets and on pictures."""
+
+import re
+import runpy
+
+import numpy as np
+import pytest
+from goldens.pretrained_cases import made
+from PIL import Image
+
+from experiments import _evaluate_models, evaluate
+from posjax import data
+from posjax.models import ViT, pretrained
+from posjax.models.pretrained.saving import expected_params, paths_of
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A ViT for the digits' ten classes that sees nothing but how bright the whole image is."""
+    import jax
+
+    model = ViT(10, image_size=(8, 8), patch_size=4, width=8, depth=1, num_heads=2, pooling="mean")
+    expected = expected_params(model, channels=1)
+    leaves = [made(path, leaf.shape) for path, leaf in paths_of(expected).items()]
+    params = jax.tree.unflatten(jax.tree.structure(expected), leaves)
+    pretrained.save(tmp_path / "vit.safetensors", model, params)
+    return tmp_path / "vit.safetensors", model, params
+
+
+def logits_of(model, params, pixels):
+    return model.apply(params, data.normalise(pixels, 0.5, 0.5), model.sites(*pixels.shape[1:3]))
+
+
+def digits(tmp_path):
+    data.prepare("digits", tmp_path / "data")
+    return data.load_native_images("digits", "test", tmp_path / "data", channels=1)
+
+
+def test_accuracy_is_the_share_of_images_whose_class_is_likeliest(file, tmp_path, capsys):
+    path, model, params = file
+    images = digits(tmp_path)
+    where = [f"--checkpoint={path}", "--data=digits", f"--data_dir={tmp_path / 'data'}", "--batch_size=50"]
+    assert evaluate.main([*where, "--limit=120", "--resolutions=1,16x8"]) == 0
+    out = capsys.readouterr().out
+    chosen = data.spread(images, 120)
+    pixels = np.stack([data.preprocess(chosen[i], 8, channels=1) for i in range(120)])
+    order = np.argsort(-logits_of(model, params, pixels), axis=1)
+    top_1, top_5 = ((order[:, :k] == chosen.label[:, None]).any(axis=1).mean() for k in (1, 5))
+    assert 0 < top_1 < top_5
+    row = next(line for line in out.splitlines() if line.startswith("| 8x8"))
+    assert f"| {100 * top_1:.2f} (" in row
+    assert f"| {100 * top_5:.2f} (" in row
+    assert "| 16x8 |" in out
+    assert "120 images of digits" in out
+
+
+@pytest.mark.slow
+def test_a_run_is_evaluated_on_its_own_data(tmp_path, capsys, monkeypatch):
+    from experiments import _environment, train
+
+    monkeypatch.setattr(_environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    data.prepare("digits", tmp_path / "data")
+    config = runpy.run_path("configs/vit.py")["get_config"]()
+    small = {"steps": 30, "batch_size": 32, "eval_every": 0, "data.data_dir": str(tmp_path / "data")}
+    small |= {"model.width": 16, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
+    config.update_from_flattened_dict(small)
+    train.main(config.lock(), tmp_path / "run")
+    told = float(re.search(r"'accuracy': ([\d.]+)", capsys.readouterr().out)[1])
+    assert evaluate.main([f"--checkpoint={tmp_path / 'run'}", "--resolutions=1,2"]) == 0
+    out = capsys.readouterr().out
+    assert f"| 8x8 | {100 * told:.2f} (" in out
+    assert "| 16x16 |" in out
+    assert "step 30 of 1 seeds, learned" in out
+
+
+def test_pictures_of_a_folder_are_told_their_likeliest_classes(file, tmp_path, capsys):
+    path, model, params = file
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    pixels = np.random.RandomState(0).randint(0, 256, (20, 31, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(folder / "b.png")
+    Image.fromarray(pixels[:, :20]).convert("L").save(folder / "a.JPG")
+    names = [f"digit {i}" for i in range(10)]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    asked = [f"--checkpoint={path}", f"--images={folder}", f"--classes={tmp_path / 'names.txt'}", "--image_size=16"]
+    assert evaluate.main([*asked, "--top=2", "--method=torch_bilinear"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("a.JPG", "b.png"))]
+    assert [line.split(":")[0] for line in lines] == ["a.JPG", "b.png"]
+    larger, resized = pretrained.load(path, image_size=16, method="torch_bilinear")
+    seen = data.preprocess(pixels, 16, channels=1)[None]
+    best = int(np.argmax(logits_of(larger, resized, seen)))
+    assert lines[1].startswith(f"b.png: digit {best} ")
+    assert lines[1].count("digit") == 2
+
+
+def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
+    path, model, params = file
+    digits(tmp_path)
+    headless = tmp_path / "headless.safetensors"
+    pretrained.save(headless, *pretrained.load(path, num_classes=0))
+    other = tmp_path / "other.safetensors"
+    params["params"]["head"] = {"kernel": np.zeros((8, 3), np.float32), "bias": np.zeros(3, np.float32)}
+    pretrained.save(other, model.clone(num_classes=3), params)
+    (tmp_path / "few.txt").write_text("one\ntwo\n")
+    (tmp_path / "empty").mkdir()
+    where = f"--data_dir={tmp_path / 'data'}"
+    wrong = {
+        "there is no checkpoint": [f"--checkpoint={tmp_path / 'no.npz'}"],
+        "has no head": [f"--checkpoint={headless}"],
+        "give --data=NAME, or --images=DIR": [f"--checkpoint={path}"],
+        "digits has 10 classes, the model 3": [f"--checkpoint={other}", "--data=digits", where],
+        "names 2 classes, the model has 10": [
+            f"--checkpoint={path}", f"--images={tmp_path / 'empty'}", f"--classes={tmp_path / 'few.txt'}"
+        ],
+        "holds no pictures": [f"--checkpoint={path}", f"--images={tmp_path / 'empty'}"],
+        "expected sizes and factors": [f"--checkpoint={path}", "--resolutions=1,big"],
+        "give one of them": [f"--checkpoint={path}", "--resolutions=1", "--image_size=8"],
+        "no resize is named": [f"--checkpoint={path}", "--images=x", "--method=bicubic"],
+    }  # fmt: skip
+    for message, line in wrong.items():
+        assert evaluate.main(line) == 2, message
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+
+
+def test_the_interval_of_a_share_is_wilsons():
+    """Brown, Cai and DasGupta (2001): 0 of 10 and 5 of 10."""
+    np.testing.assert_allclose(_evaluate_models.wilson(0.0, 10), (0.0, 0.2775), atol=1e-4)
+    np.testing.assert_allclose(_evaluate_models.wilson(0.5, 10), (0.2366, 0.7634), atol=1e-4)
