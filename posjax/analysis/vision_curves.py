@@ -31,7 +31,7 @@ def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float, tit
     means = [mean_interval(distances[:, layer].mean(axis=1)) for layer in range(layers)]
     _line(axes, range(1, layers + 1), means, 0, "mean over heads")
     axes.axhline(uniform, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="uniform attention")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * max(float(np.nanmax(distances)), uniform))
     axes.set_xlabel("layer", fontsize=SMALL + 1)
     axes.set_ylabel("mean attention distance (pixels)", fontsize=SMALL + 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
