@@ -34,10 +34,10 @@ DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, grid=(6, 7), prefix=2)
 FITTED = "fit_grid(height=4, width=4) >> axial_rope()"
 RESIZED = "learned(stddev=1, resize='torch_bicubic')"
 # Those whose codes, angles or biases are made of more than the token's own position, and one of every other kind.
-SOME = [FITTED, RESIZED, "beit(stddev=1)"]
+SOME = [FITTED, RESIZED]
 ON_GRIDS = sorted(
-    {case.spec for m in MEMBERS.values() for case in m.variants if case.kind == GRID and "raster" not in case.spec}
-    | {*SOME, "dinov3(base=20)", "learned_factorized(stddev=1, resize='jax_linear')"}
+    {spec for member in MEMBERS.values() if (spec := member.on(GRID)) and "raster" not in spec}
+    | {*SOME, "learned_factorized(stddev=1, resize='jax_linear')"}
 )
 on_grids = pytest.mark.parametrize(
     "spec", [pytest.param(spec, marks=[] if spec in SOME else pytest.mark.slow) for spec in ON_GRIDS]
@@ -81,7 +81,7 @@ def test_an_image_is_encoded_as_if_alone(spec):
     assert not np.any(first[0, small:])
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_learned_frequencies_in_batches_of_several_grids(dtype):
     encoding, params = made("rope_mixed()")
     images = [pj.grid(2, 3), pj.grid(3, 2), pj.grid(1, 5)]
@@ -195,7 +195,7 @@ def test_every_offset_of_a_window_has_a_row(grid):
     )
 
 
-@pytest.mark.parametrize("spec", [FITTED, "axial_rope(indexing='xy')", "rope(base=20)"])
+@pytest.mark.parametrize("spec", [FITTED, pytest.param("axial_rope(indexing='xy')", marks=pytest.mark.slow)])
 def test_columns_and_rows_may_be_exchanged(spec):
     """An image and its transpose, under an encoding that gives the axes alike, have transposed logits up to a permutation."""
     encoding, params = made(spec)

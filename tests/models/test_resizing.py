@@ -38,7 +38,7 @@ def shapes(model, size):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("injection", ["stem", "every_layer"])
+@pytest.mark.parametrize("injection", ["every_layer", pytest.param("stem", marks=pytest.mark.slow)])
 def test_what_comes_out_is_a_model_of_the_new_size(encoding, becomes, injection):
     model = vit(encoding, injection=injection)
     made = {}
