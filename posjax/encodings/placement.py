@@ -133,9 +133,9 @@ class FitGrid(PositionMap):
 
     The resolution policy of EVA-02 (Fang et al. 2023, arXiv 2303.11331, `pt_seq_len`) and of timm's `ref_feat_shape`: with
     the training grid as height and width a rotary encoding sees no coordinate that it was not trained on, the patches
-    between its own. h and w are the image's own, 1 + its largest positions, whatever else is in its row or batch; timm 1.0.31
-    computes angles on the largest grid of a batch, so that they depend on the others. Tokens that are left out (patch
-    dropout) must not be all those of the last row or column. The whole image must be there: no cached decoding.
+    between its own. h and w are the image's own, 1 + its largest positions, whatever else is in its row or batch (timm 1.0.29
+    computed angles on the largest grid of a batch, 1.0.31 does not). Where an image is masked, tokens that are missing must
+    not be all those of the last row or column. The whole image must be there: no cached decoding.
 
     Args:
       height, width: the grid on which the encoding behind it was, or will be, trained.

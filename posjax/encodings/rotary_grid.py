@@ -36,8 +36,8 @@ class AxialRope(Rotary):
         as rope-vit does.
       layout: channel pairs "half" or "interleaved", as in `rope`.
       scaling: of the frequencies, for larger grids than the trained one, as in `rope`. Each axis is scaled as the line of
-        d = D/A channels that it is: ntk(factor=s) has base s^(d/(d - 2)), bloc97's rule with the channels of one axis. With
-        "split" frequencies it is that of the one series, d = D.
+        d = D/A channels that it is: ntk(factor=s) has base s^(d/(d - 2)), as VisionNTK of FiT does (Lu et al. 2024,
+        arXiv 2402.12376), with one s for all axes. "split" frequencies are scaled as the one series that they are, d = D.
 
     Tokens that stand nowhere are left unrotated.
 
