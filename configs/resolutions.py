@@ -6,7 +6,7 @@
 Sets: fashion_mnist and cifar10 (python -m experiments.prepare --name=...), and caltech101 in native aspects. A folder or zips
 of pictures instead of the latter: --config.sets.caltech101.data.name=folder --config.sets.caltech101.data.data_dir=DIR
 
-Cost: about an hour on one CPU core, all three. Expected: results/resolutions. On an accelerator override sizes only, as in
+Cost: about an hour and a half on one CPU core, all three. Expected: results/resolutions. On an accelerator override sizes only, as in
 --config.sets.cifar10.model.width=384 --config.sets.cifar10.model.depth=12 --config.sets.cifar10.model.num_heads=6
 --config.sets.cifar10.steps=40000 --config.sets.cifar10.batch_size=512 --config.sets.cifar10.evaluation.images=10000
 """
@@ -48,9 +48,9 @@ def _shared() -> ConfigDict:
     study.model.depth = 3
     study.model.num_heads = 3
     study.data.flip = True
-    study.optimizer.learning_rate = 3e-3
-    study.optimizer.warmup_steps = 30
-    study.batch_size = 64
+    study.optimizer.learning_rate = 2e-3
+    study.optimizer.warmup_steps = 50
+    study.batch_size = 32  # more steps for as many images
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 500
     study.checkpoint_every = 100
@@ -82,8 +82,8 @@ def _fashion_mnist() -> ConfigDict:
     study = _fixed_size()
     study.data.name = "fashion_mnist"
     study.data.image_size = (28, 28)
-    study.steps = 200
-    study.finetune = finetunes(resolution=40, steps=20)
+    study.steps = 500
+    study.finetune = finetunes(resolution=40, steps=50)
     study.evaluation.images = 1000
     study.evaluation.resolutions = (16, 20, 24, 28, 32, 40, 56)
     return study
@@ -93,8 +93,8 @@ def _cifar10() -> ConfigDict:
     study = _fixed_size()
     study.data.name = "cifar10"
     study.data.image_size = (32, 32)
-    study.steps = 250
-    study.finetune = finetunes(resolution=48, steps=24)
+    study.steps = 600
+    study.finetune = finetunes(resolution=48, steps=60)
     study.evaluation.images = 1000
     study.evaluation.resolutions = (16, 24, 28, 32, 40, 48, 64)
     return study
@@ -120,8 +120,8 @@ def _caltech101() -> ConfigDict:
         alibi={"": "as trained", "rescaled": "interpolate(factor={scale}) >> alibi"},
         swin={"resized": "resized"},
     )
-    study.steps = 300
-    study.finetune = finetunes(resolution=144, steps=24, learned="as trained")
+    study.steps = 600
+    study.finetune = finetunes(resolution=144, steps=60, learned="as trained")
     study.evaluation.images = 600
     study.evaluation.resolutions = (16, 36, 64, 81, 121, 169, 256)
     return study

@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from test_tasks import small_vit
 
+from experiments import ablate
 from posjax.models import ViT, pretrained, resize_params
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.initial import initial_params
@@ -35,7 +37,8 @@ def seed_of(params, index):
 
 
 def logits(task, params, image):
-    return task.model.apply({"params": params}, image, task.model.sites(*image.shape[1:3]))
+    site = task.model.sites(*image.shape[1:3])
+    return jax.jit(lambda params, image: task.model.apply({"params": params}, image, site))(params, image)
 
 
 def test_the_first_logits_are_the_last_of_the_run(run):
@@ -123,3 +126,11 @@ def test_one_seed_serves_all(run, tmp_path):
     found = initial_params(tmp_path, make_task(config), (0, 1))
     jax.tree.map(lambda leaf: np.testing.assert_array_equal(leaf[0], leaf[1]), found)
     assert isinstance(make_task(config).model, ViT)
+
+
+def test_an_ablation_does_not_pass_over_it():
+    """It would train every row from there, or none: it says that it does not."""
+    study = {"encodings": {"none": "none"}, "init_from": "runs/vit", "model": {"encoding": "none"}}
+    config = ConfigDict({"seeds": (0,), "studies": {"digits": study}})
+    with pytest.raises(ValueError, match="row 'none' of 'digits' sets init_from"):
+        ablate.plan(config)
