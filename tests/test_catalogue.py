@@ -35,7 +35,7 @@ def test_every_encoding_says_what_it_is(name):
 def test_facts():
     rope, learned, interpolate = facts("rope"), facts("learned"), facts("interpolate")
     assert (rope.hooks, rope.parameters, rope.relative, rope.arxiv) == (("rotate",), {}, True, "2104.09864")
-    assert (learned.hooks, learned.count, learned.relative) == (("embed",), 1024 * 384, False)
+    assert (learned.hooks, learned.count, learned.relative) == (("place", "embed"), 1024 * 384, False)
     assert "whole_positions" in learned.traits
     assert (interpolate.hooks, interpolate.example.factor) == (("place",), 2.0)
     assert facts("raster").dimensions == (2,)
