@@ -18,56 +18,9 @@ def get_config() -> ConfigDict:
     config.task = "classification"
     config.seed = 0
 
-    config.data = ConfigDict()
-    config.data.name = "digits"  # or any set that `python -m experiments.prepare --list` shows
-    config.data.data_dir = config_dict.placeholder(str)  # where tensorflow-datasets keeps its sets
-    config.data.train_split = "train"
-    config.data.eval_split = "test"
-    config.data.fraction = 1.0  # of the training images of each class
-    config.data.image_size = config_dict.placeholder(tuple)  # "(48, 32)"; None: as the set has them
-    config.data.mode = "crop"  # how images become so: crop, pad, stretch; or native: each keeps its aspect
-    config.data.max_patches = 64  # of an image, with mode="native"
-    config.data.min_patches = config_dict.placeholder(int)  # draws each image's patches between the two, in training
-    config.data.tokens = config_dict.placeholder(int)  # packs several images into rows of so many tokens
-    config.data.images_per_row = config_dict.placeholder(int)  # at most; None: as many as can occur
-    config.data.mean = (0.5,)  # of pixels in [0, 1]: of all channels or of each
-    config.data.std = (0.5,)
-    config.data.crop_padding = 0  # pixels of random shift; digits of 8x8 pixels do not bear any
-    config.data.padding = "black"  # what a shift brings in; or reflect
-    config.data.flip = False
-    config.data.mixup = 0.0  # alpha; 0 mixes nothing
-
+    config.data = _data()
     config.architecture = "vit"  # or resnet: model.stem and model.stem_width are all that it reads of the model
-    config.model = ConfigDict()
-    config.model.encoding = "learned"
-    config.model.injection = "stem"  # or every_layer, every_layer_shared, lape
-    config.model.variant = config_dict.placeholder(
-        str
-    )  # "S/16", "R50+B/16": the sizes of that name, in place of those below
-    config.model.patch_size = 2
-    config.model.width = 64
-    config.model.depth = 4
-    config.model.num_heads = 4
-    config.model.num_kv_heads = config_dict.placeholder(int)  # fewer heads of keys and values; num_heads
-    config.model.mlp_dim = config_dict.placeholder(int)  # 4 * width
-    config.model.pooling = "cls"  # or mean, map
-    config.model.norm_after_pooling = False
-    config.model.pre_logits = config_dict.placeholder(int)  # width of a tanh layer before the head
-    config.model.num_registers = 0
-    config.model.distillation_token = False
-    config.model.stem = config_dict.placeholder(
-        tuple
-    )  # "(3, 4, 9)": units of a ResNet before the patches, "()": its root
-    config.model.stem_width = 64
-    config.model.mlp = "gelu"  # or gelu_exact, swiglu
-    config.model.layer_scale = config_dict.placeholder(float)  # where it starts
-    config.model.dropout = 0.0
-    config.model.drop_path = 0.0  # stochastic depth, of the last layer
-    config.model.patch_dropout = 0.0
-    config.model.implementation = "auto"  # of attention: dense, blockwise
-    config.model.dtype = "float32"  # of activations; bfloat16 on accelerators
-    config.model.attention_dtype = config_dict.placeholder(str)  # as dtype
-    config.model.param_dtype = "float32"
+    config.model = _model()
 
     config.optimizer = ConfigDict()
     config.optimizer.learning_rate = 1e-3
@@ -94,3 +47,55 @@ def get_config() -> ConfigDict:
     config.keep_last = 2
     config.tensorboard = False
     return config
+
+
+def _data() -> ConfigDict:
+    data = ConfigDict()
+    data.name = "digits"  # or any set that `python -m experiments.prepare --list` shows
+    data.data_dir = config_dict.placeholder(str)  # where tensorflow-datasets keeps its sets
+    data.train_split = "train"
+    data.eval_split = "test"
+    data.fraction = 1.0  # of the training images of each class
+    data.image_size = config_dict.placeholder(tuple)  # "(48, 32)"; None: as the set has them
+    data.mode = "crop"  # how images become so: crop, pad, stretch; or native: each keeps its aspect
+    data.max_patches = 64  # of an image, with mode="native"
+    data.min_patches = config_dict.placeholder(int)  # draws each image's patches between the two, in training
+    data.tokens = config_dict.placeholder(int)  # packs several images into rows of so many tokens
+    data.images_per_row = config_dict.placeholder(int)  # at most; None: as many as can occur
+    data.mean = (0.5,)  # of pixels in [0, 1]: of all channels or of each
+    data.std = (0.5,)
+    data.crop_padding = 0  # pixels of random shift; digits of 8x8 pixels do not bear any
+    data.padding = "black"  # what a shift brings in; or reflect
+    data.flip = False
+    data.mixup = 0.0  # alpha; 0 mixes nothing
+    return data
+
+
+def _model() -> ConfigDict:
+    model = ConfigDict()
+    model.encoding = "learned"
+    model.injection = "stem"  # or every_layer, every_layer_shared, lape
+    model.variant = config_dict.placeholder(str)  # "S/16", "R50+B/16": the sizes of that name, in place of those below
+    model.patch_size = 2
+    model.width = 64
+    model.depth = 4
+    model.num_heads = 4
+    model.num_kv_heads = config_dict.placeholder(int)  # fewer heads of keys and values; num_heads
+    model.mlp_dim = config_dict.placeholder(int)  # 4 * width
+    model.pooling = "cls"  # or mean, map
+    model.norm_after_pooling = False
+    model.pre_logits = config_dict.placeholder(int)  # width of a tanh layer before the head
+    model.num_registers = 0
+    model.distillation_token = False
+    model.stem = config_dict.placeholder(tuple)  # "(3, 4, 9)": units of a ResNet before the patches, "()": its root
+    model.stem_width = 64
+    model.mlp = "gelu"  # or gelu_exact, swiglu
+    model.layer_scale = config_dict.placeholder(float)  # where it starts
+    model.dropout = 0.0
+    model.drop_path = 0.0  # stochastic depth, of the last layer
+    model.patch_dropout = 0.0
+    model.implementation = "auto"  # of attention: dense, blockwise
+    model.dtype = "float32"  # of activations; bfloat16 on accelerators
+    model.attention_dtype = config_dict.placeholder(str)  # as dtype
+    model.param_dtype = "float32"
+    return model
