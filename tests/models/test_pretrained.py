@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -15,13 +16,20 @@ from posjax.models.pretrained.loading import parameters, source_of
 from posjax.models.pretrained.origin import Asked
 from posjax.models.pretrained.saving import paths_of
 
-SLOW = ("hybrid", "units", "dinov3_packed", "dinov2_giant", "deit_teacher", "siglip")
-LARGE = ("7b", "huge", "giant", "so400m", "betwixt", "r26")
+QUICK = [  # which between them read every line of the maps
+    "timm deit_distilled", "timm reg_gap", "timm map", "timm dinov3_gated", "transformers vit_tanh",
+    "transformers vit_model", "transformers deit", "transformers dinov2_reg", 
+    "google token bfloat16", "google map stacked",
+]  # fmt: skip
+SMALL = ("vit_base_patch16_224", "deit_small_distilled", "dinov3_qkvb", "vit_tiny_r_s16")
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-def mark_slow(values, slow):
-    return [pytest.param(v, marks=pytest.mark.slow) if any(word in str(v) for word in slow) else v for v in values]
+def slow_but(quick, values):
+    """Values of a parameter, slow where no word of `quick` is in their name."""
+    names = [value if isinstance(value, str) else " ".join(value) for value in values]
+    quickly = [any(word in name for word in quick) for name in names]
+    return [v if now else pytest.param(v, marks=pytest.mark.slow) for v, now in zip(values, quickly, strict=True)]
 
 
 def check_logits(case, spelling, which, folder):
@@ -29,13 +37,13 @@ def check_logits(case, spelling, which, folder):
     sizes = [name.rsplit(" ", 1)[1] for name in FILE if name.rsplit(" ", 1)[0] == key]
     size = tuple(int(side) for side in sizes[which].split("x"))
     model, params = pretrained.load(written(case, spelling, folder), image_size=size, **asked(case))
-    logits = model.apply(params, images(*size), model.sites(*size))
+    logits = jax.jit(model.apply)(params, images(*size), model.sites(*size))
     theirs = FILE[f"{key} {sizes[which]}"]
     assert np.abs(theirs).max() > 0.5
     np.testing.assert_allclose(logits, theirs, rtol=0, atol=5e-5 if "hybrid" in case else 1e-5)
 
 
-@pytest.mark.parametrize("case", mark_slow(CASES, SLOW), ids=" ".join)
+@pytest.mark.parametrize("case", slow_but(QUICK, CASES), ids=" ".join)
 def test_logits_are_theirs_at_another_size(case, tmp_path):
     check_logits(*case, 1, tmp_path)
 
@@ -46,7 +54,7 @@ def test_logits_are_theirs_at_the_size_of_the_file(case, tmp_path):
     check_logits(*case, 0, tmp_path)
 
 
-@pytest.mark.parametrize("name", mark_slow(SPEC["full"], LARGE))
+@pytest.mark.parametrize("name", slow_but(SMALL, [*SPEC["full"]]))
 def test_every_tensor_of_a_full_size_model_has_its_place(name):
     """By names and shapes as timm has them; num_heads is not asked for."""
     shapes = {tensor: tuple(shape) for tensor, shape in SPEC["full"][name].items()}

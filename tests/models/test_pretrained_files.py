@@ -40,10 +40,10 @@ def assert_same(params, others):
         (dict(), "timm"),
         (dict(num_registers=2, layer_scale=0.1, mlp="swiglu", mlp_bias=True, norm_epsilon=1e-3), "timm"),
         (dict(distillation_token=True, num_registers=1, mlp="gelu_exact"), "timm"),
-        (dict(pooling="map", num_heads=4), "timm"),
+        pytest.param(dict(pooling="map", num_heads=4), "timm", marks=pytest.mark.slow),
         (dict(pooling="mean", norm_after_pooling=True, num_registers=3), "timm"),
         (dict(encoding="dinov3(base=50)", layer_scale=1.0, mlp="swiglu", mlp_bias=True), "timm"),
-        (dict(stem=(1,), stem_width=32, image_size=(16, 32), patch_size=2), "timm"),
+        pytest.param(dict(stem=(1,), stem_width=32, image_size=(16, 32), patch_size=2), "timm", marks=pytest.mark.slow),
         (dict(encoding="learned + rope_mixed", injection="every_layer"), "posjax"),
         (dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1), "posjax"),
         (dict(pooling="none", encoding="raster(width=3) >> learned"), "posjax"),
@@ -76,9 +76,7 @@ def test_types_and_signs_of_zero_come_back(tmp_path):
     assert {"blocks.0.attn.qkv.bias"} == {name for name in held if name.endswith("qkv.bias")}
 
 
-@pytest.mark.parametrize(
-    "case", ["timm deit_distilled", "timm dinov2_reg", "timm dinov2_giant", "timm map", "timm dinov3_gated"]
-)
+@pytest.mark.parametrize("case", ["timm deit_distilled", "timm dinov2_giant", "timm map", "timm dinov3_gated"])
 def test_a_file_of_timms_is_saved_as_it_was(case, tmp_path):
     model, params = pretrained.load(written(case, "safetensors", tmp_path), **asked(case))
     pretrained.save(tmp_path / "again.safetensors", model, params)
