@@ -4,8 +4,8 @@
     python -m experiments.ablate --config=configs/analyse.py --workdir=runs/analyse
     python -m experiments.analyse --checkpoint=runs/analyse/added/learned-* --out=results/analyse/learned
 
-Cost: about 20 minutes on one CPU core. Expected: results/analyse. An encoding that is learned for each layer
-(rope_mixed) has a study of its own, because the place of injection belongs to the study.
+Cost: about 30 minutes on one CPU core, and a minute for each page. Expected: results/analyse. An encoding that is learned for
+each layer (rope_mixed) has a study of its own, because the place of injection belongs to the study.
 """
 
 from ml_collections import ConfigDict

@@ -90,6 +90,7 @@ def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
         np.testing.assert_allclose(arrays["rollout"].sum(axis=(1, 2)), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_rotary_encodings_show_their_frequencies(data_dir, tmp_path):
     options = {"model__encoding": "rope_mixed", "model__injection": "every_layer", "model__pooling": "mean"}
     workdir = save(config_of("vit", data_dir, **options), tmp_path / "run", (0,))
@@ -114,6 +115,7 @@ def test_without_positions_nothing_depends_on_where_patches_are(data_dir, tmp_pa
     assert moved["1"] != moved["0"]
 
 
+@pytest.mark.slow
 def test_a_file_of_weights_and_images_of_another_set(data_dir, tmp_path):
     model = ViT(num_classes=7, encoding="learned", image_size=(8, 12), patch_size=4, width=16, depth=1, num_heads=2)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), np.zeros((1, 8, 12, 1)), model.sites(8, 12)))
