@@ -88,14 +88,6 @@ def test_timm_relative_bias():
     close(resized.rows, GOLDEN["timm_relative"], atol=4e-6)
 
 
-@pytest.mark.parametrize("size", [(4, 5), (3, 9), (2, 2)], ids=name_of)
-def test_timm_fits_the_training_grid(size):
-    """`ref_feat_shape`, one image a batch."""
-    encoding, x = pj.parse("fit_grid(height=4, width=5) >> axial_rope()"), GOLDEN["rotary_x"][: np.prod(size)]
-    site = encoding.place(((), ()), pj.grid(*size))
-    close(encoding.rotate(((), ()), x, site, x, site)[0], GOLDEN[f"fitted_{name_of(size)}"], atol=4e-6)
-
-
 @every_method
 def test_rows_are_those_of_the_matrix(method):
     """At positions and sizes that are NumPy's, traced, and different for every token."""
