@@ -16,9 +16,9 @@ from posjax.models.pretrained.loading import parameters, source_of
 from posjax.models.pretrained.origin import Asked
 from posjax.models.pretrained.saving import paths_of
 
-QUICK = [  # which between them read every line of the maps
-    "timm deit_distilled", "timm reg_gap", "timm map", "timm dinov3_gated", "transformers vit_tanh",
-    "transformers vit_model", "transformers deit", "transformers dinov2_reg", 
+QUICK = [  # which between them read nearly every line of the maps
+    "timm deit_distilled", "timm dinov2_giant", "timm map", "timm dinov3_gated", "transformers vit_tanh",
+    "transformers vit_model", "transformers deit", "transformers dinov2_reg",
     "google token bfloat16", "google map stacked",
 ]  # fmt: skip
 SMALL = ("vit_base_patch16_224", "deit_small_distilled", "dinov3_qkvb", "vit_tiny_r_s16")
