@@ -27,7 +27,7 @@ def get_config(names: str = ",".join(_NAMES)) -> ConfigDict:
         "rescaled (positions are fitted to the trained grid), NTK (lower frequencies by the factor), resized (tables, "
         "bicubic), or fine-tuned for a few steps at a higher resolution. Test images are made from the originals, "
         "antialiased. Those of Fashion-MNIST and CIFAR-10 have 28 and 32 pixels: above that they are upsampled, which adds "
-        "no information; those of Caltech-101 have more pixels than nearly all budgets ask for. "
+        "no information; those of Caltech-101 have as many pixels as the largest budget asks for, or more. "
         "Runs are short: levels are those of early training, the shapes of the curves are what is compared."
     )
     config.seeds = (0, 1, 2)

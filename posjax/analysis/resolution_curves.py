@@ -112,7 +112,7 @@ def _keeps(claim: str, ours: Mapping[str, Curve], more: str, less: str) -> Findi
     intervals, change = [mean_interval(values) for values in kept], difference_interval(*kept)
     text = " and ".join(f"{100 * i.mean:.0f} ± {100 * i.half_width:.0f} %" for i in intervals)
     at = ours[more].scale[_far(ours[more])]
-    theirs = " and ".join(f"{100 * _published_at(name, at):.0f} %" for name in (more, less))
+    theirs = " and ".join(f"{100 * _published_at(name, at):.1f} %" for name in (more, less))
     verdict = "agrees" if change.low > 0 else "disagrees" if change.high < 0 else "not separated"
     return Finding(f"{claim} at {at:.3g}x", theirs, text, verdict)
 

@@ -15,14 +15,14 @@ from posjax.analysis.stats import Record, Rows, mean_interval
 
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (4, 1.5, 1, 1.5)))
 _NAMES = {"learned": "learned (APE)", "axial_rope": "axial", "rope_mixed": "mixed"}
-_COLORS = dict(zip(_NAMES, (HUES[1], HUES[2], HUES[0]), strict=True))
+_COLORS = dict(zip(_NAMES, (HUES[0], HUES[2], HUES[3]), strict=True))
 
 
 def accuracy_by_resolution(rows: Rows) -> Figure:
     """Mean accuracy (%) over the scale of the test images (log2), a line per row: colour by encoding, dash by policy.
 
-    The left panel has each encoding under its first policy, with 95 % bands; the right one all policies of those that have
-    several.
+    The left panel has each encoding under its first policy, the right one all policies of those that have several. Intervals
+    are in the table: bands of so many lines would hide each other.
     """
     bases: dict[str, list[str]] = {}
     for label, runs in rows.items():
@@ -32,7 +32,7 @@ def accuracy_by_resolution(rows: Rows) -> Figure:
     first, policies = figure.subplots(1, 2, sharey=True)
     handles = []
     for base, labels in bases.items():
-        _line(first, curves[labels[0]], look[base], 0, band=True)
+        _line(first, curves[labels[0]], look[base], 0)
         for label, number in zip(labels, _dashes([rows[label] for label in labels]), strict=True):
             if len(labels) > 1:
                 _line(policies, curves[label], look[base], number)
@@ -94,13 +94,10 @@ def _handle(label: str, style: Style, number: int) -> Line2D:
     return Line2D([], [], label=label.replace("$", r"\$"), linewidth=1.4, **look)
 
 
-def _line(axes: Axes, curve: Curve, style: Style, number: int, band: bool = False) -> None:
+def _line(axes: Axes, curve: Curve, style: Style, number: int) -> None:
     mean = 100 * curve.accuracy.mean(axis=0)
     look = dict(color=style.color, linestyle=_DASHES[number % len(_DASHES)], marker=style.marker)
     axes.plot(curve.scale, mean, markersize=4, linewidth=1.4, **look)
-    if band and len(curve.accuracy) > 1:
-        half = np.array([mean_interval((100 * each).tolist()).half_width for each in curve.accuracy.T])
-        axes.fill_between(curve.scale, mean - half, mean + half, color=style.color, alpha=0.1, linewidth=0)
 
 
 def _scales(axes: Axes, curve: Curve) -> None:
