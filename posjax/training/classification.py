@@ -91,6 +91,10 @@ class NativeClassification(Classification):
     """
 
     def load(self, split):
+        if self._data.max_patches is None:
+            raise ValueError(
+                "data.mode='native' cuts an image into at most data.max_patches patches: say how many, as in 64"
+            )
         return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir, channels=None)
 
     def _table_size(self):
@@ -166,14 +170,21 @@ def make_classification(config: ConfigDict) -> Classification:
     """
     if config.data.mode not in _MODES:
         raise ValueError(f"no data.mode is named {config.data.mode!r}; {nearest(config.data.mode, _MODES)}")
-    return (NativeClassification if config.data.mode == "native" else Classification)(config)
+    if config.data.mode == "native":
+        return NativeClassification(config)
+    for name in ("min_patches", "tokens", "images_per_row"):
+        if config.data[name] is not None:
+            raise ValueError(
+                f"data.{name}={config.data[name]} is for images of native aspect: set data.mode='native' too"
+            )
+    return Classification(config)
 
 
 def make_vision_model(
     config: ConfigDict, num_classes: int, image_size: tuple[int, int], context: ContextParallel | None
 ) -> ViT | ResNet:
     """The model that `config.architecture` and `config.model` describe; a `variant` stands for the sizes of that name."""
-    fields: dict[str, Any] = config.model.to_dict()
+    fields: dict[str, Any] = {name: config.model[name] for name in config.model}
     variant = fields.pop("variant")
     if config.architecture == "resnet":
         layers = (1, 1, 1) if fields["stem"] is None else tuple(fields["stem"])

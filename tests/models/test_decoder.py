@@ -25,13 +25,12 @@ every_spec = pytest.mark.parametrize(
     "spec",
     [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
 )
-_SHARED = [injection for injection in INJECTIONS if injection != "lape"]  # which needs a code that is added
 every_host = pytest.mark.parametrize(  # where a code is injected matters to what learns and to what is added
     ("spec", "injection"),
     [
         pytest.param(spec, injection, id=f"{name}-{injection}", marks=[] if name in SAMPLE else pytest.mark.slow)
         for name, spec in SPECS.items()
-        for injection in {"learned": INJECTIONS, "t5": _SHARED}.get(name, ["every_layer"])
+        for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
     ],
 )
 

@@ -115,6 +115,7 @@ def test_a_share_of_the_training_images_only(data_dir):
     [
         ({"data__mode": "nativ"}, r"no data.mode is named 'nativ'; did you mean 'native'\?"),
         ({"architecture": "resnt"}, r"no architecture is named 'resnt'; did you mean 'resnet'\?"),
+        ({"data__tokens": 64}, r"data.tokens=64 is for images of native aspect: set data.mode='native' too"),
         ({"data__fraction": 2.0}, r"fraction=2.0 of a set must lie in"),
         ({"model__variant": "Ty/4"}, r"no ViT is named 'Ty/4'"),
     ],
