@@ -62,9 +62,7 @@ def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
 def verdicts(records: Sequence[Record], paper: Paper) -> list[Verdict]:
     """Every cell against the reference, then, in each row of it, every column against the first one the row has."""
     studies = group(records)
-    cells = [
-        (study, label) for study, values in paper.values.items() for label in values if label in studies.get(study, {})
-    ]
+    cells = [(study, label) for study, rows in studies.items() for label in rows if label in paper.values.get(study, {})]
     pairs = [(cell, paper.reference) for cell in cells if cell != paper.reference]
     first = {}
     for study, label in cells:
