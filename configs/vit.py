@@ -65,6 +65,7 @@ def _data() -> ConfigDict:
     data.mean = (0.5,)  # of pixels in [0, 1]: of all channels or of each
     data.std = (0.5,)
     data.crop_padding = 0  # pixels of random shift; digits of 8x8 pixels do not bear any
+    data.least_area = 1.0  # of a random part that is stretched to the whole image; 1 leaves images alone
     data.padding = "black"  # what a shift brings in; or reflect
     data.flip = False
     data.mixup = 0.0  # alpha; 0 mixes nothing

@@ -11,7 +11,15 @@ source = data.NativePatches(photographs, patch_size=8, max_patches=64)
 ds = data.native_batches(source, batch_size=64, seed=0, prefix=1) # in their own aspects; data.site_of(batch) says where
 """
 
-from posjax.data.augment import IMAGENET_MEAN, IMAGENET_STD, augment, augment_native, mixup, normalise
+from posjax.data.augment import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    augment,
+    augment_native,
+    mixup,
+    normalise,
+    random_resized_crop,
+)
 from posjax.data.catalog import CATALOG
 from posjax.data.containers import Images, NativeImages, Text
 from posjax.data.documents import Documents, load_documents
@@ -53,6 +61,7 @@ __all__ = [
     "prepare",
     "preprocess",
     "preprocess_native",
+    "random_resized_crop",
     "read_image",
     "retrieval_batch",
     "site_of",

@@ -90,6 +90,50 @@ def augment(
     return jax.vmap(one)(_keys(key, len(images), first), images)
 
 
+def random_resized_crop(
+    key: PRNGKeyArray,
+    images: Float[Array, "b h w c"],
+    *,
+    least_area: float,
+    aspect: tuple[float, float] = (3 / 4, 4 / 3),
+    first: int = 0,
+) -> Float[Array, "b h w c"]:
+    """A random part of each image, stretched to the size of the whole: things come in other sizes and aspects.
+
+    Szegedy et al. (2014), arXiv 1409.4842, as torchvision's RandomResizedCrop: a share of the area uniform in
+    [least_area, 1] and an aspect of log-uniform ratio to the image's own, from where it is uniform to place it. A side that
+    would be longer than the image's is cut to it (torchvision draws again). Linear and antialiased.
+
+    Args:
+      key: of this step; the same key gives the same draws.
+      images: the batch, any float type.
+      least_area: in (0, 1]; 0.08 in Inception's recipe, 0.35 is gentle.
+      aspect: bounds of the part's width / height over that of the image.
+      first: index of images[0] in the global batch, where a process holds only a slice of it.
+
+    Raises:
+      ValueError: for a least_area outside (0, 1] or an aspect whose bounds are not positive and rising.
+    """
+    if not 0 < least_area <= 1:
+        raise ValueError(f"least_area={least_area} is a share of the image: it must lie in (0, 1]")
+    if not 0 < aspect[0] <= aspect[1]:
+        raise ValueError(f"aspect={aspect} must be two positive bounds, the smaller one first")
+    size = np.array(images.shape[1:3], np.float32)
+
+    def one(key: PRNGKeyArray, image: Float[Array, "h w c"]) -> Float[Array, "h w c"]:
+        area_key, aspect_key, corner_key = jax.random.split(key, 3)
+        area = jax.random.uniform(area_key, minval=least_area, maxval=1.0)
+        ratio = jnp.exp(jax.random.uniform(aspect_key, minval=np.log(aspect[0]), maxval=np.log(aspect[1])))
+        part = jnp.minimum(jnp.sqrt(area * jnp.stack([1 / ratio, ratio])), 1.0)  # of height and width
+        corner = jax.random.uniform(corner_key, (2,)) * (1 - part) * size
+        moved = jax.image.scale_and_translate(
+            image.astype(jnp.float32), image.shape, (0, 1), 1 / part, -corner / part, "linear", antialias=True
+        )
+        return moved.astype(image.dtype)
+
+    return jax.vmap(one)(_keys(key, len(images), first), images)
+
+
 def augment_native(
     key: PRNGKeyArray, batch: Mapping[str, Array | np.ndarray], *, flip: bool = False, first: int = 0
 ) -> dict[str, Array | np.ndarray]:

@@ -64,8 +64,11 @@ class Classification:
 
     def loss(self, params, batch, key):
         crop_key, mix_key, drop_key, place_key = jax.random.split(key, 4)
+        image = data.normalise(batch["image"])
+        if self._data.least_area < 1:
+            image = data.random_resized_crop(jax.random.fold_in(key, 4), image, least_area=self._data.least_area)
         crop = dict(crop_padding=self._data.crop_padding, padding=self._data.padding)
-        image = data.augment(crop_key, data.normalise(batch["image"]), flip=self._data.flip, **crop)
+        image = data.augment(crop_key, image, flip=self._data.flip, **crop)
         label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self.classes), self._config.label_smoothing)
         if self._data.mixup:
             image, label = data.mixup(mix_key, image, label, self._data.mixup)
@@ -105,9 +108,10 @@ class NativeClassification(Classification):
     def _prepare(self):
         if isinstance(self.model, ResNet):
             raise ValueError("a ResNet sees images of one size: data.mode may be crop, pad or stretch")
-        if self._data.mixup or self._data.crop_padding:
+        if self._data.mixup or self._data.crop_padding or self._data.least_area < 1:
             raise ValueError(
-                "data.mixup and data.crop_padding are for images of one size: set both to 0 with mode='native'"
+                "data.mixup, data.crop_padding and data.least_area are for images of one size: with mode='native' set them "
+                "to 0, 0 and 1; data.min_patches draws resolutions"
             )
         most, least = self._data.max_patches, self._data.min_patches
         size = self.model.patch_size

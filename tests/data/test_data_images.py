@@ -144,3 +144,37 @@ def test_mixup_keeps_labels_distributions_and_mixes_images_alike():
     np.testing.assert_allclose(soft[jnp.arange(16), jnp.arange(16) - 1], 1 - own, atol=1e-6)
     with pytest.raises(ValueError, match="alpha=0"):
         data.mixup(jax.random.key(0), x, labels, alpha=0)
+
+
+def ramp(count=64, height=8, width=12):
+    """Images that hold their own coordinates: row and column, in pixels."""
+    rows, columns = np.mgrid[:height, :width].astype(np.float32)
+    return jnp.broadcast_to(jnp.stack([rows, columns], axis=-1), (count, height, width, 2))
+
+
+def test_a_random_part_becomes_the_whole():
+    x = ramp()
+    y = np.asarray(data.random_resized_crop(jax.random.key(0), x, least_area=0.25))
+    assert y.shape == x.shape
+    inside = y[:, 2:-2, 2:-2]  # away from the edges, where linear interpolation repeats
+    steps = np.diff(inside[..., 0], axis=1).mean(axis=(1, 2)), np.diff(inside[..., 1], axis=2).mean(axis=(1, 2))
+    area, ratio = steps[0] * steps[1], steps[1] / steps[0]
+    assert 0.2 < area.min() < 0.4 < 0.8 < area.max() < 1.01
+    assert 0.7 < ratio.min() < 0.85 < 1.2 < ratio.max() < 1.4
+    for axis, extent in ((0, 7), (1, 11)):  # parts lie everywhere within the image
+        assert y[..., axis].min() >= -1e-4
+        assert y[..., axis].max() <= extent + 1e-4
+        assert np.ptp(y[:, 4, 6, axis]) > extent / 4
+
+
+def test_a_part_is_drawn_by_key_and_index():
+    x = ramp(6)
+    whole = data.random_resized_crop(jax.random.key(0), x, least_area=0.3)
+    half = data.random_resized_crop(jax.random.key(0), x[3:], least_area=0.3, first=3)
+    np.testing.assert_allclose(whole[3:], half, atol=1e-6)
+    assert (whole != data.random_resized_crop(jax.random.key(1), x, least_area=0.3)).any()
+    same = data.random_resized_crop(jax.random.key(0), x, least_area=1.0, aspect=(1.0, 1.0))
+    np.testing.assert_allclose(same, x, atol=1e-5)
+    for bad in (0.0, 1.5):
+        with pytest.raises(ValueError, match=f"least_area={bad} is a share of the image"):
+            data.random_resized_crop(jax.random.key(0), x, least_area=bad)
