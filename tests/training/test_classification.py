@@ -128,7 +128,7 @@ def test_mistakes_are_told(data_dir, overrides, message):
 def test_what_native_aspects_cannot_have(pictures):
     with pytest.raises(ValueError, match="a ResNet sees images of one size"):
         make_task(native(pictures, architecture="resnet"))
-    with pytest.raises(ValueError, match="data.least_area are for images of one size"):
+    with pytest.raises(ValueError, match=r"data\.least_area are for images of one size"):
         make_task(native(pictures, data__mixup=0.2))
     with pytest.raises(ValueError, match="learned has rows for positions below 3x3"):
         make_task(native(pictures, model__encoding="learned"))
