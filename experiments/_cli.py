@@ -150,20 +150,21 @@ def _nearest_file(name: str) -> str:
 
 
 def _fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted name, name of its type) of every field, groups included."""
+    """(name as overrides spell it, `a.b` or `a["1%"].b`, name of its type) of every field, groups included."""
     for key in config:
-        value = config[key]
-        kind = "group of fields" if isinstance(value, ConfigDict) else config.get_type(key).__name__
-        yield prefix + key, kind
+        value, name = config[key], f"{prefix}.{key}" if prefix else key
+        if not key.isidentifier():
+            name = f'{prefix}["{key}"]'
+        yield name, "group of fields" if isinstance(value, ConfigDict) else config.get_type(key).__name__
         if isinstance(value, ConfigDict):
-            yield from _fields(value, f"{prefix}{key}.")
+            yield from _fields(value, name)
 
 
 def _overrides(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(argument, the field it is about) of every override; `shape[0]` is about `shape`."""
     for argument in arguments:
         if match := _OVERRIDE.match(argument):
-            yield argument, re.sub(r"\[\d+\]", "", match[1])
+            yield argument, re.sub(r"\[\d+\]", "", match[1]).replace("'", '"')
 
 
 def _check_fields(arguments: Sequence[str], config: ConfigDict) -> None:

@@ -77,7 +77,7 @@ def _run(name: str, study: ConfigDict, rows, seeds, workdir: pathlib.Path, progr
         if len(found) < len(seeds):
             if should_stop():
                 raise Stopped(ensemble.about["steps"])
-            evaluation = evaluation or Evaluation(study, ensemble)
+            evaluation = evaluation or Evaluation(study, bases[row.base])
             spec, images = spec_of(row, ensemble.config), len(evaluation.originals.images)
             about = record(row, ensemble, spec, named, images, environment)
             missing = {each["seed"] for each in found}

@@ -82,6 +82,17 @@ def test_overrides_reach_main_and_jax_is_not_imported(call):
     assert (workdir, jax_imported) == ("/w", "False")
 
 
+def test_a_name_that_is_no_identifier_is_quoted():
+    config = ConfigDict({"studies": {"1%": {"steps": 3}, "plain": {"shape": (1, 2)}}})
+    assert dict(_cli._fields(config))['studies["1%"].steps'] == "int"
+    _cli._check_fields(
+        ['--config.studies["1%"].steps=4', "--config.studies['1%'].steps=4", "--config.studies.plain.shape[0]=1"],
+        config,
+    )
+    with pytest.raises(_cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
+        _cli._check_fields(["--config.studies.1%.steps=4"], config)
+
+
 def test_the_default_workdir_follows_the_config(call):
     assert call("--config=x.py", "--config.steps=9").stdout.splitlines()[1] == "runs/9"
     missing = call("--config=x.py", "--no_default")

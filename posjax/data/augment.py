@@ -26,7 +26,7 @@ def normalise(
 
     Args:
       images: pixels, the channels last.
-      mean: of all channels, or of each; pretrained weights want those that they were trained with.
+      mean: of all channels (a number, or a tuple of one), or of each; pretrained weights want those of their training.
       std: likewise.
 
     Raises:
@@ -34,7 +34,7 @@ def normalise(
     """
     mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
     for name, value in (("mean", mean), ("std", std)):
-        if value.shape not in ((), np.shape(images)[-1:]):
+        if value.shape not in ((), (1,), np.shape(images)[-1:]):
             raise ValueError(
                 f"{name}={value.tolist()} is not one for all or for each of {np.shape(images)[-1]} channels"
             )

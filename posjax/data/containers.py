@@ -37,6 +37,10 @@ class Images:
     num_classes: int
     digest: str
 
+    @property
+    def channels(self) -> int:
+        return self.image.shape[3]
+
     def __len__(self) -> int:
         return len(self.image)
 

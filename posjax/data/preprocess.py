@@ -89,7 +89,7 @@ def preprocess(
     Raises:
       ValueError: a picture that cannot be read; an unknown mode or filter, a size or fraction out of range.
     """
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = (size, size) if np.ndim(size) == 0 else size
     if mode not in _MODES:
         raise ValueError(f"no mode is named {mode!r}; {_nearest(mode, _MODES)}")
     if min(height, width) < 1:

@@ -28,6 +28,8 @@ class Classification:
         self._config, self._data = config, config.data
         if not 0 <= config.label_smoothing < 1:
             raise ValueError(f"label_smoothing={config.label_smoothing} must lie in [0, 1)")
+        if config.data.image_size is not None and len(config.data.image_size) != 2:
+            raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
         self._train = data.subset(self.load(config.data.train_split), config.data.fraction)
         self._eval = self.load(config.data.eval_split)
         self.digest = self._train.digest + self._eval.digest
@@ -35,11 +37,17 @@ class Classification:
         self.context = make_context(1)
         self.model = make_vision_model(config, self.classes, self._table_size(), self.context)
         self._prepare()
-        self.evaluation()  # sizes that do not fit are refused before training, not after it
+        data.normalise(np.zeros((1, self._train.channels), np.uint8), self._data.mean, self._data.std)
+        self.evaluation()  # sizes, means and deviations that do not fit are refused before training, not after it
 
     def load(self, split: str) -> data.Images | data.NativeImages:
         """A split of what `config.data` names, as this task sees it."""
         name, size = self._data.name, self._data.image_size
+        if size is None and (name == "folder" or self._data.mode != "crop"):
+            raise ValueError(
+                f"data.name={name!r} with data.mode={self._data.mode!r} needs data.image_size, the (height, width) that all "
+                "images become; data.mode='native' leaves each its aspect"
+            )
         if size is None:
             return data.load_images(name, split, data_dir=self._data.data_dir)
         images = data.load_native_images(name, split, data_dir=self._data.data_dir, channels=None)
@@ -65,7 +73,7 @@ class Classification:
     def loss(self, params, batch, key):
         crop_key, mix_key, drop_key, place_key = jax.random.split(key, 4)
         image = data.normalise(batch["image"])
-        if self._data.least_area < 1:
+        if self._data.least_area != 1:
             image = data.random_resized_crop(jax.random.fold_in(key, 4), image, least_area=self._data.least_area)
         crop = dict(crop_padding=self._data.crop_padding, padding=self._data.padding)
         image = data.augment(crop_key, image, flip=self._data.flip, **crop)
@@ -103,12 +111,12 @@ class NativeClassification(Classification):
     def _table_size(self):
         if self._data.image_size is not None:
             return tuple(self._data.image_size)
-        return (self._config.model.patch_size * math.ceil(self._data.max_patches**0.5),) * 2
+        return (_fields(self._config)["patch_size"] * math.ceil(self._data.max_patches**0.5),) * 2
 
     def _prepare(self):
-        if isinstance(self.model, ResNet):
-            raise ValueError("a ResNet sees images of one size: data.mode may be crop, pad or stretch")
-        if self._data.mixup or self._data.crop_padding or self._data.least_area < 1:
+        if isinstance(self.model, ResNet) or self.model.stem is not None:
+            raise ValueError("a ResNet, also as a stem, sees images of one size: data.mode may be crop, pad or stretch")
+        if self._data.mixup or self._data.crop_padding or self._data.least_area != 1:
             raise ValueError(
                 "data.mixup, data.crop_padding and data.least_area are for images of one size: with mode='native' set them "
                 "to 0, 0 and 1; data.min_patches draws resolutions"
@@ -140,8 +148,8 @@ class NativeClassification(Classification):
 
     def init(self, key):
         size = self.model.patch_size
-        image = jnp.zeros((1, *self._table_size(), self._train.channels))
-        return self.model.init(key, image[:, :size, :size], self.model.sites(size, size))["params"]
+        image = jnp.zeros((1, size, size, self._train.channels))
+        return self.model.init(key, image, self.model.sites(size, size))["params"]
 
     def loss(self, params, batch, key):
         flip_key, drop_key, place_key = jax.random.split(key, 3)
@@ -188,15 +196,20 @@ def make_vision_model(
     config: ConfigDict, num_classes: int, image_size: tuple[int, int], context: ContextParallel | None
 ) -> ViT | ResNet:
     """The model that `config.architecture` and `config.model` describe; a `variant` stands for the sizes of that name."""
-    fields: dict[str, Any] = {name: config.model[name] for name in config.model}
-    variant = fields.pop("variant")
     if config.architecture == "resnet":
-        layers = (1, 1, 1) if fields["stem"] is None else tuple(fields["stem"])
-        return ResNet(num_classes, layers, fields["stem_width"], fields["dtype"], fields["param_dtype"])
+        fields = config.model
+        layers = (1, 1, 1) if fields.stem is None else tuple(fields.stem)
+        return ResNet(num_classes, layers, fields.stem_width, fields.dtype, fields.param_dtype)
     if config.architecture != "vit":
         raise ValueError(
             f"no architecture is named {config.architecture!r}; {nearest(config.architecture, _ARCHITECTURES)}"
         )
-    if variant is not None:
-        fields |= vit_sizes(variant)
-    return ViT(num_classes, image_size=tuple(image_size), context=context, **fields)
+    return ViT(num_classes, image_size=tuple(image_size), context=context, **_fields(config))
+
+
+def _fields(config: ConfigDict) -> dict[str, Any]:
+    """Those of a ViT in `config.model`, the sizes of a variant in their places."""
+    fields = {name: config.model[name] for name in config.model}
+    variant, stem = fields.pop("variant"), fields["stem"]
+    fields["stem"] = None if stem is None else tuple(stem)  # a checkpoint's config has lists
+    return fields if variant is None else fields | vit_sizes(variant)

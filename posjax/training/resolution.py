@@ -92,7 +92,7 @@ class AtSize:
     def __init__(self, model: ViT, images: data.Images, config: ConfigDict, batch_size: int):
         self._model, self._images, self._batch_size = model, images, batch_size
         self._site = model.sites(*images.image.shape[1:3])
-        self._normal = _normal(config)
+        self._normal = dict(mean=config.mean, std=config.std)
 
     def evaluation(self) -> dict[None, Iterator]:
         return {None: data.image_epoch(self._images, batch_size=self._batch_size)}
@@ -107,7 +107,7 @@ class AtBudget:
 
     def __init__(self, model: ViT, source: data.NativePatches, config: ConfigDict, batch_size: int):
         self._model, self._source, self._batch_size = model, source, batch_size
-        self._normal = _normal(config)
+        self._normal = dict(mean=config.mean, std=config.std)
 
     def evaluation(self) -> dict[None, Iterator]:
         prefix = self._model.num_prefix
@@ -127,8 +127,3 @@ def measure(images: AtSize | AtBudget, params: Any) -> dict[str, np.ndarray]:
 def scaled_size(image_size: tuple[int, int], scale: float, patch_size: int) -> tuple[int, int]:
     """The (height, width), in whole patches, that covers an image_size that is `scale` times as large."""
     return tuple(patch_size * math.ceil(scale * side / patch_size - 1e-6) for side in image_size)
-
-
-def _normal(config: ConfigDict) -> dict[str, Any]:
-    """The arguments of `normalise`; one number in the config is that of all channels."""
-    return {name: config[name] if len(config[name]) > 1 else config[name][0] for name in ("mean", "std")}

@@ -1,13 +1,17 @@
 """Images of one size and of their own sizes, ViTs and ResNets, through the real task."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from PIL import Image
 from test_tasks import perturbed, small_vit
 
 from posjax.models import ResNet
+from posjax.training.classification import make_vision_model
 from posjax.training.loop import train
 from posjax.training.tasks import make_task
 
@@ -98,9 +102,20 @@ def test_a_resnet_trains_without_sites(data_dir, tmp_path):
     assert np.isfinite(train(task, config, (0,), tmp_path).metrics["loss"]).all()
 
 
-def test_a_variant_gives_the_sizes(data_dir):
+def test_a_variant_gives_the_sizes(data_dir, pictures):
     model = make_task(small_vit(data_dir, model__variant="Ti/4")).model
     assert (model.width, model.depth, model.num_heads, model.patch_size) == (192, 12, 3, 4)
+    model = make_task(native(pictures, model__variant="Ti/2")).model
+    assert model.patches(*model.image_size) == (3, 3)
+
+
+def test_a_model_of_a_config_that_was_read_back_is_the_same():
+    """JSON has lists for tuples, and lists have no hash, which compiling asks for."""
+    config = ConfigDict({"architecture": "vit", "model": {"variant": None, "patch_size": 1, "width": 8, "depth": 1}})
+    config.model.update(num_heads=1, stem=(1,))
+    read = ConfigDict(json.loads(json.dumps(config.to_dict())))
+    one, other = (make_vision_model(each, 10, (8, 8), None) for each in (config, read))
+    assert hash(one) == hash(other)
 
 
 def test_a_share_of_the_training_images_only(data_dir):
@@ -118,6 +133,11 @@ def test_a_share_of_the_training_images_only(data_dir):
         ({"data__tokens": 64}, r"data.tokens=64 is for images of native aspect: set data.mode='native' too"),
         ({"data__fraction": 2.0}, r"fraction=2.0 of a set must lie in"),
         ({"model__variant": "Ty/4"}, r"no ViT is named 'Ty/4'"),
+        ({"data__mode": "pad"}, r"data.name='digits' with data.mode='pad' needs data.image_size"),
+        ({"data__name": "folder"}, r"data.name='folder' with data.mode='crop' needs data.image_size"),
+        ({"data__image_size": (16,)}, r"data.image_size=\(16,\) must be \(height, width\)"),
+        ({"data__mean": (0.1, 0.2, 0.3)}, r"mean=\[0.1, 0.2, 0.3\] is not one for all or for each of 1 channels"),
+        ({"data__std": (0.0,)}, r"std=\[0.0\] must be positive"),
     ],
 )
 def test_mistakes_are_told(data_dir, overrides, message):
@@ -126,8 +146,9 @@ def test_mistakes_are_told(data_dir, overrides, message):
 
 
 def test_what_native_aspects_cannot_have(pictures):
-    with pytest.raises(ValueError, match="a ResNet sees images of one size"):
-        make_task(native(pictures, architecture="resnet"))
+    for model in ({"architecture": "resnet"}, {"model__stem": (1,), "model__patch_size": 1}):
+        with pytest.raises(ValueError, match="a ResNet, also as a stem, sees images of one size"):
+            make_task(native(pictures, **model))
     with pytest.raises(ValueError, match=r"data\.least_area are for images of one size"):
         make_task(native(pictures, data__mixup=0.2))
     with pytest.raises(ValueError, match="learned has rows for positions below 3x3"):
