@@ -53,11 +53,12 @@ def finetuned(row: Row, base: Ensemble, study: ConfigDict, seeds, workdir, progr
     tuning, before = row.finetune, base.trained
     native = base.config.data.mode == "native"
     scale = (tuning.resolution / before.resolution) ** (0.5 if native else 1.0)
-    size = base.model.image_size if native else (tuning.resolution, tuning.resolution)
     policy = fill(row.policy, scale, before)
-    _, params = under(base.model, base.params, policy, size, method=study.evaluation.resize)
     spec = layers_text(parse_layers(base.model.encoding if policy in (AS_TRAINED, RESIZED) else policy))
-    config, start = finetune_config(base.config, tuning, spec), digest(params)
+    config = finetune_config(base.config, tuning, spec)
+    size = base.model.image_size if native else tuple(config.data.image_size)
+    _, params = under(base.model, base.params, policy, size, method=study.evaluation.resize)
+    start = digest(params)
     named = config_hash({**identity(config), "initial": start})
     label = f"{row.label}-{start}"
     found = _train(row.study, label, config, seeds, params, named, workdir, progress, should_stop)

@@ -55,7 +55,8 @@ def finetune_config(training: ConfigDict, tuning: ConfigDict, spec: str) -> Conf
         if training.data.mode == "native":
             row.data.max_patches = tuning.resolution
         else:
-            row.data.image_size = (tuning.resolution, tuning.resolution)
+            height, width = training.data.image_size
+            row.data.image_size = (tuning.resolution, round(width * tuning.resolution / height))
     row.steps, row.eval_every = tuning.steps, 0
     row.optimizer.learning_rate, row.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
     return row.lock()

@@ -58,6 +58,10 @@ def plan(config: ConfigDict) -> list[tuple[str, str, ConfigDict]]:
         common = {name: value for name, value in shared.to_dict().items() if name not in ("encodings", "rows", "seed")}
         changes = {label: {"model": {"encoding": spec}} for label, spec in shared.get("encodings", {}).items()}
         changes |= {label: fields.to_dict() for label, fields in shared.get("rows", {}).items()}
+        if not changes:
+            raise ValueError(
+                f"study {study!r} has no rows: give encodings, {{label: spec}}, or rows, {{label: fields}}"
+            )
         for label, fields in changes.items():
             row = ConfigDict(common)
             _change(row, fields, f"row {label!r} of {study!r}")

@@ -75,6 +75,7 @@ def test_a_killed_append_leaves_all_records_or_none(tmp_path, monkeypatch):
         ((), {"none": "none"}, "seeds must be given"),
         ((1, 1), {"none": "none"}, "differ"),
         ((0,), {"a": "ropee"}, "'rope'"),
+        ((0,), {}, "has no rows: give encodings"),
     ],
 )
 def test_plans_that_cannot_be(seeds, encodings, message):

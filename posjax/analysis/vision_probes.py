@@ -119,10 +119,14 @@ def position_probe(
     layers can use; what it does not find may be there all the same.
 
     Raises:
-      ValueError: patches that do not fill a grid, or a strength that is not positive.
+      ValueError: patches that do not fill a grid, no images to fit to or to test on, or a strength that is not positive.
     """
     if not strength > 0:
         raise ValueError(f"strength={strength} of the ridge must be positive")
+    if not min(len(fitted), len(held_out)):
+        raise ValueError(
+            f"a probe is fitted to one half of the images and tested on the other; got {len(fitted)} and {len(held_out)}"
+        )
     index = patch_index(site)
     places = np.stack(np.mgrid[: index.shape[0], : index.shape[1]], axis=-1).reshape(-1, 2).astype(np.float64)
     targets = np.concatenate([places, np.eye(index.size)], axis=1)

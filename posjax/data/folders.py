@@ -1,5 +1,6 @@
 """A person's own pictures: a folder, or a zip, per split, with a folder per class in it."""
 
+import os
 import pathlib
 import zipfile
 import zlib
@@ -23,19 +24,18 @@ def class_names(data_dir: pathlib.Path, split: str) -> tuple[str, ...]:
     return tuple(sorted({label for label, _ in _listed(data_dir, _split_of_classes(data_dir, split))}))
 
 
-def pictures(data_dir: pathlib.Path, split: str) -> tuple[int, Iterator[Picture]]:
-    """How many pictures a split has, and each of them, by class and name.
+def pictures(data_dir: pathlib.Path, split: str) -> Iterator[Picture]:
+    """The pictures of a split, by class and name; they are listed, and so checked, at once, and read one by one.
 
     `data_dir` holds a folder or a zip named after the split (the folder counts where both are there), and that
     <class>/<picture>. Hidden files and what does not end like a picture are passed over.
 
     Raises:
       FileNotFoundError: neither is there.
-      ValueError: there are no pictures in it, or the zip is damaged, encrypted, or laid out otherwise; a picture of it is
-        larger than 256 MiB.
+      ValueError: there are no pictures in it, or some elsewhere than in <class>/, or the zip is damaged or encrypted; a
+        picture of it is larger than 256 MiB.
     """
-    listed = _listed(data_dir, split)
-    return len(listed), _read(_path(data_dir, split), listed)
+    return _read(_path(data_dir, split), _listed(data_dir, split))
 
 
 def _split_of_classes(data_dir: pathlib.Path, split: str) -> str:
@@ -56,8 +56,7 @@ def _path(data_dir: pathlib.Path, split: str) -> pathlib.Path:
 def _listed(data_dir: pathlib.Path, split: str) -> list[tuple[str, str]]:
     """(class, file) of each picture, sorted."""
     path = _path(data_dir, split)
-    found = _in_zip(path) if path.suffix == ".zip" else (file.parts[-2:] for file in path.glob("*/*") if file.is_file())
-    listed = sorted((label, file) for label, file in found if _counts(f"{label}/{file}"))
+    listed = sorted(_in_zip(path) if path.suffix == ".zip" else _in_folder(path))
     if not listed:
         raise ValueError(f"{path} holds no pictures <class>/<picture> that end in {', '.join(_ENDINGS)}")
     return listed
@@ -66,6 +65,17 @@ def _listed(data_dir: pathlib.Path, split: str) -> list[tuple[str, str]]:
 def _counts(name: str) -> bool:
     """Whether a file is a picture, and not what archivers and desktops leave behind."""
     return name.lower().endswith(_ENDINGS) and not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
+
+
+def _in_folder(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+    for folder, _, files in os.walk(path, followlinks=True):
+        for file in files:
+            name = pathlib.Path(folder, file).relative_to(path)
+            if not _counts(name.as_posix()):
+                continue
+            if len(name.parts) != 2:
+                raise ValueError(f"{path} holds {name}, not <class>/<picture>: move it into a class, or away")
+            yield name.parts
 
 
 def _in_zip(path: pathlib.Path) -> Iterator[tuple[str, str]]:

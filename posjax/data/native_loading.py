@@ -70,7 +70,7 @@ def as_images(
 
 
 def _load_folder(data_dir: pathlib.Path, split: str, channels: int, short_side: int | None) -> NativeImages:
-    _, found = pictures(data_dir, split)
+    found = pictures(data_dir, split)
     classes = class_names(data_dir, split)
     number = {label: i for i, label in enumerate(classes)}
 

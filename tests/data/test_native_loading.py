@@ -79,6 +79,14 @@ def test_a_zip_is_the_folder_that_was_packed(folder):
     assert load(folder, "test").classes == before.classes
 
 
+@pytest.mark.parametrize("name", ["train/1.png", "train/cat/more/1.png"])
+def test_pictures_that_no_class_holds_are_not_passed_over(folder, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    shutil.copy(folder / "train/cat/1.png", folder / name)
+    with pytest.raises(ValueError, match=f"train holds {name.removeprefix('train/')}, not <class>/<picture>"):
+        load(folder)
+
+
 def test_large_pictures_are_shrunk_to_a_short_side(folder):
     images = load(folder, short_side=5, channels=1)
     assert images.size.tolist() == [[5, 5], [5, 8], [20, 5], [4, 30]]
