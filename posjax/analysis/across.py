@@ -62,14 +62,18 @@ def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
 def verdicts(records: Sequence[Record], paper: Paper) -> list[Verdict]:
     """Every cell against the reference, then, in each row of it, every column against the first one the row has."""
     studies = group(records)
-    cells = [(study, label) for study, rows in studies.items() for label in rows if label in paper.values.get(study, {})]
+    cells = [
+        (study, label) for study, rows in studies.items() for label in rows if label in paper.values.get(study, {})
+    ]
     pairs = [(cell, paper.reference) for cell in cells if cell != paper.reference]
     first = {}
     for study, label in cells:
         first.setdefault(label, (study, label))
     pairs += [(cell, first[cell[1]]) for cell in cells if first[cell[1]] != cell]
     return [
-        _verdict(studies, paper, a, b) for a, b in pairs if paper.reference[1] in studies.get(paper.reference[0], {})
+        _verdict(studies, paper, a, b)
+        for a, b in dict.fromkeys(pairs)
+        if paper.reference[1] in studies.get(paper.reference[0], {})
     ]
 
 

@@ -47,6 +47,13 @@ def test_what_the_paper_calls_equal_agrees_where_ours_is_not_separated():
     assert {v.what: v.judgement for v in verdicts(alike, PAPER)}["a, shared - a, stem"] == "agrees"
 
 
+def test_a_reference_in_several_columns_is_compared_once_with_each():
+    paper = PAPER._replace(values={study: values | {"none": 0.6} for study, values in PAPER.values.items()})
+    found = [v.what for v in verdicts([*OURS, *records(shared__none=[0.4, 0.41])], paper)]
+    assert sorted(found) == sorted(set(found))
+    assert "none, shared - none, stem" in found
+
+
 def test_the_table_shows_ours_with_the_papers_in_brackets():
     table = paper_table(OURS, PAPER)
     assert table.columns == ("stem", "shared")

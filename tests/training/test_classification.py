@@ -63,7 +63,6 @@ def test_pictures_of_any_size_are_learned_in_their_own_aspect(pictures, tmp_path
     task = make_task(config)
     result = train(task, config, (0, 1), tmp_path)
     assert result.metrics["accuracy"].min() >= 0.8
-    assert task.score(jax.tree.map(lambda leaf: leaf[0], result.state.params), next(iter(task.evaluation()[None])))
 
 
 def test_every_picture_is_scored_once_however_rows_are_made(pictures):
