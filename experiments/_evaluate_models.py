@@ -68,7 +68,7 @@ def _of_file(path: pathlib.Path, method: str | None, num_heads: int | None, grid
     told = pretrained.info(path, **options)
     model, params = pretrained.load(path, **options)
     sizes = f"width {model.width}, {model.depth} layers of {model.num_heads} heads, {model.encoding}"
-    chosen = method or told.method or _DEFAULT_METHOD
+    chosen = method or told.method
     return Subject(
         model, [params], told.mean, told.std, told.labels, chosen, None, f"{path.name}: {told.origin}, {sizes}"
     )
@@ -116,10 +116,16 @@ def accuracy(
         pixels = [_preprocessed(images[index], subject, size, mode, fraction) for index in chosen]
         label = np.asarray(images.label)[chosen.start : chosen.stop]
         for seed, logits in enumerate(models(np.stack(pixels), batch_size)):
-            # A class is among the top k if fewer than k others are likelier.
-            rank = (logits > np.take_along_axis(logits, label[:, None], axis=1)).sum(axis=1)
+            rank = rank_of(logits, label)
             hits[seed] += (rank < 1).sum(), (rank < 5).sum()
     return tuple(_interval(hits[:, column] / len(images), len(images)) for column in (0, 1))
+
+
+def rank_of(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """How many classes are likelier than the labelled one; of equals the first is, as for argmax, and NaN is the last."""
+    own = np.take_along_axis(logits, label[:, None], axis=1)
+    before = (logits == own) & (np.arange(logits.shape[1]) < label[:, None])
+    return np.where(np.isnan(own[:, 0]), np.inf, ((logits > own) | before).sum(axis=1))
 
 
 def likeliest(

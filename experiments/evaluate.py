@@ -54,8 +54,10 @@ def main(argv: list[str] | None = None) -> int:
 def _evaluate(args: argparse.Namespace) -> None:
     from experiments._evaluate_models import load
 
-    if args.images and (args.data or args.limit):
-        raise ValueError("--images are pictures without labels: --data and --limit are for sets")
+    if args.images and (args.data or args.split or args.data_dir or args.limit):
+        raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
+    if args.classes and not args.images:
+        raise ValueError("--classes names what is seen in pictures: give --images=DIR, or leave it out")
     if args.image_size and args.resolutions:
         raise ValueError("--image_size is one size, --resolutions are several: give one of them")
     subject = load(pathlib.Path(args.checkpoint), args.method, args.num_heads, args.grid)

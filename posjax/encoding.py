@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float, Int32, Shaped
 
 Array = jax.Array | np.ndarray
 Params = Any  # any pytree of arrays; () where an encoding learns nothing
-Grid = tuple[
-    int | tuple[int, ...], ...
-]  # its size on each axis; on one axis that may be a grid laid out in raster order
+# The size of a grid on each axis; on one axis that may be that of a grid laid out in raster order.
+Grid = tuple[int | tuple[int, ...], ...]
 
 
 class Site(NamedTuple):

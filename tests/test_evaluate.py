@@ -116,6 +116,8 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
         "holds no pictures": [f"--checkpoint={path}", f"--images={tmp_path / 'empty'}"],
         "expected sizes and factors": [f"--checkpoint={path}", "--resolutions=1,big"],
         "give one of them": [f"--checkpoint={path}", "--resolutions=1", "--image_size=8"],
+        "--split, --data_dir and --limit are for sets": [f"--checkpoint={path}", "--images=x", "--split=test"],
+        "--classes names what": [f"--checkpoint={path}", "--data=digits", "--classes=x"],
         "no resize is named": [f"--checkpoint={path}", "--images=x", "--method=bicubic"],
     }  # fmt: skip
     for message, line in wrong.items():
@@ -123,6 +125,12 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
+
+
+def test_equal_logits_and_nan_are_no_hits():
+    """A head of zeros knows one class, the first; a model that has diverged none."""
+    logits = np.array([[0, 0, 0], [0, 0, 0], [np.nan] * 3, [1, np.nan, 2]], np.float32)
+    assert _evaluate_models.rank_of(logits, np.array([0, 2, 1, 0])).tolist() == [0, 2, np.inf, 1]
 
 
 def test_the_interval_of_a_share_is_wilsons():

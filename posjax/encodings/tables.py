@@ -43,7 +43,7 @@ class Learned(Encoding):
         grid, whatever else is in its batch or row; a grid of the table's size gets the table itself. That grid, which `place`
         keeps as `site.state`, is 1 + the image's largest positions: of a masked image it is too small where all tokens
         of the last row or column are missing. The whole image must be there: no cached decoding. On a line likewise for a
-        document.
+        document; a line that `raster` has made of a grid is resized as a line, not as the grid: there take `resized`.
 
     Raises:
       ValueError: for an unknown resize; from `init` where `dims` gives neither length nor grid; from `embed` for a position

@@ -34,11 +34,14 @@ def resize_params(
         return model, {**params, "params": tree}
     method, pattern, trunk = resampling(method), parse_layers(model.encoding), dict(params["trunk"])
     old, new = model.patches(*model.image_size), model.patches(*image_size)
-    resized = list(pattern)
+    resized, done = list(pattern), {}
     for layer, (name, encoding) in enumerate(layer_hosts(pattern, model.depth, model.injection)):
         if name not in trunk:
             raise ValueError(f"these are no parameters of the model: trunk/{name}, of {encoding}, is not among them")
-        resized[layer % len(pattern)], trunk[name] = encoding.resized(params["trunk"][name], old, new, method)
+        if name not in done:  # layers may share them
+            done[name] = encoding.resized(trunk[name], old, new, method)
+        resized[layer % len(pattern)] = done[name][0]
+    trunk |= {name: tree for name, (_, tree) in done.items()}
     encoding = model.encoding
     if tuple(resized) != pattern:
         encoding = layers_text(resized) if isinstance(encoding, str) else tuple(resized)

@@ -67,9 +67,12 @@ class ResNetStem(nn.Module):
     @staticmethod
     def shrunk(size: int, layers: tuple[int, ...]) -> int:
         """The side of the map that an image of this side becomes."""
-        for _ in range(2 + max(len(layers) - 1, 0)):
-            size = -(-size // 2)
-        return size
+        return -(-size // ResNetStem.shrinks(layers))
+
+    @staticmethod
+    def shrinks(layers: tuple[int, ...]) -> int:
+        """How many pixels a cell of the map is wide."""
+        return 2 ** (2 + max(len(layers) - 1, 0))
 
 
 class _Unit(nn.Module):

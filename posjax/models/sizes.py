@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from posjax.models.resnet import ResNetStem
 from posjax.spec import nearest
 
 # (width, depth, heads, MLP): Dosovitskiy et al. (2020), arXiv 2010.11929, table 1; Ti, S: Touvron et al. (2020), arXiv
@@ -47,7 +48,7 @@ def vit_sizes(variant: str) -> dict[str, Any]:
         stem, on_map = _HYBRIDS[variant]
         return {**sizes, "stem": stem, "patch_size": on_map}
     stem = _STEMS[match["stem"]]
-    shrinks = 2 ** (2 + max(len(stem) - 1, 0))
+    shrinks = ResNetStem.shrinks(stem)
     if patch % shrinks:
         raise ValueError(
             f"{variant!r}: the stem {match['stem']} shrinks {shrinks} times, which does not divide {patch}"

@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from posjax.attention import ContextParallel
@@ -43,10 +44,13 @@ class ViT(nn.Module):
       pre_logits: width of a tanh layer before the head, which the paper has in pre-training.
       layer_scale, drop_path, mlp, mlp_bias, injection: see `Trunk`, `Mlp`.
       patch_dropout: share of the patches left out in training, drawn for each image (Liu et al. 2022, arXiv 2208.07220).
+        Of rows of patches with sites of their own it is the share of a row's slots, padding first.
       norm_after_pooling: pools tokens before the final norm, as timm's `fc_norm` does.
 
     Raises (on call):
       ValueError: for an image size that the patches do not tile, an unknown pooling or injection, sites that do not fit.
+        Where sites are not known at tracing time, a prefix token that the model lacks, or an image without a class token,
+        gives NaN.
     """
 
     num_classes: int
@@ -116,7 +120,7 @@ class ViT(nn.Module):
         if self.pooling not in POOLINGS:
             raise ValueError(f"no pooling is named {self.pooling!r}; {nearest(self.pooling, POOLINGS)}")
         x = self._tokens(images, site)
-        kept = self._kept(x.shape[0], site) if train and self.patch_dropout else None
+        kept = self._kept(x.shape[0], site, num_images or 1) if train and self.patch_dropout else None
         trunk = Trunk(
             parse_layers(self.encoding),
             self.depth,
@@ -151,24 +155,15 @@ class ViT(nn.Module):
 
     def _tokens(self, images, site: Site):
         """The tokens that the sites speak of, [B, T, M]."""
-        images = jnp.asarray(images)
-        ragged = images.ndim == 5
-        if ragged:
+        images, size = jnp.asarray(images), self.patch_size
+        embed = PatchEmbedding(self.width, size, name="patches_to_tokens", **self._types)
+        if images.ndim == 5:
             self._refuse_patches(images, site)
-        elif self.stem is not None:
-            images = ResNetStem(self.stem, self.stem_width, name="resnet", **self._types)(images)
-        embed = PatchEmbedding(self.width, self.patch_size, name="patches_to_tokens", **self._types)
-        if ragged:
             return self._with_prefix_slots(embed(images), site)
-        size = self.patch_size
-        rows, columns = images.shape[1] // size, images.shape[2] // size
-        if images.shape[1] % size or images.shape[2] % size:
-            self.patches(*images.shape[1:3])  # says what would fit
-        if site.segment.shape[-1] != self.num_prefix + rows * columns:
-            raise ValueError(
-                f"{rows * size}x{columns * size} images make {self.num_prefix} prefix tokens and {rows}x{columns} "
-                f"patches, but the site has {site.segment.shape[-1]} tokens"
-            )
+        rows, columns = self.patches(*images.shape[1:3])
+        self._refuse_site(images, site, rows, columns)
+        if self.stem is not None:
+            images = ResNetStem(self.stem, self.stem_width, name="resnet", **self._types)(images)
         cut = images.reshape(len(images), rows, size, columns, size, -1).swapaxes(2, 3)
         x = embed(cut.reshape(len(images), rows * columns, size, size, -1))
         prefix = self._prefix(x.dtype)
@@ -184,11 +179,25 @@ class ViT(nn.Module):
                 f"{site.segment.shape}"
             )
 
+    def _refuse_site(self, images, site: Site, rows: int, columns: int) -> None:
+        count, (height, width) = self.num_prefix, images.shape[1:3]
+        if site.segment.shape[-1] != count + rows * columns:
+            raise ValueError(
+                f"{height}x{width} images make {count} prefix tokens and {rows}x{columns} patches, but the site has "
+                f"{site.segment.shape[-1]} tokens"
+            )
+        expected = np.concatenate([np.arange(1, count + 1), np.zeros(rows * columns)])
+        if isinstance(site.prefix, np.ndarray) and (site.prefix != expected).any():
+            raise ValueError(
+                f"the {count} prefix tokens of an image come first, with site.prefix 1 to {count}, and patches have 0: take "
+                f"model.sites({height}, {width}); got {site.prefix}"
+            )
+
     def _with_prefix_slots(self, x, site: Site):
-        prefix = self._prefix(x.dtype)
-        if not len(prefix):
-            return x
-        return jnp.where(site.prefix[..., None] > 0, prefix[jnp.maximum(site.prefix - 1, 0)], x)
+        """Prefix tokens in their slots, NaN in those of a prefix token that the model does not have."""
+        prefix = jnp.concatenate([self._prefix(x.dtype), jnp.full((1, self.width), jnp.nan, x.dtype)])
+        slot = (site.prefix > 0) & (site.segment > 0)  # NaN in padding would reach every token
+        return jnp.where(slot[..., None], prefix[jnp.clip(site.prefix - 1, 0, self.num_prefix)], x)
 
     def _prefix(self, dtype):
         """The prefix tokens, [P, M]."""
@@ -202,12 +211,12 @@ class ViT(nn.Module):
             prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.param_dtype))
         return jnp.concatenate([p.astype(dtype) for p in prefix])
 
-    def _kept(self, batch: int, site: Site):
+    def _kept(self, batch: int, site: Site, num_images: int):
         """Which tokens go on: all of the prefix and, of each row, as many patches as the rate says, in their order."""
         if not 0 <= self.patch_dropout < 1:
             raise ValueError(f"patch_dropout={self.patch_dropout} must lie in [0, 1)")
         total = site.segment.shape[-1]
-        count = total - int(self.patch_dropout * (total - self.num_prefix))
+        count = total - int(self.patch_dropout * max(total - num_images * self.num_prefix, 0))
         chance = jax.random.uniform(self.make_rng("dropout"), (batch, total))
         rank = jnp.where(site.segment == 0, 2.0, jnp.where(site.prefix > 0, -1.0, chance))
         return jnp.sort(jnp.argsort(rank, axis=1)[:, :count], axis=1)
@@ -221,6 +230,9 @@ class ViT(nn.Module):
             pooled = MapPooling(self.num_heads, self.mlp_dim or 4 * self.width, name="map", **options)(x, read)
         else:
             pooled = mean(x, read)
+        if self.has_cls:  # an image without a class token is a mistake, a row with fewer images than others is none
+            lacks = readers(site, num_images).any(axis=-1) & ~read.any(axis=-1)
+            pooled = jnp.where(lacks[..., None], jnp.nan, pooled)
         if self.pooling == "cls_mean":
             pooled = jnp.concatenate([pooled, mean(x, readers(site, num_images))], axis=-1)
         if self.norm_after_pooling:

@@ -135,10 +135,9 @@ def test_each_padded_image_is_as_if_alone(spec):
     check_as_if_alone(spec, packed=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["mean", "map"])
+@pytest.mark.parametrize("pooling", ["map", pytest.param("mean", marks=pytest.mark.slow)])
 def test_so_it_is_however_it_is_pooled(pooling):
-    check_as_if_alone("rope_mixed", pooling)
+    check_as_if_alone(SPECS[0], pooling)
 
 
 @every_spec

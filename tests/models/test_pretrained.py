@@ -107,6 +107,9 @@ def test_a_configuration_says_how_pixels_are_scaled_and_what_classes_are_called(
     assert (told.mean, told.std, told.labels) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), None)
     assert (told.model.width, told.model.depth, told.model.num_classes, told.model.mlp) == (32, 2, 5, "gelu_exact")
     path = written("transformers dinov2", "safetensors", tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    config["id2label"] = {key: f"LABEL_{key}" for key in "40213"}
+    (path / "config.json").write_text(json.dumps(config))
     (path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 1]}))
     told = pretrained.info(path)
     assert told.mean == (0.1, 0.2, 0.3)

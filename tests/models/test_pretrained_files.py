@@ -61,6 +61,25 @@ def test_what_is_saved_comes_back_bit_by_bit(fields, names, tmp_path):
     assert pretrained.info(path).origin == f"posjax ({names} names)"
 
 
+def test_what_is_saved_is_resized_pooled_and_scaled_as_asked(tmp_path):
+    """A prefix token that is no longer read stays as a register, under our own names too."""
+    path = tmp_path / "vit.safetensors"
+    for fields in (dict(encoding="rope(base=100)", num_registers=1), dict(num_registers=1, mlp="gelu_exact")):
+        model = ViT(**SMALL | fields | dict(depth=1))
+        params = of(model)
+        pretrained.save(path, model, params, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
+        told = pretrained.info(path, pooling="mean", dtype="bfloat16")
+        assert (told.mean, told.std, told.method) == ((0.1, 0.2, 0.3), (1.0, 1.0, 1.0), "torch_bicubic")
+        assert (told.model.num_registers, told.model.dtype) == (2, "bfloat16")
+        tokens, same = pretrained.load(path, pooling="none")
+        x, site = np.ones((1, 8, 12, 3), np.float32), model.sites(8, 12)
+        whole = jax.jit(model.clone(num_classes=0).apply)(params, x, site)
+        np.testing.assert_allclose(jax.jit(tokens.apply)(same, x, site)[:, 0], whole, atol=1e-5)
+        assert pretrained.load(path, image_size=16)[0].image_size == (16, 16)
+    with pytest.raises(ValueError, match="a ViT has no field 'poling'; did you mean 'pooling'"):
+        pretrained.info(path, poling="mean")
+
+
 def test_types_and_signs_of_zero_come_back(tmp_path):
     model = ViT(**SMALL, param_dtype=jax.numpy.bfloat16)
     params = of(model)
@@ -170,6 +189,10 @@ def test_a_table_without_a_square_is_not_guessed(tmp_path):
 def test_what_the_caller_says_is_checked(tmp_path):
     path = npz(tmp_path)
     refused(path, "head has 3 classes, not 10: num_classes=0", num_classes=10)
+    headless = {name: shape for name, shape in GOOGLE.items() if name != "cls"} | {"pos_embedding": (1, 4, 16)}
+    refused(npz(tmp_path, headless), "no class token, which pooling='cls' reads", pooling="cls")
+    path = npz(tmp_path)
+    assert pretrained.load(path, pooling="none")[0].num_registers == 1
     refused(path, "width is read off the file", width=32)
     refused(path, "a ViT has no field 'droppath'; did you mean 'drop_path'", droppath=0.1)
     refused(path, "has a position table, so its encoding is 'learned'", encoding="rope")

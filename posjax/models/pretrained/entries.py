@@ -5,6 +5,7 @@
 says that one tensor [3 H D, M] of the file holds three parameters [M, H, D] of ours, stacked along its axis s.
 """
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,6 +78,7 @@ def read(
     expected: Mapping[str, tuple[int, ...]],
     num_heads: int,
     ignored: str = r"(?!)",
+    unread: str = r"(?!)",
 ) -> dict[str, np.ndarray]:
     """Our parameters by path, from tensors of a file.
 
@@ -85,6 +87,7 @@ def read(
     Args:
       expected: path: shape of all parameters that the model has.
       ignored: regular expression of the names that may be left over.
+      unread: likewise of paths that a file may hold and the model need not have.
 
     Raises:
       ValueError: for a tensor that no entry reads or that has another shape, for a parameter that no tensor gives.
@@ -101,6 +104,7 @@ def read(
         if entry.optional:
             found |= {path: np.zeros(expected[path], np.float32) for path in missing}
     _refuse_missing(entries, tensors, expected, found)
+    found = {path: array for path, array in found.items() if path in expected or not re.fullmatch(unread, path)}
     left = sorted(name for name in tensors.keys() - used if not re.fullmatch(ignored, name))
     unknown = sorted(found.keys() - expected.keys())
     if left or unknown:
@@ -213,7 +217,14 @@ def _refuse_missing(entries: Iterable[Entry], tensors, expected, found) -> None:
     named = [name for path in missing for name in _first_names(entries, path) if name not in tensors]
     if not named:
         raise ValueError(f"no tensor of the file holds {_some(missing)}, which a model of this form has")
-    raise ValueError(f"the file lacks {_some(list(dict.fromkeys(named)))}; {nearest(named[0], sorted(tensors)[:8])}")
+    raise ValueError(
+        f"the file lacks {_some(list(dict.fromkeys(named)))}; {nearest(named[0], likest(named[0], tensors))}"
+    )
+
+
+def likest(name: str, names: Iterable[str]) -> list[str]:
+    """The few of many names that are most like this one."""
+    return difflib.get_close_matches(name, list(names), n=8, cutoff=0.4)
 
 
 def _first_names(entries: Iterable[Entry], path: str) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         *_same("head", "head", _DENSE, shapes),
         *_stem_entries(shapes),
     ]
-    if model.pooling == "map":
+    if "MAPHead_0/probe" in shapes:
         entries += [Entry("MAPHead_0/probe", "map/probe", "1 1 m -> 1 m")]
         entries += _same("MAPHead_0/LayerNorm_0", "map/norm", _NORM, shapes)
         entries += _transformed("MAPHead_0/", "map/attention", "map/mlp", shapes)

@@ -13,7 +13,7 @@ from posjax.models.pretrained import entries as maps
 from posjax.models.pretrained.files import Weights
 from posjax.models.pretrained.google import GOOGLE
 from posjax.models.pretrained.hf import HF
-from posjax.models.pretrained.origin import HALF, Asked, Origin, Shapes
+from posjax.models.pretrained.origin import HALF, PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
 from posjax.models.pretrained.saving import METADATA, OWN, channels_of, expected_params, model_of, paths_of
 from posjax.models.pretrained.timm import TIMM
 from posjax.models.resizing import resize_params
@@ -57,7 +57,7 @@ class Info(NamedTuple):
     model: ViT
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    method: str | None
+    method: str
     labels: tuple[str, ...] | None
 
 
@@ -69,7 +69,7 @@ class Source(NamedTuple):
     entries: list[maps.Entry]
     names: dict[str, str]  # as renamed: as in the file
     ignored: str
-    method: str | None
+    method: str
     scaling: tuple[tuple[float, ...], tuple[float, ...]]
 
 
@@ -77,7 +77,7 @@ class _Shapes(dict):
     """Shapes by name; a name that is needed and absent is the file's fault."""
 
     def __missing__(self, name: str):
-        raise ValueError(f"the file lacks {name}, from which sizes are read; {nearest(name, sorted(self)[:12])}")
+        raise ValueError(f"the file lacks {name}, from which sizes are read; {nearest(name, maps.likest(name, self))}")
 
 
 def load(
@@ -104,8 +104,9 @@ def load(
       grid: (height, width) of the file's position table in patches. A table is taken for square where nothing says otherwise.
       num_heads: of timm's and transformers' files, whose matrices do not tell it; without a configuration heads have
         64 channels, but for the published models of which it is known.
-      overrides: of other fields of `ViT`: types, implementation, dropouts, norm_epsilon, pooling; pre_logits=None leaves
-        that layer out; encoding, for files that have no position table.
+      overrides: of other fields of `ViT`: types, implementation, dropouts, norm_epsilon; pooling, with prefix tokens that it
+        does not read made registers, "none" without any head; pre_logits=None leaves that layer out; encoding, for files
+        that have no position table.
 
     Returns:
       model, and {"params": tree of numpy arrays [...] in `param_dtype`}.
@@ -132,23 +133,25 @@ def load(
 def info(
     path: str | Path, *, grid: tuple[int, int] | None = None, num_heads: int | None = None, **overrides: Any
 ) -> Info:
-    """What `load(path)` would load and how its pixels are scaled; no weights are read."""
+    """What `load` would load, with the same `overrides`, and how its pixels are scaled; no weights are read."""
+    _check_overrides(overrides)
     weights = Weights.of(path)
     source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
     mean = told.get("mean") or beside.get("image_mean") or source.scaling[0]
     std = told.get("std") or beside.get("image_std") or source.scaling[1]
-    names = weights.config.get("label_names") or list((weights.config.get("id2label") or {}).values())
+    by_id = weights.config.get("id2label") or {}  # of a JSON whose keys, "0", "1", "10", may be sorted as text
+    names = weights.config.get("label_names") or [by_id[key] for key in sorted(by_id, key=int)]
     labels = tuple(names) if source.model.num_classes and len(names) == source.model.num_classes else None
-    return Info(source.origin, source.model, tuple(mean), tuple(std), source.method, labels)
+    return Info(source.origin, source.model.clone(**overrides), tuple(mean), tuple(std), source.method, labels)
 
 
 def source_of(weights: Weights, asked: Asked) -> Source:
     """What a file is and how it is read."""
     held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
     if METADATA in weights.metadata:
-        return _own_source(weights, held)
+        return _own_source(weights, held, asked)
     origin, names = _recognised(weights.path, held)
     shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
     fields = origin.fields(shapes, weights.config, asked)
@@ -160,14 +163,21 @@ def source_of(weights: Weights, asked: Asked) -> Source:
     )
 
 
-def _own_source(weights: Weights, held: Shapes) -> Source:
-    model, names = model_of(json.loads(weights.metadata[METADATA]))
+def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
+    spec = json.loads(weights.metadata[METADATA])
+    model, names = model_of(spec)
+    if asked.pooling is not None:
+        counts = dict(cls=int(model.has_cls), distillation=int(model.distillation_token), registers=model.num_registers)
+        model = model.clone(**prefix_fields(counts, asked.pooling))
     if names == OWN:
-        letters = {name: " ".join("abcdefgh"[: len(shape)]) for name, shape in held.items()}
+        letters = {name: " ".join("abcdefgh"[: len(shape)]) for name, shape in held.items() if name not in PREFIX}
         entries = [maps.Entry(n, n.replace(".", "/"), f"{axes} -> {axes}") for n, axes in letters.items()]
+        entries += prefix_entries(model, {name: name for name in PREFIX}, held, "t m -> t m")
     else:
         entries = TIMM[-1].entries(model, held)
-    return Source(f"posjax ({names} names)", model, entries, {n: n for n in held}, r"(?!)", None, (HALF, HALF))
+    scaling = tuple(tuple(spec.get(name) or HALF) for name in ("mean", "std"))
+    origin = f"posjax ({names} names)"
+    return Source(origin, model, entries, {n: n for n in held}, r"(?!)", "torch_bicubic", scaling)
 
 
 def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
@@ -191,7 +201,8 @@ def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[
     expected = expected_params(source.model, channels)
     paths = paths_of(expected)
     shapes = {path: leaf.shape for path, leaf in paths.items()}
-    found = maps.read(source.entries, tensors, shapes, source.model.num_heads, source.ignored)
+    unread = r"(head|head_distillation|pooled_norm|pre_logits|map)/.*" if source.model.pooling == "none" else r"(?!)"
+    found = maps.read(source.entries, tensors, shapes, source.model.num_heads, source.ignored, unread)
     return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in paths]), expected
 
 

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from posjax.models.pretrained.entries import Entry
+from posjax.models.resnet import ResNetStem
 from posjax.models.vit import ViT
 
+PREFIX = ("cls", "distillation", "registers")  # prefix tokens in their order, as our parameters are called
 HALF = (0.5, 0.5, 0.5)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -57,8 +59,8 @@ def count(shapes: Shapes, template: str, start: int = 0) -> int:
 
 
 def shrinks(stem: tuple[int, ...] | None) -> int:
-    """How many pixels a cell of the stem's map is wide."""
-    return 1 if stem is None else 2 ** (2 + max(len(stem) - 1, 0))
+    """How many pixels a cell of what is cut into patches is wide."""
+    return 1 if stem is None else ResNetStem.shrinks(stem)
 
 
 def square_patch(kernel: Sequence[int], name: str) -> int:
@@ -119,19 +121,21 @@ def split_heads(width: int, depth: int, asked: Asked, config_heads: int | None, 
 def prefix_fields(tokens: Mapping[str, int], pooling: str) -> dict[str, Any]:
     """The fields for prefix tokens {"cls": 1, "distillation": 1, "registers": R}: what is not read is a register."""
     read = pooling.startswith("cls")
+    if read and not tokens.get("cls"):
+        raise ValueError(f"the file has no class token, which pooling={pooling!r} reads: it may be mean, map or none")
     distilled = bool(read and tokens.get("distillation"))
     alone = sum(tokens.values()) - (bool(read) + distilled)
     return dict(pooling=pooling, distillation_token=distilled, num_registers=alone)
 
 
-def prefix_entries(model: ViT, names: Mapping[str, str], shapes: Shapes) -> list[Entry]:
+def prefix_entries(model: ViT, names: Mapping[str, str], shapes: Shapes, axes: str = "1 t m -> t m") -> list[Entry]:
     """cls, distillation and register tokens; those that the model does not read are joined to its registers."""
     present = {token: name for token, name in names.items() if not shapes or name in shapes}
     own = {"cls": model.has_cls, "distillation": model.distillation_token}
-    entries = [Entry(name, token, "1 t m -> t m") for token, name in present.items() if own.get(token)]
+    entries = [Entry(name, token, axes) for token, name in present.items() if own.get(token)]
     rest = tuple(name for token, name in present.items() if not own.get(token))
     rest = rest if shapes else (names["registers"],) * bool(model.num_registers)
-    return [*entries, Entry(rest, "registers", "1 t m -> t m")] if rest else entries
+    return [*entries, Entry(rest, "registers", axes)] if rest else entries
 
 
 def _either(prefixes: Sequence[int]) -> str:

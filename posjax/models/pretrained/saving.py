@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,14 @@ _TYPES = {"dtype", "attention_dtype", "param_dtype"}
 _TRAINING = {"parent", "name", "context"}  # of the moment, not of the model
 
 
-def save(path: str | Path, model: ViT, params: Mapping[str, Any]) -> None:
+def save(
+    path: str | Path,
+    model: ViT,
+    params: Mapping[str, Any],
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> None:
     """Writes one .safetensors file from which `load` makes the same model and, bit for bit, the same parameters.
 
     Tensors have timm's names and layouts where it has such a model: a learned table or `dinov3`, nothing but a linear head
@@ -33,6 +40,7 @@ def save(path: str | Path, model: ViT, params: Mapping[str, Any]) -> None:
 
     Args:
       params: {"params": tree}, or the tree alone.
+      mean, std: of pixels in [0, 1], by which images are scaled for this model, for `info` to tell; 0.5 where None.
 
     Raises:
       ValueError: for another suffix than .safetensors, or parameters that are not the model's.
@@ -44,7 +52,10 @@ def save(path: str | Path, model: ViT, params: Mapping[str, Any]) -> None:
     names = OWN if tensors is None else _TIMM
     if tensors is None:
         tensors = {path.replace("/", "."): np.asarray(leaf, order="C") for path, leaf in flat.items()}
-    spec = json.dumps({"names": names, "model": _fields(model)})
+    scaling = {
+        name: [float(v) for v in values] for name, values in (("mean", mean), ("std", std)) if values is not None
+    }
+    spec = json.dumps({"names": names, "model": _fields(model), **scaling})
     write_safetensors(path, tensors, {METADATA: spec, "format": "pt"})
 
 
