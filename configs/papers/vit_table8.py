@@ -4,7 +4,7 @@
     python -m experiments.ablate --config=configs/papers/vit_table8.py
 
 Dosovitskiy et al. (2020), arXiv 2010.11929: ViT-B/16 pre-trained on JFT, ImageNet 5-shot linear accuracy. Here: a ViT of 48
-channels and 4 layers trained from scratch for three quarters of an epoch, test accuracy. Cost: about 80 minutes on one CPU core.
+channels and 4 layers trained from scratch for 0.77 epochs, test accuracy. Cost: about 80 minutes on one CPU core.
 Expected: results/vit_table8. LaPE is a fourth column that the paper does not have. On an accelerator, in each of the studies
 stem, ["every layer"], shared and LaPE: --config.studies.stem.model.variant=Ti/4 --config.studies.stem.steps=20000
 '--config.studies["every layer"].model.variant=Ti/4' ... and batch_size=256.
