@@ -34,7 +34,9 @@ def get_config() -> ConfigDict:
 
     config.init_from = config_dict.placeholder(str)  # a workdir, or a file of weights, to start from: a fine-tune
     config.init_head = "keep"  # where it has as many classes; or new
-    config.init_resize = "torch_bicubic"  # of tables to data.image_size: a method of posjax.encodings.resize
+    config.init_resize = config_dict.placeholder(
+        str
+    )  # of tables: a method of posjax.encodings.resize; as their authors do
 
     config.steps = 1000
     config.batch_size = 64
@@ -91,6 +93,8 @@ def _model() -> ConfigDict:
     model.stem = config_dict.placeholder(tuple)  # "(3, 4, 9)": units of a ResNet before the patches, "()": its root
     model.stem_width = 64
     model.mlp = "gelu"  # or gelu_exact, swiglu
+    model.mlp_bias = config_dict.placeholder(bool)  # with gelu, not with swiglu
+    model.norm_epsilon = 1e-6
     model.layer_scale = config_dict.placeholder(float)  # where it starts
     model.dropout = 0.0
     model.drop_path = 0.0  # stochastic depth, of the last layer

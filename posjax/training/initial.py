@@ -14,6 +14,8 @@ from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
 
 HEADS = ["keep", "new"]
+# What no shape tells: a model that differs in these takes the same parameters and computes something else.
+_UNSEEN = ("mlp", "norm_epsilon", "norm_after_pooling", "num_heads", "patch_size")
 
 
 def initial_params(
@@ -22,7 +24,7 @@ def initial_params(
     seeds: tuple[int, ...],
     *,
     head: str = "keep",
-    method: str = "torch_bicubic",
+    method: str | None = None,
 ) -> Any:
     """Parameters [R, ...] of `task.model` that another model of the same sizes has learned.
 
@@ -33,10 +35,11 @@ def initial_params(
       path: a workdir, of which each seed takes what itself has learned, or all take that of the only seed that there is;
         or whatever `posjax.models.pretrained.load` reads, the same for all seeds.
       head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
-      method: of resizing, by name.
+      method: of resizing, by name; None for that of a file's authors, and "torch_bicubic" for a run.
 
     Raises:
-      ValueError: a seed that the run has not, a model of other sizes, an unknown head or method, or what cannot be read.
+      ValueError: a seed that the run has not, a model of other sizes or of another MLP or norm, an unknown head or method, or
+        what cannot be read.
     """
     if head not in HEADS:
         raise ValueError(f"no init_head is named {head!r}; {nearest(head, HEADS)}")
@@ -48,13 +51,25 @@ def initial_params(
         from posjax.models import pretrained  # takes a while, and few need it
 
         model, params = pretrained.load(path)
-        found = [params["params"]] * len(seeds)
+        found, method = [params["params"]] * len(seeds), method or pretrained.info(path).method
     if isinstance(model, ViT) and isinstance(task.model, ViT):
+        _refuse_unlike(path, model, task.model)
         if model.image_size != task.model.image_size:
-            resized = [resize_params(model, params, task.model.image_size, method) for params in found]
+            resized = [
+                resize_params(model, params, task.model.image_size, method or "torch_bicubic") for params in found
+            ]
             model, found = resized[0][0], [params for _, params in resized]
         found = [_adapted(model, params, task.model, wanted) for params in found]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(path, params, wanted, head) for params in found))
+
+
+def _refuse_unlike(path: Any, model: ViT, target: ViT) -> None:
+    for name in _UNSEEN:
+        was, is_now = getattr(model, name), getattr(target, name)
+        if was != is_now:
+            raise ValueError(
+                f"{name} is {was!r} in {path}, but {is_now!r} in this model: set config.model.{name}={was}"
+            )
 
 
 def _index(seeds: tuple[int, ...], seed: int, path: Any) -> int:

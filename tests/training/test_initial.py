@@ -134,3 +134,16 @@ def test_an_ablation_does_not_pass_over_it():
     config = ConfigDict({"seeds": (0,), "studies": {"digits": study}})
     with pytest.raises(ValueError, match="row 'none' of 'digits' sets init_from"):
         ablate.plan(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"model__mlp": "gelu_exact"}, "mlp is 'gelu' in .*set config.model.mlp=gelu"),
+        ({"model__norm_epsilon": 1e-5}, "norm_epsilon is 1e-06 in .*set config.model.norm_epsilon=1e-06"),
+    ],
+)
+def test_what_no_shape_tells_is_compared(run, overrides, told):
+    workdir, data_dir = run
+    with pytest.raises(ValueError, match=told):
+        initial_params(workdir, make_task(small_vit(data_dir, **overrides)), (3,))
