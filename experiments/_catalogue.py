@@ -15,6 +15,7 @@ _ARGUMENTS = {
     "chunk": lambda n: 3 * n // 4,
     "local": lambda n: n // 8,
     "index": lambda n: 1,
+    "height": lambda n: round(n**0.5),
     "width": lambda n: round(n**0.5),
     "block_size": lambda n: n // 16,
     "floor_scale": lambda n: n // 4,

@@ -188,7 +188,9 @@ def test_tied_and_untied_gelu_and_swiglu():
     mlp = {name: shape for name, shape in shapes[True, "swiglu"].items() if "/mlp_1/" in name}
     names = ("down", "gate", "up")
     assert mlp == {f"trunk/mlp_1/{name}/kernel": (24, 16) if name == "down" else (16, 24) for name in names}
-    with pytest.raises(ValueError, match=r"no MLP is named 'glu'; did you mean 'gelu'\? known: gelu, swiglu"):
+    with pytest.raises(
+        ValueError, match=r"no MLP is named 'glu'; did you mean 'gelu'\? known: gelu, gelu_exact, swiglu"
+    ):
         decoder(mlp="glu").init(jax.random.key(0), tokens(), LINE)
 
 
