@@ -9,11 +9,14 @@
 | 5 | big_vision, `resample_posemb` | 14x14 for 7x28; 12 x 20 gets 15 x 15 | test_grids_of_equal_count_are_resized |
 | 6 | rope-vit, cached angles | 112 x 448 pixels get coordinates of 14 x 14 | test_grids_of_equal_count_are_told_apart |
 | 7 | bonsai, `interpolate_posembed` | the table's side is a traced number | test_every_resolution_compiles |
-| 8 | vit_jax, `load_pretrained` | a model without a table is refused | tests/models/test_pretrained.py |
+| 8 | vit_jax, `load_pretrained` | a table that the model lacks is a KeyError | test_what_the_caller_says_is_checked |
 | 9 | scenic, `load_augreg_params` | cannot load at another resolution | test_a_model_is_made_for_another_image_size |
-| 10 | vit_jax, `train.py` | one seed; checkpoints at every evaluation | tests/training |
+| 10 | vit_jax, `train.py` | one seed; checkpoints at every evaluation | test_each_step_and_each_seed_draws_for_itself |
 | 11 | big_vision, `posemb_sincos_2d` | NaN at a width of 4 | test_a_width_without_frequencies_is_refused |
 | 12 | scenic, `rel_pos_w` | sized by the height | test_every_offset_of_a_window_has_a_row |
+
+8 is tested in tests/models/test_pretrained_files.py, 10 in tests/training/test_loop.py (checkpoints:
+test_the_best_and_the_newest_checkpoints_are_kept), the others here.
 """
 
 import jax
