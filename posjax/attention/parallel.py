@@ -131,18 +131,18 @@ def attend_parallel(
             out = _with_all_keys(encoding, context.axis, options, params, *queries, keys)
         return _from_zigzag(out, context) if zigzags else out
 
+    return _on_all_devices(of_one_device, context)(params, queries, keys)[: q.shape[0]]
+
+
+def _on_all_devices(of_one_device, context: ContextParallel):
+    """(params, queries, keys) -> what is read, every device with its share of queries and keys."""
     # Keys of others are not kept for the backward pass but gathered again; what was read of them is kept by name.
-    of_one_device = jax.checkpoint(of_one_device, policy=jax.checkpoint_policies.save_only_these_names(SAVED))
+    kept = jax.checkpoint(of_one_device, policy=jax.checkpoint_policies.save_only_these_names(SAVED))
     tokens = PartitionSpec(context.axis)
     # What each array holds on which device is not tracked: attention is free to start a scan from constants.
-    on_all = jax.shard_map(
-        of_one_device,
-        mesh=context.mesh,
-        in_specs=(PartitionSpec(), tokens, tokens),
-        out_specs=tokens,
-        check_vma=False,
+    return jax.shard_map(
+        kept, mesh=context.mesh, in_specs=(PartitionSpec(), tokens, tokens), out_specs=tokens, check_vma=False
     )
-    return on_all(params, queries, keys)[: q.shape[0]]
 
 
 def _check_ring(encoding: Encoding, implementation: str) -> None:
