@@ -71,10 +71,10 @@ class Classification:
         return self.model.init(key, image, self.site)["params"]
 
     def loss(self, params, batch, key):
-        crop_key, mix_key, drop_key, place_key = jax.random.split(key, 4)
+        crop_key, mix_key, drop_key, place_key, part_key = jax.random.split(key, 5)
         image = data.normalise(batch["image"])
         if self._data.least_area != 1:
-            image = data.random_resized_crop(jax.random.fold_in(key, 4), image, least_area=self._data.least_area)
+            image = data.random_resized_crop(part_key, image, least_area=self._data.least_area)
         crop = dict(crop_padding=self._data.crop_padding, padding=self._data.padding)
         image = data.augment(crop_key, image, flip=self._data.flip, **crop)
         label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self.classes), self._config.label_smoothing)
@@ -102,10 +102,6 @@ class NativeClassification(Classification):
     """
 
     def load(self, split):
-        if self._data.max_patches is None:
-            raise ValueError(
-                "data.mode='native' cuts an image into at most data.max_patches patches: say how many, as in 64"
-            )
         return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir, channels=None)
 
     def _table_size(self):
