@@ -3,7 +3,6 @@
 import functools
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -25,9 +24,7 @@ class Evaluation:
     def resolutions(self) -> list[Resolution]:
         return resolutions(self._study, self._trained.resolution)
 
-    def __call__(
-        self, row: Row, ensemble: Ensemble, seeds: tuple[int, ...], on_cell: Callable[[], None]
-    ) -> list[dict[str, Any]]:
+    def __call__(self, row: Row, ensemble: Ensemble, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
         """What was measured of a row, one for each seed."""
         began = time.perf_counter()
         found = [{"accuracy": {}, "loss": {}} for _ in seeds]
@@ -37,7 +34,6 @@ class Evaluation:
                 for name, values in measured.items():
                     value = float(values[run])
                     metrics[name][str(resolution.value)] = value if math.isfinite(value) else None
-            on_cell()
         elapsed = (time.perf_counter() - began) / len(seeds)
         return [{"seed": s, "metrics": m, "evaluation_time": elapsed} for s, m in zip(seeds, found, strict=True)]
 

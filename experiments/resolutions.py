@@ -80,13 +80,10 @@ def _run(name: str, study: ConfigDict, rows, seeds, workdir: pathlib.Path, progr
             evaluation = evaluation or Evaluation(study, bases[row.base])
             spec, images = spec_of(row, ensemble.config), len(evaluation.originals.images)
             about = record(row, ensemble, spec, named, images, environment)
-            missing = {each["seed"] for each in found}
-            found += [
-                about | measured
-                for measured in evaluation(row, ensemble, seeds, lambda: None)
-                if measured["seed"] not in missing
-            ]
-            append_jsonl(workdir / "results.jsonl", [each for each in found if each["seed"] not in missing])
+            known = {each["seed"] for each in found}
+            new = [about | measured for measured in evaluation(row, ensemble, seeds) if measured["seed"] not in known]
+            append_jsonl(workdir / "results.jsonl", new)
+            found += new
         shown += sorted(found, key=lambda each: seeds.index(each["seed"]))
     return shown
 
