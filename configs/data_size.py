@@ -4,7 +4,7 @@
     python -m experiments.ablate --config=configs/data_size.py
 
 After figure 4 of Dosovitskiy et al. (2020), arXiv 2010.11929, which compares them on shares of JFT. The three have about as
-many parameters and see as many images in training, whatever the share. Cost: about 50 minutes on one CPU core.
+many parameters and see as many images in training, whatever the share. Cost: about 40 minutes on one CPU core.
 Expected: results/data_size, convolutions ahead where there are few images. On an accelerator, in every study and with wider
 stems: '--config.studies["1%"].model.width=192' '--config.studies["1%"].steps=20000'
 """
@@ -51,11 +51,11 @@ def _study(share: float) -> ConfigDict:
     study.model.pooling = "mean"
     study.model.width = 48
     study.model.depth = 4
-    study.optimizer.learning_rate = 3e-3
-    study.optimizer.warmup_steps = 25
-    study.steps = 300
-    study.batch_size = 64
+    study.optimizer.learning_rate = 2e-3
+    study.optimizer.warmup_steps = 50
+    study.steps = 800
+    study.batch_size = 24  # more steps for as many images
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 500
-    study.checkpoint_every = 125
+    study.checkpoint_every = 200
     return study
