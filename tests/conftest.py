@@ -21,12 +21,16 @@ def unchecked_shapes():
     config.update("jaxtyping_disable", False)
 
 
-@pytest.fixture
-def quick_compilation():
-    """For tests that compile much and run it once: without LLVM's optimisations it takes half the time."""
+def _without_optimisations():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+# For tests that compile much and run it once: without LLVM's optimisations it takes half the time. The second one is for
+# modules whose own fixtures compile.
+quick_compilation = pytest.fixture(_without_optimisations, name="quick_compilation")
+quick_module = pytest.fixture(_without_optimisations, name="quick_module", scope="module")
 
 
 _run = 0

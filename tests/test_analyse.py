@@ -19,12 +19,7 @@ REPO = pathlib.Path(__file__).parents[1]
 SIZES = {"model.width": 16, "model.depth": 2, "model.num_heads": 2, "eval_batch_size": 364}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """Optimising programs that run once takes longer than it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_module")
 
 
 @pytest.fixture(scope="module")

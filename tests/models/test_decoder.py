@@ -35,12 +35,7 @@ every_host = pytest.mark.parametrize(  # where a code is injected matters to wha
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """Optimising programs that run once takes longer than it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_module")
 
 
 def decoder(spec="rope", **options):

@@ -15,12 +15,7 @@ from posjax.training.classification import make_vision_model
 from posjax.training.loop import train
 from posjax.training.tasks import make_task
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_module")
 
 
 @pytest.fixture(scope="module")

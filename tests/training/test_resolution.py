@@ -15,11 +15,7 @@ from posjax.training.tasks import make_task
 SEEDS = 2
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_module")
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,7 @@ from posjax.training.loop import train
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import make_task
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """Optimising programs that run once takes longer than it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_module")
 
 
 @pytest.fixture(scope="module")

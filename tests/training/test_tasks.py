@@ -15,12 +15,7 @@ CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """Optimising programs that run once takes longer than it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_module")
 
 
 def small_vit(data_dir, **overrides):
