@@ -269,9 +269,8 @@ def test_native_aspects(small, tmp_path, quick_compilation):
                 picture = rng.integers(0, 120, shape, np.uint8) + np.uint8(100 * (label == "light"))
                 Image.fromarray(picture).save(tmp_path / "pictures" / split / label / f"{i}.png")
     study = small.sets.digits
-    study.data.update(
-        name="folder", data_dir=str(tmp_path / "pictures"), mode="native", max_patches=16, image_size=(16, 16)
-    )
+    study.data.update(name="folder", data_dir=str(tmp_path / "pictures"), mode="native", max_patches=16, least_area=1.0)
+    study.data.image_size = (16, 16)
     study.batch_size = 4
     study.encodings = ConfigDict({"learned": "learned(resize='jax_linear')", "swin": "swin"}, sort_keys=False)
     study.policies = ConfigDict({"swin": {"resized": "resized"}})
