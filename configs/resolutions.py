@@ -6,7 +6,7 @@
 Sets: fashion_mnist and cifar10 (python -m experiments.prepare --name=...), and caltech101 in native aspects. A folder or zips
 of pictures instead of the latter: --config.sets.caltech101.data.name=folder --config.sets.caltech101.data.data_dir=DIR
 
-Cost: about two hours and a half on one CPU core, all three. Expected: results/resolutions. On an accelerator override sizes
+Cost: about two hours on one CPU core, all three. Expected: results/resolutions. On an accelerator override sizes
 only, as in
 --config.sets.cifar10.model.width=384 --config.sets.cifar10.model.depth=12 --config.sets.cifar10.model.num_heads=6
 --config.sets.cifar10.steps=40000 --config.sets.cifar10.batch_size=512 --config.sets.cifar10.evaluation.images=10000
