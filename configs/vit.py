@@ -34,9 +34,8 @@ def get_config() -> ConfigDict:
 
     config.init_from = config_dict.placeholder(str)  # a workdir, or a file of weights, to start from: a fine-tune
     config.init_head = "keep"  # where it has as many classes; or new
-    config.init_resize = config_dict.placeholder(
-        str
-    )  # of tables: a method of posjax.encodings.resize; as their authors do
+    # Of tables: a method of posjax.encodings.resize; None takes that of the file's authors.
+    config.init_resize = config_dict.placeholder(str)
 
     config.steps = 1000
     config.batch_size = 64

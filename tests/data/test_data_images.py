@@ -83,9 +83,8 @@ def test_normalise():
     grey = data.normalise(np.array([0, 51, 255], np.uint8))
     assert grey.dtype == jnp.float32
     np.testing.assert_allclose(grey, [-1, -0.6, 1], atol=1e-6)
-    colours = data.normalise(
-        np.full((1, 2, 2, 3), 255, np.uint8), (0.4,), [0.2]
-    )  # as configs have one for all channels
+    # One for all channels, as configs have it.
+    colours = data.normalise(np.full((1, 2, 2, 3), 255, np.uint8), (0.4,), [0.2])
     np.testing.assert_allclose(colours, np.full((1, 2, 2, 3), 3.0), atol=1e-6)
 
 
