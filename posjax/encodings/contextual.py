@@ -12,6 +12,7 @@ from posjax.encoding import Array, Encoding, Site, axes, stands
 from posjax.encodings.angles import angles, axial
 from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line, whole_offset
 from posjax.encodings.pairs import related
+from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
 
@@ -235,7 +236,8 @@ class CoPE(Encoding):
 def _in_order(site: Site) -> Bool[Array, ""] | np.bool_:
     """Whether tokens that are counted lie in the order of their documents and, in each, of their positions, which differ."""
     where = numpy_if_known(site.position, site.segment, site.prefix)
-    position, counted = axes(site)[:, 0], (site.segment > 0) & (site.prefix == 0)
+    site = jax.tree.map(where.asarray, site)
+    position, counted = axes(site)[:, 0], standing(site)
     index = np.arange(len(position))
     up_to = np.maximum.accumulate if where is np else jax.lax.cummax
     last = up_to(where.where(counted, index, -1))

@@ -239,6 +239,7 @@ def first_and_last(site: Site) -> tuple[Shaped[Array, "T *A"], Shaped[Array, "T 
     """On each axis, the smallest and the largest position in the document of each token; 0 and 0 for tokens in none."""
     document = documents(site)
     where = np if isinstance(document, np.ndarray) and isinstance(site.position, np.ndarray) else jnp
+    document = where.asarray(document)
 
     def extremes(_, position):
         order = where.lexsort((position, document))

@@ -194,7 +194,7 @@ def _kernel(where, method: Resampling, t):
     if method.kernel == "linear":
         return where.maximum(1 - t, 0)
     a = method.a
-    near, far = ((a + 2) * t - (a + 3)) * t * t + 1, (((t - 5) * t + 8) * t - 4) * a
+    near, far = (1 - t) * (1 + t - (a + 2) * t * t), a * (t - 1) * (2 - t) ** 2  # factored, exact near their zeros
     return where.where(t <= 1, near, where.where(t < 2, far, np.zeros((), t.dtype)))
 
 

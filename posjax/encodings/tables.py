@@ -211,6 +211,7 @@ def _read_resized(
     outside = where.where(site.prefix > 0, site.prefix > num_prefix, (position < 0).any(axis=1))
     refuse_outside(encoding, outside, site, extent, num_prefix, "make the table larger (Dims prefix)")
     size = site.state if len(site.state) else _with_size(site).state
+    where = numpy_if_known(position, site.prefix, site.segment, size)
     position = where.where(standing(site)[:, None], where.maximum(position, 0), 0)  # others may stand beyond that size
     tables = [slice(a, a + 1) for a in range(len(extent))] if apart else [slice(None)]
     each = [w for at in tables for w in resize_rows(position[:, at], extent[at], size[:, at], encoding.resize)]

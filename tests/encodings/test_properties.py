@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, each_case, forward, inner_jaxprs, joined, moved, rows, world
+from cases import CASES, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, joined, moved, rows, world
 from members import GRID, LINE, MEMBERS, VALUES, Case
 
 import posjax as pj
@@ -52,6 +52,16 @@ def test_jit_is_eager(case):
     else:
         out = jax.jit(lambda params, x, site: forward(w.encoding, params, x, site, w.weights))(w.params, w.x, w.site)
     close(out, forward(*w))
+
+
+@every_case
+def test_any_part_of_a_site_may_be_data(case):
+    """The rest known while tracing, as of padded rows of one grid; traced only."""
+    w = world(case)
+    for fields in [("segment",), ("prefix",), ("position",), ("segment", "prefix")]:
+        data = {field: getattr(w.site, field) for field in fields}
+        out = jax.eval_shape(lambda data: forward(*w._replace(site=w.site._replace(**data))), data)
+        assert out.shape == (len(w.x), HEADS, HEAD_DIM)
 
 
 @sample
