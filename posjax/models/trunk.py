@@ -5,12 +5,13 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int32, Shaped
+from jaxtyping import Float
 
 from posjax.attention import Cache, ContextParallel
 from posjax.composition import Composition
-from posjax.encoding import Array, Dims, Encoding, Params, Site
+from posjax.encoding import Dims, Encoding, Params, Site
 from posjax.models.layers import Attention, DropPath, Mlp, batch_axis
+from posjax.models.patch_dropout import Kept, take, taken
 from posjax.spec import nearest
 
 INJECTIONS = ["every_layer", "every_layer_shared", "lape", "stem"]
@@ -76,7 +77,7 @@ class Trunk(nn.Module):
         train: bool = False,
         caches: list[Cache] | None = None,
         cache_size: int | None = None,
-        kept: Int32[jax.Array, "B N"] | None = None,
+        kept: Kept | None = None,
     ) -> tuple[Float[jax.Array, "B K M"], list[Cache | None]]:
         """Tokens behind all blocks, and their caches; with `kept`, only those tokens go through, placed among all."""
         if self.injection not in INJECTIONS:
@@ -203,18 +204,6 @@ def adds_code(encoding: Encoding) -> bool:
     if isinstance(encoding, Composition):
         return any(adds_code(member) for member in encoding.members)
     return type(encoding).embed is not Encoding.embed
-
-
-def take(x: Shaped[Array, "B T *M"], kept: Int32[jax.Array, "B K"]) -> Shaped[jax.Array, "B K *M"]:
-    """The tokens that are kept, of each sequence its own."""
-    return jax.vmap(lambda row, index: row[index])(jnp.asarray(x), kept)
-
-
-def taken(site: Site, kept: Int32[jax.Array, "B K"]) -> Site:
-    """Where the tokens that are kept stand, with leaves [B, K, ...]."""
-    if batch_axis(site) is None:
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[kept], site)
-    return jax.tree.map(lambda leaf: take(leaf, kept), site)
 
 
 def _embed(encoding: Encoding, x, params: Params, placed: Site):

@@ -11,9 +11,10 @@ from jaxtyping import Float
 
 from posjax.attention import ContextParallel
 from posjax.encoding import Array, Encoding, Site, grid
+from posjax.models.patch_dropout import Kept, draw_kept, taken
 from posjax.models.pooling import POOLINGS, MapPooling, mean, readers
 from posjax.models.resnet import ResNetStem
-from posjax.models.trunk import Trunk, taken
+from posjax.models.trunk import Trunk
 from posjax.spec import nearest, parse_layers
 
 
@@ -44,7 +45,6 @@ class ViT(nn.Module):
       pre_logits: width of a tanh layer before the head, which the paper has in pre-training.
       layer_scale, drop_path, mlp, mlp_bias, injection: see `Trunk`, `Mlp`.
       patch_dropout: share of the patches left out in training, drawn for each image (Liu et al. 2022, arXiv 2208.07220).
-        Of rows of patches with sites of their own it is the share of a row's slots, padding first.
       norm_after_pooling: pools tokens before the final norm, as timm's `fc_norm` does.
 
     Raises (on call):
@@ -211,15 +211,8 @@ class ViT(nn.Module):
             prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.param_dtype))
         return jnp.concatenate([p.astype(dtype) for p in prefix])
 
-    def _kept(self, batch: int, site: Site, num_images: int):
-        """Which tokens go on: all of the prefix and, of each row, as many patches as the rate says, in their order."""
-        if not 0 <= self.patch_dropout < 1:
-            raise ValueError(f"patch_dropout={self.patch_dropout} must lie in [0, 1)")
-        total = site.segment.shape[-1]
-        count = total - int(self.patch_dropout * max(total - num_images * self.num_prefix, 0))
-        chance = jax.random.uniform(self.make_rng("dropout"), (batch, total))
-        rank = jnp.where(site.segment == 0, 2.0, jnp.where(site.prefix > 0, -1.0, chance))
-        return jnp.sort(jnp.argsort(rank, axis=1)[:, :count], axis=1)
+    def _kept(self, batch: int, site: Site, num_images: int) -> Kept:
+        return draw_kept(self.make_rng("dropout"), self.patch_dropout, site, batch, num_images, self.num_prefix)
 
     def _read(self, x, site: Site, num_images: int | None):
         """Logits [B, I, num_classes] of the images in each row."""

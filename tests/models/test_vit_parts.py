@@ -9,6 +9,7 @@ import pytest
 
 import posjax as pj
 from posjax.models import ResNet, ViT, vit_sizes
+from posjax.models.patch_dropout import draw_kept, taken
 from posjax.models.resnet import ResNetStem, StdConv
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -279,8 +280,32 @@ def test_patch_dropout_keeps_the_prefix_tokens_of_every_packed_image():
     rngs["place"] = rngs["dropout"]
     options = dict(train=True, num_images=3, mutable=["intermediates"])
     logits, seen = jax.jit(lambda *batch: model.apply(variables, *batch, rngs=rngs, **options))(*batch)
-    assert seen["intermediates"]["trunk"]["tokens_in"][0].shape[1] == 12 - 5
+    assert seen["intermediates"]["trunk"]["tokens_in"][0].shape[1] == 12 - 3  # of two patches one, of each image
     assert np.isfinite(logits).all()
+
+
+def test_patch_dropout_is_of_each_images_own_patches():
+    """Its share of them, whatever it is packed with and however much padding there is."""
+    grids, rate = [(4, 6), (3, 5), (1, 1)], 0.7
+    model = vit(encoding="rope(base=100)", patch_dropout=rate, num_registers=1)
+    _, site, _ = _row([(2 * h, 2 * w) for h, w in grids], 2, 70)
+    kept = draw_kept(jax.random.key(0), rate, jax.tree.map(lambda leaf: leaf[None], site), 1, 3, model.num_prefix)
+    after = taken(jax.tree.map(lambda leaf: leaf[None], site), kept)
+    patches = [int(((after.segment == n) & (after.prefix == 0)).sum()) for n in (1, 2, 3)]
+    assert patches == [24 - 16, 15 - 10, 1]
+    assert [int(((after.segment == n) & (after.prefix > 0)).sum()) for n in (1, 2, 3)] == [2, 2, 2]
+    assert after.segment.shape == (1, 70 - 44 + 2)  # of 64 patches 44 are left out, at most
+    assert (np.diff(kept.index[0][kept.live[0]]) > 0).all()
+
+
+def test_patch_dropout_of_packed_images_has_room_for_what_is_kept():
+    for rate in (0.1, 0.5, 0.7, 0.95):
+        for grids in ([(1, 1)] * 6, [(1, 3), (2, 2), (1, 1), (1, 5)], [(4, 8)]):
+            _, site, _ = _row([(2 * h, 2 * w) for h, w in grids], 1, 1 * len(grids) + sum(h * w for h, w in grids))
+            site = jax.tree.map(lambda leaf: leaf[None], site)
+            kept = draw_kept(jax.random.key(0), rate, site, 1, len(grids), 1)
+            counts = [h * w + 1 - int(rate * h * w) for h, w in grids]
+            assert int(kept.live.sum()) == sum(counts) <= kept.live.shape[1]
 
 
 def test_patches_that_do_not_fit_are_refused():
