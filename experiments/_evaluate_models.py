@@ -55,6 +55,10 @@ def load(checkpoint: pathlib.Path, method: str | None, num_heads: int | None, gr
         resampling(method)  # says now what it would say behind the first batch
     holds_weights = checkpoint.is_file() or any(checkpoint.glob("*.safetensors*"))
     subject = _of_file(checkpoint, method, num_heads, grid) if holds_weights and not is_run(checkpoint) else None
+    if subject is None and (num_heads or grid):
+        raise ValueError(
+            f"--num_heads and --grid are for files of weights: the run {checkpoint} knows its own, leave them out"
+        )
     subject = subject or _of_run(checkpoint, method)
     if not subject.model.num_classes or subject.model.pooling == "none":
         raise ValueError(

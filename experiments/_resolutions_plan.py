@@ -81,6 +81,11 @@ def plan(name: str, study: ConfigDict) -> list[Row]:
             kind = TRAINED if how == AS_TRAINED else AT_EVALUATION
             rows.append(Row(name, f"{base}, {policy}" if policy else base, base, kind, how))
         for policy, tuning in study.finetune.get(base, {}).items():
+            if study.data.mode == "native" and tuning.policy == RESIZED:
+                raise ValueError(
+                    f"the fine-tune '{base}, {policy}' of {name!r} would resize tables, which in native aspects are not of "
+                    "the size of any image: take policy 'as trained', and an encoding as learned(resize='jax_linear')"
+                )
             rows.append(Row(name, f"{base}, {policy}", base, FINE_TUNED, tuning.policy, tuning))
     labels = [row.label for row in rows]
     if twice := {label for label in labels if labels.count(label) > 1}:

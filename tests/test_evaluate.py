@@ -104,7 +104,8 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
     pretrained.save(other, model.clone(num_classes=3), params)
     (tmp_path / "few.txt").write_text("one\ntwo\n")
     (tmp_path / "empty").mkdir()
-    where = f"--data_dir={tmp_path / 'data'}"
+    where, run = f"--data_dir={tmp_path / 'data'}", tmp_path / "run"
+    run.mkdir()
     wrong = {
         "there is no checkpoint": [f"--checkpoint={tmp_path / 'no.npz'}"],
         "has no head": [f"--checkpoint={headless}"],
@@ -118,6 +119,7 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
         "give one of them": [f"--checkpoint={path}", "--resolutions=1", "--image_size=8"],
         "--split, --data_dir and --limit are for sets": [f"--checkpoint={path}", "--images=x", "--split=test"],
         "--classes names what": [f"--checkpoint={path}", "--data=digits", "--classes=x"],
+        "--num_heads and --grid are for files": [f"--checkpoint={run}", "--num_heads=2"],
         "no resize is named": [f"--checkpoint={path}", "--images=x", "--method=bicubic"],
     }  # fmt: skip
     for message, line in wrong.items():

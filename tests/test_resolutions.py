@@ -92,6 +92,14 @@ def test_mistakes_are_found_before_anything_is_trained(group, value, message):
         plan("fashion_mnist", study)
 
 
+def test_tables_of_native_aspects_are_not_resized_for_a_fine_tune():
+    """They are not made for the size of any image: it would train on tables that are not those of its evaluation."""
+    study = config("caltech101").sets.caltech101
+    study.finetune.learned.tuned.policy = "resized"
+    with pytest.raises(ValueError, match=r"'learned, tuned' of 'caltech101' .* take policy 'as trained'"):
+        plan("caltech101", study)
+
+
 def test_a_fine_tune_differs_in_resolution_and_length_alone():
     study = config().sets.fashion_mnist
     base = training_config(study, "learned")

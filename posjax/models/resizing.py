@@ -5,7 +5,7 @@ from typing import Any
 
 from posjax.encodings.resize import Resampling, resampling
 from posjax.models.trunk import layer_hosts
-from posjax.models.vit import ViT
+from posjax.models.vit import ViT, check_size
 from posjax.spec import layers_text, parse_layers
 
 
@@ -26,9 +26,10 @@ def resize_params(
       The model with its `image_size` replaced, and its `encoding` where that names sizes (raster, swin_v2); its parameters.
 
     Raises:
-      ValueError: for an unknown method, an image that the patches do not tile, or parameters that are not those of the
-        model at its own image size.
+      ValueError: for an unknown method, an image size that is no pair or that the patches do not tile, or parameters
+        that are not those of the model at its own image size.
     """
+    check_size("image_size", image_size)
     if "params" in params:
         model, tree = resize_params(model, params["params"], image_size, method)
         return model, {**params, "params": tree}

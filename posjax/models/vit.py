@@ -83,6 +83,10 @@ class ViT(nn.Module):
     norm_epsilon: float = 1e-6
     norm_after_pooling: bool = False
 
+    def __post_init__(self):
+        check_size("image_size", self.image_size)
+        super().__post_init__()
+
     @property
     def has_cls(self) -> bool:
         return self.pooling in ("cls", "cls_mean")
@@ -240,6 +244,17 @@ class ViT(nn.Module):
         if not self.distillation_token:
             return logits
         return (logits + head(name="head_distillation")(mean(x, readers(site, num_images, prefix=first + 1)))) / 2
+
+
+def check_size(name: str, size: Any) -> None:
+    """
+    Raises:
+      ValueError: for a size that is no (height, width).
+    """
+    if isinstance(size, int) or len(size) != 2:
+        raise ValueError(
+            f"{name}={size} must be (height, width), as in {(size, size) if isinstance(size, int) else (48, 32)}"
+        )
 
 
 class PatchEmbedding(nn.Module):

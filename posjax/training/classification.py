@@ -37,7 +37,8 @@ class Classification:
         self.context = make_context(1)
         self.model = make_vision_model(config, self.classes, self._table_size(), self.context)
         self._prepare()
-        data.normalise(np.zeros((1, self._train.channels), np.uint8), self._data.mean, self._data.std)
+        self.scale = tuple(self._data.mean), tuple(self._data.std)  # of pixels in [0, 1]
+        data.normalise(np.zeros((1, self._train.channels), np.uint8), *self.scale)
         self.evaluation()  # sizes, means and deviations that do not fit are refused before training, not after it
 
     def load(self, split: str) -> data.Images | data.NativeImages:
@@ -91,7 +92,7 @@ class Classification:
 
     def _standardised(self, image):
         """Images in [-1, 1], as augmentation knows black, to those of the mean and deviation that are asked for."""
-        mean, std = (np.asarray(value, np.float32) for value in (self._data.mean, self._data.std))
+        mean, std = (np.asarray(value, np.float32) for value in self.scale)
         return image if (mean == 0.5).all() and (std == 0.5).all() else ((image + 1) / 2 - mean) / std
 
 

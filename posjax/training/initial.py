@@ -38,22 +38,25 @@ def initial_params(
       method: of resizing, by name; None for that of a file's authors, and "torch_bicubic" for a run.
 
     Raises:
-      ValueError: a seed that the run has not, a model of other sizes or of another MLP or norm, an unknown head or method, or
-        what cannot be read.
+      ValueError: a seed that the run has not, a model of other sizes or of another MLP or norm, pixels that are scaled
+        otherwise, an unknown head or method, or what cannot be read.
     """
     if head not in HEADS:
         raise ValueError(f"no init_head is named {head!r}; {nearest(head, HEADS)}")
     wanted = jax.eval_shape(lambda: task.init(jax.random.key(0)))
     if is_run(path):
         run = load_run(path)
+        scale = run.config.data.get("mean"), run.config.data.get("std")
         model, found = run.model, [run.of(_index(run.seeds, seed, path)) for seed in seeds]
     else:
         from posjax.models import pretrained  # takes a while, and few need it
 
         model, params = pretrained.load(path)
-        found, method = [params["params"]] * len(seeds), method or pretrained.info(path).method
+        told = pretrained.info(path)
+        found, method, scale = [params["params"]] * len(seeds), method or told.method, (told.mean, told.std)
     if isinstance(model, ViT) and isinstance(task.model, ViT):
         _refuse_unlike(path, model, task.model)
+        _refuse_scale(path, scale, task.scale)
         if model.image_size != task.model.image_size:
             resized = [
                 resize_params(model, params, task.model.image_size, method or "torch_bicubic") for params in found
@@ -70,6 +73,15 @@ def _refuse_unlike(path: Any, model: ViT, target: ViT) -> None:
             raise ValueError(
                 f"{name} is {was!r} in {path}, but {is_now!r} in this model: set config.model.{name}={was}"
             )
+
+
+def _refuse_scale(path: Any, was: tuple[Any, Any], is_now: tuple[Any, Any]) -> None:
+    (mean, std), (own_mean, own_std) = (tuple(map(tuple, scale)) for scale in (was, is_now))
+    if not (np.allclose(mean, own_mean) and np.allclose(std, own_std)):
+        raise ValueError(
+            f"pixels have mean={mean} and std={std} in {path}, but {own_mean} and {own_std} here: set "
+            f"config.data.mean={mean} and config.data.std={std}"
+        )
 
 
 def _index(seeds: tuple[int, ...], seed: int, path: Any) -> int:

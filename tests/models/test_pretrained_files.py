@@ -201,6 +201,12 @@ def test_what_the_caller_says_is_checked(tmp_path):
     folder.mkdir()
     refused(written("timm vit", "safetensors", folder), "width of 32 .* give num_heads=")
     refused(written("timm rope", "safetensors", folder), "give encoding=.*axial_rope", num_heads=2)
+    written("timm vit", "safetensors", folder)
+    for told in ({"model_args": {"act_layer": "quick_gelu"}}, {"architecture": "vit_base_patch16_clip_quickgelu_224"}):
+        (folder / "config.json").write_text(json.dumps(told))
+        refused(folder, "activation is 'quick_gelu'", num_heads=2)
+    (folder / "config.json").write_text(json.dumps({"model_args": {"act_layer": "gelu_tanh"}}))
+    assert pretrained.load(folder, num_heads=2)[0].mlp == "gelu"
     (folder / "config.json").write_text(json.dumps({"hidden_act": "relu"}))
     safetensors.numpy.save_file(weights_of("transformers vit"), folder / "model.safetensors")
     refused(folder, "hidden_act is 'relu'", num_heads=2)

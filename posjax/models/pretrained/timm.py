@@ -26,11 +26,12 @@ from posjax.models.pretrained.origin import (
     table_grid,
 )
 from posjax.models.vit import ViT
-from posjax.spec import parse_layers
+from posjax.spec import nearest, parse_layers
 
 # What DINOv2's authors call what timm names otherwise.
 _RENAMES = ((r"^register_tokens$", "reg_token"), (r"\.mlp\.w12\.", ".mlp.fc1."), (r"\.mlp\.w3\.", ".mlp.fc2."))
 _PREFIX = {"cls": "cls_token", "distillation": "dist_token", "registers": "reg_token"}
+_ACTIVATIONS = {"gelu": "gelu_exact", "gelu_tanh": "gelu"}
 _POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
 _STEM = "patch_embed.backbone."
 _IGNORED = "mask_token|rope_embed.periods"
@@ -58,7 +59,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
         depth=depth,
         num_heads=split_heads(width, depth, asked, options.get("num_heads"), wide=not gated or width != 1280),
         mlp_dim=up // 2 if packed else up,
-        mlp="swiglu" if gated or packed else "gelu_exact",
+        mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
         layer_scale=1e-5 if is_eva or "blocks.0.ls1.gamma" in shapes else None,
         norm_after_pooling="fc_norm.weight" in shapes,
@@ -76,6 +77,14 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
     hint = hint and (hint[0] // cell, hint[1] // cell)
     rows, columns = table_grid(shapes["pos_embed"][1], prefixes, asked.grid, hint)
     return {**fields, "encoding": "learned", "image_size": (rows * cell, columns * cell)}
+
+
+def _activation(config: Mapping[str, Any]) -> str:
+    quick = "quickgelu" in (config.get("architecture") or "")
+    act = (config.get("model_args") or {}).get("act_layer") or ("quick_gelu" if quick else "gelu")
+    if act not in _ACTIVATIONS:
+        raise ValueError(f"the configuration's activation is {act!r}; {nearest(act, list(_ACTIVATIONS))}")
+    return _ACTIVATIONS[act]
 
 
 def _hidden(shapes: Shapes) -> int:
