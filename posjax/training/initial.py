@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 from posjax.models import ViT, resize_params
 from posjax.models.hosting import hosted
@@ -46,17 +47,16 @@ def initial_params(
     wanted = jax.eval_shape(lambda: task.init(jax.random.key(0)))
     if is_run(path):
         run = load_run(path)
-        scale = run.config.data.get("mean"), run.config.data.get("std")
         model, found = run.model, [run.of(_index(run.seeds, seed, path)) for seed in seeds]
     else:
         from posjax.models import pretrained  # takes a while, and few need it
 
         model, params = pretrained.load(path)
-        told = pretrained.info(path)
-        found, method, scale = [params["params"]] * len(seeds), method or told.method, (told.mean, told.std)
+        found, method = [params["params"]] * len(seeds), method or pretrained.info(path).method
     if isinstance(model, ViT) and isinstance(task.model, ViT):
         _refuse_unlike(path, model, task.model)
-        _refuse_scale(path, scale, task.scale)
+        if is_run(path):  # of a file it may be no more than what its family has
+            _refuse_scale(path, run.config.data, task.scale)
         if model.image_size != task.model.image_size:
             resized = [
                 resize_params(model, params, task.model.image_size, method or "torch_bicubic") for params in found
@@ -75,11 +75,11 @@ def _refuse_unlike(path: Any, model: ViT, target: ViT) -> None:
             )
 
 
-def _refuse_scale(path: Any, was: tuple[Any, Any], is_now: tuple[Any, Any]) -> None:
-    (mean, std), (own_mean, own_std) = (tuple(map(tuple, scale)) for scale in (was, is_now))
-    if not (np.allclose(mean, own_mean) and np.allclose(std, own_std)):
+def _refuse_scale(path: Any, was: ConfigDict, is_now: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
+    mean, std = tuple(was.mean), tuple(was.std)
+    if not (np.allclose(mean, is_now[0]) and np.allclose(std, is_now[1])):
         raise ValueError(
-            f"pixels have mean={mean} and std={std} in {path}, but {own_mean} and {own_std} here: set "
+            f"pixels are scaled by mean {mean} and std {std} in {path}, but by {is_now[0]} and {is_now[1]} here: set "
             f"config.data.mean={mean} and config.data.std={std}"
         )
 

@@ -135,7 +135,7 @@ def test_an_ablation_does_not_pass_over_it():
     ("overrides", "told"),
     [
         ({"model__mlp": "gelu_exact"}, "mlp is 'gelu' in .*set config.model.mlp=gelu"),
-        ({"data__mean": (0.4,)}, r"std=\(0.5,\) in .*set config.data.mean=\(0.5,\) and"),
+        ({"data__mean": (0.4,)}, r"std \(0.5,\) in .*set config.data.mean=\(0.5,\) and"),
         ({"model__norm_epsilon": 1e-5}, "norm_epsilon is 1e-06 in .*set config.model.norm_epsilon=1e-06"),
     ],
 )
