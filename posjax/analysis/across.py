@@ -53,8 +53,8 @@ def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
     notes = [_sentence(verdict, unit) for verdict in verdicts(records, paper)]
     caption = (
         f"In each cell: our {paper.metric}{unit.suffix}, mean ± 95 % interval over seeds, and in brackets that of "
-        f"{paper.source}. Differences of the paper's of at most {paper.tie * unit.scale:g} count as none; ours are separated "
-        "where their 95 % Welch interval leaves out 0."
+        f"{paper.source}. Ours are separated where their 95 % Welch interval leaves out 0. Differences of the paper's of at "
+        f"most {paper.tie * unit.scale:g} count as none: there ours agree where their whole interval is as close to 0."
     )
     return StudyTable("beside the paper", tuple(studies), tuple(table_rows), caption, tuple(notes))
 
@@ -82,7 +82,8 @@ def _verdict(studies: Mapping[str, Rows], paper: Paper, a: tuple[str, str], b: t
     theirs = paper.values[a[0]][a[1]] - paper.values[b[0]][b[1]]
     apart = abs(ours.mean) > ours.half_width
     if abs(theirs) <= paper.tie:
-        judgement = "disagrees" if apart else "agrees"
+        inside = -paper.tie <= ours.low and ours.high <= paper.tie
+        judgement = "agrees" if inside else "disagrees" if apart else "not separated"
     elif apart:
         judgement = "agrees" if (ours.mean > 0) == (theirs > 0) else "disagrees"
     else:

@@ -62,10 +62,15 @@ def rollout(weights: Sequence[Float[Array, "B H T T"]], residual: float = 0.5) -
       weights: of each layer, the first one first.
 
     Raises:
-      ValueError: no layer, or a residual outside [0, 1].
+      ValueError: no layer, layers of other shapes, or a residual outside [0, 1].
     """
-    if not weights:
+    if not len(weights):
         raise ValueError("rollout takes the attention weights of at least one layer; got none")
+    shapes = [np.shape(layer) for layer in weights]
+    if any(len(shape) != 4 or (shape[0], *shape[2:]) != (shapes[0][0], shapes[0][2], shapes[0][2]) for shape in shapes):
+        raise ValueError(
+            f"rollout takes weights [B, H, T, T] of each layer, of the same images and tokens; got {shapes}"
+        )
     if not 0 <= residual <= 1:
         raise ValueError(f"residual={residual} must lie in [0, 1]: 0.5 in the paper")
     flow = None
@@ -83,9 +88,14 @@ def rollout_map(flow: Float[Array, "B T T"], site: Site, token: int | None = Non
       token: the token that is read, 0 for a class token; the mean over patches where None, as in mean pooling.
 
     Raises:
-      ValueError: patches that do not fill a grid.
+      ValueError: patches that do not fill a grid, or a flow of another number of tokens.
     """
-    index = patch_index(site)
+    index, tokens = patch_index(site), len(site.segment)
+    if np.ndim(flow) != 3 or np.shape(flow)[1:] != (tokens, tokens):
+        raise ValueError(
+            f"a flow is [B, T, T] with the {tokens} tokens of the site, got {np.shape(flow)}: "
+            "posjax.grid(height, width, prefix) counts class token and registers in prefix"
+        )
     flow = np.asarray(flow, np.float64)
     row = flow[:, index.ravel()].mean(axis=1) if token is None else flow[:, token]
     found = row[:, index.ravel()].reshape(-1, *index.shape)

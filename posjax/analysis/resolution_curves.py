@@ -88,7 +88,8 @@ def findings(rows: Rows) -> list[Finding]:
 def sentence(study: str, found: Sequence[Finding]) -> str:
     """The findings of a study in a line."""
     parts = [f"{each.claim} (RoPE-ViT {each.theirs}; here {each.ours}): {each.verdict}" for each in found]
-    return f"{study}, beside RoPE-ViT: {'; '.join(parts)}." if parts else ""
+    source = "means of ViT-S, B and L, linear between the resolutions tested, some of them read off its figure"
+    return f"{study}, beside RoPE-ViT ({source}): {'; '.join(parts)}." if parts else ""
 
 
 def compared(rows: Rows) -> dict[str, Curve]:

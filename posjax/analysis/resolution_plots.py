@@ -42,7 +42,7 @@ def accuracy_by_resolution(rows: Rows) -> Figure:
         _scales(axes, next(iter(curves.values())))
         axes.set_title(title, fontsize=SMALL + 2)
     first.set_ylabel("accuracy (%)")
-    figure.legend(handles=handles, loc="outside right upper", fontsize=SMALL, frameon=False)
+    figure.legend(handles=handles, loc="outside right upper", fontsize=SMALL, frameon=False, handlelength=5)
     return figure
 
 
@@ -71,7 +71,7 @@ def beside_published(rows: Rows) -> Figure | None:
             there.plot(
                 x, 100 * np.array(y), color=_COLORS[curve.encoding], linestyle=dash, linewidth=1.3, label=curve.label
             )
-    _decorate(there, sorted({scale for curve in ROPE_VIT for scale, _ in relative(curve)}), "{:.2g}")
+    _decorate(there, sorted({scale for curve in ROPE_VIT for scale, _ in relative(curve)}), "{:.3g}")
     there.set_title("RoPE-ViT (Heo et al. 2024), ImageNet-1k", fontsize=SMALL + 2)
     there.legend(fontsize=SMALL, frameon=False)
     return figure
@@ -101,7 +101,7 @@ def _line(axes: Axes, curve: Curve, style: Style, number: int) -> None:
 
 
 def _scales(axes: Axes, curve: Curve) -> None:
-    labels = [f"{size}\n{scale:.2g}x" for size, scale in zip(curve.resolution, curve.scale, strict=True)]
+    labels = [f"{size}\n{scale:.3g}x" for size, scale in zip(curve.resolution, curve.scale, strict=True)]
     _decorate(axes, curve.scale.tolist(), labels)
 
 

@@ -16,7 +16,7 @@ from posjax.training.tasks import Task
 
 HEADS = ["keep", "new"]
 # What no shape tells: a model that differs in these takes the same parameters and computes something else.
-_UNSEEN = ("mlp", "norm_epsilon", "norm_after_pooling", "num_heads", "patch_size")
+_UNSEEN = ("injection", "mlp", "norm_epsilon", "norm_after_pooling", "num_heads", "patch_size")
 
 
 def initial_params(
@@ -39,8 +39,8 @@ def initial_params(
       method: of resizing, by name; None for that of a file's authors, and "torch_bicubic" for a run.
 
     Raises:
-      ValueError: a seed that the run has not, a model of other sizes or of another MLP or norm, pixels that are scaled
-        otherwise, an unknown head or method, or what cannot be read.
+      ValueError: a seed that the run has not, a model of other sizes or of another injection, MLP or norm, pixels that
+        are scaled otherwise, an unknown head or method, or what cannot be read.
     """
     if head not in HEADS:
         raise ValueError(f"no init_head is named {head!r}; {nearest(head, HEADS)}")

@@ -42,9 +42,19 @@ def test_differences_agree_disagree_or_are_not_separated():
     }
 
 
-def test_what_the_paper_calls_equal_agrees_where_ours_is_not_separated():
-    alike = records(stem__none=[0.40, 0.41, 0.42], stem__a=[0.50, 0.51, 0.52], shared__a=[0.505, 0.51, 0.52])
-    assert {v.what: v.judgement for v in verdicts(alike, PAPER)}["a, shared - a, stem"] == "agrees"
+@pytest.mark.parametrize(
+    ("shared", "judgement"),
+    [
+        ([0.505, 0.51, 0.52], "not separated"),  # an interval of more than the tie on both sides of 0 tells nothing
+        ([0.5101, 0.51, 0.5102], "agrees"),
+        ([0.5121, 0.512, 0.5122], "agrees"),  # apart from 0, but by less than the tie
+        ([0.5301, 0.53, 0.5302], "disagrees"),
+    ],
+)
+def test_what_the_paper_calls_equal_agrees_where_ours_surely_is(shared, judgement):
+    """Few seeds, which separate little, are no agreement."""
+    alike = records(stem__none=[0.40, 0.41, 0.42], stem__a=[0.51, 0.5101, 0.5102], shared__a=shared)
+    assert {v.what: v.judgement for v in verdicts(alike, PAPER)}["a, shared - a, stem"] == judgement
 
 
 def test_a_reference_in_several_columns_is_compared_once_with_each():

@@ -82,6 +82,15 @@ def test_what_goes_to_the_class_token_is_left_out_and_the_rest_counts_whole():
 def test_weights_of_other_tokens_are_refused(unchecked_shapes):
     with pytest.raises(ValueError, match=r"4 tokens of the site, got \(1, 1, 5, 5\): posjax.grid"):
         attention_distance(np.ones((1, 1, 5, 5)), grid(2, 2))
+    layer = np.full((2, 3, 5, 5), 0.2)
+    for wrong in ([layer[0]], [layer, layer[:1]], [layer, layer[..., :4, :4]], layer):
+        with pytest.raises(ValueError, match=r"rollout takes weights \[B, H, T, T\] of each layer"):
+            rollout(wrong)
+    np.testing.assert_allclose(rollout(layer[None]), rollout([layer]))
+    with pytest.raises(
+        ValueError, match=r"a flow is \[B, T, T\] with the 4 tokens of the site, got \(2, 5, 5\): posjax.grid"
+    ):
+        rollout_map(rollout([layer]), grid(2, 2), token=0)
     with pytest.raises(ValueError, match="at least one layer"):
         rollout([])
     with pytest.raises(ValueError, match=r"residual=2 must lie in \[0, 1\]"):

@@ -136,6 +136,7 @@ def test_an_ablation_does_not_pass_over_it():
     [
         ({"model__mlp": "gelu_exact"}, "mlp is 'gelu' in .*set config.model.mlp=gelu"),
         ({"data__mean": (0.4,)}, r"std \(0.5,\) in .*set config.data.mean=\(0.5,\) and"),
+        ({"model__injection": "every_layer_shared"}, "injection is 'stem' in .*set config.model.injection=stem"),
         ({"model__norm_epsilon": 1e-5}, "norm_epsilon is 1e-06 in .*set config.model.norm_epsilon=1e-06"),
     ],
 )
