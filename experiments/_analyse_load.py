@@ -1,5 +1,6 @@
 """What `experiments.analyse` looks at: a model, what its seeds learned, and images that it was not trained on."""
 
+import math
 import pathlib
 from typing import Any, NamedTuple
 
@@ -9,10 +10,9 @@ import numpy as np
 
 from posjax import data
 from posjax.models import ViT
+from posjax.models.resnet import ResNetStem
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
-
-_MODES = ("crop", "pad", "stretch")
 
 
 class Source(NamedTuple):
@@ -35,18 +35,23 @@ class Subject(NamedTuple):
     std: tuple[float, ...]
     padding: str  # of what comes in when images are moved
     about: str  # the images
+    size: tuple[int, int]  # of them
 
     def normalised(self, images: np.ndarray) -> jax.Array:
         return data.normalise(images, self.mean, self.std)
 
     @property
     def site(self):
-        return self.model.sites(*self.model.image_size)
+        return self.model.sites(*self.size)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.model.patches(*self.size)
 
     @property
     def patch(self) -> int:
         """Pixels a side of what becomes a token, a stem's shrinking included."""
-        return self.model.image_size[0] // self.model.patches(*self.model.image_size)[0]
+        return self.model.patch_size * (1 if self.model.stem is None else ResNetStem.shrinks(self.model.stem))
 
     @property
     def encoding(self) -> str:
@@ -76,10 +81,13 @@ def _of_run(workdir: pathlib.Path, source: Source, count: int) -> Subject:
     config, model = run.config.data, run.model
     params = [run.of(index) for index in range(len(run.seeds))]
     source = Source(source.name or config.name, source.split or config.eval_split, config.data_dir)
-    pixels, labels = _images(source, model, params[0], count, config.mode)
+    about, size, mode = f"{source.name}, {source.split}", tuple(model.image_size), config.mode
+    if mode == "native":  # whose model.image_size is that of its tables, and no image's
+        size, mode = (model.patch_size * math.isqrt(config.max_patches),) * 2, "crop"
+        about += f", squares of as many patches as it was trained on ({config.max_patches} at most)"
+    pixels, labels = _images(source, model, params[0], count, mode, size)
     scale = tuple(config.mean), tuple(config.std)
-    about = f"{source.name}, {source.split}"
-    return Subject(model, params, run.seeds, pixels, labels, *scale, config.padding, about)
+    return Subject(model, params, run.seeds, pixels, labels, *scale, config.padding, about, size)
 
 
 def _of_file(path: pathlib.Path, source: Source, count: int) -> Subject:
@@ -90,20 +98,22 @@ def _of_file(path: pathlib.Path, source: Source, count: int) -> Subject:
     model, variables = pretrained.load(path)
     info, params = pretrained.info(path), variables["params"]
     source = source._replace(split=source.split or "test")
-    pixels, labels = _images(source, model, params, count, "crop")
+    size = tuple(model.image_size)
+    pixels, labels = _images(source, model, params, count, "crop", size)
     # Published files are of colours; one for grey images has one value, three times.
     mean, std = (values[: pixels.shape[-1]] for values in (info.mean, info.std))
     about = f"{source.name}, {source.split}"
-    return Subject(model, [params], (0,), pixels, labels, mean, std, "edge", about)
+    return Subject(model, [params], (0,), pixels, labels, mean, std, "edge", about, size)
 
 
-def _images(source: Source, model: ViT, params: Any, count: int, mode: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """As many images as asked, or all, of the model's size and channels."""
-    size, channels = tuple(model.image_size), _channels(params)
+def _images(
+    source: Source, model: ViT, params: Any, count: int, mode: str, size: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """As many images as asked, or all, of that size and the model's channels."""
+    channels = _channels(params)
     where = dict(data_dir=source.directory)
     found = data.load_native_images(source.name, source.split, **where, channels=channels)
     chosen = np.random.default_rng(0).permutation(len(found))[:count]
-    mode = mode if mode in _MODES else "crop"
     pixels = np.stack([data.preprocess(found[int(i)], size, mode, channels=channels) for i in chosen])
     labels = np.asarray(found.label)[chosen] if found.num_classes == model.num_classes else None
     return pixels, labels

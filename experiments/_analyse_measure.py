@@ -30,7 +30,7 @@ class Attention(NamedTuple):
     use: np.ndarray | None  # [R, L, H, P] mean of |q_c| |k_c|
     query: np.ndarray | None  # [R, L, H, P] mean of |q_c|
     key: np.ndarray | None
-    position: np.ndarray  # [R, L + 1, 3]: R^2 of row and column, share of patches named
+    position: np.ndarray | None  # [R, L + 1, 3]: R^2 of row and column, share of patches named; None for one image
 
 
 class Told(NamedTuple):
@@ -68,15 +68,35 @@ def measure(subject: Subject, look_at: int, show: int, tick: Tick) -> Findings:
     told = _told(subject)
     attention = _attention(subject, min(look_at, len(subject.images)), told, tick)
     rollout, answers = _rollout(subject, show)
-    robustness = None if subject.labels is None else _robustness(subject, tick)
+    robustness = _robustness(subject, tick) if _is_moved(subject) else None
     kernel = subject.params[0]["patches_to_tokens"]["kernel"]
     return Findings(attention, told, filter_components(kernel), rollout, answers, robustness)
 
 
 def work(subject: Subject, look_at: int) -> int:
     """Images that will be read."""
-    passes = 0 if subject.labels is None else len(SHARES) + 4 * len(_shifts(subject)) - 3
+    passes = len(SHARES) + 4 * len(_shifts(subject)) - 3 if _is_moved(subject) else 0
     return len(subject.params) * (min(look_at, len(subject.images)) + passes * len(subject.images))
+
+
+def _is_moved(subject: Subject) -> bool:
+    return subject.labels is not None and _is_tiled(subject)
+
+
+def _is_tiled(subject: Subject) -> bool:
+    return all(side % subject.patch == 0 for side in subject.size)
+
+
+def left_out(subject: Subject, look_at: int) -> list[str]:
+    """What is not measured, and why not."""
+    parts = []
+    if subject.labels is None:
+        parts.append("patch shuffling and translation: the images have other classes than the model")
+    elif not _is_tiled(subject):
+        parts.append(f"patch shuffling and translation: cells of {subject.patch} pixels stick out of the images")
+    if min(look_at, len(subject.images)) < 2:
+        parts.append("the linear probe: it is fitted to one image and scored on another")
+    return parts
 
 
 def _told(subject: Subject) -> Told:
@@ -103,7 +123,9 @@ def _told(subject: Subject) -> Told:
 def _attention(subject: Subject, count: int, told: Told, tick: Tick) -> Attention:
     model, site = subject.model, subject.site
     look, batch = watched(model, site), _batch(subject)
-    turning = all(waves is not None for waves in told.waves)
+    # Layers that host other encodings may turn other pairs: what has no common table is not shown.
+    shapes = {None if waves is None else waves.wave.shape for waves in told.waves}
+    turning = len(shapes) == 1 and None not in shapes
     found = []
     for params in subject.params:
         sums, tokens = 0.0, []
@@ -115,11 +137,11 @@ def _attention(subject: Subject, count: int, told: Told, tick: Tick) -> Attentio
             tick(len(pixels))
         half = count // 2
         by_layer = (np.concatenate(layer) for layer in zip(*tokens, strict=True))
-        found.append((sums / count, np.array([position_probe(x[:half], x[half:], site) for x in by_layer])))
+        found.append((sums / count, np.array([position_probe(x[:half], x[half:], site) for x in by_layer if half])))
     means, position = (np.stack(each) for each in zip(*found, strict=True))
     uniform = maps.uniform_distance(site, subject.patch)
     used = np.split(means[..., 2:], 3, axis=-1) if turning else [None] * 3
-    return Attention(means[..., 0], uniform, means[..., 1], *used, position)
+    return Attention(means[..., 0], uniform, means[..., 1], *used, position if half else None)
 
 
 def _of_batch(seen: Intermediates, subject: Subject, told: Told | None) -> np.ndarray:
@@ -168,10 +190,11 @@ def _robustness(subject: Subject, tick: Tick) -> Robustness:
 
 
 def _shifts(subject: Subject) -> list[int]:
-    """Pixels up to a patch, then whole patches up to half the image."""
-    patch, half = subject.patch, min(subject.model.image_size) // 2
+    """Pixels up to a patch, then whole patches up to half the image, of which something must be left."""
+    patch, side = subject.patch, min(subject.size)
     within = {round(i) for i in np.linspace(0, patch, min(patch, _PIXEL_STEPS) + 1)}
-    return sorted(within | set(range(patch, half + 1, max(patch, patch * (half // patch // 4)))))
+    further = range(patch, side // 2 + 1, max(patch, patch * (side // 2 // patch // 4)))
+    return [shift for shift in sorted(within | set(further)) if shift < side]
 
 
 def _batch(subject: Subject) -> int:

@@ -26,7 +26,7 @@ def write(
         *_attention(found, subject),
         _rollout(found, subject),
         *_frequencies(found),
-        _position(found, subject),
+        *_position(found, subject),
         *_robustness(found, subject),
     ]
     paths = write_page(directory, title, [section for section in sections if section.figures], facts, command)
@@ -43,11 +43,12 @@ def numbers(subject: Subject, found: Findings) -> dict[str, Any]:
         "images": subject.about,
         "seeds": subject.seeds,
         "patch_size": subject.patch,
-        "grid": subject.model.patches(*subject.model.image_size),
+        "grid": subject.grid,
         "attention_distance_pixels": {"seed, layer, head": attention.distance, "uniform": attention.uniform},
         "attention_to_prefix_share": {"seed, layer, head": attention.prefix},
-        "position_probe": {"seed, layer, (r2 of row, r2 of column, share of patches)": attention.position},
     }
+    if attention.position is not None:
+        whole["position_probe"] = {"seed, layer, (r2 of row, r2 of column, share of patches)": attention.position}
     if found.robustness is not None:
         shuffled, translated = curves_of(found.robustness)
         whole["accuracy_when_shuffled"] = {share: _shown(interval) for share, interval in shuffled}
@@ -91,7 +92,7 @@ def _over(subject: Subject) -> str:
 
 
 def _told(told: Told, subject: Subject) -> list[Section]:
-    sections, grid = [], "x".join(map(str, subject.model.patches(*subject.model.image_size)))
+    sections, grid = [], "x".join(map(str, subject.grid))
     coded = [(name, codes) for name, codes in zip(told.names, told.codes, strict=True) if codes is not None]
     if coded:
         figures = {"similarity": pictures.similarity(similarity_map(coded[0][1]), f"codes of {grid} patches")}
@@ -168,10 +169,11 @@ def _frequencies(found: Findings) -> list[Section]:
     attention, waves = found.attention, found.told.waves
     if attention.use is None:
         return []
-    use, magnitude = attention.use.mean(axis=0), np.stack([each.magnitude for each in waves])
+    use, magnitude = attention.use[0], np.stack([each.magnitude for each in waves])
     text = (
         "The mean of |q||k| over each pair of channels that turns together (Barbero et al., arXiv 2410.06205), as a share of "
-        "the head's; 1 is an even share. Pairs of short wavelength tell neighbours apart, those of long ones carry content."
+        "the head's; 1 is an even share. Pairs of short wavelength tell neighbours apart, those of long ones carry content. "
+        "First seed: another one may have learned other frequencies."
     )
     figures = {"frequency_use": curves.frequency_use(use, magnitude, "use of rotary frequencies by head")}
     if len(waves[0].wave) == 2:
@@ -179,18 +181,20 @@ def _frequencies(found: Findings) -> list[Section]:
         names = [f"layer {i + 1}" for i in range(len(whole))]
         title = "wave vectors of the heads; the larger, the more used"
         figures["wave_vectors"] = curves.wave_vectors(whole, use, names, title)
-        text += " Below: in which direction each pair turns, and how fast (frequencies of the first seed, use of all)."
+        text += " Below: in which direction each pair turns, and how fast."
     return [Section("Rotary frequencies", text, figures)]
 
 
-def _position(found: Findings, subject: Subject) -> Section:
-    rows, columns = subject.model.patches(*subject.model.image_size)
+def _position(found: Findings, subject: Subject) -> list[Section]:
+    if found.attention.position is None:
+        return []
+    rows, columns = subject.grid
     text = (
         "Ridge regression from the tokens of half the images to where they stand, scored on the other half: R² of row and "
         f"column, and the share of patches whose index it names. {_over(subject)}"
     )
     figure = curves.position_by_depth(found.attention.position, 1 / (rows * columns), "absolute position in the tokens")
-    return Section("Where tokens know they are", text, {"position_probe": figure})
+    return [Section("Where tokens know they are", text, {"position_probe": figure})]
 
 
 def _robustness(found: Findings, subject: Subject) -> list[Section]:

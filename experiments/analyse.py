@@ -50,7 +50,7 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
 
     from experiments import _analyse_page
     from experiments._analyse_load import Source, load
-    from experiments._analyse_measure import measure, work
+    from experiments._analyse_measure import left_out, measure, work
     from experiments._environment import describe
 
     source = Source(args.data, args.split, args.data_dir)
@@ -60,7 +60,7 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     with tqdm(total=work(subject, args.num_looked_into), unit="image", unit_scale=True, **quiet) as bar:
         found = measure(subject, args.num_looked_into, args.num_shown, bar.update)
     environment = describe()
-    rows, columns = subject.model.patches(*subject.model.image_size)
+    rows, columns = subject.grid
     facts = {
         "encoding": f"{subject.encoding}, injection {subject.model.injection}",
         "model": f"width {subject.model.width}, {subject.model.depth} layers of {subject.model.num_heads} heads, "
@@ -70,6 +70,8 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
         "images": f"{len(subject.images)} of {subject.about}, the first {args.num_looked_into} looked into",
         "versions": ", ".join(f"{name} {environment[name]}" for name in ("posjax", "jax", "flax", "numpy", "commit")),
     }
+    if missing := left_out(subject, args.num_looked_into):
+        facts["left out"] = "; ".join(missing)
     command = shlex.join(["python", "-m", "experiments.analyse", *given])
     title = f"What a ViT with {subject.encoding} looks at"
     print("\n".join(map(str, _analyse_page.write(subject, found, pathlib.Path(args.out), title, facts, command))))

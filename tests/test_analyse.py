@@ -124,6 +124,42 @@ def test_a_file_of_weights_and_images_of_another_set(data_dir, tmp_path):
     assert not (tmp_path / "out" / "robustness.png").exists()
 
 
+@pytest.mark.slow
+def test_native_aspects_are_looked_at_as_they_were_trained(data_dir, tmp_path):
+    """model.image_size is the size of the tables, which no image need have."""
+    options = {"data__mode": "native", "data__max_patches": 9, "data__image_size": (8, 8), "model__patch_size": 2}
+    workdir = save(config_of("vit", data_dir, **options, model__encoding="dinov3"), tmp_path / "run", (0,))
+    found = run(workdir, tmp_path / "out")
+    assert (found["grid"], found["patch_size"]) == ([3, 3], 2)
+    assert (
+        "squares of as many patches as it was trained on (9 at most)" in (tmp_path / "out" / "report.html").read_text()
+    )
+
+
+@pytest.mark.slow
+def test_a_stem_whose_map_is_rounded_up(data_dir, tmp_path):
+    """Images of 8x12 pixels whose cells are of 8: two columns, of which the second one sticks out."""
+    options = {"model__patch_size": 1, "model__stem": (1, 1), "model__stem_width": 8, "data__image_size": (8, 12)}
+    workdir = save(config_of("vit", data_dir, **options), tmp_path / "run", (0,))
+    found = run(workdir, tmp_path / "out", "--num_looked_into=1")
+    assert (found["grid"], found["patch_size"]) == ([1, 2], 8)
+    assert found["attention_distance_pixels"]["uniform"] == 4.0
+    assert "position_probe" not in found
+    assert "accuracy_when_shuffled" not in found
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "cells of 8 pixels stick out of the images; the linear probe: it is fitted to one image" in page
+
+
+@pytest.mark.slow
+def test_layers_that_turn_other_pairs_and_images_of_one_row(data_dir, tmp_path):
+    options = {"model__encoding": "axial_rope, raster(width=4) >> rope", "data__image_size": (4, 16)}
+    options |= {"model__patch_size": 4, "model__injection": "every_layer"}
+    workdir = save(config_of("vit", data_dir, **options), tmp_path / "run", (0,))
+    found = run(workdir, tmp_path / "out")
+    assert not (tmp_path / "out" / "frequency_use.png").exists()
+    assert list(found["accuracy_when_translated_pixels"]) == ["0", "1", "2", "3"]
+
+
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
