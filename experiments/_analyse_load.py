@@ -10,7 +10,6 @@ import numpy as np
 
 from posjax import data
 from posjax.models import ViT
-from posjax.models.resnet import ResNetStem
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
 
@@ -50,8 +49,7 @@ class Subject(NamedTuple):
 
     @property
     def patch(self) -> int:
-        """Pixels a side of what becomes a token, a stem's shrinking included."""
-        return self.model.patch_size * (1 if self.model.stem is None else ResNetStem.shrinks(self.model.stem))
+        return self.model.cell
 
     @property
     def encoding(self) -> str:

@@ -10,13 +10,13 @@ import numpy as np
 
 from posjax import data
 from posjax.analysis.stats import mean_interval
+from posjax.data.folders import pictures_in
 from posjax.encodings.resize import resampling
 from posjax.models import ViT, pretrained, resize_params
 from posjax.training.resolution import channels_of
 from posjax.training.runs import is_run, load_run
 
 _DEFAULT_METHOD = "torch_bicubic"  # of models that were trained here
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 _Z = 1.959964  # 97.5 % of the normal distribution
 
 
@@ -36,14 +36,9 @@ class Subject(NamedTuple):
     def channels(self) -> int:
         return channels_of(self.params[0]["params"])
 
-    @property
-    def cell(self) -> int:
-        """Pixels a side of what becomes a token."""
-        return self.model.image_size[0] // self.model.patches(*self.model.image_size)[0]
 
-
-def load(checkpoint: pathlib.Path, method: str | None, num_heads: int | None, grid: tuple[int, int] | None) -> Subject:
-    """The subject of a workdir, or of a file of pretrained weights.
+def load(checkpoint: pathlib.Path, method: str | None, **told: Any) -> Subject:
+    """The subject of a workdir, or of a file of pretrained weights, for which `told` says what the file does not.
 
     Raises:
       ValueError: for a model without a head, or none of images; and whatever the reader of a file refuses.
@@ -54,12 +49,14 @@ def load(checkpoint: pathlib.Path, method: str | None, num_heads: int | None, gr
     if method is not None:
         resampling(method)  # says now what it would say behind the first batch
     holds_weights = checkpoint.is_file() or any(checkpoint.glob("*.safetensors*"))
-    subject = _of_file(checkpoint, method, num_heads, grid) if holds_weights and not is_run(checkpoint) else None
-    if subject is None and (num_heads or grid):
-        raise ValueError(
-            f"--num_heads and --grid are for files of weights: the run {checkpoint} knows its own, leave them out"
-        )
-    subject = subject or _of_run(checkpoint, method)
+    told = {name: value for name, value in told.items() if value is not None}
+    if holds_weights and not is_run(checkpoint):
+        subject = _of_file(checkpoint, method, told)
+    elif told:
+        flags = ", ".join(f"--{name}" for name in told)
+        raise ValueError(f"{flags}: for files of weights, but the run {checkpoint} knows its own, leave it out")
+    else:
+        subject = _of_run(checkpoint, method)
     if not subject.model.num_classes or subject.model.pooling == "none":
         raise ValueError(
             f"{checkpoint} has no head, so it knows no classes: train one on it, or look at experiments.analyse"
@@ -67,8 +64,7 @@ def load(checkpoint: pathlib.Path, method: str | None, num_heads: int | None, gr
     return subject
 
 
-def _of_file(path: pathlib.Path, method: str | None, num_heads: int | None, grid: tuple[int, int] | None) -> Subject:
-    options = dict(num_heads=num_heads, grid=grid)
+def _of_file(path: pathlib.Path, method: str | None, options: dict[str, Any]) -> Subject:
     told = pretrained.info(path, **options)
     model, params = pretrained.load(path, **options)
     sizes = f"width {model.width}, {model.depth} layers of {model.num_heads} heads, {model.encoding}"
@@ -140,9 +136,7 @@ def likeliest(
     Raises:
       ValueError: a folder without pictures, or one that cannot be read.
     """
-    pictures = sorted(p for p in folder.iterdir() if p.suffix.lower() in _SUFFIXES)
-    if not pictures:
-        raise ValueError(f"{folder} holds no pictures ({', '.join(sorted(_SUFFIXES))})")
+    pictures = pictures_in(folder)
     models = _at(subject, size)
     for picture in pictures:
         pixels = _preprocessed(picture, subject, size, mode, fraction)[None]

@@ -39,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--top", type=_positive, default=5, help="likeliest classes of a picture (default: 5)")
     parser.add_argument("--num_heads", type=_positive, help="where the file does not tell it")
     parser.add_argument("--grid", type=_size, help="HxW in patches of the file's table, where that is no square")
+    parser.add_argument("--encoding", help="of a file whose rotary encoding left no trace in it")
     add_import_flag(parser)
     args = parser.parse_args(argv)
     tune_allocator()
@@ -60,7 +61,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         raise ValueError("--classes names what is seen in pictures: give --images=DIR, or leave it out")
     if args.image_size and args.resolutions:
         raise ValueError("--image_size is one size, --resolutions are several: give one of them")
-    subject = load(pathlib.Path(args.checkpoint), args.method, args.num_heads, args.grid)
+    told = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)
+    subject = load(pathlib.Path(args.checkpoint), args.method, **told)
     sizes = _sizes(args, subject)
     print(f"{subject.about}; pixels scaled by mean {_numbers(subject.mean)}, std {_numbers(subject.std)}")
     if args.images:
@@ -74,7 +76,7 @@ def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
 
     if not args.resolutions:
         return [args.image_size or subject.model.image_size]
-    own, cell = subject.model.image_size, subject.cell
+    own, cell = subject.model.image_size, subject.model.cell
     try:
         texts = [text.strip() for text in args.resolutions.split(",")]
         return [_size(t) if "x" in t or float(t) >= 10 else scaled_size(own, float(t), cell) for t in texts]

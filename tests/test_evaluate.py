@@ -82,6 +82,7 @@ def test_pictures_of_a_folder_are_told_their_likeliest_classes(file, tmp_path, c
     Image.fromarray(pixels).save(folder / "b.png")
     Image.fromarray(pixels[:, :20]).convert("L").save(folder / "a.JPG")
     names = [f"digit {i}" for i in range(10)]
+    (folder / "._b.png").write_bytes(b"what a desktop leaves behind")
     (tmp_path / "names.txt").write_text("\n".join(names))
     asked = [f"--checkpoint={path}", f"--images={folder}", f"--classes={tmp_path / 'names.txt'}", "--image_size=16"]
     assert evaluate.main([*asked, "--top=2", "--method=torch_bilinear"]) == 0
@@ -119,7 +120,7 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
         "give one of them": [f"--checkpoint={path}", "--resolutions=1", "--image_size=8"],
         "--split, --data_dir and --limit are for sets": [f"--checkpoint={path}", "--images=x", "--split=test"],
         "--classes names what": [f"--checkpoint={path}", "--data=digits", "--classes=x"],
-        "--num_heads and --grid are for files": [f"--checkpoint={run}", "--num_heads=2"],
+        "--num_heads, --encoding: for files of weights": [f"--checkpoint={run}", "--num_heads=2", "--encoding=rope"],
         "no resize is named": [f"--checkpoint={path}", "--images=x", "--method=bicubic"],
     }  # fmt: skip
     for message, line in wrong.items():

@@ -62,6 +62,18 @@ def _listed(data_dir: pathlib.Path, split: str) -> list[tuple[str, str]]:
     return listed
 
 
+def pictures_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The pictures that lie in a folder itself, sorted; hidden files and others are passed over as by `pictures`.
+
+    Raises:
+      ValueError: there is none.
+    """
+    found = sorted(path for path in folder.iterdir() if path.is_file() and _counts(path.name))
+    if not found:
+        raise ValueError(f"{folder} holds no pictures that end in {', '.join(_ENDINGS)}")
+    return found
+
+
 def _counts(name: str) -> bool:
     """Whether a file is a picture, and not what archivers and desktops leave behind."""
     return name.lower().endswith(_ENDINGS) and not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))

@@ -204,7 +204,7 @@ class Reset(PositionMap):
         return site._replace(position=site.position - first_and_last(site)[0])
 
 
-def standing(site: Site) -> Bool[Array, " T"]:
+def standing(site: Site) -> Bool[Array, "*B T"]:
     """Which tokens have a position that counts: no padding, no class token or register."""
     return (site.segment > 0) & (site.prefix == 0)
 

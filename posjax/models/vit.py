@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from posjax.attention import ContextParallel
 from posjax.encoding import Array, Encoding, Site, grid
+from posjax.encodings.placement import standing
 from posjax.models.patch_dropout import Kept, draw_kept, taken
 from posjax.models.pooling import POOLINGS, MapPooling, mean, readers
 from posjax.models.resnet import ResNetStem
@@ -49,8 +50,8 @@ class ViT(nn.Module):
 
     Raises (on call):
       ValueError: for an image size that the patches do not tile, an unknown pooling or injection, sites that do not fit.
-        Where sites are not known at tracing time, a prefix token that the model lacks, or an image without a class token,
-        gives NaN.
+        Where sites are not known at tracing time, a prefix token that the model lacks, an image without a class token, or
+        one numbered above `num_images`, gives NaN.
     """
 
     num_classes: int
@@ -95,6 +96,11 @@ class ViT(nn.Module):
     def num_prefix(self) -> int:
         return self.has_cls + self.distillation_token + self.num_registers
 
+    @property
+    def cell(self) -> int:
+        """Pixels a side of what becomes a token, a stem's shrinking included."""
+        return self.patch_size * (1 if self.stem is None else ResNetStem.shrinks(self.stem))
+
     def patches(self, height: int, width: int) -> tuple[int, int]:
         """How many patches tile an image of this size, or the stem's map of it, down and across."""
         size, what = self.patch_size, "an image"
@@ -123,7 +129,11 @@ class ViT(nn.Module):
     ):
         if self.pooling not in POOLINGS:
             raise ValueError(f"no pooling is named {self.pooling!r}; {nearest(self.pooling, POOLINGS)}")
-        x = self._tokens(images, site)
+        if self.distillation_token and self.norm_after_pooling:
+            raise ValueError(
+                "norm_after_pooling norms one pooled vector: a model with a distillation token takes the final norm"
+            )
+        x = self._tokens(images, site, num_images)
         kept = self._kept(x.shape[0], site, num_images or 1) if train and self.patch_dropout else None
         trunk = Trunk(
             parse_layers(self.encoding),
@@ -157,12 +167,14 @@ class ViT(nn.Module):
     def _types(self) -> dict[str, Any]:
         return dict(dtype=self.dtype, param_dtype=self.param_dtype)
 
-    def _tokens(self, images, site: Site):
+    def _tokens(self, images, site: Site, num_images: int | None):
         """The tokens that the sites speak of, [B, T, M]."""
         images, size = jnp.asarray(images), self.patch_size
         embed = PatchEmbedding(self.width, size, name="patches_to_tokens", **self._types)
         if images.ndim == 5:
-            self._refuse_patches(images, site)
+            self._refuse_patches(images, site, num_images)
+            # What the other slots hold may be anything, and gradients would read it: 0 * NaN.
+            images = jnp.where(standing(site)[..., None, None, None], images, 0)
             return self._with_prefix_slots(embed(images), site)
         rows, columns = self.patches(*images.shape[1:3])
         self._refuse_site(images, site, rows, columns)
@@ -173,7 +185,7 @@ class ViT(nn.Module):
         prefix = self._prefix(x.dtype)
         return jnp.concatenate([jnp.broadcast_to(prefix, (len(x), *prefix.shape)), x], axis=1)
 
-    def _refuse_patches(self, patches, site: Site) -> None:
+    def _refuse_patches(self, patches, site: Site, num_images: int | None) -> None:
         size = self.patch_size
         if self.stem is not None:
             raise ValueError("a ResNet stem sees whole images: patches of several sizes take stem=None")
@@ -181,6 +193,11 @@ class ViT(nn.Module):
             raise ValueError(
                 f"patches are [B, N, {size}, {size}, C] with sites of their own, [B, N]; got {patches.shape} and "
                 f"{site.segment.shape}"
+            )
+        if isinstance(site.segment, np.ndarray) and site.segment.max(initial=0) > (num_images or 1):
+            raise ValueError(
+                f"a row holds image {site.segment.max()}, but num_images={num_images}: give num_images=I for rows of up to I "
+                "images, numbered from 1 by site.segment"
             )
 
     def _refuse_site(self, images, site: Site, rows: int, columns: int) -> None:
@@ -230,6 +247,8 @@ class ViT(nn.Module):
         if self.has_cls:  # an image without a class token is a mistake, a row with fewer images than others is none
             lacks = readers(site, num_images).any(axis=-1) & ~read.any(axis=-1)
             pooled = jnp.where(lacks[..., None], jnp.nan, pooled)
+        crowded = (jnp.asarray(site.segment) > (num_images or 1)).any(axis=-1)
+        pooled = jnp.where(crowded[..., None, None], jnp.nan, pooled)
         if self.pooling == "cls_mean":
             pooled = jnp.concatenate([pooled, mean(x, readers(site, num_images))], axis=-1)
         if self.norm_after_pooling:

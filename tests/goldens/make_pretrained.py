@@ -43,6 +43,7 @@ FULL = [
     "vit_small_patch14_reg4_dinov2", "vit_giant_patch14_dinov2", "vit_small_patch16_dinov3",
     "vit_huge_plus_patch16_dinov3", "vit_7b_patch16_dinov3", "vit_small_patch16_dinov3_qkvb", "vit_base_r50_s16_224",
     "vit_tiny_r_s16_p8_224", "vit_small_r26_s32_224", "vit_so400m_patch14_siglip_224", "vit_betwixt_patch16_reg4_gap_256",
+    "vit_giantopt_patch16_siglip_256",
 ]  # fmt: skip
 
 
@@ -69,6 +70,8 @@ def timm_models():
         "dinov3_packed": eva(swiglu_mlp=True, mlp_ratio=2.0, qkv_bias=True),
         "rope": eva(rope_type="cat", rope_rotate_half=False, rope_grid_indexing="xy",
                     num_reg_tokens=0, qkv_bias=True, norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6)),
+        "rope_ape": eva(rope_type="cat", rope_rotate_half=False, rope_grid_indexing="xy", use_abs_pos_emb=True,
+                        num_reg_tokens=0, qkv_bias=True, norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6)),
     }  # fmt: skip
 
 

@@ -15,12 +15,13 @@ CASES = [
     (case, spelling) for case, told in SPEC["cases"].items() for spelling in told.get("spellings", ["safetensors"])
 ]
 _ROPE = "axial_rope(indexing='xy', layout='interleaved')"
+_ENCODINGS = {"timm rope": {"encoding": _ROPE}, "timm rope_ape": {"encoding": f"learned + {_ROPE}"}}
 
 
 def asked(case: str) -> dict:
     """What a file of timm's does not tell."""
     told = {"num_heads": 2} if case.startswith("timm") else {}
-    return told | ({"encoding": _ROPE} if case == "timm rope" else {})
+    return told | _ENCODINGS.get(case, {})
 
 
 def weights_of(case: str) -> dict[str, np.ndarray]:

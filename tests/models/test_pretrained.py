@@ -17,7 +17,7 @@ from posjax.models.pretrained.origin import Asked
 from posjax.models.pretrained.saving import paths_of
 
 QUICK = [  # which between them read nearly every line of the maps
-    "timm deit_distilled", "timm dinov2_giant", "timm map", "timm dinov3_gated", "transformers vit_tanh",
+    "timm deit_distilled", "timm dinov2_giant", "timm map", "timm dinov3_gated", "timm rope_ape", "transformers vit_tanh",
     "transformers vit_model", "transformers deit", "transformers dinov2_reg",
     "google token bfloat16", "google map stacked",
 ]  # fmt: skip
@@ -67,38 +67,34 @@ def test_every_tensor_of_a_full_size_model_has_its_place(name):
     zeros = {path.split("/", 2)[2] for path, number in read.items() if not number}
     assert zeros <= {"query/bias", "key/bias", "value/bias"}
     assert source.model.image_size in [(size, size) for size in (224, 256, 518)]
-    heads = {"huge_plus": 20, "7b": 32, "so400m": 16, "huge_patch14": 16}
+    heads = {"huge_plus": 20, "7b": 32, "so400m": 16, "huge_patch14": 16, "giantopt": 16}
     wanted = next((count for word, count in heads.items() if word in name), source.model.width // 64)
     assert source.model.num_heads == wanted
 
 
-@pytest.mark.parametrize("spelling", ["state_dict", "authors"])
+@pytest.mark.parametrize("spelling", ["state_dict", "authors", "authors, registers"])
 def test_names_in_memory_and_the_authors_names_are_read_too(spelling, tmp_path):
     """transformers 5 renames when it saves; DINOv2's authors have names that timm changed."""
-    case, renames = {
+    case, renames, method = {
         "state_dict": (
             "transformers dinov2_reg",
             {"attention.attention.query": "attention.q_proj", "attention.output.dense": "attention.o_proj"},
+            "torch_bicubic_antialias",
         ),
-        "authors": ("timm dinov2_giant", {"mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"}),
+        "authors": ("timm dinov2_giant", {"mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"}, "dinov2"),
+        "authors, registers": ("timm dinov2_reg", {"reg_token": "register_tokens"}, "torch_bicubic_antialias"),
     }[spelling]
     tensors = weights_of(case)
     one, params = pretrained.load(written(case, "safetensors", tmp_path), **asked(case))
     for old, new in renames.items():
         tensors = {name.replace(old, new): array for name, array in tensors.items()}
-    if spelling == "authors":
+    if spelling.startswith("authors"):
         tensors["mask_token"] = np.zeros((1, 32), np.float32)
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
     other, same = pretrained.load(tmp_path, **asked(case))
     assert other == one
     assert all(np.array_equal(a, b) for a, b in zip(paths_of(params).values(), paths_of(same).values(), strict=True))
-    assert (
-        pretrained.info(tmp_path, **asked(case)).method
-        == {
-            "state_dict": "torch_bicubic_antialias",
-            "authors": "dinov2",
-        }[spelling]
-    )
+    assert pretrained.info(tmp_path, **asked(case)).method == method
 
 
 def test_a_configuration_says_how_pixels_are_scaled_and_what_classes_are_called(tmp_path):

@@ -196,20 +196,69 @@ def test_what_the_caller_says_is_checked(tmp_path):
     refused(path, "width is read off the file", width=32)
     refused(path, "a ViT has no field 'droppath'; did you mean 'drop_path'", droppath=0.1)
     refused(path, "has a position table, so its encoding is 'learned'", encoding="rope")
+    model = ViT(**SMALL)
+    own = tmp_path / "own.safetensors"
+    pretrained.save(own, model, of(model))
+    refused(own, r"encoding is learned\(\) by the file's own header, not none: .*hosted", encoding="none")
+    refused(own, "num_heads is 2 by the file's own header, not 4", num_heads=4)
+    refused(own, r"grid is \(2, 3\) by the file's own header, not \(3, 2\)", grid=(3, 2))
+    assert pretrained.load(own, encoding="learned()", num_heads=2, grid=(2, 3))[0] == model.clone(encoding="learned()")
     refused(path, "no resize is named 'google'", method="google", image_size=16)
     folder = tmp_path / "timm"
     folder.mkdir()
     refused(written("timm vit", "safetensors", folder), "width of 32 .* give num_heads=")
     refused(written("timm rope", "safetensors", folder), "give encoding=.*axial_rope", num_heads=2)
     written("timm vit", "safetensors", folder)
-    for told in ({"model_args": {"act_layer": "quick_gelu"}}, {"architecture": "vit_base_patch16_clip_quickgelu_224"}):
-        (folder / "config.json").write_text(json.dumps(told))
-        refused(folder, "activation is 'quick_gelu'", num_heads=2)
-    (folder / "config.json").write_text(json.dumps({"model_args": {"act_layer": "gelu_tanh"}}))
-    assert pretrained.load(folder, num_heads=2)[0].mlp == "gelu"
-    (folder / "config.json").write_text(json.dumps({"hidden_act": "relu"}))
-    safetensors.numpy.save_file(weights_of("transformers vit"), folder / "model.safetensors")
-    refused(folder, "hidden_act is 'relu'", num_heads=2)
+    refused(written("timm rope_ape", "safetensors", folder), r"give encoding=.*learned \+ axial_rope", num_heads=2)
+
+
+def configured(folder, case, config, tensors=None):
+    """A folder of weights whose configuration says this."""
+    safetensors.numpy.save_file(weights_of(case) if tensors is None else tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("case", "config", "message"),
+    [
+        ("timm vit", {"model_args": {"act_layer": "quick_gelu"}}, "activation is 'quick_gelu'"),
+        ("timm vit", {"architecture": "vit_base_patch16_clip_quickgelu_224"}, "activation is 'quick_gelu'"),
+        ("timm vit", {"global_pool": "avgmax"}, "global_pool is 'avgmax': give pooling="),
+        ("timm vit", {"global_pool": "avg", "model_args": {"pool_include_prefix": True}}, "pools prefix tokens too"),
+        ("transformers vit", {"hidden_act": "relu"}, "hidden_act is 'relu'"),
+        ("transformers vit_model", {"pooler_act": "relu"}, "pooler_act is 'relu'"),
+        ("transformers dinov3_gated", {"hidden_act": "gelu"}, "gated MLP has hidden_act 'gelu'"),
+    ],
+)
+def test_what_a_configuration_says_and_is_not_known_is_refused(case, config, message, tmp_path):
+    refused(configured(tmp_path, case, config), message, num_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("config", "mlp"),
+    [
+        ({"model_args": {"act_layer": "gelu_tanh"}}, "gelu"),
+        ({"architecture": "vit_base_patch32_siglip_256"}, "gelu"),
+        ({"architecture": "vit_large_patch16_siglip_gap_512"}, "gelu"),
+        ({"architecture": "vit_so400m_patch16_siglip_384"}, "gelu"),
+        ({"architecture": "vit_giantopt_patch16_siglip_256"}, "gelu"),
+        ({"architecture": "vit_base_patch16_siglip_512"}, "gelu_exact"),
+        ({"architecture": "vit_so400m_patch14_siglip_224"}, "gelu_exact"),
+    ],
+)
+def test_the_activation_of_timms_models_by_name(config, mlp, tmp_path):
+    """SigLIP 2's later sizes have the tanh form, which only timm's functions say."""
+    assert pretrained.info(configured(tmp_path, "timm vit", config), num_heads=2).model.mlp == mlp
+
+
+def test_registers_without_a_class_token_are_not_dinov3s(tmp_path):
+    """timm's vit_*_rope_reg*_gap_*: rotary by other coordinates, and norms of another epsilon."""
+    tensors = {name: array for name, array in weights_of("timm dinov3").items() if name != "cls_token"}
+    folder = configured(tmp_path, "timm dinov3", {"global_pool": "avg"}, tensors)
+    refused(folder, "neither a position table nor the class token and registers of DINOv3", num_heads=2)
+    model = pretrained.info(folder, num_heads=2, encoding="axial_rope").model
+    assert (model.num_registers, model.pooling, model.norm_epsilon) == (2, "mean", 1e-6)
 
 
 def test_a_model_in_several_files_is_read_by_its_index(tmp_path):

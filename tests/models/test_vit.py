@@ -273,6 +273,7 @@ def test_an_image_size_is_a_height_and_a_width(unchecked_shapes):
         ({"pooling": "avg"}, r"no pooling is named 'avg'; .*known: cls, cls_mean, map, mean, none"),
         ({"injection": "all_layers"}, r"no injection is named 'all_layers'; did you mean 'every_layer"),
         ({"injection": "lape"}, r"'lape' normalises what is added to tokens, and rope\(\) adds nothing; take"),
+        ({"distillation_token": True, "norm_after_pooling": True}, r"takes the final norm"),
         ({"drop_path": 1.0}, r"drop_path=1.0 must lie in \[0, 1\)"),
         ({"encoding": "rop"}, r"no encoding is named 'rop'; did you mean 'rope'\?"),
         ({"encoding": "rope(bse=1)"}, r"rope has no argument 'bse'; did you mean 'base'\?"),

@@ -308,6 +308,29 @@ def test_patch_dropout_of_packed_images_has_room_for_what_is_kept():
             assert int(kept.live.sum()) == sum(counts) <= kept.live.shape[1]
 
 
+def test_what_other_slots_hold_reaches_no_gradient():
+    model = vit(encoding="rope(base=100)", num_registers=1)
+    variables, _, _ = made(model)
+    patches, site, _ = _row([(4, 6), (2, 2)], 2, 16)
+    garbage = np.where(((site.prefix > 0) | (site.segment == 0))[:, None, None, None], np.nan, patches)
+    loss = lambda v, p: model.apply(v, p[None], jax.tree.map(lambda leaf: leaf[None], site), num_images=2).sum()  # noqa: E731
+    clean, dirty = (jax.jit(jax.value_and_grad(loss))(variables, p) for p in (patches, garbage))
+    jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+    assert np.abs(clean[1]["params"]["patches_to_tokens"]["kernel"]).max() > 0
+
+
+def test_a_row_of_more_images_than_are_asked_for():
+    """Their mean would look like an answer: an error where sites are known, NaN where they are not."""
+    model = vit(encoding="rope(base=100)", pooling="mean")
+    variables, _, _ = made(model)
+    patches, site, _ = _row([(4, 6), (2, 2)], 0, 8)
+    batch = jax.tree.map(lambda leaf: leaf[None], (patches, site))
+    for count in (None, 1):
+        with pytest.raises(ValueError, match=f"a row holds image 2, but num_images={count}: give num_images=I"):
+            model.apply(variables, *batch, num_images=count)
+        assert np.isnan(jax.jit(functools.partial(model.apply, num_images=count))(variables, *batch)).all()
+
+
 def test_patches_that_do_not_fit_are_refused():
     model = vit()
     variables, _, _ = made(model)

@@ -69,7 +69,8 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
     if "distillation_classifier.weight" not in shapes and "distillation" in tokens:
         tokens["registers"] = tokens.pop("distillation")  # nothing reads it
     packed, gated = "layer.0.mlp.weights_in.weight" in shapes, "layer.0.mlp.gate_proj.weight" in shapes
-    mlp = "swiglu" if packed or gated else _activation(config)
+    mlp = _gate(config, packed) if packed or gated else _activation(config)
+    _refuse_pooler(shapes, config)
     classifier = shapes.get("classifier.weight", (0, width))
     default = "cls_mean" if classifier[1] == 2 * width else "cls"
     epsilon = _EPSILONS[
@@ -103,6 +104,20 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
     hint = size and (size[0] // patch, size[1] // patch)
     grid = table_grid(shapes[_TABLE][1], [sum(rows.values())], asked.grid, hint)
     return {**fields, "encoding": "learned", "image_size": (grid[0] * patch, grid[1] * patch)}
+
+
+def _gate(config: Mapping[str, Any], packed: bool) -> str:
+    """DINOv2's gate is always a SiLU, that of DINOv3 as configured."""
+    act = config.get("hidden_act", "silu")
+    if not packed and act != "silu":
+        raise ValueError(f"the configuration's gated MLP has hidden_act {act!r}: only 'silu' is known here")
+    return "swiglu"
+
+
+def _refuse_pooler(shapes: Shapes, config: Mapping[str, Any]) -> None:
+    act = config.get("pooler_act") or "tanh"
+    if "pooler.dense.bias" in shapes and act != "tanh":
+        raise ValueError(f"the configuration's pooler_act is {act!r}: only 'tanh' is known here")
 
 
 def _activation(config: Mapping[str, Any]) -> str:

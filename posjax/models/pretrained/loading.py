@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from posjax.models.pretrained.saving import METADATA, OWN, channels_of, expected
 from posjax.models.pretrained.timm import TIMM
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT
-from posjax.spec import nearest
+from posjax.spec import nearest, parse_layers
 
 ORIGINS = [GOOGLE, *HF, *TIMM]
 # What a caller may say of a model whose sizes are the file's.
@@ -106,7 +106,7 @@ def load(
         64 channels, but for the published models of which it is known.
       overrides: of other fields of `ViT`: types, implementation, dropouts, norm_epsilon; pooling, with prefix tokens that it
         does not read made registers, "none" without any head; pre_logits=None leaves that layer out; encoding, for files
-        that have no position table.
+        that have no position table, or what is added to it, as in "learned + axial_rope".
 
     Returns:
       model, and {"params": tree of numpy arrays [...] in `param_dtype`}.
@@ -155,8 +155,10 @@ def source_of(weights: Weights, asked: Asked) -> Source:
     origin, names = _recognised(weights.path, held)
     shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
     fields = origin.fields(shapes, weights.config, asked)
-    if asked.encoding is not None and fields["encoding"] is not asked.encoding:
-        raise ValueError(f"the file has a position table, so its encoding is 'learned', not {asked.encoding}")
+    if asked.encoding is not None and fields["encoding"] != asked.encoding:
+        raise ValueError(
+            f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {asked.encoding}"
+        )
     model = ViT(**fields)
     return Source(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
@@ -166,6 +168,9 @@ def source_of(weights: Weights, asked: Asked) -> Source:
 def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
     spec = json.loads(weights.metadata[METADATA])
     model, names = model_of(spec)
+    _refuse_contradiction("encoding", asked.encoding, model.encoding, parse_layers)
+    _refuse_contradiction("num_heads", asked.num_heads, model.num_heads)
+    _refuse_contradiction("grid", asked.grid, model.patches(*model.image_size))
     if asked.pooling is not None:
         counts = dict(cls=int(model.has_cls), distillation=int(model.distillation_token), registers=model.num_registers)
         model = model.clone(**prefix_fields(counts, asked.pooling))
@@ -178,6 +183,14 @@ def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
     scaling = tuple(tuple(spec.get(name) or HALF) for name in ("mean", "std"))
     origin = f"posjax ({names} names)"
     return Source(origin, model, entries, {n: n for n in held}, r"(?!)", "torch_bicubic", scaling)
+
+
+def _refuse_contradiction(name: str, asked: Any, told: Any, read: Callable[[Any], Any] = lambda value: value) -> None:
+    if asked is not None and read(asked) != read(told):
+        raise ValueError(
+            f"{name} is {told} by the file's own header, not {asked}: leave it out; another encoding takes over what a model "
+            "learned by posjax.models.hosting.hosted"
+        )
 
 
 def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:

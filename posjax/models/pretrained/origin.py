@@ -4,9 +4,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from posjax.composition import Sum
+from posjax.encoding import Encoding
+from posjax.encodings.tables import Learned
 from posjax.models.pretrained.entries import Entry
 from posjax.models.resnet import ResNetStem
 from posjax.models.vit import ViT
+from posjax.spec import parse_layers
 
 PREFIX = ("cls", "distillation", "registers")  # prefix tokens in their order, as our parameters are called
 HALF = (0.5, 0.5, 0.5)
@@ -97,11 +101,24 @@ def table_grid(
     return squares[0], squares[0]
 
 
-def table_entry(name: str, model: ViT, shapes: Shapes, ours: str = "trunk/encoding/rows") -> list[Entry]:
+def has_table(encoding: Any) -> bool:
+    """Whether an encoding is `learned`, alone or in a sum."""
+    encodings = parse_layers(encoding)
+    return len(encodings) == 1 and any(isinstance(each, Learned) for each in _summed(encodings[0]))
+
+
+def _summed(encoding: Encoding) -> tuple[Encoding, ...]:
+    return encoding.parts if isinstance(encoding, Sum) else (encoding,)
+
+
+def table_entry(name: str, model: ViT, shapes: Shapes) -> list[Entry]:
     """The position table, with rows of zeros for prefix tokens that have none in the file.
 
     Without shapes: as it may be written, without rows of prefix tokens where those are zeros.
     """
+    parts = _summed(parse_layers(model.encoding)[0])
+    place = next(i for i, part in enumerate(parts) if isinstance(part, Learned))
+    ours = f"trunk/encoding/{place}/rows" if len(parts) > 1 else "trunk/encoding/rows"
     patches, total = math.prod(model.patches(*model.image_size)), model.num_prefix
     present = [shapes[name][-2] - patches] if name in shapes else [0, total]
     return [Entry(name, ours, "1 t m -> t m", without=(rows, total - rows)) for rows in dict.fromkeys(present)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posjax.encodings.tables import Learned
+from posjax.models.pooling import POOLINGS
 from posjax.models.pretrained.entries import Entry, dense, heads, layered, norm
 from posjax.models.pretrained.origin import (
     IMAGENET_MEAN,
@@ -17,6 +18,7 @@ from posjax.models.pretrained.origin import (
     Origin,
     Shapes,
     count,
+    has_table,
     prefix_entries,
     prefix_fields,
     shrinks,
@@ -32,6 +34,12 @@ from posjax.spec import nearest, parse_layers
 _RENAMES = ((r"^register_tokens$", "reg_token"), (r"\.mlp\.w12\.", ".mlp.fc1."), (r"\.mlp\.w3\.", ".mlp.fc2."))
 _PREFIX = {"cls": "cls_token", "distillation": "dist_token", "registers": "reg_token"}
 _ACTIVATIONS = {"gelu": "gelu_exact", "gelu_tanh": "gelu"}
+_NAMED_ACTIVATIONS = (  # of timm's models, by a pattern of their names
+    (r"quickgelu", "quick_gelu"),
+    (r"base_patch32_siglip|large_patch16_siglip(_gap)?_512|(so400m|giantopt)_patch16_siglip", "gelu_tanh"),
+)
+_EVA = "axial_rope(base=10000, layout='interleaved')"
+_ROPE = "axial_rope(indexing='xy', layout='interleaved')"
 _POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
 _STEM = "patch_embed.backbone."
 _IGNORED = "mask_token|rope_embed.periods"
@@ -57,13 +65,13 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
         patch_size=square_patch(kernel[2:], "patch_embed.proj.weight"),
         width=width,
         depth=depth,
-        num_heads=split_heads(width, depth, asked, options.get("num_heads"), wide=not gated or width != 1280),
+        num_heads=split_heads(width, depth, asked, _heads(shapes, options), wide=not gated or width != 1280),
         mlp_dim=up // 2 if packed else up,
         mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
         layer_scale=1e-5 if is_eva or "blocks.0.ls1.gamma" in shapes else None,
         norm_after_pooling="fc_norm.weight" in shapes,
-        norm_epsilon=1e-5 if is_eva and "reg_token" in shapes else 1e-6,
+        norm_epsilon=1e-5 if _is_dinov3(shapes) else 1e-6,
         **prefix_fields(tokens, asked.pooling or _pooling(shapes, config)),
         **_stem(shapes),
     )
@@ -76,12 +84,22 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
     prefixes = sorted({0, total, *([1] if "cls" in tokens else [])})
     hint = hint and (hint[0] // cell, hint[1] // cell)
     rows, columns = table_grid(shapes["pos_embed"][1], prefixes, asked.grid, hint)
-    return {**fields, "encoding": "learned", "image_size": (rows * cell, columns * cell)}
+    is_rotary = is_eva or gated or (packed and "blocks.0.ls1.gamma" not in shapes)
+    return {**fields, "encoding": _with_table(asked, is_rotary), "image_size": (rows * cell, columns * cell)}
+
+
+def _heads(shapes: Shapes, options: Mapping[str, Any]) -> int | None:
+    """SigLIP 2's giant has wider heads than DINOv2's of the same width and depth."""
+    width = shapes["patch_embed.proj.weight"][0]
+    giant = width == 1536 and "blocks.39.norm1.weight" in shapes and "blocks.0.ls1.gamma" not in shapes
+    return options.get("num_heads") or (16 if giant else None)
 
 
 def _activation(config: Mapping[str, Any]) -> str:
-    quick = "quickgelu" in (config.get("architecture") or "")
-    act = (config.get("model_args") or {}).get("act_layer") or ("quick_gelu" if quick else "gelu")
+    """What timm's functions of that name build, which their configuration does not repeat."""
+    named = config.get("architecture") or ""
+    default = next((act for pattern, act in _NAMED_ACTIVATIONS if re.search(pattern, named)), "gelu")
+    act = (config.get("model_args") or {}).get("act_layer") or default
     if act not in _ACTIVATIONS:
         raise ValueError(f"the configuration's activation is {act!r}; {nearest(act, list(_ACTIVATIONS))}")
     return _ACTIVATIONS[act]
@@ -96,18 +114,42 @@ def _hidden(shapes: Shapes) -> int:
 def _pooling(shapes: Shapes, config: Mapping[str, Any]) -> str:
     if "attn_pool.latent" in shapes:
         return "map"
-    if "global_pool" in config and config["global_pool"] in _POOLINGS:
-        return _POOLINGS[config["global_pool"]]
+    asked, options = config.get("global_pool"), config.get("model_args") or {}
+    if options.get("pool_include_prefix"):
+        raise ValueError(
+            "the configuration pools prefix tokens too (pool_include_prefix): give pooling=... for another pooling"
+        )
+    if asked in _POOLINGS:
+        return _POOLINGS[asked]
+    if asked is not None:
+        raise ValueError(f"the configuration's global_pool is {asked!r}: give pooling=..., of {', '.join(POOLINGS)}")
     return "cls" if "cls_token" in shapes and "fc_norm.weight" not in shapes else "mean"
 
 
+def _is_dinov3(shapes: Shapes) -> bool:
+    return {"blocks.0.gamma_1", "cls_token", "reg_token"} <= shapes.keys() and "pos_embed" not in shapes
+
+
 def _rotary(shapes: Shapes, asked: Asked) -> Any:
-    if asked.encoding is None and "reg_token" not in shapes:
+    if asked.encoding is None and not _is_dinov3(shapes):
         raise ValueError(
-            "the file has neither a position table nor DINOv3's registers, and rotary encodings leave no trace in it: give "
-            "encoding=..., for timm's vit_*_rope_* \"axial_rope(indexing='xy', layout='interleaved')\""
+            "the file has neither a position table nor the class token and registers of DINOv3, and rotary encodings leave "
+            f'no trace in it: give encoding=..., for timm\'s vit_*_rope_* "{_ROPE}", for vit_*_rope_reg*_gap_* "{_EVA}"'
         )
     return asked.encoding or "dinov3"
+
+
+def _with_table(asked: Asked, is_rotary: bool) -> Any:
+    """Of timm's Eva models with a table, those with layer scale or gates rotate as well, which leaves no trace."""
+    if asked.encoding is not None and has_table(asked.encoding):
+        return asked.encoding
+    if asked.encoding is None and is_rotary:
+        raise ValueError(
+            "the file has a position table, and may have a rotary encoding, which leaves no trace in it: give "
+            "encoding=..., for "
+            f'timm\'s vit_*_rope_ape_* "learned + {_ROPE}", for eva02_* "learned + {_EVA}", or "learned" for the table alone'
+        )
+    return "learned"
 
 
 def _image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -208,6 +250,13 @@ def _convolution(conv: str, our_conv: str, group_norm: str, our_norm: str) -> It
 _PARTS = dict(renamed=_renamed, fields=_fields, entries=_entries, ignored=_IGNORED)
 _IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 TIMM = [  # by what tells them apart; their map is one
+    Origin(  # whose authors antialias, and do not offset, where there are registers
+        "dinov2 with registers",
+        ("mask_token", "pos_embed", "reg_token"),
+        **_PARTS,
+        method="torch_bicubic_antialias",
+        scaling=_IMAGENET,
+    ),
     Origin("dinov2", ("mask_token", "pos_embed"), **_PARTS, method="dinov2", scaling=_IMAGENET),
     Origin("timm eva", ("blocks.0.gamma_1",), **_PARTS, method="torch_bicubic_antialias", scaling=_IMAGENET),
     Origin(
