@@ -4,8 +4,8 @@
     python -m experiments.ablate --config=configs/data_size.py
 
 After figure 4 of Dosovitskiy et al. (2020), arXiv 2010.11929, which compares them on shares of JFT. The three have about as
-many parameters and see as many images in training, whatever the share. Cost: about 40 minutes on one CPU core.
-Expected: results/data_size, convolutions ahead where there are few images. On an accelerator, in every study and with wider
+many parameters and see as many images in training, whatever the share. Cost: about 100 minutes on one CPU core.
+Expected: results/data_size, convolutions ahead at every share. On an accelerator, in every study and with wider
 stems: '--config.studies["1%"].model.width=192' '--config.studies["1%"].steps=20000'
 """
 
