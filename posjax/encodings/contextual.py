@@ -237,10 +237,8 @@ def _in_order(site: Site) -> Bool[Array, ""] | np.bool_:
     """Whether tokens that are counted lie in the order of their documents and, in each, of their positions, which differ."""
     where = numpy_if_known(site.position, site.segment, site.prefix)
     site = jax.tree.map(where.asarray, site)
-    position, counted = axes(site)[:, 0], standing(site)
-    index = np.arange(len(position))
-    up_to = np.maximum.accumulate if where is np else jax.lax.cummax
-    last = up_to(where.where(counted, index, -1))
+    position, counted, index = axes(site)[:, 0], standing(site), np.arange(len(site.segment))
+    last = (np.maximum.accumulate if where is np else jax.lax.cummax)(where.where(counted, index, -1))
     before = where.concatenate([where.full(1, -1), last[:-1]])
     later = (site.segment > site.segment[before]) | (
         (site.segment == site.segment[before]) & (position > position[before])

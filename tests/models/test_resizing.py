@@ -110,3 +110,11 @@ def test_gradients_reach_the_table_before_the_resize():
         return jnp.sin(large.apply(resize_params(model, variables, LARGE)[1], images(LARGE), large.sites(*LARGE))).sum()
 
     assert np.abs(gradient(variables)["params"]["trunk"]["encoding"].rows).min(axis=1).max() > 0
+
+
+def test_an_image_size_is_a_height_and_a_width(unchecked_shapes):
+    with pytest.raises(ValueError, match=r"image_size=4 must be \(height, width\), as in \(4, 4\)"):
+        ViT(3, image_size=4)
+    model, params = ViT(3, image_size=(4, 4)), {"params": {"trunk": {}}}
+    with pytest.raises(ValueError, match=r"image_size=8 must be \(height, width\), as in \(8, 8\)"):
+        resize_params(model, params, 8)

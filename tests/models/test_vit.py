@@ -14,7 +14,7 @@ import pytest
 from members import GRID, MEMBERS
 
 import posjax as pj
-from posjax.models import ViT, resize_params
+from posjax.models import ViT
 from posjax.models.trunk import INJECTIONS
 
 HEIGHT, WIDTH, PATCH = 4, 6, 2  # 2 x 3 patches
@@ -256,14 +256,6 @@ def test_images_need_not_be_square():
     assert differ(run(model, variables, images().transpose(0, 2, 1, 3)), wide)
     # The same six patches in another shape: only the sites know.
     assert differ(run(model, variables, site=pj.grid(3, 2, prefix=1)), wide)
-
-
-def test_an_image_size_is_a_height_and_a_width(unchecked_shapes):
-    with pytest.raises(ValueError, match=r"image_size=4 must be \(height, width\), as in \(4, 4\)"):
-        ViT(3, image_size=4)
-    model, params = ViT(3, image_size=(4, 4)), {"params": {"trunk": {}}}
-    with pytest.raises(ValueError, match=r"image_size=8 must be \(height, width\), as in \(8, 8\)"):
-        resize_params(model, params, 8)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 import posjax as pj
 from posjax.models import ResNet, ViT, vit_sizes
-from posjax.models.patch_dropout import draw_kept, taken
 from posjax.models.resnet import ResNetStem, StdConv
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -169,42 +168,6 @@ def test_drop_path_drops_whole_branches_of_whole_images():
     assert len(kinds) == 4  # either branch there or not
 
 
-def test_patch_dropout_keeps_prefix_tokens_and_the_rest_where_it_stands():
-    model = vit(encoding="none", depth=0, pooling="mean", num_registers=1, patch_dropout=0.5, image_size=(8, 8))
-    x = images(32, 8, 8)
-    variables, _, site = made(model, x)
-    rngs = {"dropout": jax.random.key(0), "place": jax.random.key(1)}
-    _, seen = model.apply(variables, x, site, train=True, rngs=rngs, mutable=["intermediates"])
-    kept = seen["intermediates"]["trunk"]["tokens_in"][0]
-    assert kept.shape == (32, 1 + 8, 16)
-    _, whole = model.apply(variables, x, site, mutable=["intermediates"])
-    whole = whole["intermediates"]["trunk"]["tokens_in"][0]
-    np.testing.assert_array_equal(kept[:, 0], whole[:, 0])
-    for some, all_of in zip(np.asarray(kept), np.asarray(whole), strict=True):
-        places = [np.flatnonzero((all_of == token).all(axis=1))[0] for token in some]
-        assert places == sorted(set(places))
-    assert np.unique(np.asarray(kept[:, 1]), axis=0).shape[0] > 16  # each image its own draw
-
-
-def test_patch_dropout_leaves_positions_as_among_all_patches():
-    """dinov3 reads the image's size off its tokens: those that are dropped still count."""
-    model = vit(encoding="dinov3", pooling="mean", patch_dropout=0.75, image_size=(8, 8), depth=1)
-    x = images(4, 8, 8)
-    variables, _, site = made(model, x)
-    rngs = {"dropout": jax.random.key(0), "place": jax.random.key(1)}
-    watched = dict(mutable=["intermediates"])
-    _, seen = jax.jit(lambda v: model.apply(v, x, site, train=True, rngs=rngs, **watched))(variables)
-    some = seen["intermediates"]["trunk"]["attention_0"]["weights"][0]
-    tokens = seen["intermediates"]["trunk"]["tokens_in"][0]
-    _, whole = jax.jit(lambda v: model.apply(v, x, site, **watched))(variables)
-    every = whole["intermediates"]["trunk"]["attention_0"]["weights"][0]
-    among = whole["intermediates"]["trunk"]["tokens_in"][0]
-    for image in range(4):
-        kept = [np.flatnonzero((among[image] == token).all(axis=1))[0] for token in tokens[image]]
-        picked = every[image][:, kept][:, :, kept]  # what the same pairs attend to each other, renormalised
-        np.testing.assert_allclose(some[image], picked / picked.sum(axis=-1, keepdims=True), atol=1e-5)
-
-
 def test_a_distillation_token_has_a_head_of_its_own():
     model = vit(distillation_token=True, num_registers=1)
     assert model.num_prefix == 3
@@ -240,7 +203,7 @@ def test_norm_after_pooling_is_not_norm_before_it():
     assert jnp.abs(after.apply({"params": moved}, x, site) - before.apply(variables, x, site)).max() > 1e-4
 
 
-def _row(shapes, prefix, total, size=2):
+def row(shapes, prefix, total, size=2):
     """A packed row of images of these sizes: patches, site and the images."""
     rng = np.random.default_rng(3)
     pictures = [rng.normal(size=(h, w, 3)).astype(np.float32) for h, w in shapes]
@@ -266,52 +229,16 @@ def test_prefix_tokens_that_do_not_fit_are_refused():
         model.apply(variables, x, pj.sites(7))
     apply = jax.jit(functools.partial(model.apply, num_images=3))
     for prefix, fits in ((0, False), (1, True), (2, False)):
-        patches, site, _ = _row([(4, 6), (2, 2)], prefix, 16)
+        patches, site, _ = row([(4, 6), (2, 2)], prefix, 16)
         logits = apply(variables, *jax.tree.map(lambda leaf: leaf[None], (patches, site)))
         assert np.isfinite(logits[0, :2]).all() == fits
         assert prefix == 2 or np.isfinite(logits[0, 2]).all()  # a third image is not there at all
 
 
-def test_patch_dropout_keeps_the_prefix_tokens_of_every_packed_image():
-    model = vit(encoding="rope(base=100)", patch_dropout=0.9, num_registers=1)
-    variables, _, _ = made(model)
-    patches, site, _ = _row([(2, 4)] * 3, 2, 12)  # 6 patches of 12 tokens
-    batch, rngs = jax.tree.map(lambda leaf: leaf[None], (patches, site)), {"dropout": jax.random.key(0)}
-    rngs["place"] = rngs["dropout"]
-    options = dict(train=True, num_images=3, mutable=["intermediates"])
-    logits, seen = jax.jit(lambda *batch: model.apply(variables, *batch, rngs=rngs, **options))(*batch)
-    assert seen["intermediates"]["trunk"]["tokens_in"][0].shape[1] == 12 - 3  # of two patches one, of each image
-    assert np.isfinite(logits).all()
-
-
-def test_patch_dropout_is_of_each_images_own_patches():
-    """Its share of them, whatever it is packed with and however much padding there is."""
-    grids, rate = [(4, 6), (3, 5), (1, 1)], 0.7
-    model = vit(encoding="rope(base=100)", patch_dropout=rate, num_registers=1)
-    _, site, _ = _row([(2 * h, 2 * w) for h, w in grids], 2, 70)
-    kept = draw_kept(jax.random.key(0), rate, jax.tree.map(lambda leaf: leaf[None], site), 1, 3, model.num_prefix)
-    after = taken(jax.tree.map(lambda leaf: leaf[None], site), kept)
-    patches = [int(((after.segment == n) & (after.prefix == 0)).sum()) for n in (1, 2, 3)]
-    assert patches == [24 - 16, 15 - 10, 1]
-    assert [int(((after.segment == n) & (after.prefix > 0)).sum()) for n in (1, 2, 3)] == [2, 2, 2]
-    assert after.segment.shape == (1, 70 - 44 + 2)  # of 64 patches 44 are left out, at most
-    assert (np.diff(kept.index[0][kept.live[0]]) > 0).all()
-
-
-def test_patch_dropout_of_packed_images_has_room_for_what_is_kept():
-    for rate in (0.1, 0.5, 0.7, 0.95):
-        for grids in ([(1, 1)] * 6, [(1, 3), (2, 2), (1, 1), (1, 5)], [(4, 8)]):
-            _, site, _ = _row([(2 * h, 2 * w) for h, w in grids], 1, 1 * len(grids) + sum(h * w for h, w in grids))
-            site = jax.tree.map(lambda leaf: leaf[None], site)
-            kept = draw_kept(jax.random.key(0), rate, site, 1, len(grids), 1)
-            counts = [h * w + 1 - int(rate * h * w) for h, w in grids]
-            assert int(kept.live.sum()) == sum(counts) <= kept.live.shape[1]
-
-
 def test_what_other_slots_hold_reaches_no_gradient():
     model = vit(encoding="rope(base=100)", num_registers=1)
     variables, _, _ = made(model)
-    patches, site, _ = _row([(4, 6), (2, 2)], 2, 16)
+    patches, site, _ = row([(4, 6), (2, 2)], 2, 16)
     garbage = np.where(((site.prefix > 0) | (site.segment == 0))[:, None, None, None], np.nan, patches)
     loss = lambda v, p: model.apply(v, p[None], jax.tree.map(lambda leaf: leaf[None], site), num_images=2).sum()  # noqa: E731
     clean, dirty = (jax.jit(jax.value_and_grad(loss))(variables, p) for p in (patches, garbage))
@@ -323,7 +250,7 @@ def test_a_row_of_more_images_than_are_asked_for():
     """Their mean would look like an answer: an error where sites are known, NaN where they are not."""
     model = vit(encoding="rope(base=100)", pooling="mean")
     variables, _, _ = made(model)
-    patches, site, _ = _row([(4, 6), (2, 2)], 0, 8)
+    patches, site, _ = row([(4, 6), (2, 2)], 0, 8)
     batch = jax.tree.map(lambda leaf: leaf[None], (patches, site))
     for count in (None, 1):
         with pytest.raises(ValueError, match=f"a row holds image 2, but num_images={count}: give num_images=I"):
@@ -334,7 +261,7 @@ def test_a_row_of_more_images_than_are_asked_for():
 def test_patches_that_do_not_fit_are_refused():
     model = vit()
     variables, _, _ = made(model)
-    patches, site, _ = _row([(4, 6)], 1, 10)
+    patches, site, _ = row([(4, 6)], 1, 10)
     batch = jax.tree.map(lambda leaf: leaf[None], (patches, site))
     with pytest.raises(ValueError, match=r"patches are \[B, N, 2, 2, C\] with sites of their own"):
         model.apply(variables, batch[0], site)
