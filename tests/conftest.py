@@ -17,7 +17,8 @@ install_import_hook("posjax", "beartype.beartype(conf=beartype.BeartypeConf(is_p
 
 def pytest_configure(config):
     """What one worker has compiled, or an earlier run, serves the others; `pytest --cache-clear` forgets it."""
-    compilation_cache(config.cache.mkdir("compiled"))
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        compilation_cache(config.cache.mkdir("compiled"))
 
 
 @pytest.fixture
