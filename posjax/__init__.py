@@ -2,16 +2,17 @@
 
 import posjax as pj
 
-encoding = pj.parse("rope(base=500000) + alibi()")
-params = encoding.init(key, pj.Dims(width=512, num_heads=8, head_dim=64))
-site = pj.sites(1024)
-out = pj.attend(encoding, params, q, k, v, site, site, causal=True)   # one sequence; jax.vmap it over a batch
+encoding = pj.parse("learned + t5")
+params = encoding.init(key, pj.Dims(width=512, num_heads=8, head_dim=64, length=1024))
+x, hosted = pj.host(encoding, params, x, pj.sites(1024), key=None)    # before the first layer; a key in training
+out = hosted.attend(q, k, v, x=h, causal=True)                        # in each layer, whose input is h
 """
 
 from posjax import encodings
 from posjax.attention import attend
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid, sites
 from posjax.hf import from_hf, to_hf
+from posjax.host import Hosted, host
 from posjax.spec import names, parse, parse_layers, register
 
 __version__ = "0.1.0"
@@ -19,12 +20,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Dims",
     "Encoding",
+    "Hosted",
     "PositionMap",
     "Site",
     "attend",
     "encodings",
     "from_hf",
     "grid",
+    "host",
     "names",
     "parse",
     "parse_layers",

@@ -19,6 +19,10 @@ class Composition(Encoding):
         raise NotImplementedError
 
     @property
+    def hooks(self) -> frozenset[str]:
+        return frozenset().union(*(member.hooks for member in self.members))
+
+    @property
     def relative(self) -> bool:
         return all(member.relative for member in self.members)
 

@@ -6,8 +6,8 @@ Methods are written for ONE sequence; `jax.vmap` them over a batch. Shape letter
     encoding = parse("rope(base=500000) + alibi()")
     params = encoding.init(key, Dims(width=512, num_heads=8, head_dim=64))
     site = sites(1024)                                  # or grid(14, 14, prefix=1)
-    x = encoding.embed(params, x, site)                 # additive codes
-    out = attend(encoding, params, q, k, v, site, site, causal=True)
+    x, hosted = host(encoding, params, x, site, key=None)      # moves tokens, adds codes: posjax/host.py
+    out = hosted.attend(q, k, v, x=x, causal=True)             # reads the layer's input, attends
 """
 
 import math
@@ -211,6 +211,11 @@ class Encoding:
         return self, params
 
     @property
+    def hooks(self) -> frozenset[str]:
+        """The hooks by which the encoding acts: those that its class overrides."""
+        return frozenset(name for name in _HOOKS if getattr(type(self), name) is not getattr(Encoding, name))
+
+    @property
     def offset_bias(self) -> bool:
         """Whether `bias` knows of two tokens that stand, in one document, only how far apart: equal offsets share it."""
         return type(self).bias is Encoding.bias
@@ -246,8 +251,15 @@ class Encoding:
         return spec_text(self)
 
 
+_HOOKS = ("place", "observe", "embed", "rotate", "product", "bias", "mask", "read")
+
+
 class PositionMap(Encoding):
     """An encoding that only moves tokens, by `place`: `position_map >> encoding` shows `encoding` the moved tokens."""
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return super().hooks | {"place"}
 
     def dims(self, dims: Dims) -> Dims:
         """The dims in which the moved tokens stand."""

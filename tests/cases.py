@@ -10,6 +10,7 @@ import pytest
 from members import LINE, MEMBERS, Case, grids, lines
 
 import posjax as pj
+from posjax.attention import BEFORE_ATTENTION
 from posjax.attention.blockwise import blockwise
 
 HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is no power of two
@@ -77,7 +78,8 @@ def forward(encoding, params, x, site, weights, *, causal=False, tile=None, **op
     """One attention layer on tokens that stand at `site`; blockwise with this tile size if `tile` is given."""
     q, k, v, site = project(encoding, params, x, encoding.place(params, site), weights)
     if tile is None:
-        return pj.attend(encoding, params, q, k, v, site, site, causal=causal, **{"implementation": "dense"} | options)
+        told = {"implementation": "dense", "consumed": BEFORE_ATTENTION} | options
+        return pj.attend(encoding, params, q, k, v, site, site, causal=causal, **told)
     rotated = encoding.rotate(params, q, site, k, site)
     scale = q.shape[-1] ** -0.5
     order = np.arange(len(q), dtype=np.int32) if causal else None

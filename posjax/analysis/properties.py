@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.analysis.worlds import World, default_dims, joined, make_world, moved, rows
-from posjax.attention import attend, attend_cached, empty_cache
+from posjax.attention import BEFORE_ATTENTION, attend, attend_cached, empty_cache
 from posjax.attention.blockwise import blockwise
 from posjax.encoding import Dims, Encoding, Site
 
+_HOSTED = dict(implementation="dense", consumed=BEFORE_ATTENTION)  # `project` runs what acts before attention
 _SLOTS = 17  # of a cache: more than there are tokens
 _ABSOLUTE = 1e-3  # what is declared not relative must change the outputs by more than this when moved
 # What a mistaken hook raises when it is traced or given shapes that it did not expect; reported, not raised.
@@ -88,7 +89,7 @@ def forward(w: World, *, causal: bool = False, tile: int | None = None):
     """One attention layer; blockwise where a tile size is given."""
     q, k, v, site = project(w, w.x, w.encoding.place(w.params, w.site))
     if tile is None:
-        return attend(w.encoding, w.params, q, k, v, site, site, causal=causal, implementation="dense")
+        return attend(w.encoding, w.params, q, k, v, site, site, causal=causal, **_HOSTED)
     rotated = w.encoding.rotate(w.params, q, site, k, site)
     scale = q.shape[-1] ** -0.5
     order = np.arange(len(q), dtype=np.int32) if causal else None
@@ -178,7 +179,7 @@ def grouped_queries_share_a_key(w: World) -> float:
     q, k, v, site = project(w, w.x, w.encoding.place(w.params, w.site))
 
     def read(k, v):
-        return attend(w.encoding, w.params, q, k, v, site, site, implementation="dense")
+        return attend(w.encoding, w.params, q, k, v, site, site, **_HOSTED)
 
     return gap(read(k[:, :1], v[:, :1]), read(*(jnp.repeat(x[:, :1], q.shape[1], axis=1) for x in (k, v))))
 
@@ -210,14 +211,14 @@ def decoding_token_by_token_is_the_full_pass(w: World) -> float:
 
 def _attended(w: World, placed: Site):
     q, k, v, site = project(w, w.x, placed)
-    return attend(w.encoding, w.params, q, k, v, site, site, causal=True, implementation="dense")
+    return attend(w.encoding, w.params, q, k, v, site, site, causal=True, **_HOSTED)
 
 
 def _decoded(w: World, site: Site):
     @jax.jit
     def step(x, site, cache):
         q, k, v, site = project(w, x, site, cache.site)
-        return attend_cached(w.encoding, w.params, q, k, v, site, cache)
+        return attend_cached(w.encoding, w.params, q, k, v, site, cache, consumed=BEFORE_ATTENTION)
 
     observed = jax.eval_shape(lambda: project(w, w.x, site))[3]
     cache = empty_cache(_SLOTS, *w.weights.shape[2:], observed)

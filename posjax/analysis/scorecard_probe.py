@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.attention import attend
+from posjax.attention import BEFORE_ATTENTION, attend
 from posjax.attention.dense import tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site
 
@@ -162,7 +162,8 @@ def _attention(encoding, num_heads, params, x, site):
     x = encoding.embed(params, x, placed)
     observed = encoding.observe(params, x, placed)
     q = x.reshape(x.shape[0], num_heads, -1)
-    return attend(encoding, params, q, q, q, observed, observed, implementation="dense")
+    told = dict(implementation="dense", consumed=BEFORE_ATTENTION)
+    return attend(encoding, params, q, q, q, observed, observed, **told)
 
 
 def codes(encoding: Encoding, params: Params, width: int, site: Site, seed: int = 0) -> np.ndarray | None:

@@ -1,14 +1,15 @@
 """Attention as an interpreter of an encoding.
 
-`attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding.
+`attend` for whole sequences (`posjax.host` runs what an encoding does before it, BEFORE_ATTENTION), `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding.
 """
 
-from posjax.attention.attend import attend
+from posjax.attention.attend import BEFORE_ATTENTION, attend
 from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
 from posjax.attention.choose import Choice, choose
 from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
 
 __all__ = [
+    "BEFORE_ATTENTION",
     "Cache",
     "Choice",
     "ContextParallel",

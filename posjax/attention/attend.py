@@ -1,6 +1,7 @@
 """The one call behind which every way of computing attention stands."""
 
 import functools
+from collections.abc import Collection
 
 import jax
 import numpy as np
@@ -37,6 +38,7 @@ def attend(
     implementation: str = "auto",
     scale: float | Array | None = None,
     return_weights: bool = False,
+    consumed: Collection[str] = (),
 ) -> Float[jax.Array, "T H E"] | tuple[Float[jax.Array, "T H E"], Float[jax.Array, "H T S"]]:
     """softmax(scale * q' k'^T + bias, over the visible keys) v, of one sequence; `jax.vmap` it over a batch.
 
@@ -54,14 +56,16 @@ def attend(
         knows of one sequence: where a large batch of many heads fills the memory, ask for "blockwise").
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       return_weights: also returns the attention weights; dense only.
+      consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
 
     Returns:
       What the queries read, in q's dtype; zeros for a query that sees no key.
 
     Raises:
-      ValueError: for shapes that do not fit, an unknown implementation or one that cannot compute this, or weights asked of
-        another than the dense one.
+      ValueError: for shapes that do not fit, an unknown implementation or one that cannot compute this, weights asked of
+        another than the dense one, or a hook that nobody ran.
     """
+    check_consumed(encoding, consumed)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     if return_weights and implementation not in ("auto", "dense"):
@@ -107,6 +111,28 @@ def orders_of(q, k, causal: bool, q_order, k_order):
             f"causal attention needs as many queries as keys, or their orders; got {q.shape[0]} and {k.shape[0]}"
         )
     return (np.arange(q.shape[0], dtype=np.int32),) * 2
+
+
+# What acts before attention, and what is lost without it.
+BEFORE_ATTENTION = {
+    "place": "moves tokens",
+    "embed": "adds a code to tokens",
+    "observe": "reads the input of the layer",
+}
+
+
+def check_consumed(encoding: Encoding, consumed: Collection[str]) -> None:
+    """Refuses to leave out what an encoding does before attention."""
+    if unknown := set(consumed) - BEFORE_ATTENTION.keys():
+        raise ValueError(f"consumed={sorted(unknown)}: the hooks before attention are {', '.join(BEFORE_ATTENTION)}")
+    lost = [hook for hook in BEFORE_ATTENTION if hook in encoding.hooks and hook not in consumed]
+    if lost:
+        what = " and ".join(f"{BEFORE_ATTENTION[hook]} (`{hook}`)" for hook in lost)
+        raise ValueError(
+            f"{encoding} {what}, which attention alone does not do: x, hosted = posjax.host(encoding, params, x, site, "
+            "key=...), then hosted.attend(q, k, v, x=...) in each layer. If you have called "
+            f"{' and '.join(f'encoding.{hook}' for hook in lost)}, say consumed={tuple(lost)}"
+        )
 
 
 def check(q, k, v, q_site: Site, k_site: Site) -> None:

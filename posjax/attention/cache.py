@@ -8,13 +8,14 @@ however many tokens come: the first tokens of the current document keep their sl
 padding is not written. As what a query sees follows from sites and order, it does not matter where a token lies.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Shaped
 
-from posjax.attention.attend import attend, check, rotate
+from posjax.attention.attend import attend, check, check_consumed, rotate
 from posjax.attention.dense import dense, visible
 from posjax.encoding import Array, Encoding, Memory, Params, Site, axes
 
@@ -66,6 +67,7 @@ def attend_cached(
     prefill: bool = False,
     implementation: str = "auto",
     scale: float | None = None,
+    consumed: Collection[str] = (),
 ) -> tuple[Float[jax.Array, "T H E"], Cache]:
     """Causal attention of T new tokens over themselves and the cache, and the cache with them in it.
 
@@ -73,6 +75,7 @@ def attend_cached(
       prefill: static; says that the cache is empty, so that a prompt is attended like any sequence, without the unfilled
         slots.
       implementation: of the prefill, as in `attend`.
+      consumed: the hooks that were run before, as in `attend`.
 
     Returns:
       What the full pass over all tokens so far would give, or NaN once the cache has forgotten a token that a query may see:
@@ -81,8 +84,9 @@ def attend_cached(
 
     Raises:
       ValueError: for shapes that do not fit each other or the cache; for more tokens at once than the cache has slots, if
-        it is no ring.
+        it is no ring; for a hook that nobody ran.
     """
+    check_consumed(encoding, consumed)
     check(q, k, v, site, site)
     _check_fits(cache, k, v)
     memory, size = _memory(encoding, site), len(cache.order)
@@ -95,7 +99,7 @@ def attend_cached(
     tokens = _Tokens(k if raw else rotated_k, v, site, order)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     if prefill:
-        options = dict(causal=True, implementation=implementation, scale=scale)
+        options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
         return attend(encoding, params, q, k, v, site, site, **options), after
     # The first of several tokens may see what the last of them overwrites.
     seen = _joined(_tokens(cache), tokens) if ring and len(k) > 1 else _tokens(after)

@@ -9,6 +9,7 @@ encoding sees what it sees on one device; neither logits nor a bias of all token
     model = Decoder(vocab_size=256, encoding="alibi", context=context)     # or in a model, in one line
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int32
 
-from posjax.attention.attend import attend, check, orders_of
+from posjax.attention.attend import attend, check, check_consumed, orders_of
 from posjax.attention.blockwise import SAVED
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.encoding import Array, Encoding, Params, Site
@@ -94,6 +95,7 @@ def attend_parallel(
     scale: float | None = None,
     q_order: Int32[Array, " T"] | None = None,
     k_order: Int32[Array, " S"] | None = None,
+    consumed: Collection[str] = (),
 ) -> Float[jax.Array, "T H E"]:
     """`posjax.attend`, computed by the devices along `context.axis`; `jax.vmap` it over a batch.
 
@@ -105,11 +107,13 @@ def attend_parallel(
     Args:
       q_order, k_order: as in `attend`, for tokens that are not given in the order of time, such as those that
         `zigzag` has laid out.
+      consumed: the hooks that were run before, as in `attend`.
 
     Raises:
       ValueError: as `attend`; where keys come in a ring, for an encoding that needs all of them at once, or another
         implementation than the blockwise one.
     """
+    check_consumed(encoding, consumed)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     in_ring = context.keys == "ring"
@@ -118,7 +122,7 @@ def attend_parallel(
     parts = context.size * (2 if causal and context.order == "zigzag" else 1)
     queries, keys = _padded((q, q_site, q_order), parts), _padded((k, v, k_site, k_order), parts)
     zigzags = parts > context.size > 1
-    options = dict(causal=causal, implementation=implementation, scale=scale)
+    options = dict(causal=causal, implementation=implementation, scale=scale, consumed=consumed)
 
     def of_one_device(params, queries, keys):
         if zigzags:

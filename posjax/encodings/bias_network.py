@@ -235,10 +235,7 @@ class Dape(Composition):
 
 
 def _only_biases(encoding: Encoding) -> bool:
-    if isinstance(encoding, Composition):
-        return all(map(_only_biases, encoding.members))
-    hooks = ("embed", "rotate", "product", "mask", "read")
-    return all(getattr(type(encoding), hook) is getattr(Encoding, hook) for hook in hooks)
+    return not encoding.hooks & {"embed", "rotate", "product", "mask", "read"}
 
 
 def _mlp(layers: list[dict[str, Any]], x: Float[jax.Array, "*N F"], activation) -> Float[jax.Array, "*N H"]:

@@ -26,9 +26,24 @@ class Table:
     extent: tuple[int, ...] = field(metadata={"static": True})  # (length,) or (height, width)
 
 
+class _ResizedAtRunTime(Encoding):
+    """Tables that `resize=` fits to each image: `place` then keeps the image's grid."""
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return super().hooks if self.places_whole else super().hooks - {"place"}
+
+    @property
+    def places_whole(self) -> bool:
+        return self.resize is not None
+
+    def place(self, params, site, key=None):
+        return _with_size(site) if self.places_whole else site
+
+
 @register("learned")
 @dataclass(frozen=True)
-class Learned(Encoding):
+class Learned(_ResizedAtRunTime):
     """A learned row for every position and every prefix token, initialised N(0, stddev^2).
 
     Devlin et al. (2018); for images the flat table (N + 1, M) of Dosovitskiy et al. (2020), arXiv 2010.11929, whose first
@@ -58,13 +73,6 @@ class Learned(Encoding):
 
     def __post_init__(self):
         _check_resize(self)
-
-    @property
-    def places_whole(self) -> bool:
-        return self.resize is not None
-
-    def place(self, params, site, key=None):
-        return site if self.resize is None else _with_size(site)
 
     def init(self, key, dims):
         if dims.length is None and dims.grid is None:
@@ -100,7 +108,7 @@ class Learned(Encoding):
 
 @register("learned_factorized")
 @dataclass(frozen=True)
-class LearnedFactorized(Encoding):
+class LearnedFactorized(_ResizedAtRunTime):
     """A learned row for every row of a grid and one for every column, summed or side by side; and one per prefix token.
 
     combine="concatenate" is the 2-D condition of Dosovitskiy et al. (2020), arXiv 2010.11929, appendix D.4: M/2 channels
@@ -140,13 +148,6 @@ class LearnedFactorized(Encoding):
         if dims.prefix:  # an empty array would be a parameter that nothing depends on
             params["prefix"] = self.stddev * jax.random.normal(prefix_key, (dims.prefix, dims.width))
         return params
-
-    @property
-    def places_whole(self) -> bool:
-        return self.resize is not None
-
-    def place(self, params, site, key=None):
-        return site if self.resize is None else _with_size(site)
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         extent = tuple(params[name].shape[0] for name in ("row", "column"))

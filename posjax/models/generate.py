@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int32, Key
 
 from posjax.encoding import Array, Site
 from posjax.models.decoder import Decoder
-from posjax.models.layers import batch_axis
+from posjax.host import batch_axis
 
 
 class _Sampling(NamedTuple):

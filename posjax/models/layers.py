@@ -8,15 +8,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from posjax.attention import Cache, ContextParallel, attend, attend_cached, attend_parallel, empty_cache, slots_needed
-from posjax.encoding import Encoding, Params, Site
+from posjax.attention import Cache, ContextParallel
+from posjax.encoding import Encoding
+from posjax.host import Hosted
 from posjax.spec import nearest
 
 _MLPS = ["gelu", "gelu_exact", "swiglu"]
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over [B, T, M], interpreting an encoding whose parameters come from outside.
+    """Multi-head self-attention over [B, T, M], interpreting a hosted encoding.
 
     With `num_kv_heads` fewer keys and values than queries, each pair of which serves as many heads in a row: grouped
     queries (Ainslie et al. 2023, arXiv 2305.13245), or a single one for all (Shazeer 2019, arXiv 1911.02150).
@@ -25,7 +26,6 @@ class Attention(nn.Module):
     as the encoding gets them, [B, T, H, D], are sown.
     """
 
-    encoding: Encoding
     num_heads: int
     causal: bool = False
     implementation: str = "auto"
@@ -39,8 +39,7 @@ class Attention(nn.Module):
     def __call__(
         self,
         x: Float[jax.Array, "B T M"],
-        site: Site,
-        encoding_params: Params,
+        hosted: Hosted,
         cache: Cache | None = None,
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
@@ -51,30 +50,17 @@ class Attention(nn.Module):
         heads = {"query": self.num_heads, "key": num_kv_heads, "value": num_kv_heads}
         q, k, v = (project((count, head_dim), name=name)(x).astype(inner) for name, count in heads.items())
         context = None if self.is_initializing() else self.context  # a batch to initialise with is too small to share
-        watched = _watched(self) and cache is None and cache_size is None
-
-        def one(x, q, k, v, site, cache):
-            site = self.encoding.observe(encoding_params, x, site, None if cache is None else cache.site)
-            if cache is None and cache_size is None:
-                run = attend if context is None else functools.partial(attend_parallel, context=context)
-                options = dict(causal=self.causal, implementation=self.implementation)
-                if watched:
-                    run, options = attend, dict(causal=self.causal, implementation="dense", return_weights=True)
-                return run(self.encoding, encoding_params, q, k, v, site, site, **options), None
-            prefill = cache is None
-            if prefill:
-                size = slots_needed(self.encoding, site, cache_size)
-                cache = empty_cache(size, num_kv_heads, head_dim, site, inner)
-            options = dict(prefill=prefill, implementation=self.implementation)
-            return attend_cached(self.encoding, encoding_params, q, k, v, site, cache, **options)
-
-        split = None if context is None else context.batch_axis_of(len(x))
-        each = jax.vmap(one, in_axes=(0, 0, 0, 0, batch_axis(site), 0), spmd_axis_name=split)
-        read, cache = each(x, q, k, v, site, cache)
-        if watched:
-            read, weights = read
+        if cache is not None or cache_size is not None:
+            told = dict(cache=cache, cache_size=cache_size, implementation=self.implementation)
+            read, cache = hosted.attend_cached(q, k, v, x=x, **told)
+        elif _watched(self):
+            told = dict(causal=self.causal, implementation="dense", return_weights=True)
+            read, weights = hosted.attend(q, k, v, x=x, **told)
             for name, value in {"weights": weights, "queries": q, "keys": k}.items():
                 self.sow("intermediates", name, value)
+        else:
+            told = dict(causal=self.causal, implementation=self.implementation, context=context)
+            read = hosted.attend(q, k, v, x=x, **told)
         out = project(width, axis=(-2, -1), name="out")
         return out(read.astype(self.dtype)), cache
 
@@ -122,11 +108,6 @@ class DropPath(nn.Module):
             return x
         keep = jax.random.bernoulli(self.make_rng("dropout"), 1 - self.rate, (x.shape[0], 1, 1))
         return jnp.where(keep, x / (1 - self.rate), 0)
-
-
-def batch_axis(site: Site) -> int | None:
-    """0 if every sequence of the batch has a site of its own, None if all share one: the `in_axes` of a site."""
-    return 0 if site.segment.ndim == 2 else None
 
 
 def _watched(module: nn.Module) -> bool:

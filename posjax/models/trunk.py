@@ -1,5 +1,6 @@
 """Pre-norm blocks that host any encoding: what the ViT and the decoder share."""
 
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
@@ -8,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention import Cache, ContextParallel
-from posjax.composition import Composition
-from posjax.encoding import Dims, Encoding, Params, Site
-from posjax.models.layers import Attention, DropPath, Mlp, batch_axis
+from posjax.encoding import Dims, Encoding, Site
+from posjax.host import Hosted, place
+from posjax.models.layers import Attention, DropPath, Mlp
 from posjax.models.patch_dropout import Kept, take, taken
 from posjax.spec import nearest
 
@@ -82,55 +83,58 @@ class Trunk(nn.Module):
         """Tokens behind all blocks, and their caches; with `kept`, only those tokens go through, placed among all."""
         if self.injection not in INJECTIONS:
             raise ValueError(f"no injection is named {self.injection!r}; {nearest(self.injection, INJECTIONS)}")
-        self._refuse(decoding=caches is not None or cache_size is not None)
+        if self.context is not None and (caches is not None or cache_size is not None):
+            raise ValueError("a cache is not shared by devices: decode with model.clone(context=None)")
         hosts = self._hosts()
         x, hosted = self._hosted(hosts, x, site, kept, train)
         if self.context is not None and not self.is_initializing():
             x = self.context.shared(x)
         self.sow("intermediates", "tokens_in", x)
         written = []
-        for layer, (name, encoding) in enumerate(hosts):
+        for layer, (name, _) in enumerate(hosts):
             cache = None if caches is None else caches[layer]
-            x, cache = self._block(layer, encoding, x, *hosted[name], train, cache, cache_size)
+            x, cache = self._block(layer, x, *hosted[name], train, cache, cache_size)
             self.sow("intermediates", f"tokens_{layer}", x)
             written.append(cache)
         return self._norm("norm")(x) if self.final_norm else x, written
 
     def _hosted(self, hosts, x, site: Site, kept, train: bool):
-        """The tokens that enter the blocks, and {name: (parameters, sites, code)} of the encodings hosted there."""
+        """The tokens that enter the blocks, and {name: (hosted encoding, its code for "lape" or None)}."""
         dims, place_key = self._dims(x.shape[-1]), self.make_rng("place") if train else None
         hosted = {}
         for name, encoding in hosts:
             if name in hosted:
                 continue
             params = self.param(name, encoding.init, dims)
-            placed, code = _place(encoding, params, site, place_key, x.shape[0]), None
+            one, code = place(encoding, params, site, key=place_key, batch=x.shape[0]), None
             if self.injection == "stem":
-                x = _embed(encoding, x, params, placed)
-            elif self.injection == "lape" and adds_code(encoding):
+                x = one.embed(x)
+            elif self.injection == "lape" and "embed" in encoding.hooks:
                 start = x if encoding.mixes_tokens else jnp.zeros_like(x)
-                code = _embed(encoding, start, params, placed) - start
-            hosted[name] = params, placed, code
-        if self.injection == "lape" and all(code is None for _, _, code in hosted.values()):
+                code = one.embed(start) - start
+            hosted[name] = one, code
+        if self.injection == "lape" and all(code is None for _, code in hosted.values()):
             raise ValueError(
                 f"injection='lape' normalises what is added to tokens, and {', '.join(map(str, self.encodings))} adds "
                 "nothing; take injection='stem'"
             )
         if kept is None:
             return x, hosted
-        held = {n: (p, taken(s, kept), None if c is None else take(c, kept)) for n, (p, s, c) in hosted.items()}
+        held = {
+            name: (replace(one, site=taken(one.site, kept)), None if code is None else take(code, kept))
+            for name, (one, code) in hosted.items()
+        }
         return take(x, kept), held
 
-    def _block(self, layer: int, encoding: Encoding, x, params, placed: Site, code, train: bool, cache, cache_size):
+    def _block(self, layer: int, x, hosted: Hosted, code, train: bool, cache, cache_size):
         if self.injection.startswith("every_layer"):
-            x = _embed(encoding, x, params, placed)
+            x = hosted.embed(x)
         drop = nn.Dropout(self.dropout, deterministic=not train)
         rate = self.drop_path * layer / max(self.depth - 1, 1)
         normed = self._norm(f"attention_norm_{layer}")(x)
         if code is not None:
             normed = normed + self._norm(f"code_norm_{layer}")(code)
-        attention = self._attention(encoding, name=f"attention_{layer}")
-        y, cache = attention(normed, placed, params, cache, cache_size)
+        y, cache = self._attention(name=f"attention_{layer}")(normed, hosted, cache, cache_size)
         y = self._scaled(f"attention_scale_{layer}", drop(y))
         x = x + DropPath(rate, name=f"attention_path_{layer}")(y, train=train)
         types = self.dtype, self.param_dtype
@@ -150,18 +154,6 @@ class Trunk(nn.Module):
     def _hosts(self) -> list[tuple[str, Encoding]]:
         return layer_hosts(self.encodings, self.depth, self.injection)
 
-    def _refuse(self, decoding: bool) -> None:
-        if decoding and self.context is not None:
-            raise ValueError("a cache is not shared by devices: decode with model.clone(context=None)")
-        for encoding in self.encodings:
-            if self.causal and encoding.mixes_tokens:
-                raise ValueError(f"{encoding} mixes tokens with later ones: it cannot be hosted by a causal model")
-            if decoding and encoding.places_whole:
-                raise ValueError(
-                    f"{encoding} places the tokens of a document by all of them, so it cannot decode token by token: "
-                    "run the full pass, or place the tokens yourself and leave the map out"
-                )
-
     def _dims(self, width: int) -> Dims:
         if self.num_heads < 1 or width % self.num_heads:
             raise ValueError(f"width {width} is not divisible by num_heads {self.num_heads}")
@@ -173,9 +165,8 @@ class Trunk(nn.Module):
             )
         return Dims(width, self.num_heads, width // self.num_heads, self.length, self.grid, self.prefix)
 
-    def _attention(self, encoding: Encoding, name: str) -> Attention:
+    def _attention(self, name: str) -> Attention:
         return Attention(
-            encoding,
             self.num_heads,
             self.causal,
             self.implementation,
@@ -197,22 +188,3 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
         alone = pattern.count(encoding) == len(pattern) and injection != "every_layer"
         hosts.append(("encoding" if alone else f"encoding_{own}", encoding))
     return hosts
-
-
-def adds_code(encoding: Encoding) -> bool:
-    """Whether `embed` adds anything."""
-    if isinstance(encoding, Composition):
-        return any(adds_code(member) for member in encoding.members)
-    return type(encoding).embed is not Encoding.embed
-
-
-def _embed(encoding: Encoding, x, params: Params, placed: Site):
-    return jax.vmap(encoding.embed, in_axes=(None, 0, batch_axis(placed)))(params, x, placed)
-
-
-def _place(encoding: Encoding, params: Params, site: Site, key: jax.Array | None, batch: int) -> Site:
-    """`encoding.place` for each sequence, with a key of its own; a site shared by all stays so if nothing moves."""
-    if batch_axis(site) is None and (key is None or encoding.place(params, site, key) is site):
-        return encoding.place(params, site)
-    keys = None if key is None else jax.random.split(key, batch)
-    return jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys)

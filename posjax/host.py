@@ -1,0 +1,165 @@
+"""Hosting an encoding in a model of any framework: one call before the first layer, one in every layer.
+
+    params = encoding.init(key, Dims(width, num_heads, head_dim, length=length))    # train them with the model's own
+    x, hosted = host(encoding, params, x, site, key=None)                           # places the tokens, adds the code
+    for layer in layers:
+        h = layer.norm(x)
+        out = hosted.attend(*layer.project(h), x=h, causal=True)                    # observes h, attends
+
+Arrays are one sequence, [T, ...], or a batch, [B, T, ...], whose sites are shared, [T, ...], or each row's own, [B, T, ...].
+The models of posjax host encodings by the same functions.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jaxtyping import Float
+
+from posjax.attention.attend import BEFORE_ATTENTION, attend
+from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
+from posjax.attention.parallel import ContextParallel, attend_parallel
+from posjax.encoding import Array, Encoding, Params, Site
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Hosted:
+    """An encoding with its parameters and the placed sites of some tokens: all that the layers of a model need of it.
+
+    A pytree of `params` and `site`, so it passes through `jax.jit`, `jax.vmap` and `jax.lax.scan`.
+    """
+
+    encoding: Encoding = field(metadata=dict(static=True))
+    params: Params
+    site: Site  # as `encoding.place` returns it
+
+    def embed(self, x: Float[Array, "*B T M"]) -> Float[Array, "*B T M"]:
+        """Adds the encoding's code; `host` has done so, unless a model wants it elsewhere or in every layer."""
+        return self._each(lambda site, x: self.encoding.embed(self.params, x, site), x)
+
+    def attend(
+        self,
+        q: Float[Array, "*B T H D"],
+        k: Float[Array, "*B T K D"],
+        v: Float[Array, "*B T K E"],
+        *,
+        x: Float[Array, "*B T M"] | None = None,
+        causal: bool = False,
+        context: ContextParallel | None = None,
+        **options: Any,
+    ):
+        """Self-attention of one layer: `posjax.attend` over the tokens, whose state is observed first.
+
+        Args:
+          x: the layer's input, from which q, k and v are projected; needed by encodings that read it, such as `fox`.
+          context: the devices that share each sequence, if any.
+          options: of `posjax.attend`, as implementation, scale, return_weights.
+
+        Raises:
+          ValueError: as `posjax.attend`; for a missing x; for a causal call of an encoding that mixes tokens.
+        """
+        self._refuse(x, causal)
+        if context is not None:
+            options["context"] = context
+        run = attend if context is None else attend_parallel
+
+        def one(site, x, q, k, v):
+            site = self.encoding.observe(self.params, x, site)
+            options_now = dict(causal=causal, consumed=BEFORE_ATTENTION, **options)
+            return run(self.encoding, self.params, q, k, v, site, site, **options_now)
+
+        split = None if context is None or q.ndim == 3 else context.batch_axis_of(len(q))
+        return self._each(one, x, q, k, v, spmd_axis_name=split)
+
+    def attend_cached(
+        self,
+        q: Float[Array, "*B T H D"],
+        k: Float[Array, "*B T K D"],
+        v: Float[Array, "*B T K E"],
+        *,
+        x: Float[Array, "*B T M"] | None = None,
+        cache: Cache | None = None,
+        cache_size: int | None = None,
+        **options: Any,
+    ) -> tuple[Float[jax.Array, "*B T H E"], Cache]:
+        """Causal attention of new tokens over themselves and a cache, which comes back with them in it.
+
+        Args:
+          x: as in `attend`.
+          cache: what the layer returned for the tokens before; None for a prompt, which gets one of `cache_size` slots.
+          options: of `posjax.attention.attend_cached`.
+
+        Raises:
+          ValueError: as `attend` and `posjax.attention.attend_cached`; for an encoding that places documents as a whole.
+        """
+        self._refuse(x, causal=True)
+        if self.encoding.places_whole:
+            raise ValueError(
+                f"{self.encoding} places the tokens of a document by all of them, so it cannot decode token by token: "
+                "run the full pass, or place the tokens yourself and leave the map out"
+            )
+        if (cache is None) == (cache_size is None):
+            raise ValueError("give cache_size for a prompt, or the cache of the tokens before: one of them")
+
+        def one(site, x, q, k, v, cache):
+            site = self.encoding.observe(self.params, x, site, None if cache is None else cache.site)
+            if prompt := cache is None:
+                slots = slots_needed(self.encoding, site, cache_size)
+                cache = empty_cache(slots, *k.shape[1:], site, k.dtype, value_dim=v.shape[2])
+            told = dict(prefill=prompt, consumed=BEFORE_ATTENTION, **options)
+            return attend_cached(self.encoding, self.params, q, k, v, site, cache, **told)
+
+        return self._each(one, x, q, k, v, cache)
+
+    def _each(self, function, x, *others, spmd_axis_name=None):
+        """function(site, x, *others), vmapped over a batch; `others`, or x where there are none, say whether it is one."""
+        if (others[0].ndim - 1 if others else x.ndim) == 2:
+            return function(self.site, x, *others)
+        axes = (batch_axis(self.site), *(0 for _ in (x, *others)))
+        return jax.vmap(function, in_axes=axes, spmd_axis_name=spmd_axis_name)(self.site, x, *others)
+
+    def _refuse(self, x, causal: bool) -> None:
+        if x is None and "observe" in self.encoding.hooks:
+            raise ValueError(
+                f"{self.encoding} {BEFORE_ATTENTION['observe']} (`observe`): give it, hosted.attend(q, k, v, x=...)"
+            )
+        if causal and self.encoding.mixes_tokens:
+            raise ValueError(f"{self.encoding} mixes tokens with later ones: it cannot be hosted by a causal model")
+
+
+def host(
+    encoding: Encoding, params: Params, x: Float[Array, "*B T M"], site: Site, *, key: jax.Array | None
+) -> tuple[Float[Array, "*B T M"], Hosted]:
+    """The tokens with the encoding's code, and what layers attend by.
+
+    Args:
+      params: of `encoding.init`.
+      x: the embedded tokens, before the first layer.
+      site: where they stand: `posjax.sites(length)`, `posjax.grid(height, width)`, or data.
+      key: for encodings that move tokens at random in training; None says that this is no training.
+    """
+    hosted = place(encoding, params, site, key=key, batch=len(x) if x.ndim == 3 else None)
+    return hosted.embed(x), hosted
+
+
+def place(
+    encoding: Encoding, params: Params, site: Site, *, key: jax.Array | None, batch: int | None = None
+) -> Hosted:
+    """`host` without the code: `Hosted.embed` adds it where a model wants it.
+
+    With a key, each sequence of a batch is placed by a draw of its own; sites that all share stay shared otherwise.
+    """
+    if "place" not in encoding.hooks:
+        return Hosted(encoding, params, site)
+    if batch is None or (key is None and batch_axis(site) is None):
+        return Hosted(encoding, params, encoding.place(params, site, key))
+    keys = None if key is None else jax.random.split(key, batch)
+    return Hosted(
+        encoding, params, jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys)
+    )
+
+
+def batch_axis(site: Site) -> int | None:
+    """0 if every sequence of the batch has a site of its own, None if all share one: the `in_axes` of a site."""
+    return 0 if site.segment.ndim == 2 else None
