@@ -12,7 +12,7 @@ from posjax import encodings
 from posjax.attention import attend
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid, sites
 from posjax.hf import from_hf, to_hf
-from posjax.host import Hosted, host
+from posjax.hosting import Hosted, host
 from posjax.spec import names, parse, parse_layers, register
 
 __version__ = "0.1.0"

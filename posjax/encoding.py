@@ -6,7 +6,7 @@ Methods are written for ONE sequence; `jax.vmap` them over a batch. Shape letter
     encoding = parse("rope(base=500000) + alibi()")
     params = encoding.init(key, Dims(width=512, num_heads=8, head_dim=64))
     site = sites(1024)                                  # or grid(14, 14, prefix=1)
-    x, hosted = host(encoding, params, x, site, key=None)      # moves tokens, adds codes: posjax/host.py
+    x, hosted = host(encoding, params, x, site, key=None)      # moves tokens, adds codes: posjax/hosting.py
     out = hosted.attend(q, k, v, x=x, causal=True)             # reads the layer's input, attends
 """
 

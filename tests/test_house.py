@@ -27,13 +27,13 @@ MAY_IMPORT = {
     "encodings": _CONTRACT,
     "attention": {*_CONTRACT, "encodings"},
     "hf": {*_CONTRACT, "encodings"},
-    "host": {*_CONTRACT, "attention"},
-    "models": {*_CONTRACT, "encodings", "attention", "host"},
+    "hosting": {*_CONTRACT, "attention"},
+    "models": {*_CONTRACT, "encodings", "attention", "hosting"},
     "data": {"encoding"},
     "training": {*_CONTRACT, "attention", "models", "data"},
     "analysis": {*_CONTRACT, "encodings", "attention", "models"},
 }
-CORE = {"spec", "encoding", "composition", "encodings", "attention", "hf", "host"}
+CORE = {"spec", "encoding", "composition", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
 FRAMEWORK_FREE = {"jax", "numpy", "jaxtyping", "posjax", *sys.stdlib_module_names}
 of_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))

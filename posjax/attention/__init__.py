@@ -1,6 +1,7 @@
 """Attention as an interpreter of an encoding.
 
-`attend` for whole sequences (`posjax.host` runs what an encoding does before it, BEFORE_ATTENTION), `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding.
+`attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding.
+What an encoding does before attention, BEFORE_ATTENTION, `posjax.host` runs.
 """
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend

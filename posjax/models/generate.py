@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Key
 
 from posjax.encoding import Array, Site
+from posjax.hosting import batch_axis
 from posjax.models.decoder import Decoder
-from posjax.host import batch_axis
 
 
 class _Sampling(NamedTuple):

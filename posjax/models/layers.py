@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention import Cache, ContextParallel
-from posjax.encoding import Encoding
-from posjax.host import Hosted
+from posjax.hosting import Hosted
 from posjax.spec import nearest
 
 _MLPS = ["gelu", "gelu_exact", "swiglu"]

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int32, Shaped
 
 from posjax.encoding import Array, Site
 from posjax.encodings.placement import standing
-from posjax.host import batch_axis
+from posjax.hosting import batch_axis
 
 
 class Kept(NamedTuple):

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from posjax.attention import Cache, ContextParallel
 from posjax.encoding import Dims, Encoding, Site
-from posjax.host import Hosted, place
+from posjax.hosting import Hosted, place
 from posjax.models.layers import Attention, DropPath, Mlp
 from posjax.models.patch_dropout import Kept, take, taken
 from posjax.spec import nearest

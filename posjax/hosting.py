@@ -143,9 +143,7 @@ def host(
     return hosted.embed(x), hosted
 
 
-def place(
-    encoding: Encoding, params: Params, site: Site, *, key: jax.Array | None, batch: int | None = None
-) -> Hosted:
+def place(encoding: Encoding, params: Params, site: Site, *, key: jax.Array | None, batch: int | None = None) -> Hosted:
     """`host` without the code: `Hosted.embed` adds it where a model wants it.
 
     With a key, each sequence of a batch is placed by a draw of its own; sites that all share stay shared otherwise.
@@ -155,9 +153,7 @@ def place(
     if batch is None or (key is None and batch_axis(site) is None):
         return Hosted(encoding, params, encoding.place(params, site, key))
     keys = None if key is None else jax.random.split(key, batch)
-    return Hosted(
-        encoding, params, jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys)
-    )
+    return Hosted(encoding, params, jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys))
 
 
 def batch_axis(site: Site) -> int | None:

@@ -1,0 +1,296 @@
+"""Hosting: the recipes of docs/hosting.md beside our own models, and what is refused when a hook was not run."""
+
+import ast
+import functools
+import pathlib
+import re
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cases import FAST, HEAD_DIM, HEADS, joined, rows, world
+from flax import nnx
+from members import Case
+
+import posjax as pj
+from posjax.attention import BEFORE_ATTENTION, ContextParallel, attend_cached, attend_parallel, empty_cache
+from posjax.hosting import place
+from posjax.models import Decoder
+
+DOCUMENT = (pathlib.Path(__file__).parents[1] / "docs/hosting.md").read_text()
+SIZES = dict(vocab_size=11, width=16, depth=1, num_heads=2, length=12)
+SPECS = ["learned + t5", "fox + rope", "randomized(512) >> alibi"]
+STEPS = 4
+Q = jnp.ones((14, HEADS, HEAD_DIM))
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture(scope="module")
+def recipes():
+    """The classes that the document defines; tests/test_readme.py runs its blocks whole."""
+    namespace = {}
+    for block in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
+        tree = ast.parse(block)
+        tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef))]
+        exec(compile(tree, "docs/hosting.md", "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("framework", ["Flax Linen", "Flax NNX", "Equinox"])
+def test_a_recipe_has_five_lines_for_the_encoding(framework):
+    recipe = re.search(rf"## {framework}\n.*?```python\n(.*?)```", DOCUMENT, re.DOTALL)[1]
+    assert sorted(re.findall(r"  # (\d)$", recipe, re.MULTILINE)) == ["1", "2", "3", "4", "5"]
+    hosts = [line for line in recipe.splitlines() if re.search(r"pj\.(Dims|host|parse)|hosted\.|encoding\.init", line)]
+    assert all(re.search(r"# \d$", line) for line in hosts)
+
+
+def losses(loss, params, keys):
+    """The loss before each of some Adam steps on one batch."""
+    optimizer = optax.adam(1e-2)
+
+    def step(carry, key):
+        params, state = carry
+        value, grads = jax.value_and_grad(loss)(params, key)
+        updates, state = optimizer.update(grads, state)
+        return (optax.apply_updates(params, updates), state), value
+
+    return jax.jit(lambda params, keys: jax.lax.scan(step, (params, optimizer.init(params)), keys)[1])(params, keys)
+
+
+def cross_entropy(logits, tokens):
+    return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
+
+
+def linen(recipes, encoding, ours, site):
+    model = recipes["LinenDecoder"](encoding, **SIZES)
+    trunk = ours["trunk"]
+    params = {
+        "encoding": trunk["encoding"],
+        "Embed_0": ours["token_embedding"],
+        f"LayerNorm_{2 * SIZES['depth']}": trunk["norm"],
+    }
+    for layer in range(SIZES["depth"]):
+        attention, mlp = trunk[f"attention_{layer}"], trunk[f"mlp_{layer}"]
+        for index, name in enumerate(("query", "key", "value", "out")):
+            params[f"DenseGeneral_{4 * layer + index}"] = attention[name]
+        # Python makes the outer of two nested layers first.
+        params |= {f"Dense_{2 * layer}": mlp["down"], f"Dense_{2 * layer + 1}": mlp["up"]}
+        params |= {f"LayerNorm_{2 * layer}": trunk[f"attention_norm_{layer}"]}
+        params |= {f"LayerNorm_{2 * layer + 1}": trunk[f"mlp_norm_{layer}"]}
+    return params, lambda params, tokens, key: model.apply({"params": params}, tokens, site, key=key)
+
+
+def in_nnx(recipes, encoding, ours, site):
+    model, trunk = recipes["NNXDecoder"](encoding, **SIZES, rngs=nnx.Rngs(0)), ours["trunk"]
+    model.positions.set_value(trunk["encoding"])
+    model.table.embedding.set_value(ours["token_embedding"]["embedding"])
+
+    def fill(module, params):
+        for name, value in params.items():
+            getattr(module, name).set_value(value)
+
+    fill(model.norm, trunk["norm"])
+    for layer, block in enumerate(model.blocks):
+        fill(block.norm, trunk[f"attention_norm_{layer}"])
+        fill(block.mlp_norm, trunk[f"mlp_norm_{layer}"])
+        for name, params in (trunk[f"attention_{layer}"] | trunk[f"mlp_{layer}"]).items():
+            fill(getattr(block, name), params)
+    graph, params = nnx.split(model, nnx.Param)
+    return params, lambda params, tokens, key: nnx.merge(graph, params)(tokens, site, key=key)
+
+
+def in_equinox(recipes, encoding, ours, site):
+    model, trunk = recipes["EquinoxDecoder"](encoding, **SIZES, key=jax.random.key(0)), ours["trunk"]
+    width = SIZES["width"]
+
+    def dense(params, out):
+        return params["kernel"].reshape(-1, out).T, params["bias"].reshape(out)
+
+    def values(model):
+        leaves = [model.positions, model.table, model.norm.weight, model.norm.bias]
+        for block in model.blocks:
+            leaves += [block.norm.weight, block.norm.bias, block.mlp_norm.weight, block.mlp_norm.bias]
+            for one in (*block.project, block.out, block.up, block.down):
+                leaves += [one.weight, one.bias]
+        return leaves
+
+    new = [trunk["encoding"], ours["token_embedding"]["embedding"], trunk["norm"]["scale"], trunk["norm"]["bias"]]
+    for layer in range(SIZES["depth"]):
+        for norm in (trunk[f"attention_norm_{layer}"], trunk[f"mlp_norm_{layer}"]):
+            new += [norm["scale"], norm["bias"]]
+        for name in ("query", "key", "value", "out"):
+            new += dense(trunk[f"attention_{layer}"][name], width)
+        new += dense(trunk[f"mlp_{layer}"]["up"], 4 * width) + dense(trunk[f"mlp_{layer}"]["down"], width)
+    params, static = eqx.partition(eqx.tree_at(values, model, new), eqx.is_array)
+
+    def run(params, tokens, key):
+        model = eqx.combine(params, static)
+        return jax.vmap(model, in_axes=(0, None, 0))(tokens, site, jax.random.split(key, len(tokens)))
+
+    return params, run
+
+
+FRAMEWORKS = {"linen": linen, "nnx": in_nnx, "equinox": in_equinox}
+SITE = pj.sites(SIZES["length"])
+TOKENS = jax.random.randint(jax.random.key(3), (3, SIZES["length"]), 0, SIZES["vocab_size"])
+
+
+@functools.cache
+def trained(spec):
+    """Our own model's first parameters, the keys by which it places tokens, and its losses."""
+    model, keys = Decoder(encoding=spec, **SIZES), jax.random.split(jax.random.key(5), STEPS)
+    params = jax.jit(model.init)(jax.random.key(4), TOKENS, SITE)["params"]
+
+    def loss(params, key):
+        return cross_entropy(model.apply({"params": params}, TOKENS, SITE, train=True, rngs={"place": key}), TOKENS)
+
+    def draw(key):
+        return model.apply({"params": params}, method=lambda model: model.trunk.make_rng("place"), rngs={"place": key})
+
+    return params, jax.jit(jax.vmap(draw))(keys), losses(loss, params, keys)
+
+
+@pytest.mark.parametrize(
+    ("spec", "framework"),
+    [
+        pytest.param(spec, framework, marks=[] if column == row else pytest.mark.slow)
+        for row, spec in enumerate(SPECS)
+        for column, framework in enumerate(FRAMEWORKS)
+    ],
+)
+def test_recipes_train_as_our_own_model_does(recipes, spec, framework):
+    params, keys, expected = trained(spec)
+    assert expected[-1] < expected[0] - 0.05
+    start, run = FRAMEWORKS[framework](recipes, pj.parse(spec), params, SITE)
+
+    def loss(params, key):
+        return cross_entropy(run(params, TOKENS, key), TOKENS)
+
+    np.testing.assert_allclose(losses(loss, start, keys), expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in FAST if pj.parse(case.spec).hooks & BEFORE_ATTENTION.keys()], ids=str
+)
+def test_no_hook_is_lost_in_silence(case):
+    """Attention alone refuses an encoding that acts before it, by the names of what would be lost."""
+    encoding, site = pj.parse(case.spec), pj.sites(14)
+    lost = [hook for hook in BEFORE_ATTENTION if hook in encoding.hooks]
+    cache = empty_cache(16, HEADS, HEAD_DIM, site)
+    context = ContextParallel(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("context",)))
+    for refuses in [
+        lambda told: pj.attend(encoding, (), Q, Q, Q, site, site, consumed=told),
+        lambda told: attend_cached(encoding, (), Q, Q, Q, site, cache, consumed=told),
+        lambda told: attend_parallel(encoding, (), Q, Q, Q, site, site, context=context, consumed=told),
+    ]:
+        for hook in lost:
+            told = [other for other in lost if other != hook]
+            with pytest.raises(ValueError, match=rf"\(`{hook}`\), which attention alone does not do"):
+                refuses(told)
+        with pytest.raises(ValueError, match=re.escape(f"say consumed={tuple(lost)}")):
+            refuses(())
+
+
+def test_hooks_are_what_an_encoding_does():
+    hooks = {spec: sorted(pj.parse(spec).hooks) for spec in ["none", "learned", "learned(resize='dinov2')", "rope"]}
+    assert hooks == {
+        "none": [],
+        "learned": ["embed"],
+        "learned(resize='dinov2')": ["embed", "place"],
+        "rope": ["rotate"],
+    }
+    assert {"place", "observe", "bias"} <= pj.parse("interpolate(factor=2) >> (fox + rope)").hooks
+    assert "place" in pj.parse("self_extend() >> rope").hooks
+    assert pj.parse("dape(alibi())").hooks == {"bias"}
+
+
+def test_hooks_that_were_run_are_named_right():
+    with pytest.raises(
+        ValueError, match=r"consumed=\['rotate'\]: the hooks before attention are place, embed, observe"
+    ):
+        pj.attend(pj.parse("rope"), (), Q, Q, Q, pj.sites(14), pj.sites(14), consumed=["rotate"])
+
+
+def test_what_a_hosted_encoding_needs_is_asked_for():
+    x, site = jnp.ones((14, 24)), pj.sites(14)
+    fox, peg, reset = world(Case("fox()")), pj.parse("peg"), pj.parse("reset >> rope")
+    with pytest.raises(TypeError, match="key"):
+        pj.host(fox.encoding, fox.params, x, site)
+    _, hosted = pj.host(fox.encoding, fox.params, x, site, key=None)
+    with pytest.raises(ValueError, match=r"fox\(.*reads the input of the layer.*hosted.attend\(q, k, v, x=...\)"):
+        hosted.attend(Q, Q, Q, causal=True)
+    _, hosted = pj.host(peg, peg.init(jax.random.key(0), pj.Dims(24, HEADS, HEAD_DIM)), x, site, key=None)
+    with pytest.raises(ValueError, match="mixes tokens with later ones"):
+        hosted.attend(Q, Q, Q, causal=True)
+    _, hosted = pj.host(reset, ((), ()), x, site, key=None)
+    with pytest.raises(ValueError, match="cannot decode token by token"):
+        hosted.attend_cached(Q, Q, Q, cache_size=20)
+    _, hosted = pj.host(pj.parse("rope"), (), x, site, key=None)
+    with pytest.raises(ValueError, match="one of them"):
+        hosted.attend_cached(Q, Q, Q)
+
+
+@pytest.mark.parametrize("spec", ["randomized(64) >> (learned + rope)", "fox + sinusoidal", "reset >> alibi"])
+def test_a_batch_is_its_sequences(spec):
+    """Each at sites of its own, with a key of its own; packed documents are told apart."""
+    w = world(Case(spec))
+    two = joined(rows(w.site, slice(9)), rows(w.site, slice(5))._replace(segment=np.full(5, 2, np.int32)))
+    sites = jax.tree.map(lambda *leaves: np.stack(leaves), w.site, two)
+    xs = jnp.stack([w.x, w.x[::-1]])
+    q, k, v = jnp.einsum("btm,nmhd->nbthd", xs, w.weights)
+    key = jax.random.key(7)
+
+    @jax.jit
+    def read(x, q, k, v, site, key):
+        x, hosted = pj.host(w.encoding, w.params, x, site, key=key)
+        return x, hosted.attend(q, k, v, x=x, causal=True)
+
+    together = read(xs, q, k, v, sites, key)
+    for index, one_key in enumerate(jax.random.split(key, 2)):
+        alone = read(xs[index], q[index], k[index], v[index], rows(sites, index), one_key)
+        for a, b in zip(together, alone, strict=True):
+            np.testing.assert_allclose(a[index], b, atol=1e-5)
+
+
+def test_shared_sites_stay_shared():
+    """So that what depends on sites alone is computed once for a batch."""
+    x, site = jnp.ones((4, 6, 24)), pj.sites(6)
+    for spec, key, shared in [
+        ("learned + rope", jax.random.key(0), True),
+        ("interpolate(factor=2) >> rope", None, True),
+        ("randomized(64) >> rope", None, True),
+        ("randomized(64) >> rope", jax.random.key(0), False),
+    ]:
+        encoding = pj.parse(spec)
+        params = encoding.init(jax.random.key(0), pj.Dims(24, HEADS, HEAD_DIM, length=8))
+        assert (place(encoding, params, site, key=key, batch=len(x)).site.segment.ndim == 1) == shared, spec
+
+
+def test_hosted_passes_through_jit_and_scan():
+    w = world(Case("learned() + fox()"))
+    x, hosted = pj.host(w.encoding, w.params, w.x, w.site, key=None)
+
+    def layer(hosted, x):
+        q, k, v = jnp.einsum("tm,nmhd->nthd", x, w.weights)
+        return x + hosted.attend(q, k, v, x=x, causal=True).reshape(x.shape)
+
+    scanned = jax.jit(lambda hosted, x: jax.lax.scan(lambda x, _: (layer(hosted, x), None), x, length=2)[0])
+    np.testing.assert_allclose(scanned(hosted, x), jax.jit(lambda x: layer(hosted, layer(hosted, x)))(x), atol=1e-5)
+
+
+class Silent(nn.Module):
+    """A model that forgets to host."""
+
+    @nn.compact
+    def __call__(self, x):
+        encoding = pj.parse("sinusoidal")
+        return pj.attend(encoding, (), *(x.reshape(14, HEADS, HEAD_DIM),) * 3, pj.sites(14), pj.sites(14))
+
+
+def test_a_model_that_forgets_to_host_is_told():
+    with pytest.raises(ValueError, match=r"sinusoidal\(\) adds a code to tokens \(`embed`\)"):
+        Silent().init(jax.random.key(0), jnp.ones((14, 24)))
