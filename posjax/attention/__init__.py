@@ -1,14 +1,18 @@
 """Attention as an interpreter of an encoding.
 
-`attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding.
+`attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding;
+`Backend` and `register` for an implementation of one's own.
 """
 
 from posjax.attention.attend import attend
+from posjax.attention.backends import Asked, Backend, register
 from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
 from posjax.attention.choose import Choice, choose
 from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
 
 __all__ = [
+    "Asked",
+    "Backend",
     "Cache",
     "Choice",
     "ContextParallel",
@@ -17,6 +21,7 @@ __all__ = [
     "attend_parallel",
     "choose",
     "empty_cache",
+    "register",
     "slots_needed",
     "unzigzag",
     "zigzag",

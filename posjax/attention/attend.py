@@ -1,25 +1,13 @@
 """The one call behind which every way of computing attention stands."""
 
-import functools
-
 import jax
 import numpy as np
 from jaxtyping import Float, Int32
 
-from posjax.attention.blockwise import blockwise
+from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import dense, repeated, visible
-from posjax.attention.library import cudnn, splash
-from posjax.attention.pallas_gpu import pallas
 from posjax.encoding import Array, Encoding, Params, Site
-
-_BACKENDS = {
-    "blockwise": blockwise,
-    "pallas": pallas,
-    "pallas_interpret": functools.partial(pallas, interpret=True),
-    "cudnn": cudnn,
-    "splash": splash,
-}
 
 
 def attend(
@@ -50,8 +38,9 @@ def attend(
       q_order, k_order: what causality goes by instead, for tokens that are shuffled or a part of all: a query sees the keys
         whose order is at most its own.
       implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
-        "splash" are jax's own for GPUs and TPUs; "auto" takes what `choose` says for the platform, length and encoding (it
-        knows of one sequence: where a large batch of many heads fills the memory, ask for "blockwise").
+        "splash" are jax's own for GPUs and TPUs; or one of your own (`posjax.attention.register`). "auto" takes what `choose`
+        says for the platform, length and encoding (it knows of one sequence: where a large batch of many heads fills the
+        memory, ask for "blockwise").
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       return_weights: also returns the attention weights; dense only.
 
@@ -75,11 +64,10 @@ def attend(
     rotated = rotate(encoding, params, q, q_site, k, k_site)
     if not isinstance(scale, float | int):  # learned: kernels take a number
         rotated, scale = ((rotated[0] * scale).astype(q.dtype), rotated[1]), 1.0
-    if name != "dense":
-        return _BACKENDS[name](encoding, params, q, k, *rotated, v, q_site, k_site, **orders, scale=scale)
+    if not return_weights:
+        return backend(name).run(encoding, params, q, k, *rotated, v, q_site, k_site, **orders, scale=scale)
     seen = visible(encoding, q_site, k_site, q_order, k_order)
-    out, weights = dense(encoding, params, q, k, *rotated, v, q_site, k_site, seen=seen, scale=scale)
-    return (out, weights) if return_weights else out
+    return dense(encoding, params, q, k, *rotated, v, q_site, k_site, seen=seen, scale=scale)
 
 
 def rotate(encoding: Encoding, params: Params, q, q_site: Site, k, k_site: Site):
