@@ -8,6 +8,7 @@ from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import dense, repeated, visible
 from posjax.encoding import Array, Encoding, Params, Site
+from posjax.spec import encoding_value
 
 
 def attend(
@@ -48,9 +49,10 @@ def attend(
       What the queries read, in q's dtype; zeros for a query that sees no key.
 
     Raises:
-      ValueError: for shapes that do not fit, an unknown implementation or one that cannot compute this, or weights asked of
-        another than the dense one.
+      ValueError: for shapes that do not fit, a text in place of an encoding, an unknown implementation or one that cannot
+        compute this, or weights asked of another than the dense one.
     """
+    encoding_value(encoding)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     if return_weights and implementation not in ("auto", "dense"):
