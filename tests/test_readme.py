@@ -42,12 +42,14 @@ TEXT = [
 # (start of the command behind "python -m experiments.", what is done, arguments that make it small); else it is parsed.
 HOW = [
     ("explain inverse", "run", []),
+    ("explain steps", "run", []),
     ("catalogue", "run", []),
     ("prepare --list", "run", []),
     ("explain", "slow", []),
     ("check", "slow", []),
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/vit.py --workdir", "slow", TINY),
+    ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
 ]
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import posjax.spec
-from experiments import _user_code, catalogue, check, explain, scorecard
+from experiments import _user_code, catalogue, check, explain
 
 REPO = pathlib.Path(__file__).parents[1]
 SOURCE = '''
@@ -68,21 +68,6 @@ def test_it_is_explained_listed_and_checked(source, capsys):
     out = capsys.readouterr().out
     assert "all hold" in out
     assert "FAILS" not in out
-
-
-@pytest.mark.usefixtures("own_registry", "quick_compilation")
-def test_the_one_in_the_readme_works(tmp_path, capsys):
-    """Ten lines and its commands, as they stand there."""
-    readme = (REPO / "README.md").read_text()
-    (tmp_path / "inverse.py").write_text("# inverse.py" + readme.split("# inverse.py")[1].split("```")[0])
-    commands = [line for line in readme.splitlines() if "--import=inverse.py" in line]
-    assert len(commands) == 4
-    flag = f"--import={tmp_path / 'inverse.py'}"
-    assert check.main(["inverse(strength=2)", flag]) == 0
-    assert explain.main(["inverse + rope", flag]) == 0
-    assert scorecard.main(["inverse", flag, f"--out={tmp_path / 'card'}", "--length=64"]) == 0
-    assert "inverse()" in (tmp_path / "card" / "table.md").read_text()
-    assert "1.0000" in capsys.readouterr().out
 
 
 def call(module, *arguments):
