@@ -45,7 +45,9 @@ HOW = [
     ("explain steps", "run", []),
     ("catalogue", "run", []),
     ("prepare --list", "run", []),
+    ("explain NAME", "parsed", []),
     ("explain", "slow", []),
+    ("check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
     ("check", "slow", []),
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/vit.py --workdir", "slow", TINY),

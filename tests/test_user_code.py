@@ -8,8 +8,11 @@ import sys
 
 import pytest
 
+import posjax as pj
 import posjax.spec
 from experiments import _user_code, catalogue, check, explain
+from posjax.analysis import properties
+from posjax.analysis.worlds import default_dims, make_world
 
 REPO = pathlib.Path(__file__).parents[1]
 SOURCE = '''
@@ -68,6 +71,13 @@ def test_it_is_explained_listed_and_checked(source, capsys):
     out = capsys.readouterr().out
     assert "all hold" in out
     assert "FAILS" not in out
+
+
+def test_parameters_that_are_drawn_once_are_no_failure():
+    """fope declares `constant_params`."""
+    encoding = pj.parse("fope")
+    world = make_world(encoding, default_dims(encoding, 1), 1)
+    assert properties.check_one("gradients are finite", world).ok
 
 
 def call(module, *arguments):
