@@ -207,14 +207,10 @@ def test_a_dataclass_over_register_is_in_the_wrong_order():
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_a_text_where_an_encoding_is_asked_for():
-    from posjax.attention import attend_cached, empty_cache
-
     q, site = np.zeros((3, 2, 8), np.float32), pj.sites(3)
     mend = r"'rope' is the text of an encoding, not one: posjax.parse\('rope'\)"
     with pytest.raises(ValueError, match=mend):
         pj.attend("rope", (), q, q, q, site, site)
-    with pytest.raises(ValueError, match=mend):
-        attend_cached("rope", (), q, q, q, site, empty_cache(4, 2, 8, site))
     with pytest.raises(ValueError, match=r"asked for, got the class Rope: call it, as in Rope\(...\)"):
         pj.attend(rope, (), q, q, q, site, site)
     for read in (pj.parse, pj.parse_layers):

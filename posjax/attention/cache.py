@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Int32, Shaped
 from posjax.attention.attend import attend, check, rotate
 from posjax.attention.dense import dense, visible
 from posjax.encoding import Array, Encoding, Memory, Params, Site, axes
-from posjax.spec import encoding_value
 
 
 class Cache(NamedTuple):
@@ -84,7 +83,6 @@ def attend_cached(
       ValueError: for shapes that do not fit each other or the cache; for more tokens at once than the cache has slots, if
         it is no ring.
     """
-    encoding_value(encoding)
     check(q, k, v, site, site)
     _check_fits(cache, k, v)
     memory, size = _memory(encoding, site), len(cache.order)

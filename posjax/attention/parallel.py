@@ -22,7 +22,6 @@ from posjax.attention.attend import attend, check, orders_of
 from posjax.attention.blockwise import SAVED
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.encoding import Array, Encoding, Params, Site
-from posjax.spec import encoding_value
 
 _ORDERS = ["contiguous", "zigzag"]
 _KEYS = ["gather", "ring"]
@@ -111,7 +110,6 @@ def attend_parallel(
       ValueError: as `attend`; where keys come in a ring, for an encoding that needs all of them at once, or another
         implementation than the blockwise one.
     """
-    encoding_value(encoding)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     in_ring = context.keys == "ring"
