@@ -61,7 +61,8 @@ def from_hf(
       p + 2 of max_position_embeddings + 2. Drop those two rows. ViT's and DeiT's rows of class tokens come first, as here.
     - BLOOM and MPT give `alibi()`. Falcon with alibi=True adds it before it scales the logits, which is
       `interpolate(factor=sqrt(head_dim)) >> alibi()`.
-    - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1).
+    - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer, the
+      others share one.
 
     Args:
       config: the whole configuration, as in config.json; or its `rope_parameters` alone, or the older `rope_scaling`
@@ -93,6 +94,10 @@ def from_hf(
         raise ValueError(f"decoder={decoder} is for T5: {model_type!r} has one stack, or two of the same encoding")
     if model_type in _MODELS:
         if encoding := _MODELS[model_type](config, decoder):
+            if rope_theta or partial_rotary_factor:
+                raise ValueError(
+                    f"this {model_type!r} is {encoding}: rope_theta and partial_rotary_factor are none of its"
+                )
             return encoding
     elif model_type is not None and not (_ROTARY_KEYS & config.keys() or model_type in _PLAIN_ROPE or rope_theta):
         raise ValueError(_no_rotary(config))

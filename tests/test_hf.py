@@ -141,6 +141,8 @@ def test_a_t5_is_that_of_its_encoder_or_its_decoder():
     assert pj.from_hf(T5_SMALL, decoder=False) == t5()
     large = T5_SMALL | {"relative_attention_num_buckets": 64, "relative_attention_max_distance": 256}
     assert pj.from_hf(large, decoder=True) == t5(64, 256, bidirectional=False)
+    with pytest.raises(ValueError, match=r"this 'gpt2' is learned\(\): rope_theta"):
+        pj.from_hf(GPT_2, rope_theta=1e4)
     with pytest.raises(ValueError, match="'gpt2' has one stack"):
         pj.from_hf(GPT_2, decoder=True)
 
