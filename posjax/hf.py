@@ -61,8 +61,8 @@ def from_hf(
       p + 2 of max_position_embeddings + 2. Drop those two rows. ViT's and DeiT's rows of class tokens come first, as here.
     - BLOOM and MPT give `alibi()`. Falcon with alibi=True adds it before it scales the logits, which is
       `interpolate(factor=sqrt(head_dim)) >> alibi()`.
-    - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer, the
-      others share one.
+    - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer,
+      the others share one.
 
     Args:
       config: the whole configuration, as in config.json; or its `rope_parameters` alone, or the older `rope_scaling`
@@ -74,7 +74,6 @@ def from_hf(
         reached, which gives the factor; for "yarn", "longrope" and "llama3" also the trained length if nothing else is.
       layout: of the model's rotary channels, of which its configuration says nothing: "interleaved" for GPT-J, CodeGen,
         Cohere, GLM, EXAONE and others whose code pairs neighbouring channels; "half" for Llama and most.
-
       decoder: of T5, whose encoder looks both ways and whose decoder does not: which of the two. Other models need it not.
 
     Raises:
