@@ -113,13 +113,10 @@ def write_files(path, directory):
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
 def test_python_blocks_run_in_their_order(path, empty):
-    namespace = {"__name__": "readme"}
-    sources = blocks(path, "python")
-    sources = (
-        sources[1:] if path.name == "README.md" else sources
-    )  # the first block waits for pj.host: delete this line
-    for number, text in enumerate(sources):
-        write_files(path, empty)
+    namespace, texts = {"__name__": "readme"}, blocks(path, "python")
+    del texts[: path.name == "README.md"]  # the first block of README waits for pj.host: delete this line
+    write_files(path, empty)
+    for number, text in enumerate(texts):
         exec(compile(text, f"{path.name}, python block {number}", "exec"), namespace)
 
 
