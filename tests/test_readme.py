@@ -29,6 +29,7 @@ from posjax.data import sources
 
 REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+LONG = {"hosting.md"}  # its blocks train; tests/test_host.py has them too
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("git", "make", "pip", "python")  # first words of a block of commands
 TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]
@@ -110,8 +111,15 @@ def write_files(path, directory):
             (directory / named[1]).write_text(text)
 
 
+PROGRAMS = [
+    pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in LONG else [])
+    for path in DOCUMENTS
+    if blocks(path, "python")
+]
+
+
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PROGRAMS)
 def test_python_blocks_run_in_their_order(path, empty):
     namespace, texts = {"__name__": "readme"}, blocks(path, "python")
     del texts[: path.name == "README.md"]  # the first block of README waits for pj.host: delete this line
