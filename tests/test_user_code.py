@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,6 +14,7 @@ import posjax.spec
 from experiments import _user_code, catalogue, check, explain
 from posjax.analysis import properties
 from posjax.analysis.worlds import default_dims, make_world
+from posjax.encoding import Memory
 
 REPO = pathlib.Path(__file__).parents[1]
 SOURCE = '''
@@ -78,6 +80,26 @@ def test_parameters_that_are_drawn_once_are_no_failure():
     encoding = pj.parse("fope")
     world = make_world(encoding, default_dims(encoding, 1), 1)
     assert properties.check_one("gradients are finite", world).ok
+
+
+@dataclass(frozen=True)
+class Forgetful(pj.Encoding):
+    """A mask that shows more than `memory` promises to need."""
+
+    dimensions = (1,)
+    memory = Memory(last=3)
+
+    def mask(self, q_site, k_site):
+        return abs(q_site.position[:, None] - k_site.position[None]) < 6
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_memory_that_forgets_what_is_seen_fails():
+    """Caches hold as many tokens as `memory` says."""
+    world = make_world(Forgetful(), default_dims(Forgetful(), 1), 1)
+    row = properties.check_one("decoding token by token is the full pass", world)
+    assert not row.ok
+    assert row.error > 0.01
 
 
 def call(module, *arguments):
