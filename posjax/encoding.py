@@ -82,6 +82,10 @@ def grid(height: int, width: int, prefix: int = 0) -> Site:
     return Site(position, np.ones(count, np.int32), nowhere)
 
 
+# The methods by which an encoding acts.
+HOOKS = ("place", "observe", "embed", "rotate", "product", "bias", "mask", "read")
+
+
 @dataclass(frozen=True, eq=False)  # so that a subclass which is no dataclass equals nothing but itself
 class Encoding:
     """A positional encoding: a value with pure methods. Every hook defaults to "knows nothing of position".
@@ -213,7 +217,7 @@ class Encoding:
     @property
     def hooks(self) -> frozenset[str]:
         """The hooks by which the encoding acts: those that its class overrides."""
-        return frozenset(name for name in _HOOKS if getattr(type(self), name) is not getattr(Encoding, name))
+        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Encoding, name))
 
     @property
     def offset_bias(self) -> bool:
@@ -249,9 +253,6 @@ class Encoding:
         from posjax.spec import spec_text  # the grammar knows the values, the values need not know the grammar
 
         return spec_text(self)
-
-
-_HOOKS = ("place", "observe", "embed", "rotate", "product", "bias", "mask", "read")
 
 
 class PositionMap(Encoding):

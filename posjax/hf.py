@@ -1,19 +1,23 @@
-"""Rotary encodings as transformers spells them: `from_hf(config)` and `to_hf(encoding)`.
+"""Encodings as transformers spells them: `from_hf(config)` and, of rotary ones, `to_hf(encoding)`.
 
 encoding = from_hf(json.load(open("config.json")))
 encoding = from_hf({"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, ...})
 config = LlamaConfig(**to_hf(encoding))
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from posjax.encoding import Encoding
+from posjax.encodings.bias import T5, Alibi
+from posjax.encodings.placement import Interpolate
 from posjax.encodings.rotary import PRope, Rope
 from posjax.encodings.rotary_grid import MRope
 from posjax.encodings.scaling import Scaling
 from posjax.encodings.scalings import Linear, Llama3, Yarn
 from posjax.encodings.scalings_by_length import DynamicNtk, LongRope
+from posjax.encodings.tables import Learned
 from posjax.spec import nearest
 
 _SHARED = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}
@@ -32,6 +36,9 @@ _KEYS: dict[str, tuple[set[str], set[str]]] = {
     "proportional": (set(), {"factor"}),
 }
 _OLD_KEYS = {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}  # of a GPT-NeoX configuration
+# What in a whole configuration says that the model rotates; it may hold null.
+_ROTARY_KEYS = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor", "rotary_dim", *_OLD_KEYS}
+_PLAIN_ROPE = {"llama", "mistral", "falcon", "gemma", "qwen2"}  # without any of these keys: rope with a base of 10,000
 _OLD_TYPES = {"su": "longrope", "ntk": "dynamic"}
 
 
@@ -43,8 +50,19 @@ def from_hf(
     max_position_embeddings: int | None = None,
     original_max_position_embeddings: int | None = None,
     layout: str = "half",
+    decoder: bool | None = None,
 ) -> Encoding:
-    """The rotary encoding that a configuration of transformers 5 (or 4) describes.
+    """The encoding that a configuration of transformers 5 (or 4) describes.
+
+    A whole configuration, which has a model_type, may be of a model without rotary encoding:
+
+    - GPT-2, BERT, RoBERTa, OPT, BART, ViT and others give `learned()`. Where their tables have rows of their own: RoBERTa,
+      XLM-RoBERTa and CamemBERT keep position p in row p + 2 of max_position_embeddings rows; OPT, BART and mBART in row
+      p + 2 of max_position_embeddings + 2. Drop those two rows. ViT's and DeiT's rows of class tokens come first, as here.
+    - BLOOM and MPT give `alibi()`. Falcon with alibi=True adds it before it scales the logits, which is
+      `interpolate(factor=sqrt(head_dim)) >> alibi()`.
+    - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer,
+      the others share one.
 
     Args:
       config: the whole configuration, as in config.json; or its `rope_parameters` alone, or the older `rope_scaling`
@@ -56,10 +74,12 @@ def from_hf(
         reached, which gives the factor; for "yarn", "longrope" and "llama3" also the trained length if nothing else is.
       layout: of the model's rotary channels, of which its configuration says nothing: "interleaved" for GPT-J, CodeGen,
         Cohere, GLM, EXAONE and others whose code pairs neighbouring channels; "half" for Llama and most.
+      decoder: of T5, whose encoder looks both ways and whose decoder does not: which of the two. Other models need it not.
 
     Raises:
       ValueError: for an unknown rope_type or key (the message names the nearest known one), a missing one, or
-        parameters of several layer types, which are several encodings.
+        parameters of several layer types, which are several encodings; for a model_type that is not known here and has no
+        rotary key, or a model whose encoding is none of these.
     """
     beside = dict(
         rope_theta=rope_theta,
@@ -68,6 +88,18 @@ def from_hf(
         original_max_position_embeddings=original_max_position_embeddings,
     )
     config = dict(config or {})
+    model_type = config.get("model_type")
+    if decoder is not None and _MODELS.get(model_type) is not _t5:
+        raise ValueError(f"decoder={decoder} is for T5: {model_type!r} has one stack, or two of the same encoding")
+    if model_type in _MODELS:
+        if encoding := _MODELS[model_type](config, decoder):
+            if rope_theta or partial_rotary_factor:
+                raise ValueError(
+                    f"this {model_type!r} is {encoding}: rope_theta and partial_rotary_factor are none of its"
+                )
+            return encoding
+    elif model_type is not None and not (_ROTARY_KEYS & config.keys() or model_type in _PLAIN_ROPE or rope_theta):
+        raise ValueError(_no_rotary(config))
     if {"rope_parameters", "rope_scaling", "model_type"} & config.keys():
         beside = _beside(config, beside)
         config = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
@@ -92,6 +124,77 @@ def from_hf(
             f"mrope rotates whole heads, these parameters have mrope_section and partial_rotary_factor={part}"
         )
     return MRope(theta, tuple(config["mrope_section"]), bool(config.get("mrope_interleaved")), layout, scaling)
+
+
+def _no_rotary(config: Mapping[str, Any]) -> str:
+    model_type = config["model_type"]
+    if parts := sorted(key for key, value in config.items() if isinstance(value, Mapping) and "model_type" in value):
+        return (
+            f"{model_type!r} is made of several models: give from_hf one of them, as in from_hf(config[{parts[0]!r}])"
+        )
+    near = nearest(model_type, sorted(_MODELS)).replace("known:", "known that do not:")
+    return (
+        f"the configuration of a {model_type!r} has no rotary key ({', '.join(sorted(_ROTARY_KEYS))}); if the model does "
+        f"rotate, give its parameters alone: from_hf(rope_parameters); {near}"
+    )
+
+
+def _learned(config: Mapping[str, Any], decoder: bool | None) -> Encoding:
+    kind = config.get("position_embedding_type") or "absolute"
+    if kind != "absolute":
+        raise ValueError(f"{config['model_type']!r} with position_embedding_type={kind!r} has no equal here")
+    if config.get("sinusoidal_pos_embds"):
+        raise ValueError(f"{config['model_type']!r} with sinusoidal_pos_embds=True learns no table: take sinusoidal()")
+    return Learned()
+
+
+def _t5(config: Mapping[str, Any], decoder: bool | None) -> Encoding:
+    if decoder is None and config.get("is_encoder_decoder", True):
+        raise ValueError(
+            f"a {config['model_type']!r} has an encoder and a decoder, and another encoding in each: "
+            "from_hf(config, decoder=True) or from_hf(config, decoder=False)"
+        )
+    decoder = bool(config.get("is_decoder")) if decoder is None else decoder
+    sizes = (config.get(f"relative_attention_{key}") for key in ("num_buckets", "max_distance"))
+    return T5(*(size or usual for size, usual in zip(sizes, (32, 128), strict=True)), bidirectional=not decoder)
+
+
+def _mpt(config: Mapping[str, Any], decoder: bool | None) -> Encoding:
+    attention = config.get("attn_config") or {}
+    if not attention.get("alibi", True):
+        raise ValueError("an 'mpt' with attn_config.alibi=False is not transformers' MPT, which has ALiBi always")
+    if (steepest := attention.get("alibi_bias_max", 8)) != 8:
+        raise ValueError(f"alibi() has slopes of alibi_bias_max=8, this 'mpt' those of alibi_bias_max={steepest}")
+    return Alibi()
+
+
+def _falcon(config: Mapping[str, Any], decoder: bool | None) -> Encoding | None:
+    if not config.get("alibi"):
+        return None
+    width, heads = config.get("hidden_size"), _first(config.get("num_attention_heads"), config.get("n_head"))
+    if not width or not heads:
+        raise ValueError("a 'falcon' with alibi=True needs hidden_size and num_attention_heads, which scale its ALiBi")
+    # It scales the sum of products and bias by 1/sqrt(head_dim); alibi() is added behind the scale.
+    return Interpolate(math.sqrt(width // heads)) >> Alibi()
+
+
+def _of_images(config: Mapping[str, Any], decoder: bool | None) -> Encoding:
+    raise ValueError(
+        f"a {config['model_type']!r} rotates by places in an image, which its configuration does not spell out: take "
+        "dinov3() or axial_rope(...), or posjax.models.pretrained.load for the weights of a DINOv3"
+    )
+
+
+# Whole configurations of models whose encoding is not, or not always, described by rope_parameters. None: it is.
+_MODELS: dict[str, Callable[[Mapping[str, Any], bool | None], Encoding | None]] = {
+    **dict.fromkeys(["gpt2", "gpt_neo", "gpt_bigcode", "openai-gpt", "opt", "bart", "mbart", "vit", "deit"], _learned),
+    **dict.fromkeys(["bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert"], _learned),
+    **dict.fromkeys(["t5", "mt5", "umt5"], _t5),
+    **dict.fromkeys(["dinov3_vit", "pixtral"], _of_images),
+    "bloom": lambda config, decoder: Alibi(),
+    "mpt": _mpt,
+    "falcon": _falcon,
+}
 
 
 def _beside(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from posjax.attention.attend import BEFORE_ATTENTION, attend
 from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
 from posjax.attention.parallel import ContextParallel, attend_parallel
 from posjax.encoding import Array, Encoding, Params, Site
+from posjax.spec import encoding_value
 
 
 @jax.tree_util.register_dataclass
@@ -148,7 +149,7 @@ def place(encoding: Encoding, params: Params, site: Site, *, key: jax.Array | No
 
     With a key, each sequence of a batch is placed by a draw of its own; sites that all share stay shared otherwise.
     """
-    if "place" not in encoding.hooks:
+    if "place" not in encoding_value(encoding).hooks:
         return Hosted(encoding, params, site)
     if batch is None or (key is None and batch_axis(site) is None):
         return Hosted(encoding, params, encoding.place(params, site, key))

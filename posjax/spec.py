@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from posjax.composition import Placed, Sum
-from posjax.encoding import Encoding
+from posjax.encoding import HOOKS, Encoding
 
 _REGISTRY: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
@@ -31,16 +31,57 @@ def register(name: str) -> Callable[[type], type]:
 
     A frozen dataclass that is no encoding may be registered too: a value that encodings take as an argument, such as a
     frequency scaling.
+
+    Raises:
+      ValueError: for a name that is taken or that no spec could spell, or a class that is not ready: no frozen dataclass, or
+        with hooks of an encoding and not derived from `Encoding`.
     """
 
     def add(cls: type) -> type:
         if name in _REGISTRY:
             raise ValueError(f"an encoding named {name!r} is registered already: {_REGISTRY[name].__qualname__}")
+        if problem := _unfit(name, cls):
+            raise ValueError(f"posjax.register({name!r}): {problem}")
         cls.spec_name = name
         _REGISTRY[name] = cls
         return cls
 
     return add
+
+
+def _unfit(name: str, cls: type) -> str | None:
+    """Why a class cannot be registered under a name; None if it can."""
+    if not (name.isidentifier() and name == name.lower()):
+        return f"a name is lower snake case, as in {re.sub(r'[^a-z0-9]+', '_', name.lower()).strip('_') or 'mine'!r}"
+    if not isinstance(cls, type):
+        return f"it decorates a class, got {cls!r}"
+    if "__dataclass_fields__" not in vars(cls):  # those of a base class do not make it one
+        return f"{cls.__name__} is no dataclass: write @dataclass(frozen=True) between @posjax.register and the class"
+    if not cls.__dataclass_params__.frozen:
+        return f"{cls.__name__} can be changed, an encoding cannot: @dataclass(frozen=True)"
+    if not issubclass(cls, Encoding) and (hooks := sorted({*HOOKS} & {*dir(cls)})):
+        return f"{cls.__name__} has {', '.join(hooks)} but is no encoding: class {cls.__name__}(posjax.Encoding)"
+    return None
+
+
+def encoding_value(value: object) -> Encoding:
+    """The encoding itself.
+
+    Raises:
+      ValueError: for anything else, such as its text.
+    """
+    if isinstance(value, Encoding):
+        return value
+    if isinstance(value, str):
+        raise ValueError(f"{value!r} is the text of an encoding, not one: posjax.parse({value!r})")
+    raise ValueError(f"an encoding is asked for, got {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """A wrong value, and the mend where it is a class that wants to be called."""
+    if isinstance(value, type) and issubclass(value, Encoding):
+        return f"the class {value.__name__}: call it, as in {value.__name__}(...)"
+    return repr(value)
 
 
 def names() -> list[str]:
@@ -74,7 +115,7 @@ def parse(text: str | Encoding) -> Encoding:
     if isinstance(text, Encoding):
         return text
     if not isinstance(text, str):
-        raise ValueError(f"an encoding spec is text, got {text!r}")
+        raise ValueError(f"an encoding spec is text, got {_shown(text)}")
     return _read(text, _whole)
 
 
@@ -88,7 +129,8 @@ def parse_layers(pattern: str | Encoding | Sequence[str | Encoding]) -> tuple[En
     """
     if isinstance(pattern, str):
         return _read(pattern, lambda node: tuple(map(_whole, node.elts if _is_list(node) else [node])))
-    encodings = (pattern,) if isinstance(pattern, Encoding) else tuple(parse(spec) for spec in pattern)
+    listed = pattern if isinstance(pattern, (list, tuple)) else (pattern,)
+    encodings = tuple(parse(spec) for spec in listed)
     if not encodings:
         raise ValueError("a pattern over layers needs at least one encoding, as in 'rope, rope, none'")
     return encodings

@@ -7,6 +7,8 @@ import pytest
 from goldens import CHECKS
 
 import posjax as pj
+import posjax.spec
+from posjax.analysis.properties import PROPERTIES, check
 from posjax.spec import registered_names
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -40,3 +42,45 @@ def test_readme_names_every_encoding():
     named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[2])}
     assert named == {*registered_names()}
     assert named >= {*pj.names()}
+
+
+GUIDE = (REPO / "docs/writing_an_encoding.md").read_text()
+
+
+def first_cells(heading):
+    """The first column of the table under a heading of the guide, without its header."""
+    table = [line for line in GUIDE.split(f"## {heading}")[1].split("\n## ")[0].splitlines() if line.startswith("|")]
+    return [line.split("|")[1] for line in table[2:]]
+
+
+def test_the_guide_tells_of_every_hook_in_the_order_in_which_they_act():
+    hooks = [re.search(r"`(\w+)\(", cell)[1] for cell in first_cells("The hooks")]
+    order = ["init", "place", "embed", "observe", "rotate", "product", "bias", "mask", "read", "resized"]
+    assert hooks == order
+    methods = {name for name, value in vars(pj.Encoding).items() if callable(value) and not name.startswith("_")}
+    assert methods - {*hooks} == {"sees", "coordinates"}
+    assert all(f"`{name}`" in GUIDE for name in ("sees", "memory"))
+
+
+def test_the_guide_tells_of_all_that_is_declared():
+    named = {name for cell in first_cells("What an encoding declares") for name in re.findall(r"`(\w+)`", cell)}
+    declared = {name for name, kind in pj.Encoding.__annotations__.items() if "ClassVar" in str(kind)} - {"spec_name"}
+    assert named == declared | {"observes"}
+
+
+def test_the_guide_tells_what_each_failure_of_a_check_means():
+    assert [cell.strip() for cell in first_cells("What `experiments.check` says")] == list(PROPERTIES)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation")
+def test_the_encodings_of_the_guide_hold_to_all_properties(monkeypatch):
+    monkeypatch.setattr(posjax.spec, "_REGISTRY", dict(posjax.spec._REGISTRY))
+    before = {*pj.names()}
+    text = GUIDE.split("## A backend of your own")[0]
+    exec("\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), {"__name__": "guide"})
+    written = sorted({*pj.names()} - before)
+    assert len(written) == 7
+    for name in written:
+        spec = f"{name} >> steps" if name == "squeezed" else name
+        assert [str(row) for row in check(pj.parse(spec)) if not row.ok] == [], name

@@ -1,12 +1,13 @@
 """transformers' spelling of rotary encodings, read and written. Its numbers are beside ours in tests/goldens."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from members import MEMBERS
 
 import posjax as pj
-from posjax.encodings import rope
+from posjax.encodings import rope, t5
 
 # As published, without what does not concern the encoding.
 LLAMA_31 = {
@@ -101,6 +102,61 @@ def test_published_configurations(config, spec):
     assert pj.from_hf(config) == pj.parse(spec)
 
 
+# Whole files, as published; what does not concern the encoding is shortened.
+GPT_2 = {"model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_positions": 1024}
+BERT = {"model_type": "bert", "hidden_size": 768, "max_position_embeddings": 512, "position_embedding_type": "absolute"}
+ROBERTA = {"model_type": "roberta", "hidden_size": 768, "max_position_embeddings": 514, "pad_token_id": 1}
+OPT = {"model_type": "opt", "hidden_size": 768, "max_position_embeddings": 2048}
+BLOOM = {"model_type": "bloom", "hidden_size": 1024, "n_head": 16, "n_layer": 24, "attention_softmax_in_fp32": True}
+MPT = {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "attn_config": {"alibi": True, "alibi_bias_max": 8}}
+FALCON_RW = {"model_type": "falcon", "alibi": True, "hidden_size": 2048, "num_attention_heads": 32}
+FALCON_7B = {"model_type": "falcon", "alibi": False, "hidden_size": 4544, "num_attention_heads": 71}
+T5_SMALL = {"model_type": "t5", "d_model": 512, "is_encoder_decoder": True, "relative_attention_num_buckets": 32}
+DINO_V3 = {"model_type": "dinov3_vit", "hidden_size": 384, "rope_theta": 100.0, "patch_size": 16}
+LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 2048}
+
+
+@pytest.mark.parametrize(
+    ("config", "spec"),
+    [
+        (GPT_2, "learned()"),
+        (BERT, "learned()"),
+        (ROBERTA, "learned()"),
+        (OPT, "learned()"),
+        (BLOOM, "alibi()"),
+        (MPT, "alibi()"),
+        (MPT | {"attn_config": None}, "alibi()"),
+        (FALCON_RW, "interpolate(factor=8) >> alibi()"),
+        (FALCON_7B, "rope()"),
+        (LLAMA_1, "rope()"),
+    ],
+)
+def test_whole_configurations_of_every_kind(config, spec):
+    assert pj.from_hf(config) == pj.parse(spec)
+
+
+def test_a_t5_is_that_of_its_encoder_or_its_decoder():
+    with pytest.raises(ValueError, match=r"'t5' has an encoder and a decoder.*decoder=True.*decoder=False"):
+        pj.from_hf(T5_SMALL)
+    assert pj.from_hf(T5_SMALL, decoder=False) == t5()
+    large = T5_SMALL | {"relative_attention_num_buckets": 64, "relative_attention_max_distance": 256}
+    assert pj.from_hf(large, decoder=True) == t5(64, 256, bidirectional=False)
+    with pytest.raises(ValueError, match=r"this 'gpt2' is learned\(\): rope_theta"):
+        pj.from_hf(GPT_2, rope_theta=1e4)
+    with pytest.raises(ValueError, match="'gpt2' has one stack"):
+        pj.from_hf(GPT_2, decoder=True)
+
+
+def test_falcon_adds_its_alibi_before_it_scales():
+    """softmax((q k + alibi) / sqrt(D)), as transformers' FalconAttention; BLOOM's: softmax(q k / sqrt(D) + alibi)."""
+    heads, width, length = 4, 16, 6
+    encoding = pj.from_hf(FALCON_RW | {"num_attention_heads": heads, "hidden_size": heads * width})
+    site, q = encoding.place(((), ()), pj.sites(length)), np.zeros((length, heads, width), np.float32)
+    distance = np.abs(np.arange(length)[None] - np.arange(length)[:, None])
+    alibi = -(2.0 ** -np.arange(2, 10, 2)[:, None, None]) * distance
+    np.testing.assert_allclose(encoding.bias(((), ()), q, site, q, site), alibi / np.sqrt(width), atol=1e-6)
+
+
 def test_what_stands_beside_the_parameters():
     dynamic = {"type": "dynamic", "factor": 2.0}
     expected = pj.parse("rope(base=5, layout='interleaved', scaling=dynamic_ntk(factor=2, original_length=2048))")
@@ -147,6 +203,20 @@ WRONG = {
         r"several layer types \(full_attention, sliding_attention\).*rope_parameters\['full_attention'\]",
     ),
     "GPT-J": ({"model_type": "gptj", "rotary_dim": 64}, "rotary_dim of 64.*partial_rotary_factor.*interleaved"),
+    "an unknown model": (
+        {"model_type": "mamba", "hidden_size": 768},
+        r"'mamba' has no rotary key.*from_hf\(rope_parameters\).*known that do not: albert",
+    ),
+    "a misspelt model": ({"model_type": "gpt3"}, "'gpt3'.*did you mean 'gpt2'"),
+    "a model of text and images": (
+        {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}},
+        r"'llava' is made of several.*from_hf\(config\['text_config'\]\)",
+    ),
+    "an MPT without": (MPT | {"attn_config": {"alibi": False}}, "attn_config.alibi=False"),
+    "an MPT of other slopes": (MPT | {"attn_config": {"alibi_bias_max": 16}}, "alibi_bias_max=16"),
+    "a Falcon of no size": ({"model_type": "falcon", "alibi": True}, "hidden_size"),
+    "a BERT of relative positions": (BERT | {"position_embedding_type": "relative_key"}, "'relative_key'"),
+    "a DINOv3": (DINO_V3, "pretrained.load"),
     "partial mrope": (
         {"rope_type": "default", "mrope_section": [1, 2, 1], "partial_rotary_factor": 0.5},
         "mrope rotates whole heads",

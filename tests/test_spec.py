@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import jax
+import numpy as np
 import pytest
 from cases import each_case
 from hypothesis import assume, given, settings
@@ -11,6 +13,7 @@ from members import MEMBERS, VALUES
 import posjax as pj
 from posjax.encoding import PositionMap
 from posjax.encodings import rope, t5
+from posjax.models import ViT
 from posjax.spec import _REGISTRY, nearest
 
 WHOLE = [name for name in pj.names() if not issubclass(_REGISTRY[name], PositionMap)]
@@ -159,6 +162,65 @@ def test_register_refuses_a_taken_name():
         pj.register("rope")(t5)
     assert pj.parse("rope()") == rope()
     assert t5.spec_name == "t5"
+
+
+def undecorated(base=pj.Encoding):
+    class Inverse(base):
+        strength: float = 1.0
+
+        def bias(self, params, q, q_site, k, k_site):
+            return 0.0
+
+    return Inverse
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        (
+            "inverse",
+            undecorated,
+            r"Inverse is no dataclass: write @dataclass\(frozen=True\) between @posjax.register and",
+        ),
+        ("inverse", lambda: dataclasses.dataclass(undecorated(object)), r"can be changed.*@dataclass\(frozen=True\)"),
+        (
+            "inverse",
+            lambda: dataclasses.dataclass(frozen=True)(undecorated(object)),
+            r"Inverse has bias but is no encoding: class Inverse\(posjax.Encoding\)",
+        ),
+        ("inverse", lambda: lambda: None, "it decorates a class, got <function"),
+        ("My-Inverse", lambda: dataclasses.dataclass(frozen=True)(undecorated()), "snake case, as in 'my_inverse'"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_register_refuses_what_is_not_ready(name, make, message):
+    with pytest.raises(ValueError, match=message):
+        pj.register(name)(make())
+    assert name not in _REGISTRY
+
+
+def test_a_dataclass_over_register_is_in_the_wrong_order():
+    """The decorator nearest to the class acts first."""
+    with pytest.raises(ValueError, match="is no dataclass: write"):
+        dataclasses.dataclass(frozen=True)(pj.register("inverse")(undecorated()))
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_text_where_an_encoding_is_asked_for():
+    q, site = np.zeros((3, 2, 8), np.float32), pj.sites(3)
+    mend = r"'rope' is the text of an encoding, not one: posjax.parse\('rope'\)"
+    with pytest.raises(ValueError, match=mend):
+        pj.attend("rope", (), q, q, q, site, site)
+    with pytest.raises(ValueError, match=r"asked for, got the class Rope: call it, as in Rope\(...\)"):
+        pj.attend(rope, (), q, q, q, site, site)
+    for read in (pj.parse, pj.parse_layers):
+        with pytest.raises(ValueError, match="an encoding spec is text, got 3"):
+            read(3)
+        with pytest.raises(ValueError, match="is text, got the class Rope: call it"):
+            read(rope)
+    with pytest.raises(ValueError, match="an encoding spec is text, got None"):
+        model = ViT(num_classes=2, encoding=None, image_size=(8, 8), patch_size=4)
+        model.init(jax.random.key(0), np.zeros((1, 8, 8, 1)), model.sites(8, 8))
 
 
 def test_names_are_sorted_and_lower_snake_case():

@@ -5,11 +5,16 @@ import os
 import pathlib
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 
+import posjax as pj
 import posjax.spec
-from experiments import _user_code, catalogue, check, explain, scorecard
+from experiments import _user_code, catalogue, check, explain
+from posjax.analysis import properties
+from posjax.analysis.worlds import default_dims, make_world
+from posjax.encoding import Memory
 
 REPO = pathlib.Path(__file__).parents[1]
 SOURCE = '''
@@ -70,19 +75,31 @@ def test_it_is_explained_listed_and_checked(source, capsys):
     assert "FAILS" not in out
 
 
-@pytest.mark.usefixtures("own_registry", "quick_compilation")
-def test_the_one_in_the_readme_works(tmp_path, capsys):
-    """Ten lines and its commands, as they stand there."""
-    readme = (REPO / "README.md").read_text()
-    (tmp_path / "inverse.py").write_text("# inverse.py" + readme.split("# inverse.py")[1].split("```")[0])
-    commands = [line for line in readme.splitlines() if "--import=inverse.py" in line]
-    assert len(commands) == 4
-    flag = f"--import={tmp_path / 'inverse.py'}"
-    assert check.main(["inverse(strength=2)", flag]) == 0
-    assert explain.main(["inverse + rope", flag]) == 0
-    assert scorecard.main(["inverse", flag, f"--out={tmp_path / 'card'}", "--length=64"]) == 0
-    assert "inverse()" in (tmp_path / "card" / "table.md").read_text()
-    assert "1.0000" in capsys.readouterr().out
+def test_parameters_that_are_drawn_once_are_no_failure():
+    """fope declares `constant_params`."""
+    encoding = pj.parse("fope")
+    world = make_world(encoding, default_dims(encoding, 1), 1)
+    assert properties.check_one("gradients are finite", world).ok
+
+
+@dataclass(frozen=True)
+class Forgetful(pj.Encoding):
+    """A mask that shows more than `memory` promises to need."""
+
+    dimensions = (1,)
+    memory = Memory(last=3)
+
+    def mask(self, q_site, k_site):
+        return abs(q_site.position[:, None] - k_site.position[None]) < 6
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_memory_that_forgets_what_is_seen_fails():
+    """Caches hold as many tokens as `memory` says."""
+    world = make_world(Forgetful(), default_dims(Forgetful(), 1), 1)
+    row = properties.check_one("decoding token by token is the full pass", world)
+    assert not row.ok
+    assert row.error > 0.01
 
 
 def call(module, *arguments):

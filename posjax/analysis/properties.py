@@ -18,6 +18,7 @@ import numpy as np
 from posjax.analysis.worlds import World, default_dims, joined, make_world, moved, rows
 from posjax.attention import BEFORE_ATTENTION, attend, attend_cached, empty_cache
 from posjax.attention.blockwise import blockwise
+from posjax.attention.cache import slots_needed
 from posjax.encoding import Dims, Encoding, Site
 
 _HOSTED = dict(implementation="dense", consumed=BEFORE_ATTENTION)  # `project` runs what acts before attention
@@ -191,7 +192,7 @@ def gradients_are_finite(w: World) -> float:
         for path, leaf in jax.tree_util.tree_leaves_with_path(grads[0])
         if not np.any(leaf)
     ]
-    if unused:
+    if unused and not w.encoding.constant_params:
         raise ValueError(f"parameters that nothing depends on: {', '.join(unused)}")
     return gap(grads, grads)
 
@@ -221,7 +222,8 @@ def _decoded(w: World, site: Site):
         return attend_cached(w.encoding, w.params, q, k, v, site, cache, consumed=BEFORE_ATTENTION)
 
     observed = jax.eval_shape(lambda: project(w, w.x, site))[3]
-    cache = empty_cache(_SLOTS, *w.weights.shape[2:], observed)
+    slots = slots_needed(w.encoding, site, _SLOTS)  # as few as `memory` promises to need
+    cache = empty_cache(slots, *w.weights.shape[2:], observed)
     outs = []
     for t in range(len(w.x)):
         out, cache = step(w.x[t : t + 1], rows(site, slice(t, t + 1)), cache)

@@ -1,16 +1,20 @@
 """Attention as an interpreter of an encoding.
 
-`attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding.
-What an encoding does before attention, BEFORE_ATTENTION, `posjax.host` runs.
+`attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding;
+`Backend` and `register` for an implementation of one's own. What an encoding does before attention, BEFORE_ATTENTION,
+`posjax.host` runs.
 """
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
+from posjax.attention.backends import Asked, Backend, register
 from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
 from posjax.attention.choose import Choice, choose
 from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
 
 __all__ = [
     "BEFORE_ATTENTION",
+    "Asked",
+    "Backend",
     "Cache",
     "Choice",
     "ContextParallel",
@@ -19,6 +23,7 @@ __all__ = [
     "attend_parallel",
     "choose",
     "empty_cache",
+    "register",
     "slots_needed",
     "unzigzag",
     "zigzag",

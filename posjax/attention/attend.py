@@ -1,26 +1,16 @@
 """The one call behind which every way of computing attention stands."""
 
-import functools
 from collections.abc import Collection
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int32
 
-from posjax.attention.blockwise import blockwise
+from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import dense, repeated, visible
-from posjax.attention.library import cudnn, splash
-from posjax.attention.pallas_gpu import pallas
 from posjax.encoding import Array, Encoding, Params, Site
-
-_BACKENDS = {
-    "blockwise": blockwise,
-    "pallas": pallas,
-    "pallas_interpret": functools.partial(pallas, interpret=True),
-    "cudnn": cudnn,
-    "splash": splash,
-}
+from posjax.spec import encoding_value
 
 
 def attend(
@@ -52,8 +42,9 @@ def attend(
       q_order, k_order: what causality goes by instead, for tokens that are shuffled or a part of all: a query sees the keys
         whose order is at most its own.
       implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
-        "splash" are jax's own for GPUs and TPUs; "auto" takes what `choose` says for the platform, length and encoding (it
-        knows of one sequence: where a large batch of many heads fills the memory, ask for "blockwise").
+        "splash" are jax's own for GPUs and TPUs; or one of your own (`posjax.attention.register`). "auto" takes what `choose`
+        says for the platform, length and encoding (it knows of one sequence: where a large batch of many heads fills the
+        memory, ask for "blockwise").
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       return_weights: also returns the attention weights; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
@@ -62,8 +53,8 @@ def attend(
       What the queries read, in q's dtype; zeros for a query that sees no key.
 
     Raises:
-      ValueError: for shapes that do not fit, an unknown implementation or one that cannot compute this, weights asked of
-        another than the dense one, or a hook that nobody ran.
+      ValueError: for shapes that do not fit, a text in place of an encoding, an unknown implementation or one that cannot
+        compute this, weights asked of another than the dense one, or a hook that nobody ran.
     """
     check_consumed(encoding, consumed)
     check(q, k, v, q_site, k_site)
@@ -79,11 +70,10 @@ def attend(
     rotated = rotate(encoding, params, q, q_site, k, k_site)
     if not isinstance(scale, float | int):  # learned: kernels take a number
         rotated, scale = ((rotated[0] * scale).astype(q.dtype), rotated[1]), 1.0
-    if name != "dense":
-        return _BACKENDS[name](encoding, params, q, k, *rotated, v, q_site, k_site, **orders, scale=scale)
+    if not return_weights:
+        return backend(name).run(encoding, params, q, k, *rotated, v, q_site, k_site, **orders, scale=scale)
     seen = visible(encoding, q_site, k_site, q_order, k_order)
-    out, weights = dense(encoding, params, q, k, *rotated, v, q_site, k_site, seen=seen, scale=scale)
-    return (out, weights) if return_weights else out
+    return dense(encoding, params, q, k, *rotated, v, q_site, k_site, seen=seen, scale=scale)
 
 
 def rotate(encoding: Encoding, params: Params, q, q_site: Site, k, k_site: Site):
@@ -122,7 +112,8 @@ BEFORE_ATTENTION = {
 
 
 def check_consumed(encoding: Encoding, consumed: Collection[str]) -> None:
-    """Refuses to leave out what an encoding does before attention."""
+    """Refuses what is no encoding, and to leave out what an encoding does before attention."""
+    encoding_value(encoding)
     if unknown := set(consumed) - BEFORE_ATTENTION.keys():
         raise ValueError(f"consumed={sorted(unknown)}: the hooks before attention are {', '.join(BEFORE_ATTENTION)}")
     lost = [hook for hook in BEFORE_ATTENTION if hook in encoding.hooks and hook not in consumed]

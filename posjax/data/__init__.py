@@ -9,6 +9,9 @@ for batch in data.epoch(ds, start_step=0, end_step=100): ...      # ds[step] is 
 photographs = data.load_native_images("caltech101", "train")      # of different sizes; "folder" for one's own pictures
 source = data.NativePatches(photographs, patch_size=8, max_patches=64)
 ds = data.native_batches(source, batch_size=64, seed=0, prefix=1) # in their own aspects; data.site_of(batch) says where
+
+@data.register("mine", classes=2)                                 # a set of your own, by that name everywhere
+def mine(split, data_dir): return images, labels
 """
 
 from posjax.data.augment import (
@@ -30,6 +33,7 @@ from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batche
 from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
+from posjax.data.sources import register, registered
 from posjax.data.subsets import spread, subset
 
 __all__ = [
@@ -63,6 +67,8 @@ __all__ = [
     "preprocess_native",
     "random_resized_crop",
     "read_image",
+    "register",
+    "registered",
     "retrieval_batch",
     "site_of",
     "spread",

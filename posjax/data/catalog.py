@@ -71,6 +71,12 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     bundled = {"digits": builders.Digits, "pydoc_topics": builders.PydocTopics}
     if name in bundled:
         return bundled[name](data_dir=root, file_format="array_record")
+    from posjax.data import sources
+
+    if sources.source_of(name):
+        raise ValueError(
+            f"{name!r} is registered by your own code, which is read as it is: there is nothing to prepare"
+        )
     if name == "folder":
         raise ValueError(
             "a folder of pictures is read as it is: load_native_images('folder', split, DIR) prepares nothing"
@@ -91,9 +97,12 @@ def is_prepared(builder: DatasetBuilder) -> bool:
 def _unknown(name: str) -> str:
     from tensorflow_datasets.core import registered
 
-    near = difflib.get_close_matches(name, [*CATALOG, *registered.list_imported_builders()], n=1)
+    from posjax.data import sources
+
+    known = [*CATALOG, *sources.registered()]
+    near = difflib.get_close_matches(name, [*known, *registered.list_imported_builders()], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (
-        f"unknown data set {name!r}; {hint}posjax knows {', '.join(CATALOG)}, "
-        "and the sets of tensorflow-datasets that do not need Apache Beam"
+        f"unknown data set {name!r}; {hint}posjax knows {', '.join(known)}, "
+        "the sets of tensorflow-datasets that do not need Apache Beam, and what --import=FILE registers"
     )

@@ -18,6 +18,7 @@ import numpy as np
 from posjax.data.catalog import CATALOG, command, find_builder, is_prepared
 from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preparing import prepare
+from posjax.data.sources import images_of, source_of, text_of
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -32,7 +33,8 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
     """Loads a split of labelled images of one size.
 
     Args:
-      name: an image set of `CATALOG`, or any prepared TFDS set with features `image` and `label`.
+      name: an image set of `CATALOG`, one of your own (`register`), or any prepared TFDS set with features `image` and
+        `label`.
       split: "train", "test", ... as the set has them.
       data_dir: directory of prepared sets; None is TFDS's default.
 
@@ -40,6 +42,8 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
       ValueError: unknown set or split, a text set, images of different sizes, a set prepared in another format.
       FileNotFoundError: the set is not prepared; the message is the command that does it.
     """
+    if source := source_of(name):
+        return images_of(source, split, data_dir)
     builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
     num_classes = builder.info.features["label"].num_classes
     arrays, digest = cached(builder, split, ("image", "label"), _decode_images)
@@ -50,7 +54,8 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
     """Loads a split of text as a stream of UTF-8 bytes.
 
     Args:
-      name: a text set of `CATALOG`, or any prepared TFDS set with a feature `text` (pg19: `book_text`).
+      name: a text set of `CATALOG`, one of your own (`register`), or any prepared TFDS set with a feature `text` (pg19:
+        `book_text`).
       split: "train", "validation", ... as the set has them.
       data_dir: directory of prepared sets; None is TFDS's default.
 
@@ -58,6 +63,8 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
       ValueError: unknown set or split, a set without text, a set prepared in another format.
       FileNotFoundError: the set is not prepared; the message is the command that does it.
     """
+    if source := source_of(name):
+        return text_of(source, split, data_dir)
     builder = ready(name, split, data_dir, kind="text", features=(_TEXT_FEATURE.get(name, "text"),))
     arrays, digest = cached(builder, split, ("tokens", "starts"), _decode_text)
     return Text(name, arrays["tokens"], arrays["starts"], digest)

@@ -14,6 +14,7 @@ from posjax.data.containers import Images, NativeImages, digest_of
 from posjax.data.folders import class_names, pictures
 from posjax.data.loading import Arrays, cached, examples, ready
 from posjax.data.preprocess import preprocess, read_image, resize
+from posjax.data.sources import native_images_of, source_of
 
 
 def load_native_images(
@@ -27,8 +28,8 @@ def load_native_images(
     """Loads a split of labelled images of any sizes.
 
     Args:
-      name: "folder", or an image set of `CATALOG`, or any prepared TFDS set with features `image` and `label`. A folder is
-        decoded anew each time, a TFDS set once, like `load_images`.
+      name: "folder", or an image set of `CATALOG`, or one of your own (`register`), or any prepared TFDS set with features
+        `image` and `label`. A TFDS set is decoded once, like `load_images`, the others each time.
       split: "train", "test", ... as the set has them.
       data_dir: directory of prepared sets, None is TFDS's default; of a folder, what holds
         <split>/<class>/<picture>, or <split>.zip with <class>/<picture> in it. Its classes are numbered in the order of
@@ -45,6 +46,8 @@ def load_native_images(
         raise ValueError(f"short_side={short_side} must be at least 1 pixel, or None")
     if name == "folder":
         return _load_folder(resolve_data_dir(data_dir), split, channels or 3, short_side)
+    if source := source_of(name):
+        return native_images_of(source, split, data_dir, channels, lambda each, c: _decoded(each, c, short_side))
     builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
     if channels is None:
         channels = 1 if builder.info.features["image"].shape[-1] == 1 else 3
@@ -87,8 +90,8 @@ def _load_folder(data_dir: pathlib.Path, split: str, channels: int, short_side: 
     return NativeImages(data_dir.name, **arrays, classes=classes, channels=channels, digest=digest)
 
 
-def _decoded(encoded: Iterable[tuple[str, bytes, int]], channels: int, short_side: int | None) -> Arrays:
-    """Arrays out of (name, bytes, label) of each picture."""
+def _decoded(encoded: Iterable[tuple[str, bytes | np.ndarray, int]], channels: int, short_side: int | None) -> Arrays:
+    """Arrays out of (name, bytes or pixels, label) of each picture."""
     pixels, size, label = [], [], []
     for name, content, number in encoded:
         image = read_image(content, channels=channels, name=name)

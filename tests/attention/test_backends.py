@@ -11,7 +11,8 @@ import pytest
 from test_blockwise import close
 
 import posjax as pj
-from posjax.attention.choose import IMPLEMENTATIONS, choose
+from posjax.attention import Backend, backends, register
+from posjax.attention.choose import choose
 from posjax.attention.dense import dense, visible
 from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
 
@@ -159,7 +160,87 @@ def test_what_is_asked_for():
         ask("pallas")
     with pytest.raises(ValueError, match=r"cope.*not written for a kernel"):
         ask("pallas_interpret", "cope()")
-    assert len(set(IMPLEMENTATIONS)) == len(IMPLEMENTATIONS)
+
+
+@pytest.fixture
+def own_backends(monkeypatch):
+    """What is registered here is forgotten afterwards."""
+    monkeypatch.setattr(backends, "_BACKENDS", dict(backends._BACKENDS))
+
+
+def softmax_of_all(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale):
+    """A user's own: the definition, in a few lines."""
+    heads = q.shape[1]
+    k, rotated_k, v = (jnp.repeat(x, heads // x.shape[1], axis=1) for x in (k, rotated_k, v))
+    logits = scale * encoding.product(rotated_q, q_site, rotated_k, k_site)
+    logits = logits + encoding.bias(params, q, q_site, k, k_site)
+    seen = visible(encoding, q_site, k_site, q_order, k_order)
+    weights = jax.nn.softmax(logits, where=seen, axis=-1)
+    return jnp.where(seen.any(-1)[:, None, None], jnp.einsum("hts,she->the", weights, v), 0).astype(q.dtype)
+
+
+def no_more_than_twenty(asked):
+    return None if len(asked.q_site.segment) <= 20 else f"{len(asked.q_site.segment)} queries are more than 20"
+
+
+@pytest.mark.usefixtures("own_backends")
+def test_a_backend_of_ones_own_is_used_by_name():
+    called = []
+
+    def run(*args, **options):
+        called.append(options)
+        return softmax_of_all(*args, **options)
+
+    register("mine", Backend(run, no_more_than_twenty))
+    encoding, site = pj.parse("rope() + t5() + window(4)"), documents()
+    params = encoding.init(jax.random.key(1), pj.Dims(HEADS * WIDTH, HEADS, WIDTH))
+    keys = jax.random.split(jax.random.key(2), 3)
+    qkv = [jax.random.normal(k, (LENGTH, h, WIDTH)) for k, h in zip(keys, (HEADS, KEY_HEADS, KEY_HEADS), strict=True)]
+
+    def read(implementation):
+        return pj.attend(encoding, params, *qkv, site, site, causal=True, implementation=implementation)
+
+    close(read("mine"), read("dense"))
+    assert len(called) == 1
+    with pytest.raises(ValueError, match=r"'mien'; did you mean 'mine'\? known: auto, dense, .*splash, mine"):
+        read("mien")
+    with pytest.raises(ValueError, match="never holds the attention weights"):
+        pj.attend(encoding, params, *qkv, site, site, implementation="mine", return_weights=True)
+
+
+@pytest.mark.usefixtures("own_backends")
+def test_choose_gives_the_reasons_of_ones_own():
+    def ask(length, implementation="auto", platform="gpu", dtype=jnp.bfloat16):
+        site, where = pj.sites(length), dict(platform=platform, capability="9.0")
+        options = dict(causal=True, implementation=implementation, **where)
+        return choose(pj.parse("rope()"), *tokens(length, dtype), site, site, **options)
+
+    register("mine", Backend(softmax_of_all, no_more_than_twenty, "gpu", preferred=True))
+    assert ask(20) == ("mine", "the fastest on gpu that can")
+    assert ask(21) == ("cudnn", "the fastest on gpu that can; not mine: 21 queries are more than 20")
+    assert ask(21, dtype=jnp.float32).reason.startswith(
+        "441 logits a head are few; not mine: 21 queries are more than 20; not cudnn: cuDNN multiplies half precision"
+    )
+    assert ask(20, platform="cpu").implementation == "dense"
+    assert ask(20, "mine") == ("mine", "asked for")
+    with pytest.raises(ValueError, match="'mine' cannot compute this: 21 queries are more than 20"):
+        ask(21, "mine")
+    with pytest.raises(ValueError, match="'mine' cannot compute this: it runs on a GPU, this is for a CPU"):
+        ask(20, "mine", "cpu")
+    register("asked", Backend(softmax_of_all))
+    assert ask(20).implementation == "mine", "what is not preferred is for those who ask for it"
+    assert ask(20, "asked", "tpu") == ("asked", "asked for")
+
+
+@pytest.mark.usefixtures("own_backends", "unchecked_shapes")
+def test_what_cannot_be_registered():
+    for name in ("dense", "auto"):
+        with pytest.raises(ValueError, match=f"named '{name}' is registered already"):
+            register(name, Backend(softmax_of_all))
+    with pytest.raises(ValueError, match=r"takes a Backend, got .*softmax_of_all.*: Backend\(run, refuse\)"):
+        register("mine", softmax_of_all)
+    with pytest.raises(ValueError, match="no platform is named 'gpus'; did you mean 'gpu'"):
+        Backend(softmax_of_all, platform="gpus")
 
 
 def test_importing_touches_no_kernel_language():

@@ -1,0 +1,137 @@
+"""The implementations of `attend`, by name: one table, to which a user's own can be added.
+
+from posjax.attention import Backend, register
+
+def run(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale): ...
+def refuse(asked): return None if asked.q.shape[-1] <= 128 else "head dims up to 128 only"
+
+register("mine", Backend(run, refuse, platform="gpu"))
+attend(..., implementation="mine")
+
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+
+from posjax.attention.blockwise import blockwise
+from posjax.attention.dense import dense, visible
+from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
+from posjax.attention.pallas_gpu import pallas, refusal
+from posjax.encoding import Array, Encoding, Site
+from posjax.spec import nearest
+
+Tokens = Array | jax.ShapeDtypeStruct
+PLATFORMS = ["cpu", "gpu", "tpu"]
+_AMPERE, _HOPPER = 8.0, "9.0"
+
+
+class Asked(NamedTuple):
+    """An attention that is to be computed; arrays may be tracers or `jax.ShapeDtypeStruct`s."""
+
+    encoding: Encoding
+    q: Tokens
+    k: Tokens
+    v: Tokens
+    q_site: Site
+    k_site: Site
+    q_order: Array | None  # None: not causal
+    k_order: Array | None
+    platform: str
+    capability: str | None  # of the GPU, as "9.0"; None where there is none
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A way of computing attention.
+
+    Attributes:
+      run: `run(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale)` returns what the
+        queries read, [T, H, E] in q's dtype, zeros for a query that sees no key. q and k come untransformed too, as
+        `encoding.bias` wants them. Orders of None: not causal. It must equal `dense`, gradients included.
+      refuse: says why it cannot compute what is `Asked`, or None; by default it can compute everything.
+      platform: "cpu", "gpu" or "tpu", if it runs on one only; None for all.
+      preferred: whether "auto" takes it before dense and blockwise wherever it can.
+      elsewhere: what to do instead on other platforms; ends the refusal.
+
+    Raises:
+      ValueError: for an unknown platform.
+    """
+
+    run: Callable[..., Any]
+    refuse: Callable[[Asked], str | None] = lambda asked: None
+    platform: str | None = None
+    preferred: bool = False
+    elsewhere: str = ""
+
+    def __post_init__(self):
+        if self.platform is not None and self.platform not in PLATFORMS:
+            raise ValueError(f"no platform is named {self.platform!r}; {nearest(str(self.platform), PLATFORMS)}")
+
+    def refusal(self, asked: Asked) -> str | None:
+        """Why it cannot compute this; None if it can."""
+        if self.platform not in (None, asked.platform):
+            return f"it runs on a {self.platform.upper()}, this is for a {asked.platform.upper()}{self.elsewhere}"
+        return self.refuse(asked)
+
+
+def register(name: str, backend: Backend) -> None:
+    """Makes a backend known to `attend` and `choose` as implementation=name.
+
+    Raises:
+      ValueError: for a name that is taken, or something else than a Backend.
+    """
+    if not isinstance(backend, Backend):
+        raise ValueError(f"register({name!r}, ...) takes a Backend, got {backend!r}: Backend(run, refuse)")
+    if name in {"auto", *_BACKENDS}:
+        raise ValueError(f"an implementation named {name!r} is registered already; choose another name")
+    _BACKENDS[name] = backend
+
+
+def names() -> list[str]:
+    """The implementations, in the order in which they were registered."""
+    return list(_BACKENDS)
+
+
+def backend(name: str) -> Backend:
+    """The backend of a name.
+
+    Raises:
+      ValueError: for an unknown name; the message names the nearest known one.
+    """
+    if name not in _BACKENDS:
+        raise ValueError(f"no implementation is named {name!r}; {nearest(str(name), ['auto', *_BACKENDS])}")
+    return _BACKENDS[name]
+
+
+def _run_dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale):
+    seen = visible(encoding, q_site, k_site, q_order, k_order)
+    return dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, seen=seen, scale=scale)[0]
+
+
+def _cudnn_refuses(asked: Asked) -> str | None:
+    if asked.capability and float(asked.capability) < _AMPERE:
+        return f"cuDNN's flash attention needs compute capability {_AMPERE}, this GPU has {asked.capability}"
+    return cudnn_refusal(*asked[:8])
+
+
+def _pallas_refuses(asked: Asked) -> str | None:
+    if asked.capability != _HOPPER:
+        return f"it is written for GPUs of compute capability {_HOPPER}, this one has {asked.capability or 'none'}"
+    return refusal(*asked[:6])
+
+
+_BACKENDS = {
+    "dense": Backend(_run_dense),
+    "blockwise": Backend(blockwise),
+    # For those who ask for it: it has not been run on a GPU yet.
+    "pallas": Backend(pallas, _pallas_refuses, "gpu", elsewhere='; "pallas_interpret" runs it anywhere, slowly'),
+    "pallas_interpret": Backend(
+        functools.partial(pallas, interpret=True), lambda asked: refusal(*asked[:6], interpret=True)
+    ),
+    "cudnn": Backend(cudnn, _cudnn_refuses, "gpu", preferred=True),
+    "splash": Backend(splash, lambda asked: splash_refusal(*asked[:8]), "tpu", preferred=True),
+}

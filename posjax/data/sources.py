@@ -1,0 +1,174 @@
+"""Data sets of one's own: a function that returns arrays or texts, registered under a name.
+
+    from posjax import data
+
+    @data.register("rings", classes=("thin", "thick"))
+    def rings(split, data_dir):
+        return images, labels       # [N, h, w] or [N, h, w, c] uint8, or a list of images of many sizes; [N] integers
+
+    @data.register("poems", splits=("train", "validation"))
+    def poems(split, data_dir):
+        return ["one document", "another", ...]
+
+From then on `load_images`, `load_native_images` or `load_text` know the name, and so does `config.data.name`.
+"""
+
+import difflib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from posjax.data.catalog import CATALOG
+from posjax.data.containers import Images, NativeImages, Text, digest_of
+from posjax.data.preprocess import read_image
+
+Read = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A registered set; `classes` is None for text."""
+
+    name: str
+    read: Read
+    classes: tuple[str, ...] | None
+    splits: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return "text" if self.classes is None else "images"
+
+    def content(self, split: str, data_dir: str | os.PathLike | None, kind: str) -> Any:
+        """What the function returns for a split.
+
+        Raises:
+          ValueError: for a set of another kind, or without that split.
+        """
+        if kind != self.kind:
+            raise ValueError(f"{self.name!r} is registered as a set of {self.kind}, not of {kind}")
+        if split not in self.splits:
+            near = difflib.get_close_matches(split, self.splits, n=1, cutoff=0.3)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{self.name!r} has no split {split!r}, only {', '.join(self.splits)}{hint}")
+        return self.read(split, data_dir)
+
+
+_SOURCES: dict[str, Source] = {}
+
+
+def register(
+    name: str, *, classes: int | Sequence[str] | None = None, splits: Sequence[str] = ("train", "test")
+) -> Callable[[Read], Read]:
+    """Decorator that makes a function known as the data set `name`.
+
+    The function is called with (split, data_dir), each time a split is loaded, and must return the same every time: a run
+    goes on only with the data that it began with.
+
+    Args:
+      name: what `config.data.name` says.
+      classes: of labelled images, their names or how many there are; None for text. The function returns (images, labels):
+        images [N, h, w] or [N, h, w, c] uint8 (c = 1, 3 or 4), or a list of images of different sizes; labels [N], integers
+        below the number of classes. For text it returns a list of documents, each str or bytes.
+      splits: the names that the function answers to.
+
+    Raises:
+      ValueError: for a name that posjax has, or that is registered already.
+    """
+    if name == "folder" or name in CATALOG or name in _SOURCES:
+        raise ValueError(f"a data set named {name!r} exists already; choose another name")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a data set is registered under a name, as in @register('mine'); got {name!r}")
+    known = tuple(map(str, range(classes))) if isinstance(classes, int) else classes and tuple(classes)
+
+    def add(read: Read) -> Read:
+        _SOURCES[name] = Source(name, read, known, tuple(splits))
+        return read
+
+    return add
+
+
+def registered() -> list[str]:
+    """The names of all registered sets."""
+    return list(_SOURCES)
+
+
+def source_of(name: str) -> Source | None:
+    """The registered set of that name, if there is one."""
+    return _SOURCES.get(name)
+
+
+def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> Images:
+    """A split as images of one size.
+
+    Raises:
+      ValueError: for images of different sizes, or what else the function should not return.
+    """
+    images, label = _labelled(source, split, data_dir)
+    if sizes := {image.shape for image in images} - {images[0].shape}:
+        raise ValueError(
+            f"{source.name!r} mixes images of {images[0].shape} and {sorted(sizes)[0]}: give data.image_size, or "
+            "data.mode='native'"
+        )
+    image = np.stack(images)
+    return Images(source.name, image, label, len(source.classes), digest_of(image, label))
+
+
+def native_images_of(
+    source: Source, split: str, data_dir: str | os.PathLike | None, channels: int | None, decode: Callable
+) -> NativeImages:
+    """A split as images of any sizes; `decode` makes arrays of (name, image, label) and channels."""
+    images, label = _labelled(source, split, data_dir)
+    if channels is None:
+        channels = 1 if all(image.shape[2] == 1 for image in images) else 3
+    each = ((f"image {i} of {source.name}", image, int(label[i])) for i, image in enumerate(images))
+    arrays = decode(each, channels)
+    return NativeImages(
+        source.name, **arrays, classes=source.classes, channels=channels, digest=digest_of(*arrays.values())
+    )
+
+
+def text_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> Text:
+    """A split as a stream of UTF-8 bytes.
+
+    Raises:
+      ValueError: for what is no list of texts.
+    """
+    texts = source.content(split, data_dir, "text")
+    if isinstance(texts, (str, bytes)) or not all(isinstance(text, (str, bytes)) for text in texts):
+        raise ValueError(f"{source.name!r} is a set of text: its function returns a list of documents, str or bytes")
+    documents = [text.encode() if isinstance(text, str) else text for text in texts]
+    documents = [document for document in documents if document]
+    if not documents:
+        raise ValueError(f"split {split!r} of {source.name!r} has no text")
+    tokens = np.frombuffer(b"".join(documents), np.uint8)
+    starts = np.cumsum([0, *map(len, documents)], dtype=np.int64)[:-1]
+    return Text(source.name, tokens, starts, digest_of(tokens, starts))
+
+
+def _labelled(source: Source, split: str, data_dir) -> tuple[list[np.ndarray], np.ndarray]:
+    """Images [h, w, 1 or 3] uint8 and labels [N] int32, once they have been checked."""
+    found = source.content(split, data_dir, "images")
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ValueError(f"{source.name!r} is a set of images: its function returns (images, labels)")
+    images, label = list(found[0]), np.asarray(found[1])
+    if not images or label.shape != (len(images),) or not np.issubdtype(label.dtype, np.integer):
+        raise ValueError(
+            f"split {split!r} of {source.name!r} needs an integer label for each of one or more images, got {len(images)} "
+            f"images and labels {label.shape} of {label.dtype}"
+        )
+    if label.min() < 0 or label.max() >= len(source.classes):
+        raise ValueError(
+            f"labels of {source.name!r} must lie in 0..{len(source.classes) - 1}, one of its {len(source.classes)} classes; "
+            f"got {label.min()}..{label.max()}"
+        )
+    try:
+        return [_image(np.asarray(image)) for image in images], label.astype(np.int32)
+    except ValueError as error:
+        raise ValueError(f"images of {source.name!r}: {error}") from None
+
+
+def _image(image: np.ndarray) -> np.ndarray:
+    return read_image(image, channels=1 if image.ndim == 2 or image.shape[-1] == 1 else 3)

@@ -1,0 +1,227 @@
+"""README.md and docs/*.md as they stand: python blocks run, commands run or parse, and what is named exists.
+
+The python blocks of a document run in their order, in one namespace and an empty directory, with nothing but what they show.
+A block that begins with `# name.py` is also a file of that name, for the commands that import it.
+
+Commands, by what is done with each (`HOW`):
+  run     in this process, as it stands
+  slow    in a process of its own, made small by the arguments given here; marked slow
+  parsed  the real parser reads the line, the config loads, and every override names a field and fits its type; because the
+          command needs a checkpoint, a download or minutes
+"""
+
+import argparse
+import importlib
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+import posjax.spec
+from posjax.attention import backends
+from posjax.data import sources
+
+REPO = pathlib.Path(__file__).parents[1]
+DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+LONG = {"hosting.md"}  # its blocks train; tests/test_host.py has them too
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHELL = ("git", "make", "pip", "python")  # first words of a block of commands
+TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]
+TINY += ["--config.model.num_heads=2", "--config.optimizer.warmup_steps=1", "--config.checkpoint_every=2"]
+TEXT = [
+    "--config.data.length=16",
+    "--config.eval_lengths=(16,)",
+    "--config.eval_batch_size=512",
+    "--config.eval_every=0",
+]
+# (start of the command behind "python -m experiments.", what is done, arguments that make it small); else it is parsed.
+HOW = [
+    ("explain inverse", "run", []),
+    ("explain steps", "run", []),
+    ("catalogue", "run", []),
+    ("prepare --list", "run", []),
+    ("explain NAME", "parsed", []),
+    ("explain", "slow", []),
+    ("check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
+    ("check", "slow", []),
+    ("scorecard inverse", "slow", ["--length=64"]),
+    ("train --config=configs/vit.py --workdir", "slow", TINY),
+    ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
+    ("train --config=configs/decoder.py", "slow", TINY + TEXT),
+]
+
+
+def blocks(path, language):
+    """The texts of a document's blocks in that language; "sh" also where a block without one begins like a command."""
+    found = FENCED.findall(path.read_text())
+    return [
+        text for name, text in found if name == language or (language == "sh" and not name and text.split()[0] in SHELL)
+    ]
+
+
+def commands(path):
+    """The command lines of a document, as words; those within a sentence too, where nothing is left out of them."""
+    inline = re.findall(r"`(python -m experiments[^`]*)`", path.read_text())
+    for text in [*blocks(path, "sh"), *(line for line in inline if "..." not in line)]:
+        lines = text.replace("\\\n", " ").splitlines()
+        yield from (shlex.split(line, comments=True) for line in lines if line.strip())
+
+
+def experiments(path):
+    """(module, arguments) of each `python -m experiments.X`."""
+    for words in commands(path):
+        if words[:2] == ["python", "-m"]:
+            yield words[2].removeprefix("experiments."), words[3:]
+
+
+EXPERIMENTS = [(path, *each) for path in DOCUMENTS for each in experiments(path)]
+
+
+def treatment(module, arguments):
+    """("run", "slow" or "parsed", extra arguments) of a command."""
+    line = " ".join([module, *arguments])
+    return next((rest for start, *rest in HOW if line.startswith(start)), ("parsed", []))
+
+
+def each_command(*treatments):
+    chosen = [each for each in EXPERIMENTS if treatment(*each[1:])[0] in treatments]
+    ids = [f"{path.name}-{module}-{n}" for n, (path, module, _) in enumerate(chosen)]
+    return pytest.mark.parametrize(("path", "module", "arguments"), chosen, ids=ids)
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """An empty directory to work in, and registries that forget what is added."""
+    monkeypatch.chdir(tmp_path)
+    for module, name in ((posjax.spec, "_REGISTRY"), (backends, "_BACKENDS"), (sources, "_SOURCES")):
+        monkeypatch.setattr(module, name, dict(getattr(module, name)))
+    return tmp_path
+
+
+def write_files(path, directory):
+    """The files that a document shows."""
+    for text in blocks(path, "python"):
+        if named := re.match(r"# ([\w/]+\.py)\n", text):
+            (directory / named[1]).write_text(text)
+
+
+PROGRAMS = [
+    pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in LONG else [])
+    for path in DOCUMENTS
+    if blocks(path, "python")
+]
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("path", PROGRAMS)
+def test_python_blocks_run_in_their_order(path, empty):
+    namespace = {"__name__": "readme"}
+    write_files(path, empty)
+    for number, text in enumerate(blocks(path, "python")):
+        exec(compile(text, f"{path.name}, python block {number}", "exec"), namespace)
+
+
+@each_command("run")
+@pytest.mark.usefixtures("quick_compilation")
+def test_commands_that_run(path, module, arguments, empty, capsys):
+    write_files(path, empty)
+    assert importlib.import_module(f"experiments.{module}").main(arguments) == 0, capsys.readouterr().err
+    assert "FAIL" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@each_command("slow")
+def test_commands_that_run_when_small(path, module, arguments, empty):
+    write_files(path, empty)
+    (empty / "configs").symlink_to(REPO / "configs")
+    small = treatment(module, arguments)[1]
+    data = [f"--config.data.data_dir={empty / 'data'}"] if module == "train" else []
+    line = [sys.executable, "-m", f"experiments.{module}", *arguments, *small, *data]
+    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+class Parsed(Exception):
+    """The arguments were read without complaint."""
+
+
+@each_command("run", "slow", "parsed")
+def test_commands_parse(path, module, arguments, monkeypatch):
+    monkeypatch.chdir(REPO)
+    source = (REPO / "experiments" / f"{module}.py").read_text()
+    if "_cli.run" in source:
+        read_by_absl(arguments, re.findall(r'DEFINE_\w+\("(\w+)"', source), monkeypatch)
+        return
+
+    def parse(self, argv=None, namespace=None):
+        read, unknown = self.parse_known_args(argv, namespace)
+        assert unknown == []
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    with pytest.raises(Parsed):
+        importlib.import_module(f"experiments.{module}").main(arguments)
+
+
+def read_by_absl(arguments, own, monkeypatch):
+    """As `_cli.run` defines its flags, in a set of their own."""
+    argv = ["experiment", *arguments]
+    monkeypatch.setattr(sys, "argv", argv)  # where ml_collections looks for overrides
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", None, lock_config=True, flag_values=values)
+    for name in ["workdir", "import", *own]:
+        flags.DEFINE_string(name, None, "", flag_values=values)
+    assert values(argv) == ["experiment"], "every word is an option"
+    assert values["config"].value is not None
+
+
+def test_what_the_parser_would_refuse(monkeypatch):
+    """Else the tests above could not fail."""
+    monkeypatch.chdir(REPO)
+    right = "--config=configs/vit.py"
+    for wrong in ("--config.model.encodings=rope", "--config.steps=many", "--wrkdir=runs/x"):
+        with pytest.raises((flags.Error, AttributeError, KeyError, ValueError, TypeError)):
+            read_by_absl([right, wrong], [], monkeypatch)
+
+
+def test_other_commands_are_known():
+    """Targets of make, and extras of the package."""
+    targets = set(re.search(r"^\.PHONY: (.*)$", (REPO / "Makefile").read_text(), re.MULTILINE)[1].split())
+    for path in DOCUMENTS:
+        for words in commands(path):
+            assert words[0] in ("git", "make", "python"), words
+            assert words[0] != "make" or set(words[1:]) <= targets, words
+        for extra in re.findall(r"pip install (\S+)(?: \S*)?'", path.read_text()):
+            assert extra == "-e", f"{path.name}: posjax is installed from where it lies"
+
+
+def test_what_is_named_exists():
+    known = re.compile(r"(?<![\w/.-])(?:docs|results|configs|tests|posjax|experiments)/[\w./-]*\w")
+    for path in DOCUMENTS:
+        text = path.read_text()
+        links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+        missing = [name for name in known.findall(text) if not (REPO / name).exists()]
+        missing += [link for link in links if not (path.parent / link).exists()]
+        assert missing == [], path.name
+
+
+def test_how_many_there_are():
+    """So that none is lost by the way they are found."""
+    readme = DOCUMENTS[0]
+    how = [treatment(module, arguments)[0] for _, module, arguments in EXPERIMENTS]
+    count = {"python blocks": len(blocks(readme, "python")), "blocks of commands": len(blocks(readme, "sh"))}
+    count |= {name: how.count(name) for name in ("run", "slow", "parsed")}
+    print(count)
+    fences = sum(line.startswith("```") for line in readme.read_text().splitlines())
+    assert fences == 2 * (count["python blocks"] + count["blocks of commands"] + 1), "one more: the house"
+    assert count["python blocks"] >= 5
+    assert len(EXPERIMENTS) >= 20
+    assert count["run"] + count["slow"] >= 6
+    assert all(any(" ".join([m, *a]).startswith(start) for _, m, a in EXPERIMENTS) for start, *_ in HOW)
