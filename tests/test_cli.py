@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
@@ -256,6 +257,44 @@ def test_one_process_at_a_time_works_in_a_directory(tmp_path):
         pass
     with _cli._alone_in(tmp_path, "train"):  # the lock went with its holder
         pass
+
+
+def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
+    from experiments import _progress, _rows
+
+    monkeypatch.setattr(_progress, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(_progress, "_NOTHING_YET", 0.0)
+    with _rows.Progress(2) as progress:
+        on_step = progress.row("first")
+        for step in (1, 2):
+            on_step(step, {"loss": np.ones(1)})
+    shown = capsys.readouterr().err
+    assert "\r" not in shown
+    assert len(shown.splitlines()) >= 2
+    assert all(line.startswith("first: ") and "loss=1.000" in line for line in shown.splitlines())
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="early"), _rows.Progress(2) as progress:
+        progress.row("first")
+        progress.skip(1)
+        raise ValueError("early")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_single_run_has_a_directory_of_its_own():
+    from experiments.train import default_workdir
+
+    given = "configs/vit.py"
+    plain = _cli.load(given)
+    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
+    plain.log_every = 7  # changes no number
+    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
+    found = set()
+    for name, value in {"model.encoding": "rope", "steps": 50, "init_from": "runs/vit", "seed": 1}.items():
+        changed = _cli.load(given)
+        changed.update_from_flattened_dict({name: value})
+        found.add(default_workdir(changed, given))
+    assert len(found) == 4
+    assert all(path.name.startswith("vit-") for path in found)
 
 
 def test_two_commands_do_not_share_a_directory(tmp_path):
