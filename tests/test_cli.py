@@ -263,7 +263,7 @@ def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
     from experiments import _progress, _rows
 
     monkeypatch.setattr(_progress, "_LINE_EVERY", 0.0)
-    monkeypatch.setattr(_progress, "_NOTHING_YET", 0.0)
+    monkeypatch.setattr(_progress, "_NOTHING_YET", 1e-9)
     with _rows.Progress(2) as progress:
         on_step = progress.row("first")
         for step in (1, 2):
