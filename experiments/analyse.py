@@ -44,9 +44,9 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     from experiments._analyse_measure import left_out, measure, work
     from experiments._environment import describe
 
-    out = _cli.writable(args.out)
     source = Source(args.data, args.split, args.data_dir)
     subject = load(pathlib.Path(args.checkpoint), source, args.num_images, args.padding)
+    out = _cli.writable(args.out)
     with bar(work(subject, args.num_looked_into), "image", unit_scale=True) as progress:
         found = measure(subject, args.num_looked_into, args.num_shown, progress.update)
     environment = describe()

@@ -78,8 +78,8 @@ def _measure(name: str, args: argparse.Namespace) -> None:
 
     about, counts = _about(), args.threads or ((1, 0) if name in ("attention", "window") else (1,))
     for threads in [count or len(os.sched_getaffinity(0)) for count in counts]:
-        _forget(args.out / "results.jsonl", name, threads)
         suite = _chosen(SUITES[name](args.quick, args.lengths, threads), args)
+        _forget(args.out / "results.jsonl", name, threads)
         cores = "1 core" if threads == 1 else f"{threads} cores"
         with bar(len(suite.cells), "cell", desc=f"{name}, {cores}") as progress:
             options = (name, suite, threads, {"torch": args.peers_python}, _settings(args))

@@ -48,9 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
 
     def work() -> None:
-        _cli.writable(args.out)
         began = time.monotonic()
         rows, notes = _rows(args)
+        _cli.writable(args.out)
         cards = _cards(rows, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
         about |= {"command": shlex.join(["python", "-m", "experiments.scorecard", *given])}

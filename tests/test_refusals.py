@@ -7,7 +7,19 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import decoder, extrapolate, quickstart, resolutions
-from experiments import _environment, ablate
+from experiments import (
+    _cli,
+    _environment,
+    ablate,
+    analyse,
+    benchmark,
+    catalogue,
+    check,
+    evaluate,
+    explain,
+    prepare,
+    scorecard,
+)
 from experiments import extrapolate as extrapolate_command
 from experiments import resolutions as resolutions_command
 from experiments import train as train_command
@@ -219,3 +231,48 @@ def test_the_warm_up_follows_the_steps(make):
         config.optimizer.warmup_steps = 30  # an explicit one stays, and is refused with the row
         config.steps = 25
         assert config.optimizer.warmup_steps == 30
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        (
+            scorecard,
+            ["rope", "--out=FILE"],
+            "--out=FILE: nothing can be written there (File exists); give another directory",
+        ),
+        (
+            scorecard,
+            ["rope", "--out=FILE/x"],
+            "--out=FILE/x: nothing can be written there (Not a directory); give another directory",
+        ),
+        (scorecard, ["rope", "--lenght=3"], "unrecognized arguments: --lenght=3; did you mean --length?"),
+        (scorecard, ["--checkpoint=FILE"], "there is no checkpoint in FILE"),
+        (explain, ["rope", "--plot=FILE"], "--plot=FILE: nothing can be written there"),
+        (benchmark, ["attention", "--out=FILE"], "--out=FILE: nothing can be written there"),
+        (benchmark, ["attentoin"], "argument suite: invalid choice: 'attentoin'"),
+        (evaluate, ["--checkpoint=FILE/x"], "there is no checkpoint FILE/x"),
+        (analyse, ["--checkpoint=FILE", "--out=OUT", "--data=digits"], "FILE"),
+        (check, ["rope", "--import=FILE/mine.py"], "there is no file 'FILE/mine.py'"),
+        (prepare, ["--name=digits", "--data_dir=FILE"], "FILE/downloads: Not a directory"),
+        (catalogue, ["--family=rotry"], "no family is named 'rotry'; did you mean 'rotary'?"),
+    ],
+)
+def test_a_mistake_in_any_command_is_one_line_and_exit_code_2(command, arguments, message, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    try:
+        code = command.main([each.replace("FILE", str(file)).replace("OUT", str(tmp_path)) for each in arguments])
+    except SystemExit as ended:
+        code = ended.code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (code, line[:7]) == (2, "error: ")
+    assert message.replace("FILE", str(file)) in line
+
+
+def test_no_command_writes_into_the_committed_results():
+    """Unless it is told to."""
+    told = [scorecard.OUT, benchmark.OUT, explain.OUT]
+    told += [_cli.runs_of(decoder.get_config(), "configs/decoder.py"), _cli.runs_of(quickstart.get_config(), "any")]
+    assert all(path.parts[0] == "runs" for path in told)
+    assert len(set(told)) == len(told)
