@@ -3,7 +3,7 @@
     python -m experiments.prepare --name=fashion_mnist
     python -m experiments.ablate --config=configs/fashion_vit.py
 
-Cost: about 20 minutes on 2 CPU cores. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
+Cost: at most 26 minutes on 2 CPU cores. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
 accelerator give it what it deserves: --config.studies.fashion_vit.model.width=192
 --config.studies.fashion_vit.model.depth=12 and more steps.
 """

@@ -3,7 +3,7 @@
     python -m experiments.prepare --name=tiny_shakespeare
     python -m experiments.ablate --config=configs/shakespeare_decoder.py
 
-Cost: about 20 minutes on 2 CPU cores. Expected: results/shakespeare_decoder, made with
+Cost: at most 31 minutes on 2 CPU cores. Expected: results/shakespeare_decoder, made with
 --workdir=results/shakespeare_decoder. On an accelerator:
 --config.studies.shakespeare_decoder.model.width=256 --config.studies.shakespeare_decoder.model.depth=6 and more steps.
 """

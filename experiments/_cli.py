@@ -5,8 +5,8 @@
 An experiment with a config ends with `if __name__ == "__main__": run(main, __doc__)`; another one makes its `parser` and
 returns what `answer` does. A command writes under runs/ unless it is told where.
 
-Exit codes: 0 done; 2 for what a user can mend, told in one line on stderr; 75 for a run that was stopped (Ctrl-C, SIGTERM)
-and that the same command goes on with. jax is not imported here, so that `--help` answers at once.
+Exit codes: 0 done; 2 for what a user can mend, told in one line on stderr; 75 for what was stopped (Ctrl-C; a run by SIGTERM
+too): the same command goes on with a run. jax is not imported here, so that `--help` answers at once.
 """
 
 import argparse
@@ -60,6 +60,9 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
         return work() or 0
     except StoppedRun as stopped:
         print(f"{stopped}; the same command goes on from there")
+        return EXIT_STOPPED
+    except KeyboardInterrupt:  # before a run has begun, or a second time
+        print("interrupted", file=sys.stderr)
         return EXIT_STOPPED
     except UsageError as error:
         return tell(error)

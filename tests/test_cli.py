@@ -122,6 +122,8 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(call):
     assert (result.returncode, result.stderr) == (_cli.EXIT_STOPPED, "")
     assert result.stdout == "stopped at step 3; the same command goes on from there\n"
     assert _cli.EXIT_STOPPED not in (0, 1, _cli.EXIT_MISTAKE)
+    result = call("--config=x.py", "--config.raises=KeyboardInterrupt")  # before there is anything to go on with
+    assert (result.returncode, result.stdout, result.stderr) == (_cli.EXIT_STOPPED, "", "interrupted\n")
 
 
 def test_help_is_the_docstring(call):
