@@ -6,8 +6,8 @@
     python -m experiments.train --config=configs/vit.py --config.data.image_size="(12, 12)" \
         --config.init_from=runs/vit --config.steps=100 --workdir=runs/vit12
 
-The last one fine-tunes the first at a higher resolution. Cost: the digits (no download), about 1 minute on 2 CPU cores.
-Expected: 0.97 to 0.99 test accuracy.
+The last one fine-tunes the first at a higher resolution. Cost: the digits (no download), 1 to 2 minutes on 2 CPU cores.
+Measured: 0.929 and 0.907 test accuracy with seeds 0 and 1; the 1,433 training images are learned by heart (loss 0.003).
 """
 
 from ml_collections import ConfigDict, config_dict
