@@ -16,6 +16,11 @@ def bar(total: int, unit: str, **options) -> tqdm:
     return tqdm(total=total, unit=unit, delay=_NOTHING_YET, **lines, **options)
 
 
+def caption(progress: tqdm, text: str) -> None:
+    """Says what is under way; at once on a terminal where the bar is seen, with the next line in a log."""
+    progress.set_description(text, refresh=progress.n > 0 and sys.stderr.isatty())
+
+
 class _Lines:
     """stderr for a bar that is redrawn: each time a line of its own, instead of a carriage return."""
 

@@ -9,7 +9,7 @@ from types import FrameType
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments._progress import bar
+from experiments._progress import bar, caption
 from posjax.training.loop import identity
 from posjax.training.metrics import config_hash, replace_file, strict
 
@@ -53,7 +53,7 @@ class Progress:
 
     def row(self, name: str) -> Callable[[int, dict[str, np.ndarray]], None]:
         """`on_step` of a row; steps that an earlier process took are not counted into the rate."""
-        self._bar.set_description(name, refresh=False)
+        caption(self._bar, name)
         taken_before: list[int] = []
 
         def on_step(taken: int, report: dict[str, np.ndarray]) -> None:

@@ -26,7 +26,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import _cli
-from experiments._progress import bar
+from experiments._progress import bar, caption
 
 LENGTHS = (1024, 2048, 4096, 16384, 65536)
 _CALIBRATING = 4096  # tokens: lengths up to here are run anyhow
@@ -78,7 +78,7 @@ def main(
     rows = []
     with bar(len(_ROWS) * len(lengths), "program") as progress:
         for attention, work in _ROWS:
-            progress.set_description(f"{work}, {attention}", refresh=False)
+            caption(progress, f"{work}, {attention}")
             rows.append(_row(config, attention, work, lengths, given, progress.update))
     _refuse_if_nothing_ran(rows, given["memory"])
     _write(config, rows, given, workdir)

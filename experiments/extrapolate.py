@@ -23,7 +23,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import _cli
-from experiments._progress import bar
+from experiments._progress import bar, caption
 
 
 def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | None = None) -> None:
@@ -68,7 +68,7 @@ def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, shou
         for row, trained, seeds, _ in waiting:
             if should_stop():
                 return False
-            progress.set_description(row.label, refresh=False)
+            caption(progress, row.label)
             found = evaluate_row(row, trained, config, documents, models.sizes, seeds, progress.update)
             records = [
                 record(config, row, trained, seed, documents, environment) | measured

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from experiments import _cli
 from experiments._environment import describe, tune_allocator
-from experiments._progress import bar
+from experiments._progress import bar, caption
 
 OUT = _cli.RUNS / "scorecard"
 
@@ -129,7 +129,7 @@ def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
     cards = {}
     with bar(len(rows), "encoding") as progress:
         for label, row in rows.items():
-            progress.set_description(label[:40], refresh=False)
+            caption(progress, label[:40])
             began = time.monotonic()
             try:
                 card = scorecard(parse(row.spec), seed=seed, **row.given)

@@ -122,7 +122,7 @@ def check(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> None:
         event_writer()
     params = jax.eval_shape(task.init, jax.random.key(0))
     jax.eval_shape(task.loss, params, dict(task.batches(seeds[0])[0]), jax.random.key(0))
-    *_, longest = task.evaluation().values()
+    *_, longest = task.evaluation().values()  # the last of several lengths is the longest
     jax.eval_shape(task.score, params, next(iter(longest)))
 
 
