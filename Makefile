@@ -1,12 +1,17 @@
 # Two commands, on any machine with Python 3.11+ and a package registry:
-#   make ablate   the main job, on data that needs no download
+#   make ablate   the main job, on data that needs no download; into runs/quickstart
 #   make test     the tests
-# Both make their own .venv. Another interpreter: make PYTHON=python3.12 ablate
+# Both make their own .venv, which is all that `make` does: posjax and its commands then run in it from any folder.
+# Another interpreter: make PYTHON=python3.12 ablate
 
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: ablate test slow lint
+.PHONY: install ablate test slow lint
+
+install: .venv/installed
+	@echo "posjax is installed in .venv: make ablate, make test, or . .venv/bin/activate and, from any folder,"
+	@echo "  python -m experiments.train --config=configs/vit.py"
 
 ablate: .venv/installed
 	.venv/bin/python -m experiments.ablate --config=configs/quickstart.py
@@ -21,13 +26,13 @@ lint: .venv/installed-test
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 
-.venv/installed: requirements.txt
+.venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "posjax needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(PIP) -r requirements.txt
+	$(PIP) -e .
 	@touch $@
 
-.venv/installed-test: .venv/installed pyproject.toml
+.venv/installed-test: .venv/installed
 	$(PIP) -e ".[dev]"
 	@touch $@

@@ -1,11 +1,12 @@
 """Vision transformers on Fashion-MNIST that are trained to be looked at.
 
     python -m experiments.prepare --name=fashion_mnist
-    python -m experiments.ablate --config=configs/analyse.py --workdir=runs/analyse
-    python -m experiments.analyse --checkpoint=runs/analyse/added/learned-* --out=results/analyse/learned
+    python -m experiments.ablate --config=configs/analyse.py
+    python -m experiments.analyse --checkpoint=runs/analyse/added/learned-<hash> --out=runs/analyse/pages/learned
 
-Cost: about 30 minutes on one CPU core, and a minute for each page. Expected: results/analyse. An encoding that is learned for
-each layer (rope_mixed) has a study of its own, because the place of injection belongs to the study.
+Cost: about 30 minutes on one CPU core, and a minute for each page. Expected: results/analyse, a page for each row, made with
+--out=results/analyse/<row>. An encoding that is learned for each layer (rope_mixed) has a study of its own, because the place
+of injection belongs to the study.
 """
 
 from ml_collections import ConfigDict
@@ -36,8 +37,8 @@ def _study(encodings: dict[str, str], injection: str) -> ConfigDict:
     study.model.depth = 4
     study.model.num_heads = 4
     study.optimizer.learning_rate = 3e-3
-    study.optimizer.warmup_steps = 50
     study.steps = 900
+    study.optimizer.warmup_steps = study.get_ref("steps") // 18  # 50
     study.batch_size = 64
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 500

@@ -5,8 +5,8 @@
 
 After figure 4 of Dosovitskiy et al. (2020), arXiv 2010.11929, which compares them on shares of JFT. The three have about as
 many parameters and see as many images in training, whatever the share. Cost: about 100 minutes on one CPU core.
-Expected: results/data_size, convolutions ahead at every share. On an accelerator, in every study and with wider
-stems: '--config.studies["1%"].model.width=192' '--config.studies["1%"].steps=20000'
+Expected: results/data_size, made with --workdir=results/data_size: the ResNet ahead at every share. On an accelerator, in
+every study and with wider stems: '--config.studies["1%"].model.width=192' '--config.studies["1%"].steps=20000'
 """
 
 from ml_collections import ConfigDict
@@ -52,8 +52,8 @@ def _study(share: float) -> ConfigDict:
     study.model.width = 48
     study.model.depth = 4
     study.optimizer.learning_rate = 2e-3
-    study.optimizer.warmup_steps = 50
     study.steps = 1250  # of 48: one pass over all 60,000
+    study.optimizer.warmup_steps = study.get_ref("steps") // 25  # 50
     study.batch_size = 48
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 500

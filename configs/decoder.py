@@ -1,6 +1,6 @@
 """One decoder language model on bytes, trained at one length and evaluated at several.
 
-    python -m experiments.train --config=configs/decoder.py --workdir=runs/decoder
+    python -m experiments.train --config=configs/decoder.py
     python -m experiments.train --config=configs/decoder.py --config.data.name=tiny_shakespeare \
         --config.model.encoding="rope + alibi" --workdir=runs/shakespeare
 
@@ -40,17 +40,18 @@ def get_config() -> ConfigDict:
     config.model.attention_dtype = config_dict.placeholder(str)  # as dtype
     config.model.param_dtype = "float32"
 
+    config.steps = 1000
+
     config.optimizer = ConfigDict()
     config.optimizer.learning_rate = 2e-3
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_steps = 100
+    config.optimizer.warmup_steps = config.get_ref("steps") // 10  # a tenth of them, also where they are overridden
     config.optimizer.weight_decay = 0.1
     config.optimizer.clip_norm = 1.0
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.99
     config.optimizer.decay_encoding = False
 
-    config.steps = 1000
     config.batch_size = 16
     config.accumulate = 1  # parts of a batch whose gradients are summed one after the other
     config.context_parallel = 1  # devices that share each sequence; the others share the batch

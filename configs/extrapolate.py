@@ -39,6 +39,7 @@ def get_config() -> ConfigDict:
     config.model.num_heads = 2
     config.optimizer.learning_rate = 3e-3
     config.steps = 2000
+    config.optimizer.warmup_steps = config.get_ref("steps") // 20  # 100
     config.eval_lengths = (128,)
     config.eval_tokens = 8193
     config.eval_every = 0

@@ -4,7 +4,7 @@
 
 `books_pd` is a directory of long texts whose names say their split: train__*.txt.xz, valid__*, test__* (plain .txt will do).
 
-Cost: about an hour on 2 CPU cores. Expected: results/extrapolate.
+Cost: about an hour on 2 CPU cores. Expected: results/extrapolate, made with --workdir=results/extrapolate.
 """
 
 from ml_collections import ConfigDict
@@ -28,6 +28,7 @@ def get_config() -> ConfigDict:
     config.data.retrieval.share = 0.5
     config.data.retrieval.tasks = ("copy", "recall", "passkey", "needle")
     config.steps = 800
+    config.optimizer.warmup_steps = config.get_ref("steps") // 8  # 100
     config.eval_lengths = (256,)
     config.eval_tokens = 32_769
     config.checkpoint_every = 200

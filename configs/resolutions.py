@@ -6,8 +6,8 @@
 Sets: fashion_mnist and cifar10 (python -m experiments.prepare --name=...), and caltech101 in native aspects. A folder or zips
 of pictures instead of the latter: --config.sets.caltech101.data.name=folder --config.sets.caltech101.data.data_dir=DIR
 
-Cost: about two hours on one CPU core, all three. Expected: results/resolutions. On an accelerator override sizes
-only, as in
+Cost: about two hours on one CPU core, all three. Expected: results/resolutions, made with
+--workdir=results/resolutions. On an accelerator override sizes only, as in
 --config.sets.cifar10.model.width=384 --config.sets.cifar10.model.depth=12 --config.sets.cifar10.model.num_heads=6
 --config.sets.cifar10.steps=40000 --config.sets.cifar10.batch_size=512 --config.sets.cifar10.evaluation.images=10000
 """
@@ -51,7 +51,6 @@ def _shared() -> ConfigDict:
     study.model.num_heads = 3
     study.data.flip = True
     study.optimizer.learning_rate = 2e-3
-    study.optimizer.warmup_steps = 50
     study.batch_size = 32  # more steps for as many images
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 500
@@ -86,6 +85,7 @@ def _fashion_mnist() -> ConfigDict:
     study.data.name = "fashion_mnist"
     study.data.image_size = (28, 28)
     study.steps = 800
+    study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
     study.batch_size = 48
     study.finetune = finetunes(resolution=40, steps=80)
     study.evaluation.images = 1000
@@ -98,6 +98,7 @@ def _cifar10() -> ConfigDict:
     study.data.name = "cifar10"
     study.data.image_size = (32, 32)
     study.steps = 900
+    study.optimizer.warmup_steps = study.get_ref("steps") // 18  # 50
     study.batch_size = 48
     study.finetune = finetunes(resolution=48, steps=90)
     study.evaluation.images = 1000
@@ -126,6 +127,7 @@ def _caltech101() -> ConfigDict:
         swin={"resized": "resized"},
     )
     study.steps = 800
+    study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
     study.finetune = finetunes(resolution=144, steps=80, learned="as trained")
     study.evaluation.images = 600
     study.evaluation.resolutions = (16, 36, 64, 81, 121, 169, 256)

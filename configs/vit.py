@@ -1,13 +1,13 @@
 """One vision transformer on images.
 
-    python -m experiments.train --config=configs/vit.py --workdir=runs/vit
+    python -m experiments.train --config=configs/vit.py
     python -m experiments.train --config=configs/vit.py --config.data.name=fashion_mnist \
         --config.model.patch_size=4 --config.model.encoding="rope(base=100)" --workdir=runs/fashion
     python -m experiments.train --config=configs/vit.py --config.data.image_size="(12, 12)" \
-        --config.init_from=runs/vit --config.steps=100 --config.optimizer.warmup_steps=10 --workdir=runs/vit12
+        --config.init_from=runs/vit --config.steps=100 --workdir=runs/vit12
 
-The last one fine-tunes the first at a higher resolution. Cost: the digits (no download), about 1 minute on 2 CPU cores.
-Expected: 0.97 to 0.99 test accuracy.
+The last one fine-tunes the first at a higher resolution. Cost: the digits (no download), 1 to 2 minutes on 2 CPU cores.
+Measured: 0.929 and 0.907 test accuracy with seeds 0 and 1; the 1,433 training images are learned by heart (loss 0.003).
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -22,10 +22,12 @@ def get_config() -> ConfigDict:
     config.architecture = "vit"  # or resnet: model.stem and model.stem_width are all that it reads of the model
     config.model = _model()
 
+    config.steps = 1000
+
     config.optimizer = ConfigDict()
     config.optimizer.learning_rate = 1e-3
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_steps = 100
+    config.optimizer.warmup_steps = config.get_ref("steps") // 10  # a tenth of them, also where they are overridden
     config.optimizer.weight_decay = 0.05
     config.optimizer.clip_norm = 1.0
     config.optimizer.b1 = 0.9
@@ -37,7 +39,6 @@ def get_config() -> ConfigDict:
     # Of tables: a method of posjax.encodings.resize; None takes that of the file's authors.
     config.init_resize = config_dict.placeholder(str)
 
-    config.steps = 1000
     config.batch_size = 64
     config.accumulate = 1  # parts of a batch whose gradients are summed one after the other
     config.label_smoothing = 0.0

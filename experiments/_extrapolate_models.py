@@ -1,5 +1,6 @@
 """The models of `experiments.extrapolate`: trained here or restored, and fine-tuned, each once and resumed exactly."""
 
+import functools
 import operator
 import pathlib
 from typing import Any, NamedTuple
@@ -8,15 +9,26 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import _rows
+from experiments import _cli, _rows
 from experiments._extrapolate_evaluate import Trained
-from experiments._extrapolate_plan import FINE_TUNED, Row, Sizes, fill, finetune_config, plan, training_config
+from experiments._extrapolate_plan import (
+    FINE_TUNED,
+    Row,
+    Sizes,
+    fill,
+    finetune_config,
+    lengths_of,
+    plan,
+    training_config,
+)
 from experiments._records import row_hash
+from posjax import data
+from posjax.encoding import sites
 from posjax.spec import layers_text, parse_layers
 from posjax.training.checkpoints import Checkpoints
-from posjax.training.long_context import hosted
+from posjax.training.long_context import hosted, read_tokens
 from posjax.training.long_task import Continued, LongDocuments
-from posjax.training.loop import Result, identity, train
+from posjax.training.loop import Result, check, identity, train
 from posjax.training.metrics import config_hash
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state
@@ -30,49 +42,101 @@ class Models(NamedTuple):
     sizes: Sizes
 
 
-def models(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | None, should_stop) -> Models:
-    """Every row with its model, trained as far as it has to be.
+class Planned(NamedTuple):
+    """What is going to be trained and read, checked."""
+
+    rows: list[Row]
+    sizes: Sizes
+    seeds: tuple[int, ...]
+    trainings: dict[str, ConfigDict]  # of each base, by label
+    restored: dict[str, Trained]  # bases that are not trained here
+    splits: dict  # see `make_task`
+
+
+def planned(config: ConfigDict, checkpoint: pathlib.Path | None, documents: Any) -> Planned:
+    """Reads the config and refuses what could not be trained or read; models are only traced.
 
     Raises:
-      ValueError: as `plan`; or a checkpoint that holds no decoder.
-      Stopped: as `train`.
+      ValueError: as `plan`; a checkpoint that holds no decoder; names a row that cannot be.
     """
     if checkpoint is None:
         if not config.seeds or len(set(config.seeds)) < len(config.seeds):
             raise ValueError(f"seeds must be given and differ, got {tuple(config.seeds)}")
         trainings = {label: training_config(config, spec) for label, spec in config.encodings.items()}
-        restored = {}
+        if not trainings:
+            raise ValueError("there is nothing to train: give encodings, {label: spec}, or --checkpoint")
+        restored, seeds = {}, tuple(config.seeds)
     else:
         label, training, trained = _restored(config, checkpoint)
-        trainings, restored = {label: training}, {label: trained}
+        trainings, restored, seeds = {label: training}, {label: trained}, tuple(trained.params)
     sizes = _sizes(next(iter(trainings.values())))
     rows = plan(config, {label: training.model.encoding for label, training in trainings.items()}, sizes)
-    seeds = tuple(restored[label].params) if restored else tuple(config.seeds)
+    made = Planned(rows, sizes, seeds, trainings, restored, {})
+    _check(config, made, documents)
+    return made
+
+
+def _check(config: ConfigDict, made: Planned, documents: Any) -> None:
+    """Every training and fine-tune, every row at its longest length, and the tasks of retrieval."""
+    bases = {label: (trained.model, next(iter(trained.params.values()))) for label, trained in made.restored.items()}
+    for row in made.rows:
+        with _cli.about(f"row {row.label!r}"):
+            training = made.trainings[row.base]
+            if row.base not in bases:
+                bases[row.base] = _untrained(training, made)
+            model, params = bases[row.base]
+            if row.kind == FINE_TUNED:
+                hosted(model, params, row.spec)
+                model, params = _untrained(finetune_config(training, row.finetune, row.spec), made)
+            length = lengths_of(row, config.evaluation)[-1]
+            model, params = hosted(model, params, fill(row.spec, length, made.sizes))
+            tokens = jax.ShapeDtypeStruct((1, length), np.int32)
+            jax.eval_shape(functools.partial(read_tokens, model, site=sites(length)), params, tokens, tokens)
+    for task in config.retrieval.tasks:
+        for length in {*config.retrieval.lengths} & {*config.evaluation.lengths}:
+            given = dict(length=length, count=1, seed=0, depth=0.0, haystack=documents.texts[0])
+            data.retrieval_batch(task, **given)
+
+
+def _untrained(config: ConfigDict, made: Planned) -> tuple[Any, Any]:
+    """A model with the shapes of its parameters."""
+    task = LongDocuments(config, made.splits)
+    check(task, config, made.seeds)
+    return task.model, jax.eval_shape(task.init, jax.random.key(0))
+
+
+def models(made: Planned, workdir: pathlib.Path, should_stop) -> Models:
+    """Every row with its model, trained as far as it has to be.
+
+    Raises:
+      Stopped: as `train`.
+    """
+    rows, trainings, seeds = made.rows, made.trainings, made.seeds
     tunings = [row for row in rows if row.kind == FINE_TUNED]
-    steps = sum(training.steps for label, training in trainings.items() if label not in restored)
+    steps = sum(training.steps for label, training in trainings.items() if label not in made.restored)
     with _rows.Progress(steps + len(seeds) * sum(row.finetune.steps for row in tunings)) as progress:
-        bases = dict(restored)
+        bases = dict(made.restored)
         for label, training in trainings.items():
             if label not in bases:
-                bases[label] = _trained(label, training, seeds, workdir, progress, should_stop)
+                bases[label] = _trained(label, training, made, workdir, progress, should_stop)
         found = []
         for row in rows:
             trained = bases[row.base]
             if row.kind == FINE_TUNED:
-                trained = _finetuned(row, trainings[row.base], trained, workdir, progress, should_stop)
-            else:  # what cannot be hosted is refused before anything is measured
-                spec = fill(row.spec, min(config.evaluation.lengths), sizes)
-                hosted(trained.model, next(iter(trained.params.values())), spec)
+                trained = _finetuned(row, trained, made, workdir, progress, should_stop)
             found.append((row, trained))
-    return Models(found, sizes)
+    return Models(found, made.sizes)
 
 
 def _sizes(training: ConfigDict) -> Sizes:
-    return Sizes(training.data.length, training.model.width // training.model.num_heads // 2)
+    width, heads = training.model.width, training.model.num_heads
+    if heads < 1 or width % heads:
+        raise ValueError(f"model.width={width} is not divisible by model.num_heads={heads}")
+    return Sizes(training.data.length, width // heads // 2)
 
 
-def _trained(label: str, training: ConfigDict, seeds, workdir: pathlib.Path, progress, should_stop) -> Trained:
-    task = LongDocuments(training)
+def _trained(label: str, training: ConfigDict, made: Planned, workdir: pathlib.Path, progress, should_stop) -> Trained:
+    task, seeds = LongDocuments(training, made.splits), made.seeds
     directory = _rows.row_directory(workdir, "models", label, training, seeds)
     if not (directory / "checkpoints").exists():
         _rows.write_config(training, directory)
@@ -80,10 +144,11 @@ def _trained(label: str, training: ConfigDict, seeds, workdir: pathlib.Path, pro
     return Trained(task.model, _by_seed(result.state.params, seeds), _about(task, training, result, len(seeds)))
 
 
-def _finetuned(row: Row, training: ConfigDict, base: Trained, workdir: pathlib.Path, progress, should_stop) -> Trained:
+def _finetuned(row: Row, base: Trained, made: Planned, workdir: pathlib.Path, progress, should_stop) -> Trained:
     """The base's weights trained on under the row's encoding, one seed after the other."""
+    training = made.trainings[row.base]
     tuning = finetune_config(training, row.finetune, row.spec)
-    task, params, about = LongDocuments(tuning), {}, {}
+    task, params, about = LongDocuments(tuning, made.splits), {}, {}
     for seed, before in base.params.items():
         _, start = hosted(base.model, before, row.spec)
         study = f"finetuned-{config_hash({**identity(training), 'seeds': tuple(base.params)})}"

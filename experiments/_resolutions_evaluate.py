@@ -3,6 +3,7 @@
 import functools
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -16,8 +17,7 @@ class Evaluation:
     """The test images of a study, made for each resolution once and kept while its rows are measured."""
 
     def __init__(self, study: ConfigDict, ensemble: Ensemble):
-        self._study, self._trained = study, ensemble.trained
-        self._image_size = ensemble.model.image_size
+        self._study, self._base, self._trained = study, ensemble, ensemble.trained
         self.originals = Originals(study.data, study.evaluation.images, channels_of(ensemble.params))
         self._sources = functools.cache(self._source)
 
@@ -38,17 +38,8 @@ class Evaluation:
         return [{"seed": s, "metrics": m, "evaluation_time": elapsed} for s, m in zip(seeds, found, strict=True)]
 
     def _measure(self, row: Row, ensemble: Ensemble, resolution: Resolution) -> dict[str, Any]:
-        policy, native = fill(row.policy, resolution.scale, self._trained), self._study.data.mode == "native"
-        if row.kind == FINE_TUNED and policy != RESIZED:
-            policy = AS_TRAINED  # under its spec it was trained on
-        patch = ensemble.model.patch_size
-        size = (
-            scaled_size(self._image_size, resolution.scale, patch)
-            if native
-            else tuple(round(side * resolution.scale) for side in self._image_size)
-        )
-        method = self._study.evaluation.resize
-        model, params = under(ensemble.model, ensemble.params, policy, size, method=method)
+        native, patch = self._study.data.mode == "native", ensemble.model.patch_size
+        model, params, size = under_policy(self._study, self._base, row, ensemble, resolution)(ensemble.params)
         images = self._sources(resolution.value, size if not native else None, patch)
         rows, columns = model.patches(*size)
         tokens = model.num_prefix + (resolution.value if native else rows * columns)
@@ -58,3 +49,21 @@ class Evaluation:
     def _source(self, value: int, size: tuple[int, int] | None, patch: int):
         """What makes the evaluation of a model and a batch size."""
         return self.originals.at_budget(patch, value) if size is None else self.originals.at_size(size)
+
+
+def under_policy(
+    study: ConfigDict, base: Ensemble, row: Row, ensemble: Ensemble, resolution: Resolution
+) -> Callable[[Any], tuple[Any, Any, tuple[int, int]]]:
+    """params [R, ...] of the ensemble -> (model, params, image size) that see a resolution under the row's policy.
+
+    Args:
+      base: the model before a fine-tune, whose grid and size count as 1.
+    """
+    policy, own, patch = fill(row.policy, resolution.scale, base.trained), base.model.image_size, base.model.patch_size
+    if row.kind == FINE_TUNED and policy != RESIZED:
+        policy = AS_TRAINED  # under its spec it was trained on
+    if study.data.mode == "native":
+        size = scaled_size(own, resolution.scale, patch)
+    else:
+        size = tuple(round(side * resolution.scale) for side in own)
+    return lambda params: (*under(ensemble.model, params, policy, size, method=study.evaluation.resize), size)

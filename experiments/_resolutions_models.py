@@ -2,7 +2,7 @@
 
 import itertools
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -35,9 +35,17 @@ class Ensemble(NamedTuple):
         return Trained(*self.model.patches(*self.model.image_size), resolution)
 
 
-def trained(
-    study: str, label: str, shared: ConfigDict, seeds, workdir: pathlib.Path, progress, should_stop
-) -> Ensemble:
+class Session(NamedTuple):
+    """What all trainings of a process share."""
+
+    seeds: tuple[int, ...]
+    workdir: pathlib.Path
+    progress: _rows.Progress
+    should_stop: Callable[[], bool]
+    splits: dict  # see `make_task`
+
+
+def trained(study: str, label: str, shared: ConfigDict, session: Session) -> Ensemble:
     """The model of one encoding.
 
     Raises:
@@ -45,11 +53,11 @@ def trained(
       Stopped: as `train`.
     """
     config = training_config(shared, shared.encodings[label])
-    return _train(study, label, config, seeds, None, row_hash(config), workdir, progress, should_stop)
+    return _train(study, label, config, None, row_hash(config), session)
 
 
-def finetuned(row: Row, base: Ensemble, study: ConfigDict, seeds, workdir, progress, should_stop) -> Ensemble:
-    """The base's weights trained on at another resolution, under the row's policy."""
+def tuning_of(row: Row, base: Ensemble, study: ConfigDict) -> tuple[ConfigDict, Callable[[Any], Any]]:
+    """The configuration of a fine-tune, and what makes the parameters that it starts from of the base's."""
     tuning, before = row.finetune, base.trained
     native = base.config.data.mode == "native"
     scale = (tuning.resolution / before.resolution) ** (0.5 if native else 1.0)
@@ -57,22 +65,29 @@ def finetuned(row: Row, base: Ensemble, study: ConfigDict, seeds, workdir, progr
     spec = layers_text(parse_layers(base.model.encoding if policy in (AS_TRAINED, RESIZED) else policy))
     config = finetune_config(base.config, tuning, spec)
     size = base.model.image_size if native else tuple(config.data.image_size)
-    _, params = under(base.model, base.params, policy, size, method=study.evaluation.resize)
+    return config, lambda params: under(base.model, params, policy, size, method=study.evaluation.resize)[1]
+
+
+def finetuned(row: Row, base: Ensemble, study: ConfigDict, session: Session) -> Ensemble:
+    """The base's weights trained on at another resolution, under the row's policy."""
+    config, change = tuning_of(row, base, study)
+    params = change(base.params)
     start = digest(params)
     named = config_hash({**identity(config), "initial": start})
     label = f"{row.label}-{start}"
-    found = _train(row.study, label, config, seeds, params, named, workdir, progress, should_stop)
+    found = _train(row.study, label, config, params, named, session)
     # Tables tell what resolution counts as 1: that of the first training, also in the plots.
-    return found._replace(about=found.about | {"finetuned": tuning.resolution, "trained_at": before.resolution})
+    about = {"finetuned": row.finetune.resolution, "trained_at": base.trained.resolution}
+    return found._replace(about=found.about | about)
 
 
-def _train(study, label, config, seeds, initial, named: str, workdir, progress, should_stop) -> Ensemble:
-    task = _BriefEvaluation(make_task(config))
-    directory = _rows.row_directory(workdir, study, label, config, seeds)
+def _train(study: str, label: str, config: ConfigDict, initial: Any, named: str, session: Session) -> Ensemble:
+    task, seeds = _BriefEvaluation(make_task(config, session.splits)), session.seeds
+    directory = _rows.row_directory(session.workdir, study, label, config, seeds)
     if not (directory / "checkpoints").exists():
         _rows.write_config(config, directory)
-    on_step = progress.row(f"{study} {label}")
-    result = train(task, config, seeds, directory, initial=initial, on_step=on_step, should_stop=should_stop)
+    told = dict(on_step=session.progress.row(f"{study} {label}"), should_stop=session.should_stop)
+    result = train(task, config, seeds, directory, initial=initial, **told)
     params = jax.tree.map(np.asarray, result.state.params)
     about = {
         "data": config.data.name,

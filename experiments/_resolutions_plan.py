@@ -94,6 +94,9 @@ def plan(name: str, study: ConfigDict) -> list[Row]:
         raise ValueError(
             f"evaluation.resolutions={tuple(study.evaluation.resolutions)} of {name!r} must be one or more, each at least 1"
         )
+    images = study.evaluation.images
+    if images is not None and images < 1:
+        raise ValueError(f"evaluation.images={images} of {name!r} must be at least 1; None takes all")
     for row in rows:
         if row.policy not in (AS_TRAINED, RESIZED):
             parse_layers(fill(row.policy, 1.5, Trained(2, 2, 4)))

@@ -3,18 +3,15 @@
 import json
 import pathlib
 import signal
-import sys
 from collections.abc import Callable
 from types import FrameType
 
 import numpy as np
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
+from experiments._progress import bar, caption
 from posjax.training.loop import identity
 from posjax.training.metrics import config_hash, replace_file, strict
-
-_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
 
 
 class StopRequest:
@@ -43,12 +40,10 @@ class StopRequest:
 
 
 class Progress:
-    """A bar with an ETA over the steps of all rows; plain lines now and then where stderr is no terminal."""
+    """A bar over the steps of all rows."""
 
     def __init__(self, total: int):
-        self._live = sys.stderr.isatty()
-        quiet = {} if self._live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
-        self._bar = tqdm(total=total, unit="step", dynamic_ncols=self._live, **quiet)
+        self._bar = bar(total, "step")
 
     def __enter__(self) -> "Progress":
         return self
@@ -58,24 +53,22 @@ class Progress:
 
     def row(self, name: str) -> Callable[[int, dict[str, np.ndarray]], None]:
         """`on_step` of a row; steps that an earlier process took are not counted into the rate."""
-        self._bar.set_description(name, refresh=self._live)
+        caption(self._bar, name)
         taken_before: list[int] = []
 
         def on_step(taken: int, report: dict[str, np.ndarray]) -> None:
             if not taken_before:
                 taken_before.append(taken - 1)
-                self._bar.initial += taken - 1
-                self._bar.n += taken - 1
+                self.skip(taken - 1)
             self._bar.set_postfix(loss=f"{report['loss'].mean():.3f}", refresh=False)
             self._bar.update()
 
         return on_step
 
     def skip(self, steps: int) -> None:
-        """Counts a row that was finished before."""
+        """Counts steps that were taken before."""
         self._bar.initial += steps
         self._bar.n += steps
-        self._bar.refresh()
 
 
 def write_config(config: ConfigDict, workdir: pathlib.Path) -> None:

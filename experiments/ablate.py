@@ -5,13 +5,18 @@
 
 All seeds of a row train at once. Under the workdir (runs/<name of the config> by default): results.jsonl, one record per
 run; table.md, PNG plots and report.html; config.json; and a folder per row with its checkpoints. Killed and started
-again, it goes on: finished rows are not run again, the row under way resumes from its checkpoint.
+again, it goes on: finished rows are not run again, the row under way resumes from its checkpoint. Ctrl-C or SIGTERM saves,
+stops and exits with 75. What is wrong with any row, its data too, is told before the first one trains: one line, exit 2.
+
+Labels of rows may hold dots, in a config's ConfigDict({"rope(base=0.5)": ...}, allow_dotted_keys=True) and on the command
+line in brackets: '--config.studies.digits_vit.encodings["rope(base=0.5)"]=rope(base=0.7)'
 """
 
 import json
 import pathlib
 import shlex
 import sys
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -23,16 +28,19 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from posjax.training.loop import Stopped
 
     rows = plan(config)
+    waiting = _waiting(rows, tuple(config.seeds), workdir)
     _environment.compilation_cache(workdir / "compiled")  # rows share programs, and a restart reuses them
     _rows.write_config(config, workdir)
     diverged = []
     with _rows.StopRequest() as should_stop, _rows.Progress(sum(row.steps for _, _, row in rows)) as progress:
         for study, label, row in rows:
+            if (study, label) not in waiting:
+                progress.skip(row.steps)
+                continue
             try:
-                _run_row(study, label, row, tuple(config.seeds), workdir, progress, should_stop)
+                _run_row(study, label, row, *waiting[study, label], workdir, progress, should_stop)
             except Stopped as stopped:
-                print(f"{stopped} of row {label!r}; the same command goes on from there")
-                return
+                raise _cli.StoppedRun(f"{stopped} of row {label!r}") from None
             except FloatingPointError as error:  # the other rows are worth having all the same
                 diverged.append(f"{study}, row {label!r}: {error}")
     if len(diverged) < len(rows):
@@ -89,19 +97,32 @@ def _change(group: ConfigDict, fields: dict, whose: str) -> None:
                 group[name] = value
 
 
-def _run_row(study, label, row: ConfigDict, seeds, workdir: pathlib.Path, progress, should_stop) -> None:
+def _waiting(rows, seeds: tuple[int, ...], workdir: pathlib.Path) -> dict[tuple[str, str], tuple[Any, tuple[int, ...]]]:
+    """{(study, label): (task, seeds)} of what is not finished.
+
+    Raises:
+      ValueError: names a row that cannot be trained, for its data or its model.
+    """
+    from posjax.training.loop import check
+    from posjax.training.tasks import make_task
+
+    waiting, splits = {}, {}
+    for study, label, row in rows:
+        finished = {record["seed"] for record in _finished(workdir, study, label, row)}
+        if left := tuple(seed for seed in seeds if seed not in finished):
+            with _cli.about(f"row {label!r} of {study!r}"):
+                task = make_task(row, splits)
+                _refuse_other_data(task, study, row, workdir)
+                check(task, row, left)
+            waiting[study, label] = task, left
+    return waiting
+
+
+def _run_row(study, label, row: ConfigDict, task, seeds, workdir: pathlib.Path, progress, should_stop) -> None:
     from experiments import _environment, _records, _rows
     from posjax.training.loop import train
     from posjax.training.metrics import append_jsonl
-    from posjax.training.tasks import make_task
 
-    finished = {record["seed"] for record in _finished(workdir, study, label, row)}
-    seeds = tuple(seed for seed in seeds if seed not in finished)
-    if not seeds:
-        progress.skip(row.steps)
-        return
-    task = make_task(row)
-    _refuse_other_data(task, study, row, workdir)
     directory = _rows.row_directory(workdir, study, label, row, seeds)
     on_step = progress.row(f"{study} {label}")
     result = train(task, row, seeds, directory, on_step=on_step, should_stop=should_stop)
@@ -176,4 +197,4 @@ def _across(config: ConfigDict, records: list[dict]):
 
 
 if __name__ == "__main__":
-    _cli.run(main, __doc__, default_workdir=lambda config: pathlib.Path("runs") / config.name)
+    _cli.run(main, __doc__)

@@ -15,39 +15,30 @@ import pathlib
 import shlex
 import sys
 
-from experiments._environment import tune_allocator
-from experiments._user_code import add_import_flag, import_user_code
+from experiments import _cli
+from experiments._progress import bar
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.analyse", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _cli.parser("analyse", __doc__)
     parser.add_argument("--checkpoint", required=True, help="workdir of a run or a row, or a file of weights")
     parser.add_argument("--out", required=True, help="where the page, pictures and numbers go")
     parser.add_argument("--data", help="set of images (default: what the run was trained on)")
     parser.add_argument("--split", help="of the set (default: what the run was evaluated on; test)")
     parser.add_argument("--data_dir", help="where sets are, or the folder of pictures")
-    parser.add_argument("--num_images", type=_positive, default=1000, help="shuffled and moved (default: 1000)")
-    parser.add_argument("--num_looked_into", type=_positive, default=128, help="of these, for attention (default: 128)")
-    parser.add_argument("--num_shown", type=_positive, default=8, help="of these, for rollouts (default: 8)")
+    parser.add_argument("--num_images", type=_cli.positive, default=1000, help="shuffled and moved (default: 1000)")
+    parser.add_argument(
+        "--num_looked_into", type=_cli.positive, default=128, help="of these, for attention (default: 128)"
+    )
+    parser.add_argument("--num_shown", type=_cli.positive, default=8, help="of these, for rollouts (default: 8)")
     parser.add_argument("--padding", help="what comes in when images move: black, edge, reflect, wrap")
-    add_import_flag(parser)
     args = parser.parse_args(argv)
-    tune_allocator()
-    try:
-        import_user_code(args.imports)
-        _analyse(args, sys.argv[1:] if argv is None else argv)
-    except (ValueError, OSError, ImportError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+    given = sys.argv[1:] if argv is None else argv
+    return _cli.answer(lambda: _analyse(args, given), args.imports, traceback=args.traceback)
 
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
-    from tqdm import tqdm
-
     from experiments import _analyse_page
     from experiments._analyse_load import Source, load
     from experiments._analyse_measure import left_out, measure, work
@@ -55,10 +46,9 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
 
     source = Source(args.data, args.split, args.data_dir)
     subject = load(pathlib.Path(args.checkpoint), source, args.num_images, args.padding)
-    live = sys.stderr.isatty()
-    quiet = {} if live else {"mininterval": 10.0, "miniters": 1, "ascii": True, "ncols": 100}
-    with tqdm(total=work(subject, args.num_looked_into), unit="image", unit_scale=True, **quiet) as bar:
-        found = measure(subject, args.num_looked_into, args.num_shown, bar.update)
+    out = _cli.writable(args.out)
+    with bar(work(subject, args.num_looked_into), "image", unit_scale=True) as progress:
+        found = measure(subject, args.num_looked_into, args.num_shown, progress.update)
     environment = describe()
     rows, columns = subject.grid
     facts = {
@@ -74,13 +64,7 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
         facts["left out"] = "; ".join(missing)
     command = shlex.join(["python", "-m", "experiments.analyse", *given])
     title = f"What a ViT with {subject.encoding} looks at"
-    print("\n".join(map(str, _analyse_page.write(subject, found, pathlib.Path(args.out), title, facts, command))))
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
-    return int(text)
+    print("\n".join(map(str, _analyse_page.write(subject, found, out, title, facts, command))))
 
 
 if __name__ == "__main__":

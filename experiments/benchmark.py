@@ -12,6 +12,7 @@ code 2.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import platform
@@ -19,9 +20,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tqdm import tqdm
-
+from experiments import _cli
 from experiments._environment import commit
+from experiments._progress import bar
 from experiments.benchmarks import findings, pool, running, suites, suites_of_costs, table
 
 SUITES = {
@@ -33,29 +34,24 @@ SUITES = {
     "decode": suites_of_costs.decode,
     "memory": suites_of_costs.memory,
 }
-OUT = pathlib.Path("runs/benchmark")
-_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+OUT = _cli.RUNS / "benchmark"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = _parser().parse_args(argv)
-    try:
+
+    def work() -> None:
+        _cli.writable(args.out)
         for name in SUITES if args.suite == "all" else [args.suite]:
             _measure(name, args)
         _write(args.out)
-    except (ValueError, OSError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+
+    return _cli.answer(work, traceback=args.traceback)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _cli.parser("benchmark", __doc__, imports=False)
     add = parser.add_argument
     add("suite", choices=[*SUITES, "all"], help="what to measure")
     add("--quick", action="store_true", help="few sizes and rounds")
@@ -82,14 +78,15 @@ def _measure(name: str, args: argparse.Namespace) -> None:
 
     about, counts = _about(), args.threads or ((1, 0) if name in ("attention", "window") else (1,))
     for threads in [count or len(os.sched_getaffinity(0)) for count in counts]:
-        _forget(args.out / "results.jsonl", name, threads)
         suite = _chosen(SUITES[name](args.quick, args.lengths, threads), args)
+        _forget(args.out / "results.jsonl", name, threads)
         cores = "1 core" if threads == 1 else f"{threads} cores"
-        with _bar(f"{name}, {cores}", len(suite.cells)) as bar:
+        with bar(len(suite.cells), "cell", desc=f"{name}, {cores}") as progress:
             options = (name, suite, threads, {"torch": args.peers_python}, _settings(args))
-            for records in running.run(*options, on_cell=lambda cell, bar=bar: bar.set_postfix(cell, refresh=False)):
+            told = functools.partial(progress.set_postfix, refresh=False)
+            for records in running.run(*options, on_cell=told):
                 append_jsonl(args.out / "results.jsonl", [{**record, "about": about} for record in records])
-                bar.update()
+                progress.update()
 
 
 def _chosen(suite: suites.Suite, args: argparse.Namespace) -> suites.Suite:
@@ -181,12 +178,6 @@ def _processor() -> str:
     name = fields.get("model name", platform.machine())
     where = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
     return name + where
-
-
-def _bar(name: str, total: int) -> tqdm:
-    live = sys.stderr.isatty()
-    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
-    return tqdm(total=total, desc=name, unit="cell", dynamic_ncols=live, **quiet)
 
 
 def _threads(text: str) -> tuple[int, ...]:

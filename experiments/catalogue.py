@@ -8,41 +8,32 @@
 All of it is read off the classes and their docstrings. Errors are one line and exit code 2.
 """
 
-import argparse
 import pathlib
 import sys
 from collections.abc import Sequence
 
-from experiments._user_code import add_import_flag, import_user_code
+from experiments import _cli
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "catalogue.md"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.catalogue",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _cli.parser("catalogue", __doc__)
     parser.add_argument("--family", help="of this family (module) only")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.parent.name}/{PAGE.name}, the whole of it")
-    add_import_flag(parser)
     args = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         if args.write and (args.family or args.imports):
             raise ValueError("--write is about all that the library has: leave --family and --import out")
-        import_user_code(args.imports)
-        return _write() if args.write else _show(args.family)
-    except (ValueError, OSError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
+        if args.write:
+            PAGE.write_text(page())
+            print(f"wrote {PAGE}")
+        else:
+            _show(args.family)
 
-
-def _write() -> int:
-    PAGE.write_text(page())
-    print(f"wrote {PAGE}")
-    return 0
+    return _cli.answer(work, args.imports, traceback=args.traceback)
 
 
 def page() -> str:
@@ -58,7 +49,7 @@ def _of_library(cls: type) -> bool:
     return cls.__module__.startswith("posjax.")
 
 
-def _show(family: str | None) -> int:
+def _show(family: str | None) -> None:
     from rich.console import Console
 
     from posjax.analysis.catalogue import summing_up, to_rich, values_to_rich
@@ -79,7 +70,6 @@ def _show(family: str | None) -> int:
         if members := [cls for cls in kinds if family_of(cls) == name]:
             console.print(values_to_rich(name, members))
     console.print(summing_up([row for row in rows if row.family in chosen], _in(kinds, chosen, family_of)))
-    return 0
 
 
 def _in(kinds: Sequence[type], chosen: Sequence[str], family_of) -> list[type]:

@@ -11,30 +11,22 @@ two ways that must agree. Exit code 0 if all hold, 1 if one fails, 2 for a mista
 import argparse
 import sys
 
-from experiments._user_code import add_import_flag, import_user_code
+from experiments import _cli
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _cli.parser("check", __doc__)
     parser.add_argument("spec", help="the encoding, in posjax's text form")
     parser.add_argument("--axes", type=int, metavar="A", help="position axes (default: 1 and 2, where it takes them)")
-    add_import_flag(parser)
     args = parser.parse_args(argv)
-    try:
-        return _check(args)
-    except ValueError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
+    return _cli.answer(lambda: _check(args), args.imports, traceback=args.traceback)
 
 
 def _check(args: argparse.Namespace) -> int:
     from posjax import parse
     from posjax.analysis.properties import check
 
-    import_user_code(args.imports)
     encoding = parse(args.spec)
     failed = 0
     usual = [num_axes for num_axes in (1, 2) if num_axes in encoding.dimensions] or encoding.dimensions[:1]

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from experiments import _cli
+from experiments._progress import bar, caption
 
 LENGTHS = (1024, 2048, 4096, 16384, 65536)
 _CALIBRATING = 4096  # tokens: lengths up to here are run anyhow
@@ -43,7 +43,6 @@ _ROWS = (
 _HOPELESS = 2.0  # of the memory: what is predicted to need more is not compiled
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MOST = 2**31 - 1  # tokens: positions are int32
-_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
 
 
 def main(
@@ -76,13 +75,11 @@ def main(
             f"lengths {lengths} must have one of at most {_CALIBRATING} tokens among them, to calibrate on"
         )
     given = dict(memory=memory or _free(), seconds=seconds, window=window, batch=batch)
-    live = sys.stderr.isatty()
-    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
     rows = []
-    with tqdm(total=len(_ROWS) * len(lengths), unit="program", dynamic_ncols=live, **quiet) as bar:
+    with bar(len(_ROWS) * len(lengths), "program") as progress:
         for attention, work in _ROWS:
-            bar.set_description(f"{work}, {attention}", refresh=False)
-            rows.append(_row(config, attention, work, lengths, given, bar.update))
+            caption(progress, f"{work}, {attention}")
+            rows.append(_row(config, attention, work, lengths, given, progress.update))
     _refuse_if_nothing_ran(rows, given["memory"])
     _write(config, rows, given, workdir)
 
@@ -238,4 +235,4 @@ if __name__ == "__main__":
         options = dict(lengths=_numbers(given.lengths), seconds=given.seconds, window=given.window, batch=given.batch)
         main(config, workdir, memory=size_of(given.memory) if given.memory else None, **options)
 
-    _cli.run(with_flags, __doc__, default_workdir=lambda config: pathlib.Path("runs/context"))
+    _cli.run(with_flags, __doc__, default_workdir=lambda config, given: _cli.RUNS / "context")

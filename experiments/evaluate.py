@@ -14,15 +14,12 @@ import argparse
 import pathlib
 import sys
 
-from experiments._environment import tune_allocator
-from experiments._user_code import add_import_flag, import_user_code
+from experiments import _cli
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.evaluate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _cli.parser("evaluate", __doc__)
     parser.add_argument("--checkpoint", required=True, help="file or folder of weights, or workdir of a run or a row")
     parser.add_argument("--data", help="set of images (default: what the run was evaluated on)")
     parser.add_argument("--split", help="of the set (default: the run's; test)")
@@ -34,22 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--method", help="how tables are resized (default: as the file's own code does)")
     parser.add_argument("--mode", help="crop, pad or stretch pictures to the size (default: the run's; crop)")
     parser.add_argument("--crop_fraction", type=float, default=1.0, help="of the picture that is cut out (default: 1)")
-    parser.add_argument("--batch_size", type=_positive, default=64)
-    parser.add_argument("--limit", type=_positive, help="as many images, spread over the split (default: all)")
-    parser.add_argument("--top", type=_positive, default=5, help="likeliest classes of a picture (default: 5)")
-    parser.add_argument("--num_heads", type=_positive, help="where the file does not tell it")
+    parser.add_argument("--batch_size", type=_cli.positive, default=64)
+    parser.add_argument("--limit", type=_cli.positive, help="as many images, spread over the split (default: all)")
+    parser.add_argument("--top", type=_cli.positive, default=5, help="likeliest classes of a picture (default: 5)")
+    parser.add_argument("--num_heads", type=_cli.positive, help="where the file does not tell it")
     parser.add_argument("--grid", type=_size, help="HxW in patches of the file's table, where that is no square")
     parser.add_argument("--encoding", help="of a file whose rotary encoding left no trace in it")
-    add_import_flag(parser)
     args = parser.parse_args(argv)
-    tune_allocator()
-    try:
-        import_user_code(args.imports)
-        _evaluate(args)
-    except (ValueError, OSError, ImportError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+    return _cli.answer(lambda: _evaluate(args), args.imports, traceback=args.traceback)
 
 
 def _evaluate(args: argparse.Namespace) -> None:
@@ -118,12 +107,6 @@ def _size(text: str) -> tuple[int, int]:
     if len(sides) > 2 or not all(side.isdigit() and int(side) for side in sides):
         raise argparse.ArgumentTypeError(f"expected H or HxW, got {text!r}")
     return int(sides[0]), int(sides[-1])
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m experiments.explain rope
     python -m experiments.explain "rope(base=100) + alibi" --length=32 --head_dim=16 --num_heads=4
     python -m experiments.explain "raster(width=6) >> learned" --grid=4x6
-    python -m experiments.explain rope --plot                  # PNGs in the working directory; --plot=DIR: there
+    python -m experiments.explain rope --plot                  # PNGs in runs/explain; --plot=DIR: there
     python -m experiments.explain mine --import=my_encoding.py
 
 Every part of a composition is explained in turn, then what attention sees of the whole. Random content is drawn from
@@ -14,33 +14,25 @@ import argparse
 import re
 import sys
 
-from experiments._user_code import add_import_flag, import_user_code
+from experiments import _cli
 
+OUT = _cli.RUNS / "explain"
 _TEXT = {"length": 16, "head_dim": 8, "num_heads": 2, "grid": (4, 6)}
 _PLOT = {"length": 128, "head_dim": 64, "num_heads": 4, "grid": (14, 14)}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.explain", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _cli.parser("explain", __doc__)
     parser.add_argument("spec", help="the encoding, in posjax's text form")
-    parser.add_argument("--length", type=_positive, help="tokens on the line (default: 16, in plots 128)")
+    parser.add_argument("--length", type=_cli.positive, help="tokens on the line (default: 16, in plots 128)")
     parser.add_argument("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
     parser.add_argument("--prefix", type=int, default=0, help="class token and registers before them (default: none)")
-    parser.add_argument("--head_dim", type=_positive, help="channels of a head (default: 8, in plots 64)")
-    parser.add_argument("--num_heads", type=_positive, help="heads (default: 2, in plots 4)")
-    parser.add_argument("--plot", nargs="?", const=".", metavar="DIR", help="also write PNGs")
-    add_import_flag(parser)
+    parser.add_argument("--head_dim", type=_cli.positive, help="channels of a head (default: 8, in plots 64)")
+    parser.add_argument("--num_heads", type=_cli.positive, help="heads (default: 2, in plots 4)")
+    parser.add_argument("--plot", nargs="?", const=OUT, metavar="DIR", help=f"also write PNGs (default: into {OUT})")
     args = parser.parse_args(argv)
-    try:
-        import_user_code(args.imports)
-        _explain(args)
-    except (ValueError, OSError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+    return _cli.answer(lambda: _explain(args), args.imports, traceback=args.traceback)
 
 
 def _explain(args: argparse.Namespace) -> None:
@@ -50,7 +42,8 @@ def _explain(args: argparse.Namespace) -> None:
     encoding = parse(args.spec)
     print("\n".join(_explain_whole.explain(encoding, **_sizes_of(args, _TEXT, encoding))))
     if args.plot is not None:
-        for path in _explain_whole.plot(encoding, args.plot, **_sizes_of(args, _PLOT, encoding)):
+        out = _cli.writable(args.plot, "--plot")
+        for path in _explain_whole.plot(encoding, out, **_sizes_of(args, _PLOT, encoding)):
             print(f"wrote {path}")
 
 
@@ -64,12 +57,6 @@ def _sizes_of(args: argparse.Namespace, defaults: dict, encoding) -> dict:
         height, width = defaults["grid"]
         grid = (height, grid_width(encoding) or width) if 2 in encoding.dimensions else (2, 3, 4)
     return sizes | {"grid": grid, "prefix": args.prefix}
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
-    return int(text)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -9,7 +9,9 @@ Every model is read as it was trained, under other encodings without training (`
 time and memory. --checkpoint takes the workdir of a run of experiments.train or of a row, and trains only fine-tunes.
 
 Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; table.md, PNG plots and
-report.html; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on.
+report.html; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on. Ctrl-C or
+SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too, is told before the first one trains: one
+line, exit 2.
 """
 
 import json
@@ -19,11 +21,9 @@ import sys
 
 from absl import flags
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from experiments import _cli
-
-_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+from experiments._progress import bar, caption
 
 
 def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | None = None) -> None:
@@ -36,17 +36,16 @@ def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | N
     source = dict(data_dir=config.data.data_dir, files=config.data.files)
     documents = data.load_documents(config.data.name, config.data.eval_split, **source)
     documents = documents.longest(config.evaluation.documents, least)
+    planned = _extrapolate_models.planned(config, checkpoint, documents)
     _environment.compilation_cache(workdir / "compiled")
     _rows.write_config(config, workdir)
     with _rows.StopRequest() as should_stop:
         try:
-            models = _extrapolate_models.models(config, workdir, checkpoint, should_stop)
+            models = _extrapolate_models.models(planned, workdir, should_stop)
         except Stopped as stopped:
-            print(f"{stopped}; the same command goes on from there")
-            return
+            raise _cli.StoppedRun(stopped) from None
         if not _measured(config, models, documents, workdir, should_stop):
-            print("stopped between two rows; the same command goes on from there")
-            return
+            raise _cli.StoppedRun("stopped between two rows")
     _show(config, models, documents, workdir)
 
 
@@ -65,12 +64,12 @@ def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, shou
         size = sum(bytes_read(length, config, documents) for length in lengths_of(row, config.evaluation))
         waiting += [(row, trained, seeds, len(seeds) * size)] if seeds else []
     environment = _environment.describe(_environment.tune_allocator())
-    with _bar(sum(size for *_, size in waiting)) as bar:
+    with bar(sum(size for *_, size in waiting), "B", unit_scale=True) as progress:
         for row, trained, seeds, _ in waiting:
             if should_stop():
                 return False
-            bar.set_description(row.label, refresh=False)
-            found = evaluate_row(row, trained, config, documents, models.sizes, seeds, bar.update)
+            caption(progress, row.label)
+            found = evaluate_row(row, trained, config, documents, models.sizes, seeds, progress.update)
             records = [
                 record(config, row, trained, seed, documents, environment) | measured
                 for seed, measured in zip(seeds, found, strict=True)
@@ -87,13 +86,6 @@ def _finished(config: ConfigDict, row, trained, documents, workdir: pathlib.Path
     path, wanted = workdir / "results.jsonl", (row.label, evaluation_hash(config, row, trained), list(documents.titles))
     records = read_jsonl(path) if path.exists() else []
     return [record for record in records if (record["label"], record["config_hash"], record["documents"]) == wanted]
-
-
-def _bar(total: int) -> tqdm:
-    """Bytes read of those to be read, with an ETA; plain lines now and then where stderr is no terminal."""
-    live = sys.stderr.isatty()
-    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
-    return tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=live, **quiet)
 
 
 def _show(config: ConfigDict, models, documents, workdir: pathlib.Path) -> None:
@@ -125,4 +117,4 @@ if __name__ == "__main__":
         given = flags.FLAGS.checkpoint
         main(config, workdir, pathlib.Path(given) if given else None)
 
-    _cli.run(with_checkpoint, __doc__, default_workdir=lambda config: pathlib.Path("runs") / config.name)
+    _cli.run(with_checkpoint, __doc__)

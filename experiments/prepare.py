@@ -10,36 +10,36 @@ No TensorFlow is needed. Doing it twice does nothing the second time. Errors are
 import argparse
 import sys
 
-from posjax.data import CATALOG, prepare
+from experiments import _cli
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.prepare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _cli.parser("prepare", __doc__, imports=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--name", help="the set; --list shows them")
     what.add_argument("--list", action="store_true", help="show the known sets")
     parser.add_argument("--from", dest="source", metavar="DIR", help="directory with the original raw files")
     parser.add_argument("--data_dir", metavar="DIR", help="where prepared sets lie (default: TFDS's own)")
     args = parser.parse_args(argv)
-    if args.list:
-        for name, entry in CATALOG.items():
-            need = "no download" if entry.bundled else "download or --from"
-            print(f"{name:18}{entry.kind:8}{need:20}{entry.about}")
-        return 0
-    try:
-        done = prepare(args.name, args.data_dir, args.source, progress=True)
-    except (ValueError, OSError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
+    return _cli.answer(_list if args.list else lambda: _prepare(args), traceback=args.traceback)
+
+
+def _list() -> None:
+    from posjax.data import CATALOG
+
+    for name, entry in CATALOG.items():
+        need = "no download" if entry.bundled else "download or --from"
+        print(f"{name:18}{entry.kind:8}{need:20}{entry.about}")
+
+
+def _prepare(args: argparse.Namespace) -> None:
+    from posjax.data import prepare
+
+    done = prepare(args.name, args.data_dir, args.source, progress=sys.stderr.isatty())
     print(f"{done.name}: {'prepared' if done.made_now else 'was prepared already'} in {done.path}")
     for split, examples in done.splits.items():
         print(f"  {split:12}{examples:>8,} examples")
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ weights, or a short fine-tune. Images are of one size, or in native aspects by t
 
 Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; table.md, PNG plots and
 report.html; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on: rows that
-are finished are not run again.
+are finished are not run again. Ctrl-C or SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too,
+is told before the first one trains: one line, exit 2.
 """
 
 import json
@@ -23,22 +24,26 @@ from experiments import _cli
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from experiments import _environment, _rows
+    from experiments._resolutions_check import check_study
+    from experiments._resolutions_models import Session
     from experiments._resolutions_plan import plan
     from posjax.training.loop import Stopped
 
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         raise ValueError(f"seeds must be given and differ, got {tuple(config.seeds)}")
-    rows = {name: plan(name, study) for name, study in config.sets.items()}
+    rows, seeds, splits = {name: plan(name, study) for name, study in config.sets.items()}, tuple(config.seeds), {}
+    for name, study in config.sets.items():
+        check_study(name, study, rows[name], seeds, splits)
     _environment.compilation_cache(workdir / "compiled")  # a restart reuses programs
     _rows.write_config(config, workdir)
     shown = []
     with _rows.StopRequest() as should_stop, _rows.Progress(_steps(config)) as progress:
+        session = Session(seeds, workdir, progress, should_stop, splits)
         for name, study in config.sets.items():
             try:
-                shown += _run(name, study, rows[name], tuple(config.seeds), workdir, progress, should_stop)
+                shown += _run(name, study, rows[name], session)
             except Stopped as stopped:
-                print(f"{stopped} in {name!r}; the same command goes on from there")
-                return
+                raise _cli.StoppedRun(f"{stopped} in {name!r}") from None
     _show(config, shown, workdir)
 
 
@@ -51,7 +56,7 @@ def _steps(config: ConfigDict) -> int:
     return trained + sum(tuning.steps for tuning in tunings)
 
 
-def _run(name: str, study: ConfigDict, rows, seeds, workdir: pathlib.Path, progress, should_stop) -> list[dict]:
+def _run(name: str, study: ConfigDict, rows, session) -> list[dict]:
     """Trains and measures what has not been yet; the records of all rows and seeds, in their order.
 
     Raises:
@@ -65,24 +70,24 @@ def _run(name: str, study: ConfigDict, rows, seeds, workdir: pathlib.Path, progr
     from posjax.training.metrics import append_jsonl
 
     environment = _environment.describe(_environment.tune_allocator())
-    shown, evaluation, bases = [], None, {}
+    shown, evaluation, bases, seeds = [], None, {}, session.seeds
     for row in rows:
         if row.base not in bases:
-            bases = {row.base: trained(name, row.base, study, seeds, workdir, progress, should_stop)}
+            bases = {row.base: trained(name, row.base, study, session)}
         ensemble = bases[row.base]
         if row.kind == FINE_TUNED:
-            ensemble = finetuned(row, ensemble, study, seeds, workdir, progress, should_stop)
+            ensemble = finetuned(row, ensemble, study, session)
         named = evaluation_hash(study, row, ensemble.about["training_hash"])
-        found = _finished(workdir, row, named, ensemble, seeds)
+        found = _finished(session.workdir, row, named, ensemble, seeds)
         if len(found) < len(seeds):
-            if should_stop():
+            if session.should_stop():
                 raise Stopped(ensemble.about["steps"])
             evaluation = evaluation or Evaluation(study, bases[row.base])
             spec, images = spec_of(row, ensemble.config), len(evaluation.originals.images)
             about = record(row, ensemble, spec, named, images, environment)
             known = {each["seed"] for each in found}
             new = [about | measured for measured in evaluation(row, ensemble, seeds) if measured["seed"] not in known]
-            append_jsonl(workdir / "results.jsonl", new)
+            append_jsonl(session.workdir / "results.jsonl", new)
             found += new
         shown += sorted(found, key=lambda each: seeds.index(each["seed"]))
     return shown
@@ -117,4 +122,4 @@ def _show(config: ConfigDict, records: list[dict], workdir: pathlib.Path) -> Non
 
 
 if __name__ == "__main__":
-    _cli.run(main, __doc__, default_workdir=lambda config: pathlib.Path("runs") / config.name)
+    _cli.run(main, __doc__)

@@ -1,6 +1,7 @@
 """Measures the ideal properties of every encoding: uniqueness, determinism, extrapolation, relative awareness, axes, decay.
 
-    python -m experiments.scorecard                                     # the whole catalogue, into results/scorecard
+    python -m experiments.scorecard                                     # the whole catalogue, into runs/scorecard
+    python -m experiments.scorecard --out=results/scorecard             # the one that is committed
     python -m experiments.scorecard "rope()" "rope() + alibi()" --out=runs/two
     python -m experiments.scorecard mine --import=my_encoding.py --out=runs/mine
     python -m experiments.scorecard --checkpoint=runs/vit --out=runs/vit/scorecard      # what a training run has learned
@@ -20,13 +21,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
+from experiments import _cli
 from experiments._environment import describe, tune_allocator
-from experiments._user_code import add_import_flag, import_user_code
+from experiments._progress import bar, caption
 
-OUT = pathlib.Path("results/scorecard")
-_PLAIN_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+OUT = _cli.RUNS / "scorecard"
 
 
 class Row(NamedTuple):
@@ -39,31 +38,25 @@ class Row(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.scorecard",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _cli.parser("scorecard", __doc__)
     parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
     parser.add_argument("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     parser.add_argument("--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure what this run has learned")
     parser.add_argument("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
     parser.add_argument("--seed", type=int, default=0, help="of parameters and contents (default: 0)")
-    add_import_flag(parser)
     args = parser.parse_args(argv)
-    allocator = tune_allocator()  # before jax is imported
-    try:
-        import_user_code(args.imports)
+    given = sys.argv[1:] if argv is None else argv
+
+    def work() -> None:
         began = time.monotonic()
         rows, notes = _rows(args)
+        _cli.writable(args.out)
         cards = _cards(rows, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
-        about |= {"command": shlex.join(["python", "-m", "experiments.scorecard", *(argv or sys.argv[1:])])}
-        _write(args.out, rows, cards, about | describe(allocator), notes)
-    except (ValueError, OSError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+        about |= {"command": shlex.join(["python", "-m", "experiments.scorecard", *given])}
+        _write(args.out, rows, cards, about | describe(tune_allocator()), notes)
+
+    return _cli.answer(work, args.imports, traceback=args.traceback)
 
 
 def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
@@ -133,18 +126,17 @@ def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
     from posjax.analysis.scorecard import scorecard
     from posjax.spec import parse
 
-    live, cards = sys.stderr.isatty(), {}
-    quiet = {} if live else {"mininterval": _PLAIN_LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100}
-    with tqdm(total=len(rows), unit="encoding", dynamic_ncols=live, **quiet) as bar:
+    cards = {}
+    with bar(len(rows), "encoding") as progress:
         for label, row in rows.items():
-            bar.set_description(label[:40], refresh=live)
+            caption(progress, label[:40])
             began = time.monotonic()
             try:
                 card = scorecard(parse(row.spec), seed=seed, **row.given)
             except ValueError as error:
                 card = {"encoding": row.spec, "error": " ".join(str(error).split())}
             cards[label] = {"family": row.family, **card, "seconds": round(time.monotonic() - began, 1)}
-            bar.update()
+            progress.update()
     return cards
 
 

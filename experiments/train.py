@@ -1,13 +1,16 @@
 """Trains one model, or goes on where it was.
 
-    python -m experiments.train --config=configs/vit.py --config.model.encoding="rope(base=100)" --workdir=runs/vit
-    python -m experiments.train --config=configs/decoder.py --config.data.name=tiny_shakespeare --workdir=runs/decoder
-    python -m experiments.train --config=configs/vit.py --config.init_from=runs/vit --config.data.image_size="(12, 12)" ...
+    python -m experiments.train --config=configs/vit.py
+    python -m experiments.train --config=configs/decoder.py --config.model.encoding=alibi --workdir=runs/alibi
+    python -m experiments.train --config=configs/vit.py --config.init_from=runs/vit --config.data.image_size="(12, 12)" \
+        --config.steps=100 --workdir=runs/vit12
 
 The last one goes on from what another run, or a file of pretrained weights, has learned: a fine-tune, here on larger images.
 
-Under the workdir: config.json, metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last ones and the best),
-and result.jsonl once it is done. Ctrl-C or SIGTERM saves and stops; kill -9 loses the steps since the last checkpoint.
+The workdir is runs/<name of the config's file> by default, as runs/vit; where fields that count are overridden, a hash of
+them stands behind it. Under it: config.json, metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last ones
+and the best), and result.jsonl once it is done. Ctrl-C or SIGTERM saves, stops and exits with 75; the same command goes
+on. kill -9 loses the steps since the last checkpoint. Mistakes are one line and exit code 2.
 """
 
 import pathlib
@@ -19,14 +22,15 @@ from experiments import _cli
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from experiments import _environment, _records, _rows
-    from posjax.training.loop import Stopped, digest, identity, train
+    from posjax.training.loop import Stopped, check, digest, identity, train
     from posjax.training.metrics import append_jsonl, config_hash
     from posjax.training.tasks import make_task
 
     seeds = (config.seed,)
-    _environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     task = make_task(config)
+    check(task, config, seeds)
     initial = _initial(config, task, seeds)
+    _environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
         _rows.write_config(config, workdir)
     with _rows.StopRequest() as should_stop, _rows.Progress(config.steps) as progress:
@@ -34,8 +38,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
             on_step = progress.row(config.model.encoding)
             result = train(task, config, seeds, workdir, initial=initial, on_step=on_step, should_stop=should_stop)
         except Stopped as stopped:
-            print(f"{stopped}; the same command goes on from there")
-            return
+            raise _cli.StoppedRun(stopped) from None
     environment = _environment.describe(_environment.tune_allocator())
     records = _records.records_of("train", config.model.encoding, task, config, seeds, result, workdir, environment)
     if initial is not None:  # another start is another run
@@ -58,5 +61,18 @@ def _initial(config: ConfigDict, task, seeds: tuple[int, ...]):
     return initial_params(start, task, seeds, **options)
 
 
+def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
+    """runs/vit for configs/vit.py; runs/vit-0123456789ab where overrides make another run of it."""
+    from posjax.training.loop import identity
+    from posjax.training.metrics import config_hash
+
+    def named(config: ConfigDict) -> str:
+        start = {name: config[name] for name in ("init_from", "init_head", "init_resize") if name in config}
+        return config_hash({**identity(config), **start})
+
+    plain = _cli.runs_of(config, given)
+    return plain if named(config) == named(_cli.load(given)) else plain.with_name(f"{plain.name}-{named(config)}")
+
+
 if __name__ == "__main__":
-    _cli.run(main, __doc__)
+    _cli.run(main, __doc__, default_workdir)

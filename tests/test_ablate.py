@@ -24,11 +24,12 @@ def record(label, seed, row, **other):
 
 
 def test_a_diverging_row_costs_no_other_row(tmp_path, monkeypatch, capsys):
-    def run_row(study, label, row, seeds, workdir, progress, should_stop):
+    def run_row(study, label, row, task, seeds, workdir, progress, should_stop):
         if label == "bad":
             raise FloatingPointError("step 3: loss is nan")
         append_jsonl(workdir / "results.jsonl", [record(label, seed, row) for seed in seeds])
 
+    monkeypatch.setattr(ablate, "_waiting", lambda rows, seeds, workdir: {row[:2]: (None, seeds) for row in rows})
     monkeypatch.setattr(ablate, "_run_row", run_row)
     with pytest.raises(FloatingPointError, match=r"images, row 'bad': step 3: loss is nan"):
         ablate.main(config(none="none", bad="rope", good="alibi"), tmp_path)

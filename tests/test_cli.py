@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
@@ -19,7 +20,11 @@ def get_config(size="small"):
     if size not in ("small", "large"):
         raise ValueError(f"size {size!r} is not one of small, large")
     model = {"width": 4, "flag": True, "shape": (1, 2), "name": "a", "rate": 0.1}
-    return ConfigDict({"model": model, "steps": 3, "seed": config_dict.placeholder(int), "raises": ""})
+    rows = ConfigDict({"rope(base=0.5)": "rope(base=0.5)"}, allow_dotted_keys=True)
+    config = ConfigDict({"model": model, "steps": 3, "seed": config_dict.placeholder(int), "raises": "", "rows": rows})
+    if size == "large":
+        config.name = "big"
+    return config
 """
 MODULE = '''
 """A throwaway.
@@ -28,9 +33,13 @@ MODULE = '''
 """
 import pathlib
 import sys
-from experiments._cli import run
+from experiments._cli import StoppedRun, run
 
 def main(config, workdir):
+    if config.raises == "StoppedRun":
+        raise StoppedRun("stopped at step 3")
+    if config.raises == "FileExistsError":
+        pathlib.Path(__file__).mkdir()
     if config.raises:
         raise __import__("builtins").__dict__[config.raises]("line one\\n  line two")
     print(config.to_json(sort_keys=True))
@@ -38,8 +47,7 @@ def main(config, workdir):
     print("jax" in sys.modules)
 
 if __name__ == "__main__":
-    run(main, __doc__, None if "--no_default" in sys.argv and sys.argv.remove("--no_default") is None
-        else lambda config: pathlib.Path("runs") / str(config.steps))
+    run(main, __doc__)
 '''
 
 
@@ -68,9 +76,10 @@ def call(directory):
     return function
 
 
-def test_overrides_reach_main_and_jax_is_not_imported(call):
+def test_overrides_reach_main_and_jax_is_not_imported(call, tmp_path):
     overrides = ["--config.model.width", "8", "--noconfig.model.flag", "--config.model.shape=(7,)", "--config.seed=5"]
-    result = call("--config=x.py:large", *overrides, "--workdir=/w")
+    overrides += ['--config.rows["rope(base=0.5)"]=rope(base=0.7)']
+    result = call("--config=x.py", *overrides, f"--workdir={tmp_path}")
     assert (result.returncode, result.stderr) == (0, "")
     config, workdir, jax_imported = result.stdout.splitlines()
     assert json.loads(config) == {
@@ -78,8 +87,9 @@ def test_overrides_reach_main_and_jax_is_not_imported(call):
         "steps": 3,
         "seed": 5,
         "raises": "",
+        "rows": {"rope(base=0.5)": "rope(base=0.7)"},
     }
-    assert (workdir, jax_imported) == ("/w", "False")
+    assert (workdir, jax_imported) == (str(tmp_path), "False")
 
 
 def test_a_name_that_is_no_identifier_is_quoted():
@@ -93,10 +103,27 @@ def test_a_name_that_is_no_identifier_is_quoted():
         _cli._check_fields(["--config.studies.1%.steps=4"], config)
 
 
-def test_the_default_workdir_follows_the_config(call):
-    assert call("--config=x.py", "--config.steps=9").stdout.splitlines()[1] == "runs/9"
-    missing = call("--config=x.py", "--no_default")
-    assert (missing.returncode, missing.stderr[:32]) == (2, "error: --workdir=DIR is missing:")
+def test_the_default_workdir_is_named_after_the_config(call):
+    assert call("--config=x.py").stdout.splitlines()[1] == "runs/x"
+    assert call("--config=x.py:large").stdout.splitlines()[1] == "runs/big"
+
+
+def test_a_config_is_found_beside_the_installed_package(directory):
+    """From any folder; configs import from each other there too."""
+    command = [sys.executable, "-m", "experiments.ablate", "--config=configs/quickstart.py", "--config.seeds=()"]
+    result = subprocess.run(
+        command, cwd=directory, env=os.environ | {"PYTHONPATH": str(REPO)}, capture_output=True, text=True
+    )
+    assert (result.returncode, result.stderr[:42]) == (2, "error: seeds must be given and differ, got")
+
+
+def test_a_stopped_run_has_an_exit_code_of_its_own(call):
+    result = call("--config=x.py", "--config.raises=StoppedRun")
+    assert (result.returncode, result.stderr) == (_cli.EXIT_STOPPED, "")
+    assert result.stdout == "stopped at step 3; the same command goes on from there\n"
+    assert _cli.EXIT_STOPPED not in (0, 1, _cli.EXIT_MISTAKE)
+    result = call("--config=x.py", "--config.raises=KeyboardInterrupt")  # before there is anything to go on with
+    assert (result.returncode, result.stdout, result.stderr) == (_cli.EXIT_STOPPED, "", "interrupted\n")
 
 
 def test_help_is_the_docstring(call):
@@ -110,7 +137,7 @@ def test_help_is_the_docstring(call):
     [
         ([], "--config=FILE is missing, for example: python -m throwaway --config=configs/throwaway.py --workdir=DIR"),
         (["--config=y.py"], "--config=y.py: there is no file 'y.py'; did you mean x.py?"),
-        (["--config="], "--config=: there is no file ''"),
+        (["--config="], f"--config=: there is no file ''; those of posjax are in {REPO / 'configs'}"),
         (["--config=notes.txt"], "--config=notes.txt: 'notes.txt' is not a Python file"),
         (["--config=empty.py"], "--config=empty.py: 'empty.py' has no get_config()"),
         (["--config=broken.py"], "invalid syntax (broken.py, line 1)"),
@@ -124,7 +151,7 @@ def test_help_is_the_docstring(call):
         (
             ["--config=x.py", "--config.qqqq=1"],
             "--config.qqqq=1: no such field; the fields are model, model.flag, model.name, model.rate, model.shape, "
-            "model.width, raises, seed, steps",
+            'model.width, raises, rows, rows["rope(base=0.5)"], seed, steps',
         ),
         (["--config=x.py", "--config.model.width=a"], "--config.model.width=a: expected int"),
         (["--config=x.py", "--config.seed=1.5"], "--config.seed=1.5: expected int"),
@@ -138,7 +165,29 @@ def test_help_is_the_docstring(call):
         (["--config=x.py", "--wrokdir=a"], "Unknown command line flag 'wrokdir'. Did you mean: workdir ?"),
         (["--config=x.py", "steps=3"], "unexpected argument 'steps=3'; options are written --name=value"),
         (["--config=x.py", "--config.raises=ValueError"], "line one line two (--traceback shows where)"),
+        (
+            ["--config=x.py", '--config.rows["rope(base=5)"]=t5'],
+            '--config.rows["rope(base=5)"]=t5: no such field; did you mean rows["rope(base=0.5)"]?',
+        ),
+        (
+            ["--config=configs/vti.py"],
+            f"--config=configs/vti.py: there is no file 'configs/vti.py'; did you mean {REPO / 'configs' / 'vit.py'}?",
+        ),
+        (
+            ["--config=nowhere/x_y_z.py"],
+            f"--config=nowhere/x_y_z.py: there is no file 'nowhere/x_y_z.py'; those of posjax are in {REPO / 'configs'}",
+        ),
+        (
+            ["--config=x.py", "--workdir=x.py"],
+            "--workdir=x.py: nothing can be written there (File exists); give another directory",
+        ),
+        (
+            ["--config=x.py", "--workdir=x.py/y"],
+            "--workdir=x.py/y: nothing can be written there (Not a directory); give another directory",
+        ),
         (["--config=x.py", "--config.raises=FileNotFoundError"], "line one line two (--traceback shows where)"),
+        (["--config=x.py", "--config.raises=PermissionError"], "line one line two (--traceback shows where)"),
+        (["--config=x.py", "--config.raises=ImportError"], "line one line two (--traceback shows where)"),
         (["--config=x.py", "--config.raises=FloatingPointError"], "line one line two (--traceback shows where)"),
     ],
 )
@@ -203,12 +252,63 @@ def test_the_commit_is_ours_or_none(tmp_path):
 
 def test_one_process_at_a_time_works_in_a_directory(tmp_path):
     with (
-        _cli._alone_in(tmp_path),
+        _cli._alone_in(tmp_path, "train"),
         pytest.raises(_cli.UsageError, match=r"another process is at work in .*--workdir"),
-        _cli._alone_in(tmp_path),
+        _cli._alone_in(tmp_path, "train"),
     ):
         pass
-    with _cli._alone_in(tmp_path):  # the lock went with its holder
+    with _cli._alone_in(tmp_path, "train"):  # the lock went with its holder
+        pass
+
+
+def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
+    from experiments import _progress, _rows
+
+    monkeypatch.setattr(_progress, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(_progress, "_NOTHING_YET", 1e-9)
+    with _rows.Progress(2) as progress:
+        on_step = progress.row("first")
+        for step in (1, 2):
+            on_step(step, {"loss": np.ones(1)})
+    shown = capsys.readouterr().err
+    assert "\r" not in shown
+    assert len(shown.splitlines()) >= 2
+    assert all(line.startswith("first: ") and "loss=1.000" in line for line in shown.splitlines())
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="early"), _rows.Progress(2) as progress:
+        progress.row("first")
+        progress.skip(1)
+        raise ValueError("early")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_single_run_has_a_directory_of_its_own():
+    from experiments.train import default_workdir
+
+    given = "configs/vit.py"
+    plain = _cli.load(given)
+    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
+    plain.log_every = 7  # changes no number
+    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
+    found = set()
+    for name, value in {"model.encoding": "rope", "steps": 50, "init_from": "runs/vit", "seed": 1}.items():
+        changed = _cli.load(given)
+        changed.update_from_flattened_dict({name: value})
+        found.add(default_workdir(changed, given))
+    assert len(found) == 4
+    assert all(path.name.startswith("vit-") for path in found)
+
+
+def test_two_commands_do_not_share_a_directory(tmp_path):
+    """Each would overwrite the other's config.json and report."""
+    (tmp_path / ".lock").touch()  # of a run from before locks said whose they are
+    for _ in range(2):
+        with _cli._alone_in(tmp_path, "train"):
+            pass
+    with (
+        pytest.raises(_cli.UsageError, match=r"holds what experiments\.train has written: give another --workdir"),
+        _cli._alone_in(tmp_path, "ablate"),
+    ):
         pass
 
 

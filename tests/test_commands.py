@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from experiments._cli import EXIT_STOPPED
 from posjax.training.checkpoints import Checkpoints
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -127,7 +128,8 @@ def test_a_training_run_that_was_killed_and_stopped_ends_bit_identical(training,
     assert not (tmp_path / "result.jsonl").exists()
     before = count(metrics())
     code, out, err = interrupt(signal.SIGTERM, metrics, before + 15, *arguments)
-    assert code == 0, err[-3000:]
+    assert code == EXIT_STOPPED, err[-3000:]
+    assert "\r" not in err
     assert out.startswith("stopped at step ")
     assert out.endswith("; the same command goes on from there\n")
     step = int(out.split()[3].strip(";"))
@@ -266,6 +268,9 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
         "other": ["--config.seed=1", f"--workdir={whole_run}"],
     }
     calls = {name: ("train", *training, f"--workdir={root / name}", *line) for name, line in lines.items()}
+    lines["file in the way"] = [f"--workdir={root / 'occupied' / 'run'}"]
+    (root / "occupied").touch()
+    calls["file in the way"] = ("train", *training, *lines["file in the way"])
     calls["no seeds"] = ("ablate", *ablation, "--config.seeds=()", f"--workdir={root / 'seeds'}")
     calls["seeds"] = ("ablate", *ablation, "--config.seeds=(0,1,0)", f"--workdir={root / 'seeds'}")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -284,15 +289,16 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
         ("data", ["unknown data set 'digist'; did you mean 'digits'?"]),
         ("damaged", ["no usable checkpoint in", "step 100: ", "step 90: ", "Put back a copy"]),
         ("other", ["seed was 0 in the checkpoint", "but is 1 in this run"]),
+        ("file in the way", ["--workdir=", "nothing can be written there (Not a directory); give another directory"]),
         ("no seeds", ["seeds must be given and differ, got ()"]),
         ("seeds", ["seeds must be given and differ, got (0, 1, 0)"]),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(mistakes, name, parts):
     code, out, err = mistakes[name]
-    # Warnings (of damage, say) and progress may come first; the answer is the last line.
     *before, line = err.splitlines()
     assert (code, out) == (2, ""), err[-3000:]
+    assert all("is damaged and not used" in warning for warning in before)  # no bar is drawn before an error
     assert line.startswith("error: ")
     assert all(part in line for part in parts), line
     assert "Traceback" not in err

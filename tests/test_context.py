@@ -84,13 +84,13 @@ def test_what_is_no_size_is_named(text):
 
 def test_configs_and_lengths_that_do_not_do(tmp_path):
     with pytest.raises(ValueError, match="give the config of one"):
-        context.main(_cli._load(str(CONFIGS / "vit.py")), tmp_path)
+        context.main(_cli.load(str(CONFIGS / "vit.py")), tmp_path)
     with pytest.raises(ValueError, match="at most 4096 tokens"):
-        context.main(_cli._load(str(CONFIGS / "decoder.py")), tmp_path, lengths=[8192])
+        context.main(_cli.load(str(CONFIGS / "decoder.py")), tmp_path, lengths=[8192])
 
 
 def tiny():
-    config = _cli._load(str(CONFIGS / "decoder.py"))
+    config = _cli.load(str(CONFIGS / "decoder.py"))
     config.update_from_flattened_dict({"model.width": 8, "model.depth": 1, "model.num_heads": 2, "model.mlp_dim": 8})
     return config
 

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 import posjax as pj
-from experiments import _environment, resolutions
+from experiments import _cli, _environment, resolutions
 from experiments._resolutions_plan import Trained, fill, finetune_config, plan, training_config
 from experiments._resolutions_plan import resolutions as resolutions_of
 from posjax.analysis.published_resolutions import ROPE_VIT, relative
@@ -245,7 +245,7 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys, quick_compilati
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, capsys, monkeypatch, quick_compilation):
+def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, monkeypatch, quick_compilation):
     small.sets.digits.encodings = ConfigDict({"axial": "axial_rope"})
     small.sets.digits.policies, small.sets.digits.finetune = ConfigDict(), ConfigDict()
     resolutions.main(small, tmp_path / "whole")
@@ -254,8 +254,8 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, capsys, monk
 
     with monkeypatch.context() as patched:
         patched.setattr(_rows.StopRequest, "__call__", lambda self: next(asked))
-        resolutions.main(small, tmp_path / "stopped")
-    assert "stopped at step 3 in 'digits'" in capsys.readouterr().out
+        with pytest.raises(_cli.StoppedRun, match="stopped at step 3 in 'digits'"):
+            resolutions.main(small, tmp_path / "stopped")
     assert not (tmp_path / "stopped" / "results.jsonl").exists()
     resolutions.main(small, tmp_path / "stopped")
     one, other = (

@@ -5,9 +5,9 @@
 
 Dosovitskiy et al. (2020), arXiv 2010.11929: ViT-B/16 pre-trained on JFT, ImageNet 5-shot linear accuracy. Here: a ViT of 48
 channels and 4 layers trained from scratch for 0.77 epochs, test accuracy. Cost: about 80 minutes on one CPU core.
-Expected: results/vit_table8. LaPE is a fourth column that the paper does not have. On an accelerator, in each of the studies
-stem, every_layer, shared and LaPE: --config.studies.stem.model.variant=Ti/4 --config.studies.stem.steps=20000
---config.studies.stem.batch_size=256
+Expected: results/vit_table8, made with --workdir=results/vit_table8. LaPE is a fourth column that the paper does not have. On
+an accelerator, in each of the studies stem, every_layer, shared and LaPE: --config.studies.stem.model.variant=Ti/4
+--config.studies.stem.steps=20000 --config.studies.stem.batch_size=256
 """
 
 from ml_collections import ConfigDict
@@ -63,8 +63,8 @@ def _study(injection: str) -> ConfigDict:
     study.model.width = 48
     study.model.depth = 4
     study.optimizer.learning_rate = 3e-3
-    study.optimizer.warmup_steps = 80
     study.steps = 800
+    study.optimizer.warmup_steps = study.get_ref("steps") // 10  # 80
     study.batch_size = 48
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 500

@@ -123,7 +123,7 @@ def _run(builder: DatasetBuilder, name: str, root, source, extracted, progress: 
 
 def _not_installed(name: str, error: TensorFlowNeeded | ImportError) -> ValueError:
     module = getattr(error, "name", None) if isinstance(error, ImportError) else "tensorflow"
-    mend = "'posjax[tf]'" if module in ("tensorflow", None) else module
+    mend = "-e '.[tf]'" if module in ("tensorflow", None) else module
     return ValueError(f"the builder of {name!r} needs what is not installed ({error}): pip install {mend}")
 
 

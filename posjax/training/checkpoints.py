@@ -15,9 +15,11 @@ Example:
     checkpoints.save(step, state, {"eval_loss": 1.2})
 """
 
+import errno
 import json
 import logging as std_logging
 import math
+import os
 import pathlib
 import shutil
 import time
@@ -88,8 +90,14 @@ class Checkpoints:
             self._manager.wait_until_finished()
 
     def steps(self) -> list[int]:
-        """The complete steps on disk, in increasing order (after waiting for a save under way)."""
+        """The complete steps on disk, in increasing order (after waiting for a save under way).
+
+        Raises:
+          NotADirectoryError: a file is in the way; orbax would wait for minutes before it says so.
+        """
         self.wait()
+        if self.directory.exists() and not self.directory.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.directory))
         if not self.directory.is_dir():
             return []
         return sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdigit())

@@ -1,6 +1,8 @@
 """Image classification: a ViT or a ResNet on images of one size, or a ViT on images of their own sizes and aspects."""
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,15 +25,25 @@ class Classification:
     """Labelled images, all of one size: that of the set, or `config.data.image_size`, to which they are preprocessed."""
 
     headline, headline_mode = "accuracy", "max"
+    reads = (
+        "name",
+        "data_dir",
+        "image_size",
+        "mode",
+    )  # the fields of `config.data` that say which images `load` returns
 
-    def __init__(self, config: ConfigDict):
+    def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._config, self._data = config, config.data
         if not 0 <= config.label_smoothing < 1:
             raise ValueError(f"label_smoothing={config.label_smoothing} must lie in [0, 1)")
         if config.data.image_size is not None and len(config.data.image_size) != 2:
             raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
-        self._train = data.subset(self.load(config.data.train_split), config.data.fraction)
-        self._eval = self.load(config.data.eval_split)
+        source = [str(config.data[name]) for name in self.reads]
+        whole, self._eval = (
+            once(splits, (*source, split), functools.partial(self.load, split))
+            for split in (config.data.train_split, config.data.eval_split)
+        )
+        self._train = data.subset(whole, config.data.fraction)
         self.digest = self._train.digest + self._eval.digest
         self.classes = self._train.num_classes
         self.context = make_context(1)
@@ -102,6 +114,8 @@ class NativeClassification(Classification):
     Rows hold one image each, or, with `config.data.tokens`, as many as fit into so many tokens.
     """
 
+    reads = ("name", "data_dir", "mode")
+
     def load(self, split):
         return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir, channels=None)
 
@@ -171,7 +185,16 @@ def scores(logits, label, weight) -> dict[str, jax.Array]:
     return {"accuracy": (right * weight).sum(), "loss": (losses * weight).sum(), "weight": weight.sum()}
 
 
-def make_classification(config: ConfigDict) -> Classification:
+def once(splits: dict | None, key: tuple, load: Callable[[], Any]) -> Any:
+    """What `load` returns, or what it returned for the same key and dictionary before."""
+    if splits is None:
+        return load()
+    if key not in splits:
+        splits[key] = load()
+    return splits[key]
+
+
+def make_classification(config: ConfigDict, splits: dict | None = None) -> Classification:
     """The task for `config.data.mode`.
 
     Raises:
@@ -180,13 +203,13 @@ def make_classification(config: ConfigDict) -> Classification:
     if config.data.mode not in _MODES:
         raise ValueError(f"no data.mode is named {config.data.mode!r}; {nearest(config.data.mode, _MODES)}")
     if config.data.mode == "native":
-        return NativeClassification(config)
+        return NativeClassification(config, splits)
     for name in ("min_patches", "tokens", "images_per_row"):
         if config.data[name] is not None:
             raise ValueError(
                 f"data.{name}={config.data[name]} is for images of native aspect: set data.mode='native' too"
             )
-    return Classification(config)
+    return Classification(config, splits)
 
 
 def make_vision_model(

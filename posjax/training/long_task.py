@@ -20,8 +20,8 @@ class LongDocuments(LanguageModel):
       ValueError: for a share outside [0, 1], a negative weight, or a training length that a task does not fit into.
     """
 
-    def __init__(self, config: ConfigDict):
-        super().__init__(config)
+    def __init__(self, config: ConfigDict, splits: dict | None = None):
+        super().__init__(config, splits)
         mixed = config.data.retrieval
         if not 0 <= mixed.share <= 1 or mixed.weight < 0:
             raise ValueError(

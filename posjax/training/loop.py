@@ -16,7 +16,7 @@ from posjax.data.containers import digest_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.devices import shardings
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
-from posjax.training.metrics import MetricsWriter, strict
+from posjax.training.metrics import MetricsWriter, event_writer, strict
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
@@ -104,6 +104,26 @@ def train(
         if metrics is None:  # the run was finished before this process began
             metrics = evaluate(task, score, state.params)
         return Result(state, metrics, clock.times()["step_time"], clock.times()["elapsed"])
+
+
+def check(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> None:
+    """Refuses what `train` would refuse or fail at, computing nothing: the model is traced in training and at evaluation.
+
+    For runs that follow each other: what is wrong with the last one is told before the first one trains.
+
+    Raises:
+      ValueError: sizes that do not divide, an optimizer that cannot be, an encoding that the model cannot host; whatever
+        else the model refuses.
+      ImportError: `config.tensorboard` without tensorboardX.
+    """
+    _check_sizes(config, seeds, shardings(task.context)[1].mesh.shape["data"])
+    make_optimizer(total_steps=config.steps, **config.optimizer)
+    if config.tensorboard:
+        event_writer()
+    params = jax.eval_shape(task.init, jax.random.key(0))
+    jax.eval_shape(task.loss, params, dict(task.batches(seeds[0])[0]), jax.random.key(0))
+    *_, longest = task.evaluation().values()  # the last of several lengths is the longest
+    jax.eval_shape(task.score, params, next(iter(longest)))
 
 
 class _Journal:

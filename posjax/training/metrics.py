@@ -73,7 +73,8 @@ class MetricsWriter:
 
     def __init__(self, directory: str | pathlib.Path, resume_step: int | None = None, tensorboard: bool = False):
         self.path = pathlib.Path(directory) / "metrics.jsonl"
-        self._events = _event_writer(directory, resume_step) if tensorboard else None
+        purge_step = None if resume_step is None else resume_step + 1
+        self._events = event_writer()(str(directory), purge_step=purge_step) if tensorboard else None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _keep_until(self.path, -1 if resume_step is None else resume_step)
         self._file = self.path.open("ab", buffering=0)
@@ -102,12 +103,17 @@ class MetricsWriter:
             self._events.close()
 
 
-def _event_writer(directory: str | pathlib.Path, resume_step: int | None):
+def event_writer():
+    """The class that writes TensorBoard events.
+
+    Raises:
+      ImportError: tensorboardX is not installed.
+    """
     try:
         from tensorboardX import SummaryWriter
     except ImportError as error:
-        raise ImportError("tensorboard=True needs tensorboardX: pip install 'posjax[tensorboard]'") from error
-    return SummaryWriter(str(directory), purge_step=None if resume_step is None else resume_step + 1)
+        raise ImportError("tensorboard=True needs tensorboardX: pip install -e '.[tensorboard]'") from error
+    return SummaryWriter
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -1,6 +1,7 @@
 """What is trained: a model, its data, its loss and its scores. One run (seed) at a time; the step vmaps over runs."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,10 +16,11 @@ from posjax.attention import ContextParallel
 from posjax.encoding import Site
 from posjax.models import Decoder
 from posjax.spec import nearest
-from posjax.training.classification import make_classification
+from posjax.training.classification import make_classification, once
 from posjax.training.devices import make_context
 
 Batch = Mapping[str, Any]
+_DTYPES = ["bfloat16", "float16", "float32"]
 _LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
 
 
@@ -53,11 +55,14 @@ class Task(Evaluated, Protocol):
 
 
 class LanguageModel:
-    """A decoder on bytes, trained at one length and scored at several; every length scores the same bytes."""
+    """A decoder on bytes, trained at one length and scored at several; every length scores the same bytes.
+
+    `splits` is shared by the tasks that are made from the same data; see `make_task`.
+    """
 
     headline, headline_mode = "loss", "min"
 
-    def __init__(self, config: ConfigDict):
+    def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._length, self._eval_lengths = config.data.length, tuple(sorted(config.eval_lengths))
         if not self._eval_lengths or self._eval_lengths[0] < 1:
             raise ValueError(
@@ -68,8 +73,12 @@ class LanguageModel:
         self.context = make_context(config.context_parallel)
         if self.context is not None and self._length % self.context.size:
             raise ValueError(f"data.length={self._length} is not divisible by context_parallel={self.context.size}")
-        self._train = self.text(config.data, config.data.train_split)
-        self._eval = _first(self.text(config.data, config.data.eval_split), config.eval_tokens)
+        source = (config.data.name, config.data.data_dir, config.data.get("files"))
+        self._train, whole = (
+            once(splits, (*source, split), functools.partial(self.text, config.data, split))
+            for split in (config.data.train_split, config.data.eval_split)
+        )
+        self._eval = _first(whole, config.eval_tokens)
         self.digest = self._train.digest + self._eval.digest
         sizes = dict(config.model)
         sizes["length"] = self._table_length(sizes["length"])
@@ -133,11 +142,23 @@ class LanguageModel:
 _TASKS = {"classification": make_classification, "language_model": LanguageModel}
 
 
-def make_task(config: ConfigDict) -> Task:
-    """The task that `config.task` names, with its data loaded."""
+def make_task(config: ConfigDict, splits: dict | None = None) -> Task:
+    """The task that `config.task` names, with its data loaded.
+
+    Args:
+      splits: data that are loaded, by what names them. Tasks that are made with the same dictionary share them.
+
+    Raises:
+      ValueError: an unknown name of a task, data set, split, model part or dtype; sizes that do not fit.
+      FileNotFoundError: a data set that is not prepared.
+    """
     if config.task not in _TASKS:
         raise ValueError(f"no task is named {config.task!r}; {nearest(config.task, list(_TASKS))}")
-    return _TASKS[config.task](config)
+    for name in ("dtype", "attention_dtype", "param_dtype"):
+        given = config.model.get(name)
+        if given is not None and given not in _DTYPES:
+            raise ValueError(f"no model.{name} is named {given!r}; {nearest(given, _DTYPES)}")
+    return _TASKS[config.task](config, splits)
 
 
 def _first(text: data.Text, tokens: int | None) -> data.Text:

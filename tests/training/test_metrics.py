@@ -136,7 +136,7 @@ def test_tensorboard_gets_one_curve_per_seed(tmp_path, monkeypatch):
 
 def test_tensorboard_that_is_not_installed_names_the_mend(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ImportError, match=r"pip install 'posjax\[tensorboard\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[tensorboard\]'"):
         MetricsWriter(tmp_path, tensorboard=True)
 
 

@@ -1,0 +1,278 @@
+"""What is wrong with the last row of a study is told before the first one trains."""
+
+import pathlib
+import sys
+
+import pytest
+from ml_collections import ConfigDict
+
+from configs import decoder, extrapolate, quickstart, resolutions
+from experiments import (
+    _cli,
+    _environment,
+    ablate,
+    analyse,
+    benchmark,
+    catalogue,
+    check,
+    evaluate,
+    explain,
+    prepare,
+    scorecard,
+)
+from experiments import extrapolate as extrapolate_command
+from experiments import resolutions as resolutions_command
+from experiments import train as train_command
+from posjax.training import loop
+
+TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch):
+    """Whatever gets as far as training has not been refused."""
+
+    def train(*arguments, **options):
+        raise AssertionError("it trains")
+
+    monkeypatch.setattr(_environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    monkeypatch.setattr(loop, "train", train)
+    for name in ("_extrapolate_models", "_resolutions_models"):
+        __import__(f"experiments.{name}")
+        monkeypatch.setattr(sys.modules[f"experiments.{name}"], "train", train)
+
+
+def changed(config: ConfigDict, **fields) -> ConfigDict:
+    """`model__width=8` sets model.width."""
+    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in fields.items()})
+    return config
+
+
+def ablation(data_dir, **wrong) -> ConfigDict:
+    """Two studies, of which the second is wrong."""
+    made = quickstart.get_config()
+    made.seeds = (0,)
+    for study in made.studies.values():
+        changed(study, data__data_dir=data_dir)
+        study.update_from_flattened_dict(TINY)
+    made.studies.digits_vit.encodings = ConfigDict({"plain": "none"})
+    made.studies.digits_vit.model.patch_size = 4
+    made.studies.pydoc_decoder.encodings = ConfigDict({"mine": wrong.pop("encoding", "rope")})
+    changed(made.studies.pydoc_decoder, data__length=16, eval_lengths=(16,), eval_batch_size=512)
+    changed(made.studies.pydoc_decoder, **wrong)
+    return made
+
+
+def test_what_is_right_trains(data_dir, tmp_path):
+    with pytest.raises(AssertionError, match="it trains"):
+        ablate.main(ablation(data_dir), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"data__name": "pydoc_topic"}, "unknown data set 'pydoc_topic'; did you mean 'pydoc_topics'"),
+        (
+            {"data__name": "tiny_shakespeare"},
+            "'tiny_shakespeare' is not prepared in .* run: python -m experiments.prepare",
+        ),
+        ({"data__eval_split": "tset"}, "has no split 'tset', only"),
+        ({"optimizer__warmup_steps": 6}, "warmup_steps=6 leaves nothing of total_steps=6"),
+        ({"optimizer__schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"model__dtype": "flaot32"}, "no model.dtype is named 'flaot32'; did you mean 'float32'"),
+        ({"model__attention_dtype": "float"}, "no model.attention_dtype is named 'float'; did you mean"),
+        ({"model__num_heads": 3}, "3"),
+        ({"model__num_heads": 0}, "num_heads"),
+        ({"model__implementation": "dens"}, "dens"),
+        ({"model__mlp": "gelo"}, "gelo"),
+        ({"encoding": "sincos2d_mae"}, "sincos2d_mae"),
+        ({"encoding": "rope", "model__width": 6}, "head_dim must be even, got 3"),
+        ({"accumulate": 3}, "batch_size=4 cannot be split into accumulate=3 parts"),
+        ({"tensorboard": True}, r"tensorboard=True needs tensorboardX: pip install -e '\.\[tensorboard\]'"),
+    ],
+)
+def test_an_ablation_refuses_its_second_study(wrong, message, data_dir, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ValueError, match=f"row 'mine' of 'pydoc_decoder': .*{message}"):
+        ablate.main(ablation(data_dir, **wrong), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"model__num_heads": 3}, "3"), ({"tensorboard": True}, "tensorboardX"), ({"steps": 0}, "steps=0")],
+)
+def test_a_single_run_is_refused_before_its_directory_is_written(wrong, message, data_dir, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    config = changed(decoder.get_config(), data__data_dir=data_dir, data__length=16, eval_lengths=(16,))
+    config.update_from_flattened_dict(TINY)
+    with pytest.raises((ValueError, ImportError), match=message):
+        train_command.main(changed(config, **wrong), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def lengths(data_dir, **wrong) -> ConfigDict:
+    made = extrapolate.get_config()
+    made.update_from_flattened_dict(TINY)
+    changed(made, data__data_dir=data_dir, data__length=64, eval_lengths=(64,), eval_tokens=257)
+    changed(made, evaluation__bytes=256, evaluation__lengths=(64, 128), retrieval__lengths=(64,))
+    made.encodings = ConfigDict({"none": "none", "rope": wrong.pop("encoding", "rope")}, sort_keys=False)
+    made.variants = ConfigDict({"rope": {"mine": wrong.pop("variant", "rope + window({trained})")}})
+    tuned = dict(spec="rope(scaling=linear(factor={factor}))", target=128, length=128, steps=2, learning_rate=1e-3)
+    made.finetune = ConfigDict({"rope": {"tuned": tuned | wrong.pop("tuned", {})}})
+    changed(made, data__retrieval__tasks=("recall",), retrieval__tasks=("recall",))
+    return changed(made, **wrong)
+
+
+def test_lengths_that_are_right_train(data_dir, tmp_path):
+    with pytest.raises(AssertionError, match="it trains"):
+        extrapolate_command.main(lengths(data_dir), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"encoding": "sincos2d_mae"}, "row 'rope': .*sincos2d_mae"),
+        ({"variant": "t5"}, "row 'mine': .*t5.* cannot take over what rope.* has learned"),
+        ({"tuned": {"spec": "t5"}}, "row 'tuned': .*t5.* cannot take over"),
+        ({"tuned": {"steps": 0}}, "row 'tuned': .*steps=0 must be at least 1"),
+        ({"retrieval__tasks": ("recal",)}, "recal"),
+        ({"data__retrieval__tasks": ("recal",)}, "recal"),
+        ({"model__num_heads": 0}, "model.width=8 is not divisible by model.num_heads=0"),
+        ({"tensorboard": True}, "tensorboardX"),
+    ],
+)
+def test_lengths_refuse_every_row(wrong, message, data_dir, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ValueError, match=message):
+        extrapolate_command.main(lengths(data_dir, **wrong), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def sets(data_dir, **wrong) -> ConfigDict:
+    """Two sets, of which the second is wrong."""
+    made = resolutions.get_config("fashion_mnist")
+    made.seeds = (0, 1)
+    study = made.sets.fashion_mnist
+    study.update_from_flattened_dict(TINY)
+    changed(study, data__name="digits", data__data_dir=data_dir, data__image_size=(8, 8), model__patch_size=2)
+    changed(study, evaluation__resolutions=(4, 8, 12), eval_batch_size=100, evaluation__images=10)
+    study.encodings = ConfigDict({"learned": "learned", "axial": wrong.pop("encoding", "axial_rope")}, sort_keys=False)
+    fitted = wrong.pop("policy", "fit_grid(height={height}, width={width}) >> axial_rope")
+    study.policies = ConfigDict({"learned": {"resized": "resized"}, "axial": {"mine": fitted}})
+    tuned = dict(policy="resized", resolution=12, steps=2, learning_rate=1e-3)
+    study.finetune = ConfigDict({"learned": {"tuned": tuned | wrong.pop("tuned", {})}})
+    right = ConfigDict({**study.to_dict(), "finetune": {}, "policies": {}, "encodings": {"plain": "none"}})
+    made.sets = ConfigDict({"right": right, "wrong": changed(study, **wrong)}, sort_keys=False)
+    return made
+
+
+def test_sets_that_are_right_train(data_dir, tmp_path):
+    with pytest.raises(AssertionError, match="it trains"):
+        resolutions_command.main(sets(data_dir), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"data__name": "digist"}, "row 'learned, resized' of 'wrong': .*did you mean 'digits'"),
+        ({"data__name": "cifar10"}, "row 'learned, resized' of 'wrong': .*is not prepared"),
+        ({"encoding": "abacus"}, "row 'axial, mine' of 'wrong': .*abacus"),
+        ({"policy": "learned"}, "row 'axial, mine' of 'wrong': .*learned.* cannot take over"),
+        ({"tuned": {"resolution": 13}}, "row 'learned, tuned' of 'wrong': .*13"),
+        ({"tuned": {"policy": "swin"}}, "row 'learned, tuned' of 'wrong': .*swin.* cannot take over"),
+        ({"evaluation__resolutions": (4, 8, 13)}, "of 'wrong': .*13"),
+        ({"evaluation__images": 0}, "evaluation.images=0 of 'wrong' must be at least 1"),
+        ({"tensorboard": True}, "tensorboardX"),
+    ],
+)
+def test_resolutions_refuse_every_row_of_every_set(wrong, message, data_dir, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ValueError, match=message):
+        resolutions_command.main(sets(data_dir, **wrong), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_are_loaded_once_for_all_rows(data_dir, tmp_path, monkeypatch):
+    from posjax import data
+
+    loaded, load = [], data.load_images
+    monkeypatch.setattr(
+        data, "load_images", lambda name, split, **options: loaded.append(split) or load(name, split, **options)
+    )
+    made = ablation(data_dir)
+    made.studies.digits_vit.encodings = ConfigDict({"a": "none", "b": "learned", "c": "rope(base=100)"})
+    with pytest.raises(AssertionError, match="it trains"):
+        ablate.main(made, tmp_path)
+    assert sorted(loaded) == ["test", "train"]
+
+
+def test_labels_may_hold_dots(data_dir):
+    made = ablation(data_dir)
+    made.studies.digits_vit.encodings = ConfigDict({"rope(base=0.5)": "rope(base=0.5)"}, allow_dotted_keys=True)
+    (_, label, row), _ = ablate.plan(made)
+    assert (label, row.model.encoding) == ("rope(base=0.5)", "rope(base=0.5)")
+    assert pathlib.Path(label).name == label
+
+
+@pytest.mark.parametrize("make", [decoder.get_config, quickstart.get_config, extrapolate.get_config])
+def test_the_warm_up_follows_the_steps(make):
+    made = make()
+    for config in made.studies.values() if "studies" in made else [made]:
+        before, steps = config.optimizer.warmup_steps, config.steps
+        assert 0 < before < steps
+        config.steps = 20
+        assert config.optimizer.warmup_steps == before * 20 // steps
+        config.optimizer.warmup_steps = 30  # an explicit one stays, and is refused with the row
+        config.steps = 25
+        assert config.optimizer.warmup_steps == 30
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        (
+            scorecard,
+            ["rope", "--out=FILE"],
+            "--out=FILE: nothing can be written there (File exists); give another directory",
+        ),
+        (
+            scorecard,
+            ["rope", "--out=FILE/x"],
+            "--out=FILE/x: nothing can be written there (Not a directory); give another directory",
+        ),
+        (scorecard, ["rope", "--lenght=3"], "unrecognized arguments: --lenght=3; did you mean --length?"),
+        (scorecard, ["--checkpoint=FILE"], "there is no checkpoint in FILE"),
+        (explain, ["rope", "--plot=FILE"], "--plot=FILE: nothing can be written there"),
+        (benchmark, ["attention", "--out=FILE"], "--out=FILE: nothing can be written there"),
+        (benchmark, ["attentoin"], "argument suite: invalid choice: 'attentoin'"),
+        (evaluate, ["--checkpoint=FILE/x"], "there is no checkpoint FILE/x"),
+        (analyse, ["--checkpoint=FILE", "--out=OUT", "--data=digits"], "FILE"),
+        (check, ["rope", "--import=FILE/mine.py"], "there is no file 'FILE/mine.py'"),
+        (prepare, ["--name=digits", "--data_dir=FILE"], "FILE/downloads: Not a directory"),
+        (catalogue, ["--family=rotry"], "no family is named 'rotry'; did you mean 'rotary'?"),
+    ],
+)
+def test_a_mistake_in_any_command_is_one_line_and_exit_code_2(command, arguments, message, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    try:
+        code = command.main([each.replace("FILE", str(file)).replace("OUT", str(tmp_path)) for each in arguments])
+    except SystemExit as ended:
+        code = ended.code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (code, line[:7]) == (2, "error: ")
+    assert message.replace("FILE", str(file)) in line
+
+
+def test_no_command_writes_into_the_committed_results():
+    """Unless it is told to."""
+    told = [scorecard.OUT, benchmark.OUT, explain.OUT]
+    told += [_cli.runs_of(decoder.get_config(), "configs/decoder.py"), _cli.runs_of(quickstart.get_config(), "any")]
+    assert all(path.parts[0] == "runs" for path in told)
+    assert len(set(told)) == len(told)
