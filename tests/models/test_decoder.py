@@ -45,7 +45,7 @@ def decoder(spec="rope", **options):
 
 
 def tokens(length=TOTAL, seed=0):
-    return np.random.default_rng(seed).integers(0, VOCABULARY, (ROWS, length)).astype(np.int32)
+    return jnp.asarray(np.random.default_rng(seed).integers(0, VOCABULARY, (ROWS, length)), jnp.int32)
 
 
 def site_of(*rows):
@@ -67,7 +67,9 @@ def init(model):
     """Parameters away from their initial values, by which no encoding says much."""
     variables = model.init(jax.random.key(0), tokens(), LINE)
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: np.asarray(x) + np.asarray(0.3 * rng.normal(size=x.shape), x.dtype), variables)
+    return jax.tree.map(
+        lambda x: jnp.asarray(np.asarray(x) + np.asarray(0.3 * rng.normal(size=x.shape), x.dtype)), variables
+    )
 
 
 def columns(site, start, stop):
@@ -100,19 +102,20 @@ def test_prompts_continue_token_by_token_as_full_passes(spec, injection):
     """A batch of a whole prompt, one padded left and one padded right; each goes on as it would alone, all at once."""
     model = decoder(spec, injection=injection)
     variables, spans = init(model), ((0, 3), (1, 3), (0, 1))
-    prompt, more, after = tokens(PROMPT, seed=1), tokens(TOTAL - PROMPT, seed=2), []
+    prompt, more, after = tokens(PROMPT, seed=1), np.asarray(tokens(TOTAL - PROMPT, seed=2)), []
     site = site_of("aaa", ".aa", "a..")
     logits, caches = model.apply(variables, prompt, site, cache_size=TOTAL + 1, method=model.prefill)
     for t in range(TOTAL - PROMPT):
         position = np.array([[stop - start + t] for start, stop in spans], np.int32)
         site = pj.Site(position, np.ones_like(position), np.zeros_like(position))
-        out, caches = model.apply(variables, more[:, t : t + 1], site, caches, method=model.extend)
+        token = jnp.asarray(more[:, t : t + 1])
+        out, caches = model.apply(variables, token, site, caches, method=model.extend)
         after.append(out)
     after = np.concatenate(after, axis=1)
     # Alone each begins at the left; what follows it there is not looked at by a causal model.
-    alone = [np.concatenate([prompt[row, slice(*span)], more[row]]) for row, span in enumerate(spans)]
-    alone = np.stack([np.pad(line, (0, TOTAL - len(line))) for line in alone])
-    whole = model.apply(variables, alone, LINE)
+    alone = [np.concatenate([np.asarray(prompt)[row, slice(*span)], more[row]]) for row, span in enumerate(spans)]
+    alone = jnp.asarray(np.stack([np.pad(line, (0, TOTAL - len(line))) for line in alone]))
+    logits, whole = np.asarray(logits), np.asarray(model.apply(variables, alone, LINE))
     for row, (start, stop) in enumerate(spans):
         close(logits[row, start:stop], whole[row, : stop - start])
         close(after[row], whole[row, stop - start : TOTAL - PROMPT + stop - start])
@@ -124,7 +127,7 @@ def test_packed_documents_read_as_if_alone(spec):
     variables, rows = init(model), tokens()
     packed = model.apply(variables, rows, site_of(*ROWS * ["aaabbb."]))
     unpacked = model.apply(variables, rows, LINE)
-    second = model.apply(variables, np.roll(rows, -3, axis=1), LINE)
+    second = model.apply(variables, jnp.asarray(np.roll(rows, -3, axis=1)), LINE)
     packed, unpacked, second = map(np.asarray, (packed, unpacked, second))
     close(packed[:, :3], unpacked[:, :3])
     close(packed[:, 3:6], second[:, :3])
@@ -135,7 +138,7 @@ def test_packed_documents_read_as_if_alone(spec):
 def test_no_logit_depends_on_a_later_token(spec):
     """Token t is the t-th word of the vocabulary, so the gradient by the words is that by the tokens."""
     model = decoder(spec, tied_embedding=False)
-    rows = np.tile(np.arange(TOTAL, dtype=np.int32), (ROWS, 1))
+    rows = jnp.asarray(np.tile(np.arange(TOTAL, dtype=np.int32), (ROWS, 1)))
     kept = dict(init(model)["params"])
     embedding = kept.pop("token_embedding")["embedding"]
 
@@ -146,7 +149,7 @@ def test_no_logit_depends_on_a_later_token(spec):
     for t in range(TOTAL):
         seed = np.zeros(out.shape, out.dtype)
         seed[0, t] = np.arange(1.0, VOCABULARY + 1)
-        by_word = np.asarray(pull(seed)[0])
+        by_word = np.asarray(pull(jnp.asarray(seed))[0])
         assert np.array_equal(np.any(by_word[:TOTAL] != 0, axis=1), np.arange(TOTAL) <= t)
 
 
@@ -205,7 +208,7 @@ class Jitter(pj.PositionMap):
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_random_placement_acts_in_training_only(shared):
     model = decoder(Jitter() >> pj.parse("sinusoidal"), injection="every_layer")
-    variables, rows = init(model), np.tile(tokens()[:1], (ROWS, 1))
+    variables, rows = init(model), jnp.asarray(np.tile(np.asarray(tokens())[:1], (ROWS, 1)))
     site = pj.sites(TOTAL) if shared else LINE
     plain = decoder("sinusoidal", injection="every_layer").apply(variables, rows, site)
 
