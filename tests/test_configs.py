@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from experiments import _environment, train
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 
 
@@ -37,8 +38,6 @@ def read(monkeypatch):
 SMALL = {"steps": 2, "batch_size": 4, "model.width": 8, "model.depth": 1, "model.num_heads": 2}
 SMALL |= {"optimizer.warmup_steps": 1, "checkpoint_every": 2, "eval_every": 0}
 SMALL_TEXT = {"data.length": 16, "eval_lengths": (16,), "data.positions": "window", "eval_batch_size": 512}
-
-
 SMALL_VIT = {"model.patch_size": 4}
 
 

@@ -1,5 +1,7 @@
 """Patch dropout: which patches go on in training, of images alone, packed and padded."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -79,6 +81,6 @@ def test_patch_dropout_of_packed_images_has_room_for_what_is_kept():
         for grids in ([(1, 1)] * 6, [(1, 3), (2, 2), (1, 1), (1, 5)], [(4, 8)]):
             _, site, _ = row([(2 * h, 2 * w) for h, w in grids], 1, 1 * len(grids) + sum(h * w for h, w in grids))
             site = jax.tree.map(lambda leaf: leaf[None], site)
-            kept = jax.jit(lambda key, rate=rate, site=site, n=len(grids): draw_kept(key, rate, site, 1, n, 1))(KEY)
+            kept = jax.jit(functools.partial(draw_kept, KEY, rate, site, 1, len(grids), 1))()
             counts = [h * w + 1 - int(rate * h * w) for h, w in grids]
             assert int(kept.live.sum()) == sum(counts) <= kept.live.shape[1]
