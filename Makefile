@@ -16,8 +16,6 @@ test: .venv/installed-test lint
 
 slow: .venv/installed-test
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m slow
-	# Precision once more as XLA compiles for users: tests/conftest.py asks it for what compiles quickly.
-	XLA_FLAGS= .venv/bin/python -m pytest -n 2 -q tests/encodings/test_precision.py
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

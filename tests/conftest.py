@@ -6,11 +6,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NPROC", "1")  # XLA's thread pool: one thread per worker, the workers are the parallelism
 
 import jax
-
-if jax.__version_info__ < (0, 11):  # where this flag is known; an unknown one is fatal
-    # XLA's older emitter for CPUs compiles in half the time. `XLA_FLAGS= pytest` tests what users run.
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
-
 import pytest
 from jaxtyping import config, install_import_hook
 

@@ -18,6 +18,7 @@ DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(
 # One of each way to act; what learns in models is also in tests/models/test_decoder.py and test_vit.py.
 IMAGES = ["beit", "learned", "peg", "rope_mixed"]
 TEXT = ["cope", "fire", "learned", "self_extend", "t5"]
+KEY = jax.random.key(0)
 SIZES = {"model__width": 16, "batch_size": 2, "optimizer__warmup_steps": 0}
 
 
@@ -30,10 +31,14 @@ def stepped(config):
     """The state before and after a step, and its loss."""
     task = make_task(config)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    before = jax.jit(lambda: init_state(task, optimizer, (0,)))()
+    # One program, the step: parameters are made one operation at a time, which all encodings share; moments start as zeros.
+    shapes = jax.eval_shape(lambda: init_state(task, optimizer, (0,)))
+    before = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes._replace(params=(), key=()))
     rng = np.random.default_rng(0)  # a head starts as zeros, which would keep the step from all that is below it
-    params = jax.tree.map(lambda x: np.asarray(x) + np.asarray(0.1 * rng.normal(size=x.shape), x.dtype), before.params)
-    before = before._replace(params=params)
+    params = jax.tree.map(
+        lambda x: np.asarray(x)[None] + np.asarray(0.1 * rng.normal(size=(1, *x.shape)), x.dtype), task.init(KEY)
+    )
+    before = before._replace(params=params, key=KEY[None])
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], task.batches(0)[0])
     after, report = jax.jit(make_step(task, optimizer))(before, batch)
     return before, after, report["loss"]
