@@ -25,7 +25,7 @@ def data_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
-TASKS, STATES, STEPS, SCORES = {}, {}, {}, {}
+TASKS, STEPS, SCORES = {}, {}, {}
 
 
 def task_of(config):
@@ -39,24 +39,17 @@ def task_of(config):
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_once(tmp_path_factory):
-    """The same states and steps serve many runs: traced and compiled once, even for what would be several processes."""
+    """The same step is traced and compiled for many runs: once, even where they are runs of several processes."""
     with pytest.MonkeyPatch.context() as patch:
-
-        def state(task, optimizer, seeds, initial):
-            if (task.key, seeds) not in STATES:
-                with jax.ensure_compile_time_eval():
-                    STATES[task.key, seeds] = jax.jit(lambda: init_state(task, optimizer, seeds, initial))()
-            return STATES[task.key, seeds]
 
         def step(task, optimizer, accumulate):
             return STEPS.setdefault((task.key, accumulate), make_step(task, optimizer, accumulate))
 
-        patch.setattr(loop, "init_state", state)
         patch.setattr(loop, "make_step", step)
         patch.setattr(loop, "make_score", lambda task: SCORES.setdefault(task.key, make_score(task)))
         with _compilation_cache(tmp_path_factory.mktemp("compiled")):
             yield
-    for kept in (TASKS, STATES, STEPS, SCORES):
+    for kept in (TASKS, STEPS, SCORES):
         kept.clear()
 
 
