@@ -1,6 +1,5 @@
 """The real commands, as a person runs them: killed, stopped, started again, on several devices, and misused."""
 
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -45,7 +44,8 @@ def get_config(kept="all"):
 
 def start(module, *arguments, **more):
     command = [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"} | more
+    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # they compile more than they compute
+    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"} | quick | more
     return subprocess.Popen(command, cwd=REPO, env=environment, stdout=-1, stderr=-1, text=True)  # -1: PIPE
 
 
@@ -54,6 +54,38 @@ def call(module, *arguments, **more):
     process = start(module, *arguments, **more)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
+
+
+FORKED = """
+import json, os, pathlib, runpy, sys
+import posjax.training.loop, posjax.training.tasks, experiments.ablate, experiments.train, tensorflow_datasets
+directory = pathlib.Path(sys.argv[2])
+codes = {}
+for name, (module, *arguments) in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if not child:
+        for stream, kind in ((1, "out"), (2, "err")):
+            os.dup2(os.open(directory / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), stream)
+        sys.argv[1:] = arguments
+        del sys.modules[f"experiments.{module}"]
+        runpy.run_module(f"experiments.{module}", run_name="__main__", alter_sys=True)
+        sys.exit(0)
+    codes[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(codes))
+"""
+
+
+def forked(calls, directory):
+    """{name: (exit code, stdout, stderr)} of {name: (module, *arguments)}, each in a process of its own.
+
+    Forked from one that has imported everything, which takes longer than what they do.
+    """
+    code = [sys.executable, "-c", FORKED, json.dumps(calls, default=str), str(directory)]
+    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(code, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    outputs = {name: [(directory / f"{name}.{kind}").read_text() for kind in ("out", "err")] for name in calls}
+    return {name: (code, *outputs[name]) for name, code in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
 def succeed(module, *arguments, **more):
@@ -250,7 +282,7 @@ def test_further_seeds_are_trained_beside_the_finished_ones(ablation, whole_abla
 
 @pytest.fixture(scope="module")
 def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
-    """{name: (exit code, stdout, stderr)} of all of them, two at a time."""
+    """{name: (exit code, stdout, stderr)} of all of them."""
     root = tmp_path_factory.mktemp("mistakes")
     damaged = root / "damaged"
     for file in (whole_run / "checkpoints").rglob("record.json"):
@@ -273,9 +305,7 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
     calls["file in the way"] = ("train", *training, *lines["file in the way"])
     calls["no seeds"] = ("ablate", *ablation, "--config.seeds=()", f"--workdir={root / 'seeds'}")
     calls["seeds"] = ("ablate", *ablation, "--config.seeds=(0,1,0)", f"--workdir={root / 'seeds'}")
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        done = {name: pool.submit(call, *arguments) for name, arguments in calls.items()}
-        return {name: future.result() for name, future in done.items()}
+    return forked(calls, root)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from posjax.models import ViT, resize_params
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 KEY = jax.random.key(0)
-WEIGHTS = 0.3 * jax.random.normal(jax.random.key(3), (3, WIDTH, HEADS, HEAD_DIM))
+WEIGHTS = jnp.asarray(0.3 * np.random.default_rng(3).normal(size=(3, WIDTH, HEADS, HEAD_DIM)), jnp.float32)
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, grid=(6, 7), prefix=2)
 FITTED = "fit_grid(height=4, width=4) >> axial_rope()"
 RESIZED = "learned(stddev=1, resize='torch_bicubic')"

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.mark.parametrize(
-    ("spec", "num_axes"), [("rope() + t5()", 1), ("learned()", 2), ("raster(width=7) >> alibi()", 2)]
+    ("spec", "num_axes"),
+    [("rope() + t5()", 1), ("learned()", 2), pytest.param("raster(width=7) >> alibi()", 2, marks=pytest.mark.slow)],
 )
 def test_what_holds_passes(spec, num_axes):
     rows = check(pj.parse(spec), num_axes=num_axes)

@@ -7,6 +7,7 @@ import pytest
 
 from posjax import data
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 50
 IMAGES = data.Images(
     "toy",
@@ -108,7 +109,7 @@ def test_flip_mirrors_about_half_of_the_images_and_only_that():
 @pytest.mark.parametrize(("padding", "pad"), [("reflect", {"mode": "reflect"}), ("black", {"constant_values": -1})])
 def test_crop_is_a_window_of_the_padded_image_at_every_corner(padding, pad):
     x = random_images(64, 6)
-    y = np.asarray(data.augment(jax.random.key(0), x, crop_padding=2, padding=padding))
+    y = np.asarray(jax.jit(lambda x: data.augment(jax.random.key(0), x, crop_padding=2, padding=padding))(x))
     corners = set()
     for before, after in zip(np.asarray(x), y, strict=True):
         padded = np.pad(before, ((2, 2), (2, 2), (0, 0)), **pad)
@@ -157,7 +158,7 @@ def ramp(count=64, height=8, width=12):
 
 def test_a_random_part_becomes_the_whole():
     x = ramp()
-    y = np.asarray(data.random_resized_crop(jax.random.key(0), x, least_area=0.25))
+    y = np.asarray(jax.jit(lambda x: data.random_resized_crop(jax.random.key(0), x, least_area=0.25))(x))
     assert y.shape == x.shape
     inside = y[:, 2:-2, 2:-2]  # away from the edges, where linear interpolation repeats
     steps = np.diff(inside[..., 0], axis=1).mean(axis=(1, 2)), np.diff(inside[..., 1], axis=2).mean(axis=(1, 2))
@@ -172,11 +173,12 @@ def test_a_random_part_becomes_the_whole():
 
 def test_a_part_is_drawn_by_key_and_index():
     x = ramp(6)
-    whole = data.random_resized_crop(jax.random.key(0), x, least_area=0.3)
-    half = data.random_resized_crop(jax.random.key(0), x[3:], least_area=0.3, first=3)
+    crop = jax.jit(data.random_resized_crop, static_argnames=("least_area", "aspect", "first"))
+    whole = np.asarray(crop(jax.random.key(0), x, least_area=0.3))
+    half = crop(jax.random.key(0), x[3:], least_area=0.3, first=3)
     np.testing.assert_allclose(whole[3:], half, atol=1e-6)
-    assert (whole != data.random_resized_crop(jax.random.key(1), x, least_area=0.3)).any()
-    same = data.random_resized_crop(jax.random.key(0), x, least_area=1.0, aspect=(1.0, 1.0))
+    assert (whole != crop(jax.random.key(1), x, least_area=0.3)).any()
+    same = crop(jax.random.key(0), x, least_area=1.0, aspect=(1.0, 1.0))
     np.testing.assert_allclose(same, x, atol=1e-5)
     for bad in (0.0, 1.5):
         with pytest.raises(ValueError, match=f"least_area={bad} is a share of the image"):

@@ -1,9 +1,12 @@
 """Models whose query heads share keys and values."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 
 import posjax as pj
 from posjax.models import Decoder, ViT
@@ -33,19 +36,25 @@ def test_keys_and_values_have_heads_of_their_own(num_kv_heads, heads):
 def test_shared_keys_are_keys_repeated(quick_compilation):
     """Beside a model with as many keys as queries, those of a group alike; the cache holds one for each group."""
     few, all_ = decoder(2), decoder(None)
-    params = few.init(jax.random.key(0), TOKENS, SITE)["params"]
+    params = drawn(few.init, jax.random.key(0), TOKENS, SITE)["params"]
     repeated = jax.tree.map(lambda x: x, params)
     for name in ("key", "value"):
         layer = repeated["trunk"]["attention_0"][name]
-        layer["kernel"], layer["bias"] = jnp.repeat(layer["kernel"], 2, axis=1), jnp.repeat(layer["bias"], 2, axis=0)
-    run = dict(cache_size=6, method=Decoder.prefill)
-    out, (cache,) = few.apply({"params": params}, TOKENS, SITE, **run)
-    expected, (whole,) = all_.apply({"params": repeated}, TOKENS, SITE, **run)
+        layer["kernel"], layer["bias"] = np.repeat(layer["kernel"], 2, axis=1), np.repeat(layer["bias"], 2, axis=0)
+
+    prefill = functools.partial(jax.jit, static_argnums=0)(
+        lambda model, params: model.apply({"params": params}, TOKENS, SITE, cache_size=6, method=Decoder.prefill)
+    )
+    out, (cache,) = prefill(few, params)
+    expected, (whole,) = prefill(all_, repeated)
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(jnp.repeat(cache.key, 2, axis=1), whole.key, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.repeat(cache.key, 2, axis=1), whole.key, rtol=0, atol=1e-5)
     step = (TOKENS[:, :1], pj.sites(1, start=5))
-    out, _ = few.apply({"params": params}, *step, [cache], method=Decoder.extend)
-    expected, _ = all_.apply({"params": repeated}, *step, [whole], method=Decoder.extend)
+    extend = functools.partial(jax.jit, static_argnums=0)(
+        lambda model, params, cache: model.apply({"params": params}, *step, [cache], method=Decoder.extend)
+    )
+    out, _ = extend(few, params, cache)
+    expected, _ = extend(all_, repeated, whole)
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
 
 

@@ -1,11 +1,13 @@
 """Patterns of encodings over layers, and what a trunk refuses to host."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 
 import posjax as pj
 from posjax.models import Decoder, ViT
@@ -36,9 +38,7 @@ def logits(model, variables):
 
 
 def initial(model):
-    variables = model.init(jax.random.key(0), TOKENS, SITE)
-    rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), variables)
+    return drawn(model.init, jax.random.key(0), TOKENS, SITE)
 
 
 def test_a_pattern_of_one_is_that_encoding():
@@ -97,10 +97,12 @@ def test_a_pattern_decodes_token_by_token():
     model = decoder("window(3) + rope, rope(base=100), none, alibi" if "window" in pj.names() else "rope, none")
     variables = initial(model)
     whole = logits(model, variables)
-    out, caches = model.apply(variables, TOKENS[:, :2], pj.sites(2), cache_size=6, method=model.prefill)
+    prefill = jax.jit(functools.partial(model.apply, cache_size=6, method=model.prefill))
+    extend = jax.jit(functools.partial(model.apply, method=model.extend))
+    out, caches = prefill(variables, TOKENS[:, :2], pj.sites(2))
     np.testing.assert_allclose(out, whole[:, :2], atol=1e-5)
     for t in range(2, 6):
-        out, caches = model.apply(variables, TOKENS[:, t : t + 1], pj.sites(1, start=t), caches, method=model.extend)
+        out, caches = extend(variables, TOKENS[:, t : t + 1], pj.sites(1, start=t), caches)
         np.testing.assert_allclose(out[:, 0], whole[:, t], atol=1e-4)
 
 
@@ -117,8 +119,8 @@ def test_local_and_global_layers_differ_from_either_alone():
 def test_a_vit_takes_a_pattern_too():
     model = ViT(3, encoding="learned + rope(base=100), none", image_size=(4, 6), patch_size=2, width=16, num_heads=2)
     site = model.sites(4, 6)
-    variables = model.init(jax.random.key(0), jnp.zeros((1, 4, 6, 1)), site)
-    assert model.apply(variables, jnp.zeros((1, 4, 6, 1)), site).shape == (1, 3)
+    variables = drawn(model.init, jax.random.key(0), jnp.zeros((1, 4, 6, 1)), site)
+    assert jax.eval_shape(model.apply, variables, jnp.zeros((1, 4, 6, 1)), site).shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,6 @@ def test_what_a_decoder_cannot_host():
     with pytest.raises(ValueError, match=r"Mixer\(\).*mixes tokens with later ones"):
         params_of(decoder(Mixer()))
     model = decoder(Whole() >> pj.parse("rope"))
-    variables = model.init(jax.random.key(0), TOKENS, SITE)
+    variables = initial(model)
     with pytest.raises(ValueError, match=r"cannot decode token by token"):
         model.apply(variables, TOKENS, SITE, cache_size=8, method=model.prefill)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 
 from posjax import data
 from posjax.models import ViT
@@ -56,9 +57,7 @@ def made(spec, pooling="cls"):
     sizes = dict(image_size=size, patch_size=PATCH, width=16, depth=2, num_heads=2, num_registers=1)
     model = ViT(5, encoding=spec, pooling=pooling, **sizes)
     site = model.sites(*size)
-    variables = jax.jit(lambda key: model.init(key, jnp.zeros((1, *size, 3)), site))(jax.random.key(0))
-    rng = np.random.default_rng(1)
-    return model, jax.tree.map(lambda leaf: leaf + np.float32(0.3) * rng.normal(size=leaf.shape).astype("f"), variables)
+    return model, drawn(model.init, jax.random.key(0), jnp.zeros((1, *size, 3)), site)
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """Patch dropout: which patches go on in training, of images alone, packed and padded."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from test_vit_parts import images, made, row, vit
 
 from posjax.models.patch_dropout import draw_kept, taken
 
+KEY = jax.random.key(0)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
@@ -15,10 +18,11 @@ def test_patch_dropout_keeps_prefix_tokens_and_the_rest_where_it_stands():
     x = images(32, 8, 8)
     variables, _, site = made(model, x)
     rngs = {"dropout": jax.random.key(0), "place": jax.random.key(1)}
-    _, seen = model.apply(variables, x, site, train=True, rngs=rngs, mutable=["intermediates"])
+    watched = dict(mutable=["intermediates"])
+    _, seen = jax.jit(lambda v: model.apply(v, x, site, train=True, rngs=rngs, **watched))(variables)
     kept = seen["intermediates"]["trunk"]["tokens_in"][0]
     assert kept.shape == (32, 1 + 8, 16)
-    _, whole = model.apply(variables, x, site, mutable=["intermediates"])
+    _, whole = jax.jit(lambda v: model.apply(v, x, site, **watched))(variables)
     whole = whole["intermediates"]["trunk"]["tokens_in"][0]
     np.testing.assert_array_equal(kept[:, 0], whole[:, 0])
     for some, all_of in zip(np.asarray(kept), np.asarray(whole), strict=True):
@@ -77,6 +81,6 @@ def test_patch_dropout_of_packed_images_has_room_for_what_is_kept():
         for grids in ([(1, 1)] * 6, [(1, 3), (2, 2), (1, 1), (1, 5)], [(4, 8)]):
             _, site, _ = row([(2 * h, 2 * w) for h, w in grids], 1, 1 * len(grids) + sum(h * w for h, w in grids))
             site = jax.tree.map(lambda leaf: leaf[None], site)
-            kept = draw_kept(jax.random.key(0), rate, site, 1, len(grids), 1)
+            kept = jax.jit(functools.partial(draw_kept, KEY, rate, site, 1, len(grids), 1))()
             counts = [h * w + 1 - int(rate * h * w) for h, w in grids]
             assert int(kept.live.sum()) == sum(counts) <= kept.live.shape[1]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 
 import posjax as pj
 from posjax.models import ResNet, ViT, vit_sizes
@@ -23,15 +24,10 @@ def vit(**options):
     return ViT(3, **sizes | options)
 
 
-def noisy(variables):
-    rng = np.random.default_rng(1)
-    return jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), variables)
-
-
 def made(model, x=None):
     x = images() if x is None else x
     site = model.sites(*x.shape[1:3])
-    return noisy(jax.jit(model.init)(jax.random.key(0), x, site)), x, site
+    return drawn(model.init, jax.random.key(0), x, site), x, site
 
 
 @pytest.mark.parametrize(
@@ -104,7 +100,7 @@ def test_a_hybrid_hosts_any_encoding(spec):
 def test_the_plain_resnet_learns_from_every_parameter():
     model = ResNet(3, (1,), 32)
     x = images(2, 8, 8)
-    variables = noisy(jax.jit(model.init)(jax.random.key(0), x))
+    variables = drawn(model.init, jax.random.key(0), x)
     grads = jax.jit(jax.grad(lambda v: (model.apply(v, x) ** 2).sum()))(variables)
     assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(grads))
 

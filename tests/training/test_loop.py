@@ -1,5 +1,7 @@
 """A run that was stopped, or that shares a step with other seeds, is the run it would have been otherwise."""
 
+import contextlib
+import copy
 import json
 
 import jax
@@ -10,8 +12,9 @@ from test_tasks import small_decoder, small_vit
 from experiments._environment import compilation_cache
 from posjax.training import loop
 from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.evaluate import make_score
 from posjax.training.loop import Stopped, train
-from posjax.training.metrics import read_jsonl
+from posjax.training.metrics import config_hash, read_jsonl
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import make_task
@@ -22,16 +25,43 @@ def data_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
+TASKS, STEPS, SCORES = {}, {}, {}
+
+
+def task_of(config):
+    """One task for all runs that compute the same."""
+    key = config_hash(loop.identity(config))
+    if key not in TASKS:
+        TASKS[key] = make_task(config)
+        TASKS[key].key = key
+    return TASKS[key]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_once(tmp_path_factory):
-    """The same step is compiled for many runs: keep it."""
+    """The same step is traced and compiled for many runs: once, even where they are runs of several processes."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def step(task, optimizer, accumulate):
+            return STEPS.setdefault((task.key, accumulate), make_step(task, optimizer, accumulate))
+
+        patch.setattr(loop, "make_step", step)
+        patch.setattr(loop, "make_score", lambda task: SCORES.setdefault(task.key, make_score(task)))
+        with _compilation_cache(tmp_path_factory.mktemp("compiled")):
+            yield
+    for kept in (TASKS, STEPS, SCORES):
+        kept.clear()
+
+
+@contextlib.contextmanager
+def _compilation_cache(directory):
     from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
     names = ["jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"]
     names.append("jax_persistent_cache_min_entry_size_bytes")
     before = {name: getattr(jax.config, name) for name in names}
     reset_cache()
-    compilation_cache(tmp_path_factory.mktemp("compiled"))
+    compilation_cache(directory)
     jax.config.update("jax_disable_most_optimizations", True)  # which take longer than what they save
     yield
     jax.config.update("jax_disable_most_optimizations", False)
@@ -50,13 +80,23 @@ def decoder(data_dir, **overrides):
 
 
 def run(config, workdir, seeds=(0, 1), task=None, **options):
-    return train(task or make_task(config), config, seeds, workdir, **options)
+    return train(task or task_of(config), config, seeds, workdir, **options)
 
 
 def stop_after(*counts):
     """A should_stop that says True at the n-th time it is asked, then no more."""
     asked = iter(range(1, 1000))
     return lambda: next(asked) in counts
+
+
+@pytest.fixture(scope="module")
+def whole(data_dir, tmp_path_factory):
+    """{"vit" or "decoder": (result, workdir)} of two seeds' uninterrupted runs."""
+    found = {}
+    for config_of in (vit, decoder):
+        workdir = tmp_path_factory.mktemp("whole")
+        found[config_of.__name__] = run(config_of(data_dir), workdir), workdir
+    return found
 
 
 def saved(workdir, step=None):
@@ -87,9 +127,8 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("config_of", [vit, decoder], ids=["vit", "decoder"])
-def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, tmp_path, config_of):
-    config = config_of(data_dir)
-    whole = run(config, tmp_path / "whole")
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, whole, tmp_path, config_of):
+    config, (whole, workdir) = config_of(data_dir), whole[config_of.__name__]
     for stops in (3, 4, 1):  # at steps 3, 7 and 8: between checkpoints, after none, and right after another stop
         with pytest.raises(Stopped) as stopped:
             run(config, tmp_path / "parts", should_stop=stop_after(stops))
@@ -97,9 +136,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, tmp_path, conf
     parts = run(config, tmp_path / "parts")
     assert int(parts.state.step) == 12
     assert_same((whole.state, whole.metrics), (parts.state, parts.metrics))
-    assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
-    assert all(any(f".{part}" in path for path in saved(tmp_path / "whole")) for part in State._fields)
-    lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts")]
+    assert saved(workdir) == saved(tmp_path / "parts")
+    assert all(any(f".{part}" in path for path in saved(workdir)) for part in State._fields)
+    lines = [(path / "metrics.jsonl").read_text() for path in (workdir, tmp_path / "parts")]
     assert lines[0] == lines[1]
     assert [json.loads(line)["step"] for line in lines[0].splitlines() if '"loss"' in line] == list(range(1, 13))
     # A third start of a finished run takes no step.
@@ -107,9 +146,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, tmp_path, conf
     assert_same((again.state, again.metrics), (whole.state, whole.metrics))
 
 
-def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, tmp_path):
-    config = vit(data_dir)
-    run(config, tmp_path / "whole")
+def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, whole, tmp_path):
+    config, (_, workdir) = vit(data_dir), whole["vit"]
 
     def die(taken, report):
         if taken == 9:
@@ -121,8 +159,8 @@ def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, tmp_
     taken = []
     run(config, tmp_path / "killed", on_step=lambda step, report: taken.append(step))
     assert taken == list(range(6, 13))
-    assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
-    lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "killed")]
+    assert saved(tmp_path / "killed") == saved(workdir)
+    lines = [(path / "metrics.jsonl").read_text() for path in (workdir, tmp_path / "killed")]
     assert lines[0] == lines[1]
 
 
@@ -131,7 +169,8 @@ def test_a_member_of_an_ensemble_is_the_run_it_would_be_alone(data_dir, tmp_path
     together, alone = run(config, tmp_path / "together", (3, 7)), run(config, tmp_path / "alone", (7,))
     np.testing.assert_allclose(curve(tmp_path / "together")[:, 1], curve(tmp_path / "alone")[:, 0], rtol=1e-5)
     np.testing.assert_allclose(together.metrics["loss"][1], alone.metrics["loss"][0], rtol=1e-5)
-    first, other = (dict(jax.tree_util.tree_leaves_with_path(result.state.params)) for result in (together, alone))
+    trees = (jax.tree.map(np.asarray, result.state.params) for result in (together, alone))
+    first, other = (dict(jax.tree_util.tree_leaves_with_path(tree)) for tree in trees)
     for path, leaf in first.items():
         if "['key']['bias']" in jax.tree_util.keystr(path):
             continue  # softmax cannot see it: its gradient is rounding, which Adam makes large
@@ -161,7 +200,10 @@ def test_each_step_and_each_seed_draws_for_itself(data_dir):
     state = jax.jit(lambda: init_state(task, optimizer, (5, 6)))()
     # The same untrained parameters for both seeds but for the head, whose zeros would hide what was drawn.
     params = jax.tree.map(
-        lambda x: x[:1].repeat(2, axis=0) + 0.1 * np.sin(np.arange(x[0].size)).reshape(x[0].shape), state.params
+        lambda x: (
+            x[:1].repeat(2, axis=0) + np.float32(0.1) * np.sin(np.arange(x[0].size, dtype=x.dtype)).reshape(x[0].shape)
+        ),
+        jax.tree.map(np.asarray, state.params),
     )
     step = jax.jit(make_step(task, optimizer))
     first, report = step(state._replace(params=params), batch)
@@ -171,7 +213,7 @@ def test_each_step_and_each_seed_draws_for_itself(data_dir):
 
 def with_nan_at(task, step):
     """The task, with a weight that is not a number in the batch of that step (counted from 1)."""
-    clean = task.batches
+    task, clean = copy.copy(task), task.batches
 
     def batches(seed):
         def spoil(index, batch):
@@ -184,17 +226,16 @@ def with_nan_at(task, step):
 
 
 @pytest.mark.parametrize("bad", [9, 10])
-def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, tmp_path, bad):
+def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, whole, tmp_path, bad):
     """At step 10 a checkpoint is due: it must not be written."""
     config = decoder(data_dir)
     message = rf"step {bad}: loss of seed 0 with encoding learned is nan; the last good checkpoint is kept"
     with pytest.raises(FloatingPointError, match=message):
-        run(config, tmp_path / "bad", task=with_nan_at(make_task(config), bad))
+        run(config, tmp_path / "bad", task=with_nan_at(task_of(config), bad))
     assert steps(tmp_path / "bad") == [5]
     assert len(curve(tmp_path / "bad")) == bad - 1
-    run(config, tmp_path / "good")
     run(config, tmp_path / "bad")  # the cause mended
-    assert saved(tmp_path / "bad") == saved(tmp_path / "good")
+    assert saved(tmp_path / "bad") == saved(whole["decoder"][1])
 
 
 def test_the_best_and_the_newest_checkpoints_are_kept(data_dir, tmp_path, monkeypatch):
@@ -223,9 +264,9 @@ def test_a_learnable_task_is_learned(data_dir, tmp_path, config_of, good):
     assert all(value[0] < good for value in (scored.values() if isinstance(scored, dict) else [scored]))
 
 
-def test_half_precision_trains_finitely(data_dir, tmp_path):
-    exact = run(vit(data_dir), tmp_path / "exact", (0,))
-    rough = run(vit(data_dir, model__dtype="bfloat16"), tmp_path / "rough", (0,))
+def test_half_precision_trains_finitely(data_dir, finished, tmp_path):
+    exact, _ = finished
+    rough = run(vit(data_dir, model__dtype="bfloat16"), tmp_path, (0,))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(rough.state.params)} == {"float32"}
     assert rough.metrics["loss"] != exact.metrics["loss"]
     np.testing.assert_allclose(rough.metrics["loss"], exact.metrics["loss"], rtol=0.05)
@@ -263,6 +304,7 @@ def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message
     ],
 )
 def test_another_configuration_is_not_taken_for_this_one(data_dir, finished, overrides, seeds, message):
+    _, finished = finished
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     with pytest.raises(CheckpointError, match=message):
         run(vit(data_dir, **overrides), finished, seeds)
@@ -272,10 +314,9 @@ def test_another_configuration_is_not_taken_for_this_one(data_dir, finished, ove
 @pytest.fixture(scope="module")
 def finished(data_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("finished")
-    run(vit(data_dir), workdir, (0,))
-    return workdir
+    return run(vit(data_dir), workdir, (0,)), workdir
 
 
 def test_what_is_only_written_may_change(data_dir, finished):
     config = vit(data_dir, log_every=2, checkpoint_every=3, keep_last=5, eval_every=4)
-    assert int(run(config, finished, (0,)).state.step) == 12
+    assert int(run(config, finished[1], (0,)).state.step) == 12

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 from test_tasks import small_vit
 
 from posjax.encodings.resize import resize
@@ -23,23 +24,17 @@ def data_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
-def perturbed(params):
-    """Away from initial values: a head of zeros would hide everything."""
-    rng = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: leaf + 0.3 * rng.standard_normal(leaf.shape).astype(np.float32), params)
-
-
 def ensemble(encoding, size=(8, 8), channels=1):
     """A small ViT, and parameters that are nowhere at what they start from, with a leading axis of seeds."""
     model = ViT(10, encoding, image_size=size, patch_size=2, width=8, depth=1, num_heads=1, pooling="mean")
     image, site = jnp.zeros((1, *size, channels)), model.sites(*size)
     keys = jax.random.split(jax.random.key(0), SEEDS)
-    return model, perturbed(jax.vmap(lambda key: model.init(key, image, site)["params"])(keys))
+    return model, drawn(jax.vmap(lambda key: model.init(key, image, site)["params"]), keys)
 
 
 def logits(model, params, image):
     """Of the first seed."""
-    one = jax.tree.map(lambda leaf: leaf[0], params)
+    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], params)
     site = model.sites(*image.shape[1:3])
     return jax.jit(lambda one, image: model.apply({"params": one}, image, site))(one, image)
 
@@ -70,7 +65,7 @@ def test_every_policy_is_the_trained_model_at_the_resolution_of_training(encodin
 def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_dir):
     config = small_vit(data_dir, eval_batch_size=64)
     task = make_task(config)
-    params = perturbed(jax.vmap(task.init)(jax.random.split(jax.random.key(0), SEEDS)))
+    params = drawn(jax.vmap(task.init), jax.random.split(jax.random.key(0), SEEDS))
     assert channels_of(params) == 1
     images = Originals(config.data, None, 1).at_size((8, 8))
     found, wanted = measure(images(task.model, 64), params), evaluate(task, make_score(task), params)

@@ -4,9 +4,9 @@ import pathlib
 import runpy
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 
 from posjax.training.optimizer import make_optimizer
 from posjax.training.tasks import make_task
@@ -46,9 +46,7 @@ def data_dir(tmp_path_factory):
 
 def perturbed(task):
     """Parameters away from their initial values: a head of zeros would hide everything."""
-    rng = np.random.default_rng(0)
-    sizes = jax.eval_shape(task.init, jax.random.key(0))
-    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * rng.normal(size=leaf.shape), leaf.dtype), sizes)
+    return drawn(task.init, jax.random.key(0), spread=0.5)
 
 
 def losses(task, params, *keys):
@@ -56,6 +54,14 @@ def losses(task, params, *keys):
     batch, loss = task.batches(0)[0], jax.jit(task.loss)
     sums = [loss(params, batch, jax.random.key(key)) for key in keys]
     return [float(total / weight) for total, weight in sums]
+
+
+@pytest.fixture(scope="module")
+def plain(data_dir):
+    """Parameters, and of a task without options the loss, a batch to be scored and its scores."""
+    task = make_task(small_vit(data_dir))
+    params, batch = perturbed(task), next(task.evaluation()[None])
+    return params, losses(task, params, 0), batch, jax.jit(task.score)(params, batch)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +75,16 @@ def losses(task, params, *keys):
     ],
     ids=lambda overrides: "+".join(overrides),
 )
-def test_options_of_training_act_in_training_and_not_in_scores(data_dir, overrides):
-    plain, task = make_task(small_vit(data_dir)), make_task(small_vit(data_dir, **overrides))
-    params = perturbed(plain)
-    (exact,), (first, again, other) = losses(plain, params, 0), losses(task, params, 0, 0, 1)
+def test_options_of_training_act_in_training_and_not_in_scores(data_dir, plain, overrides):
+    task = make_task(small_vit(data_dir, **overrides))
+    params, (exact,), batch, scores = plain
+    first, again, other = losses(task, params, 0, 0, 1)
     assert abs(first - exact) > 1e-4
     assert first == again
     assert (first == other) == ("label_smoothing" in overrides)  # which draws nothing
-    batch = next(plain.evaluation()[None])
-    for name, value in jax.jit(plain.score)(params, batch).items():
-        np.testing.assert_allclose(jax.jit(task.score)(params, batch)[name], value, rtol=1e-6, err_msg=name)
+    scored = jax.jit(task.score)(params, batch)
+    for name, value in scores.items():
+        np.testing.assert_allclose(scored[name], value, rtol=1e-6, err_msg=name)
 
 
 def test_reflected_and_black_padding_differ(data_dir):
@@ -211,8 +217,9 @@ def test_weight_decay_leaves_tables_and_offsets_alone(data_dir, small, injection
         optimizer, _ = make_optimizer(
             total_steps=9, learning_rate=1.0, weight_decay=0.1, schedule="constant", **options
         )
-        updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, params), optimizer.init(params), params)
-        leaves = jax.tree_util.tree_leaves_with_path(updates)
+        zeros = jax.tree.map(np.zeros_like, params)
+        updates = jax.jit(lambda params: optimizer.update(zeros, optimizer.init(params), params)[0])(params)
+        leaves = jax.tree_util.tree_leaves_with_path(jax.tree.map(np.asarray, updates))
         return {jax.tree_util.keystr(path, simple=True, separator="/") for path, leaf in leaves if leaf.any()}
 
     everything = {

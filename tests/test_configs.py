@@ -1,0 +1,65 @@
+"""No field of a config is dead: each one is read by some run."""
+
+import pathlib
+import runpy
+
+import pytest
+from ml_collections import ConfigDict
+
+from experiments import _environment, train
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The (config, field) pairs that were read, except by those who copy a whole config."""
+    seen, copying = set(), []
+    get, to_dict = ConfigDict.__getitem__, ConfigDict.to_dict
+
+    def recorded(self, key):
+        if not copying:
+            seen.add((id(self), key))
+        return get(self, key)
+
+    def copied(self, *arguments, **options):
+        copying.append(True)
+        try:
+            return to_dict(self, *arguments, **options)
+        finally:
+            copying.pop()
+
+    monkeypatch.setattr(ConfigDict, "__getitem__", recorded)
+    monkeypatch.setattr(ConfigDict, "to_dict", copied)
+    return seen
+
+
+SMALL = {"steps": 2, "batch_size": 4, "model.width": 8, "model.depth": 1, "model.num_heads": 2}
+SMALL |= {"optimizer.warmup_steps": 1, "checkpoint_every": 2, "eval_every": 0}
+SMALL_TEXT = {"data.length": 16, "eval_lengths": (16,), "data.positions": "window", "eval_batch_size": 512}
+SMALL_VIT = {"model.patch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("vit", [SMALL_VIT, SMALL_VIT | {"data.mode": "native"}]), ("decoder", [SMALL_TEXT])]
+)
+def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatch):
+    """By one kind of run or another."""
+    monkeypatch.setattr(_environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    dead = None
+    for kind, sizes in enumerate(kinds):
+        config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]()
+        config.update_from_flattened_dict({**SMALL, **sizes, "data.data_dir": str(tmp_path / "data")})
+        groups = {"": config, **{key: value for key, value in config.items() if isinstance(value, ConfigDict)}}
+        read.clear()
+        train.main(config.lock(), tmp_path / f"run{kind}")
+        unread = {
+            f"{name}.{key}".lstrip(".")
+            for name, group in groups.items()
+            for key in group
+            if (id(group), key) not in read
+        }
+        dead = unread if dead is None else dead & unread
+    assert sum(len(group) for group in groups.values()) > 30
+    assert dead == set()
