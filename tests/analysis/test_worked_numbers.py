@@ -7,6 +7,7 @@ import pytest
 
 import posjax as pj
 from posjax.analysis import scorecard_measures as measures
+from posjax.analysis import scorecard_parts
 from posjax.analysis.cost import cost, sizes_of
 from posjax.analysis.rotary_use import frequency_use
 from posjax.analysis.scorecard_probe import Logits, box, logits, make_probe
@@ -102,3 +103,16 @@ def test_offsets_are_read_on_other_pairs_than_those_that_were_fitted():
     noise = np.random.default_rng(0).normal(size=(8, 16, 128, 128)).astype(np.float32)
     found = measures.decodability(Logits(noise, np.ones((128, 128), bool)), probe("none", (128,)))
     assert -0.2 < found.value < 0
+
+
+def test_a_phase_is_unseen_that_makes_no_whole_turn():
+    """RoPE's four frequencies are 1, 0.1, 0.01 and 0.001: in 32 tokens the first alone turns once."""
+    found = scorecard_parts.rotation(probe("rope"))
+    assert found["X_phase"].value == 3 / 4
+    assert found["R_group"].value < 1e-5
+
+
+def test_a_shift_of_a_code_is_judged_where_it_was_not_fitted():
+    """Random rows have no matrix that leads from one to the next, though some matrix fits half of them."""
+    assert scorecard_parts.linear_relation(probe("sinusoidal"), (128,)).value > 0.99
+    assert scorecard_parts.linear_relation(probe("learned(stddev=1)"), (128,)).value < 0

@@ -60,3 +60,12 @@ def test_16_bits_are_rounded_to_8():
     buffer = io.BytesIO()
     Image.fromarray(levels).save(buffer, "png")
     assert data.read_image(buffer.getvalue(), channels=1)[0, :, 0].tolist() == [0, 0, 1, 1, 2, 254, 255, 255]
+
+
+def test_a_row_takes_an_image_that_fills_it():
+    """Four images of four patches, in rows of eight tokens: two rows."""
+    size, label = np.full((4, 2), 2, np.int32), np.arange(4, dtype=np.int32)
+    images = data.NativeImages("toy", np.zeros(16, np.uint8), size, label, tuple("abcd"), 1, "digest")
+    source = data.NativePatches(images, patch_size=1, max_patches=4)
+    (batch,) = data.native_epoch(source, batch_size=2, tokens=8)
+    assert batch["segment"].tolist() == [[1] * 4 + [2] * 4] * 2

@@ -86,26 +86,6 @@ def test_the_slowest_pair_of_xpos_keeps_gamma_of_one_and_gamma(gamma):
     np.testing.assert_allclose(jnp.vdot(q[0], k[1]), gamma / (1 + gamma), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("half_pixel", "expected"), [(False, [0, 2]), (True, [0.5, 2.5])])
-def test_half_pixels_keep_the_centres_of_patches(half_pixel, expected):
-    placed = pj.parse(f"fit_grid(height=4, width=4, half_pixel={half_pixel})").place((), pj.grid(2, 2)).position
-    np.testing.assert_allclose(placed[:2, 1], expected)
-    np.testing.assert_allclose(placed[::2, 0], expected)
-
-
-@pytest.mark.parametrize("name", ["randomized", "random_float"])
-def test_evaluation_draws_from_the_seed_that_is_given(name):
-    drawn = [pj.parse(f"{name}(length=500, seed={seed})").place((), pj.sites(9)).position for seed in (0, 0, 1)]
-    np.testing.assert_array_equal(drawn[0], drawn[1])
-    assert (drawn[0] != drawn[2]).any()
-
-
-def test_each_axis_draws_for_itself():
-    grid = pj.grid(6, 6)
-    drawn = np.asarray(pj.parse("randomized(length=500)").place((), grid, KEY).position)
-    assert (drawn[::7, 0] != drawn[::7, 1]).any()  # the diagonal
-
-
 def test_pose_skips_whatever_it_cuts():
     """4 cuts and 8 skips: all 32 pairs come."""
     encoding, site = pj.parse("pose(length=15)"), pj.sites(8)

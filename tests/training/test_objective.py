@@ -12,6 +12,7 @@ from test_tasks import losses, perturbed, small_vit
 
 from posjax.training import loop
 from posjax.training.evaluate import evaluate, headline
+from posjax.training.long_task import LongDocuments
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
@@ -152,3 +153,13 @@ def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
         now[0] += seconds
         clock.tick()
     assert clock.times() == {"elapsed": 758.0, "step_time": 2.0}
+
+
+def test_an_answer_weighs_what_it_is_told_beside_text():
+    """The first row of a batch is a task, whose last byte is its answer; the other stays text."""
+    task = object.__new__(LongDocuments)
+    task._rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
+    task._train = types.SimpleNamespace(tokens=np.zeros(99, np.uint8))
+    text = dict.fromkeys(("tokens", "targets", "position", "segment"), np.zeros((2, 16), np.int32))
+    mixed = task._mixed(text | {"weight": np.ones((2, 16), np.float32)}, seed=0, step=3)
+    np.testing.assert_array_equal(mixed["weight"], [[0] * 15 + [2.5], [1] * 16])
