@@ -6,7 +6,7 @@ Prints which test killed each mutant. Exits 1 where one is alive, or where the l
 once: then write them anew. The tree itself is not touched; its tests have to pass.
 
 `MUTANTS` says of each: what is wrong | a file below posjax/ | the tests that notice, below tests/, with pytest's options;
-then, as in a diff, the lines that change. Most of these lived once, when all tests passed beside them.
+then, as in a diff, the lines that change. All but the last seven once lived: the fast tests of their subject passed.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def fate(mutant: Mutant, folder: pathlib.Path) -> str:
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     finally:
         path.write_text(whole)
-    failed = re.search(r"^FAILED tests/(\S+)", done.stdout, re.MULTILINE)
+    failed = re.search(r"^FAILED tests/(.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     return failed[1] if done.returncode == 1 and failed else ALIVE if done.returncode == 0 else NO_TEST
 
 
@@ -100,10 +100,6 @@ selective_rope turns one way only | encodings/gates.py | encodings/test_initial.
 - minval=-(shape[0] ** -0.5), maxval=shape[0] ** -0.5
 + minval=0.0, maxval=shape[0] ** -0.5
 
-linear layers without a root | encodings/pairs.py | encodings/test_initial.py -k dpb
-- keys, bound = jax.random.split(key), inputs**-0.5
-+ keys, bound = jax.random.split(key), inputs**-1.0
-
 fope noise without its root | encodings/rotary_generalised.py | encodings/test_initial.py -k fope
 - self.gain * np.sqrt(2 / (mixed * (count + dims.num_heads)))
 + self.gain * (2 / (mixed * (count + dims.num_heads)))
@@ -111,10 +107,6 @@ fope noise without its root | encodings/rotary_generalised.py | encodings/test_i
 t5 floors below zero | encodings/bias.py | encodings/test_arguments.py -k fractions
 - offset = jnp.floor(jnp.abs(d := k_position[None, :, axis] - q_position[:, None, axis])) * jnp.sign(d)
 + offset = jnp.floor(k_position[None, :, axis] - q_position[:, None, axis])
-
-fractional offsets floor below zero | encodings/offsets.py | encodings/test_arguments.py -k fractions
-- jnp.clip(jnp.trunc(offset), -far, far)
-+ jnp.clip(jnp.floor(offset), -far, far)
 
 pose cuts and skips by one draw | encodings/randomizing.py | encodings/test_arguments.py -k pose
 - below(skip_key, jnp.maximum
@@ -200,6 +192,10 @@ time before a stop is lost | training/loop.py | training/test_objective.py -k cl
 - {"elapsed": self._elapsed + time.perf_counter() - self._began
 + {"elapsed": time.perf_counter() - self._began
 
+answers weigh as text does | training/long_task.py | training/test_objective.py -k answer
+- rows["weight"] = rows["weight"] * np.float32(self._weight)
++ rows["weight"] = rows["weight"] * np.float32(1)
+
 all seeds cut text alike | data/pipelines.py | data/test_draws.py -k text
 - np.random.default_rng((seed, e)).integers
 + np.random.default_rng(e).integers
@@ -218,17 +214,13 @@ recall asks anywhere | data/retrieval.py | data/test_draws.py -k recall
 - ** (_GAP_POWER - 1)
 + ** _GAP_POWER
 
-16 bits are cut, not rounded | data/preprocess.py | data/test_draws.py -k bits
-- np.round(levels / 257)
-+ np.floor(levels / 257)
+a row leaves out what fills it | data/native.py | data/test_draws.py -k fills
+- if room[r] >= need), len(rows))
++ if room[r] > need), len(rows))
 
 training costs two passes | analysis/cost.py | analysis/test_worked_numbers.py -k passes
 - again = 3 if training else 1
 + again = 2 if training else 1
-
-one slow seed moves the row | analysis/table.py | analysis/test_worked_numbers.py -k machine
-- 1000 * statistics.median(times)
-+ 1000 * statistics.mean(times)
 
 a negative half-width | analysis/stats.py | analysis/test_worked_numbers.py -k unit
 - self.half_width * abs(factor)
@@ -242,6 +234,10 @@ product of means for the mean product | analysis/rotary_use.py | analysis/test_w
 - (query * key).mean(axis=0))
 + query.mean(axis=0) * key.mean(axis=0))
 
+an unseen phase is half a turn | analysis/scorecard_parts.py | analysis/test_worked_numbers.py -k phase
+- (turns < 2 * np.pi / probe.extent[-1])
++ (turns < np.pi / probe.extent[-1])
+
 the sine turns the other way | encodings/rotary.py | encodings/test_precision.py -k norm
 - turned = _beside(a * cos - b * sin, 0, half)
 + turned = _beside(a * cos + b * sin, 0, half)
@@ -253,10 +249,6 @@ a window of one more | encodings/masks.py | encodings/test_masks.py -k sizes
 padding is seen | attention/dense.py | attention/test_attend.py -k weights_sum
 - seen = (q_site.segment[:, None] == k_site.segment[None]) & (k_site.segment > 0)[None]
 + seen = q_site.segment[:, None] == k_site.segment[None]
-
-nobody sees itself | attention/dense.py | attention/test_attend.py -k weights_sum
-- (k_order[None] <= q_order[:, None])
-+ (k_order[None] < q_order[:, None])
 
 the backward pass forgets a sum | attention/blockwise.py | attention/test_blockwise.py -k cross
 - d_logits = weights * (d_weights - tile_inner[..., None])
@@ -273,10 +265,6 @@ a quantile of one side | analysis/stats.py | analysis/test_analysis_stats.py -k 
 the last batch counts twice | data/pipelines.py | data/test_data_images.py -k weight_zero
 - np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for
 + np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1), mode="edge") for
-
-a cache forgets where it is | encodings/gates.py | encodings/test_gates.py -k goes_on
-- sets = self.first | (self.index < self.num_past)
-+ sets = self.first
 """
 
 
