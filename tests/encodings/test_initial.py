@@ -1,0 +1,61 @@
+"""How wide parameters start, as published: other tests draw their parameters, or disturb them, and see nothing of it."""
+
+import jax
+import numpy as np
+import pytest
+
+import posjax as pj
+
+WIDTH, HEADS, HEAD_DIM = 288, 6, 48
+LINE = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=60, prefix=4)
+ON_GRID = LINE._replace(grid=(12, 14))
+UNIFORM = 3**-0.5  # the deviation of what is uniform within 1 of 0
+
+STARTS = {
+    "abacus(stddev=0.3)": (LINE, {"rows": 0.3}),
+    "cable": (LINE, {"kernel": 0.02}),
+    "cope(stddev=0.3)": (LINE, {"": 0.3}),
+    "data_dependent_alibi": (LINE, {"kernel": WIDTH**-0.5}),
+    "deberta": (LINE, {"pos_key": 0.02 * WIDTH**0.5, "pos_query": 0.02 * WIDTH**0.5}),
+    "dpb(hidden_dim=40)": (LINE, {"layers.0.kernel": UNIFORM * 40**-0.5, "layers.2.kernel": UNIFORM * 40**-0.5}),
+    "fire(hidden_dim=400)": (LINE, {"layers.1.kernel": UNIFORM * 400**-0.5}),
+    "fourier(features=20, hidden=80)": (LINE, {"inner": 20**-0.5, "outer": 80**-0.5}),
+    "fox": (LINE, {"kernel": WIDTH**-0.5}),
+    "learned(stddev=0.3)": (ON_GRID, {"rows": 0.3}),
+    "learned_factorized(stddev=0.3)": (ON_GRID, {"row": 0.3, "column": 0.3, "prefix": 0.3}),
+    "peg": (LINE, {"kernel": (2 / 3) ** 0.5}),
+    "peg(kernel_size=5)": (ON_GRID, {"kernel": (2 / 25) ** 0.5}),
+    "selective_rope(rank=8)": (LINE, {"down": UNIFORM * WIDTH**-0.5, "up": UNIFORM * 8**-0.5, "taps": UNIFORM / 2}),
+    "shaw": (LINE, {"key": HEAD_DIM**-0.5, "value": HEAD_DIM**-0.5}),
+    "swin(stddev=0.3)": (ON_GRID, {"rows": 0.3}),
+    "swin_v2(hidden_dim=400)": (ON_GRID, {"layers.0.kernel": UNIFORM * 2**-0.5, "layers.1.kernel": UNIFORM / 20}),
+    "t5(num_buckets=400, max_distance=999)": (LINE, {"table": WIDTH**-0.5}),
+    "transformer_xl": (LINE, {"u": 0.02, "v": 0.02, "position": 0.02}),
+    "tupe(stddev=0.3)": (LINE, {"query": 0.3, "key": 0.3, "table.rows": 0.3}),
+}
+
+
+def started(spec, dims):
+    params = pj.parse(spec).init(jax.random.key(0), dims)
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+
+
+@pytest.mark.parametrize(("spec", "dims", "deviations"), [(s, *each) for s, each in STARTS.items()], ids=STARTS)
+def test_parameters_start_as_wide_as_is_said(spec, dims, deviations):
+    found = started(spec, dims)
+    for name, deviation in deviations.items():
+        np.testing.assert_allclose(found[name].std(), deviation, rtol=0.12, err_msg=name)
+        assert abs(found[name].mean()) < 0.2 * deviation, name
+
+
+def test_the_noise_of_fope_is_xaviers():
+    """12 of 24 frequencies stay for 512 tokens: variance gain^2 2 / (12 (12 + heads))."""
+    noisy, plain = (started(f"fope(gain={gain})", LINE) for gain in (0.3, 0))
+    for name in ("cos", "sin"):
+        assert noisy[name].shape == (HEADS, 12, 12)
+        np.testing.assert_allclose((noisy[name] - plain[name]).std(), 0.3 * np.sqrt(2 / (12 * 18)), rtol=0.12)
+
+
+def test_beit_starts_at_zero():
+    assert not started("beit", ON_GRID)["rows"].any()

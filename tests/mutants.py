@@ -1,0 +1,272 @@
+"""Breaks posjax on purpose, one mutant at a time, in a copy of the tree, where the fast tests must fail.
+
+    python tests/mutants.py [--only=WORDS]
+
+Prints which test killed each mutant. Exits 1 where one is alive, or where the lines that it changes are not there exactly
+once: then write them anew. The tree itself is not touched; its tests have to pass.
+
+`MUTANTS` says of each: what is wrong | a file below posjax/ | the tests that notice, below tests/, with pytest's options;
+then, as in a diff, the lines that change. All but the last seven once lived: the fast tests of their subject passed.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+REPO = pathlib.Path(__file__).resolve().parents[1]
+FOLDERS = ("configs", "docs", "experiments", "posjax", "tests")
+FILES = ("README.md", "pyproject.toml")
+GONE, ALIVE, NO_TEST = "LINES GONE", "ALIVE", "NO TEST RAN"
+
+
+class Mutant(NamedTuple):
+    name: str
+    path: str
+    tests: str
+    old: str
+    new: str
+
+
+def read(text: str) -> list[Mutant]:
+    mutants = []
+    for block in text.strip().split("\n\n"):
+        head, *lines = block.split("\n")
+        old, new = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+")
+        mutants.append(Mutant(*(part.strip() for part in head.split("|")), old, new))
+    return mutants
+
+
+def copied_to(folder: pathlib.Path) -> None:
+    for name in FOLDERS:
+        shutil.copytree(REPO / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(REPO / name, folder / name)
+
+
+def fate(mutant: Mutant, folder: pathlib.Path) -> str:
+    """The test that kills it in this copy of the tree, or why none does."""
+    path = folder / "posjax" / mutant.path
+    whole = path.read_text()
+    if whole.count(mutant.old) != 1:
+        return GONE
+    file, *options = shlex.split(mutant.tests)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "--tb=no", f"tests/{file}", *options]
+    path.write_text(whole.replace(mutant.old, mutant.new))
+    try:
+        # Without .pyc files: one of the last mutant, of the same size and second, would be taken for this one's.
+        env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    finally:
+        path.write_text(whole)
+    failed = re.search(r"^FAILED tests/(.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    return failed[1] if done.returncode == 1 and failed else ALIVE if done.returncode == 0 else NO_TEST
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="mutants whose name, file or tests hold these words"
+    )
+    only = parser.parse_args(arguments).only
+    chosen = [mutant for mutant in read(MUTANTS) if only in f"{mutant.name} {mutant.path} {mutant.tests}"]
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copied_to(pathlib.Path(folder))
+        for mutant in chosen:
+            found = fate(mutant, pathlib.Path(folder))
+            bad += found in (GONE, ALIVE, NO_TEST)
+            print(f"{mutant.path:34} {mutant.name:48} {found}", flush=True)
+    print(f"{len(chosen)} mutants, {bad} not killed")
+    return 1 if bad or not chosen else 0
+
+
+MUTANTS = """
+t5 starts too wide | encodings/bias.py | encodings/test_initial.py -k t5
+- return {"table": dims.width**-0.5 * jax.random.normal(key, shape)}
++ return {"table": dims.head_dim**-0.5 * jax.random.normal(key, shape)}
+
+peg kernel without its root | encodings/convolution.py | encodings/test_initial.py -k peg
+- scale = (2 / np.prod(window)) ** 0.5
++ scale = 2 / np.prod(window)
+
+selective_rope turns one way only | encodings/gates.py | encodings/test_initial.py -k selective_rope
+- minval=-(shape[0] ** -0.5), maxval=shape[0] ** -0.5
++ minval=0.0, maxval=shape[0] ** -0.5
+
+fope noise without its root | encodings/rotary_generalised.py | encodings/test_initial.py -k fope
+- self.gain * np.sqrt(2 / (mixed * (count + dims.num_heads)))
++ self.gain * (2 / (mixed * (count + dims.num_heads)))
+
+t5 floors below zero | encodings/bias.py | encodings/test_arguments.py -k fractions
+- offset = jnp.floor(jnp.abs(d := k_position[None, :, axis] - q_position[:, None, axis])) * jnp.sign(d)
++ offset = jnp.floor(k_position[None, :, axis] - q_position[:, None, axis])
+
+pose cuts and skips by one draw | encodings/randomizing.py | encodings/test_arguments.py -k pose
+- below(skip_key, jnp.maximum
++ below(cut_key, jnp.maximum
+
+alibi split hides the other side in kernels | encodings/bias.py | encodings/test_arguments.py -k split
+- if self.direction == "split":
+-             return jnp.where(constants[1] * offset.astype(jnp.float32) > 0
++ if self.direction == "split":
++             return jnp.where(constants[1] * offset.astype(jnp.float32) < 0
+
+power kerple forgets the 2 | encodings/bias_kernel.py | encodings/test_arguments.py -k power
+- power = jnp.exp(2 * jax.nn.sigmoid(p) *
++ power = jnp.exp(jax.nn.sigmoid(p) *
+
+dpb ignores log_distance | encodings/bias_network.py | encodings/test_arguments.py -k dpb
+- log_offset(features) if self.log_distance else features
++ features
+
+splash window looks back only | attention/library.py | attention/test_scales.py -k splash
+- library.LocalMask(shape, (size - 1, 0 if causal else size - 1), 0)
++ library.LocalMask(shape, (size - 1, 0), 0)
+
+a forgotten sink is not missed | attention/cache.py | attention/test_scales.py -k missed
+- among_first = (position < memory.first) | (low < memory.first) if memory.first else False
++ among_first = (position < memory.first) if memory.first else False
+
+prefill forgets the scale | attention/cache.py | attention/test_scales.py -k cache
+- options = dict(causal=True, implementation=implementation, scale=scale)
++ options = dict(causal=True, implementation=implementation)
+
+drop path keeps the size | models/layers.py | models/test_training_noise.py -k branches
+- jnp.where(keep, x / (1 - self.rate), 0)
++ jnp.where(keep, x, 0)
+
+the last block never reaches drop_path | models/trunk.py | models/test_training_noise.py -k depth
+- self.drop_path * layer / max(self.depth - 1, 1)
++ self.drop_path * layer / self.depth
+
+no dropout behind the mlp | models/trunk.py | models/test_training_noise.py -k dropout
+- self._scaled(f"mlp_scale_{layer}", drop(mlp(self._norm(f"mlp_norm_{layer}")(x))))
++ self._scaled(f"mlp_scale_{layer}", mlp(self._norm(f"mlp_norm_{layer}")(x)))
+
+layer scale starts at one | models/trunk.py | models/test_training_noise.py -k layer_scales
+- init = nn.initializers.constant(self.layer_scale)
++ init = nn.initializers.ones
+
+lape shows peg no tokens | models/trunk.py | models/test_training_noise.py -k lape
+- start = x if encoding.mixes_tokens else jnp.zeros_like(x)
++ start = jnp.zeros_like(x)
+
+every step draws alike | models/generate.py | models/test_training_noise.py -k step
+- jax.random.fold_in(key, index), sampling
++ key, sampling
+
+best by the longest length | training/evaluate.py | training/test_objective.py -k best
+- value[min(value, key=int)]
++ value[max(value, key=int)]
+
+parts share their randomness | training/step.py | training/test_objective.py -k part
+- part_key = key if accumulate == 1 else jax.random.fold_in(key, index)
++ part_key = key
+
+a batch of nothing divides by zero | training/step.py | training/test_objective.py -k nothing
+- weight = jnp.maximum(weight, 1.0)
++ weight = jnp.maximum(weight, 0.0)
+
+labels are smoothed by half | training/classification.py | training/test_objective.py -k smoothed
+- self._config.label_smoothing)
+-         if self._data.mixup:
++ self._config.label_smoothing / 2)
++         if self._data.mixup:
+
+trained on other pixels than scored | training/classification.py | training/test_objective.py -k pixels
+- self._standardised(image), self.site, train=True
++ image, self.site, train=True
+
+native loss counts empty slots | training/classification.py | training/test_objective.py -k slots
+- (optax.softmax_cross_entropy(logits, label) * batch["weight"]).sum(), batch["weight"].sum()
++ (optax.softmax_cross_entropy(logits, label) * batch["weight"]).sum(), jnp.float32(batch["weight"].size)
+
+time before a stop is lost | training/loop.py | training/test_objective.py -k clock
+- {"elapsed": self._elapsed + time.perf_counter() - self._began
++ {"elapsed": time.perf_counter() - self._began
+
+answers weigh as text does | training/long_task.py | training/test_objective.py -k answer
+- rows["weight"] = rows["weight"] * np.float32(self._weight)
++ rows["weight"] = rows["weight"] * np.float32(1)
+
+all seeds cut text alike | data/pipelines.py | data/test_draws.py -k text
+- np.random.default_rng((seed, e)).integers
++ np.random.default_rng(e).integers
+
+mixup from a lopsided beta | data/augment.py | data/test_draws.py -k mixup
+- jax.random.beta(key, alpha, alpha)
++ jax.random.beta(key, alpha, 1.0)
+
+resolutions uniform in area | data/native.py | data/test_draws.py -k resolutions
+- uniform(self.least**0.5, self.most**0.5, len(self))
+-         return native_grids(self.images.size, np.clip(np.round(side**2)
++ uniform(self.least, self.most, len(self))
++         return native_grids(self.images.size, np.clip(np.round(side)
+
+recall asks anywhere | data/retrieval.py | data/test_draws.py -k recall
+- ** (_GAP_POWER - 1)
++ ** _GAP_POWER
+
+a row leaves out what fills it | data/native.py | data/test_draws.py -k fills
+- if room[r] >= need), len(rows))
++ if room[r] > need), len(rows))
+
+training costs two passes | analysis/cost.py | analysis/test_worked_numbers.py -k passes
+- again = 3 if training else 1
++ again = 2 if training else 1
+
+a negative half-width | analysis/stats.py | analysis/test_worked_numbers.py -k unit
+- self.half_width * abs(factor)
++ self.half_width * factor
+
+tested on what was fitted | analysis/scorecard_measures.py | analysis/test_worked_numbers.py -k fitted
+- train, test = slice(0, 2000), slice(2000, None)
++ train, test = slice(0, 2000), slice(0, 2000)
+
+product of means for the mean product | analysis/rotary_use.py | analysis/test_worked_numbers.py -k products
+- (query * key).mean(axis=0))
++ query.mean(axis=0) * key.mean(axis=0))
+
+an unseen phase is half a turn | analysis/scorecard_parts.py | analysis/test_worked_numbers.py -k phase
+- (turns < 2 * np.pi / probe.extent[-1])
++ (turns < np.pi / probe.extent[-1])
+
+the sine turns the other way | encodings/rotary.py | encodings/test_precision.py -k norm
+- turned = _beside(a * cos - b * sin, 0, half)
++ turned = _beside(a * cos + b * sin, 0, half)
+
+a window of one more | encodings/masks.py | encodings/test_masks.py -k sizes
+- jnp.abs(_offset(q_site, k_site)), axis=-1) < self.size
++ jnp.abs(_offset(q_site, k_site)), axis=-1) <= self.size
+
+padding is seen | attention/dense.py | attention/test_attend.py -k weights_sum
+- seen = (q_site.segment[:, None] == k_site.segment[None]) & (k_site.segment > 0)[None]
++ seen = q_site.segment[:, None] == k_site.segment[None]
+
+the backward pass forgets a sum | attention/blockwise.py | attention/test_blockwise.py -k cross
+- d_logits = weights * (d_weights - tile_inner[..., None])
++ d_logits = weights * d_weights
+
+the nucleus leaves out what fills it | models/generate.py | models/test_generate.py -k definition
+- before = jnp.cumsum(share, axis=-1) - share
++ before = jnp.cumsum(share, axis=-1)
+
+a quantile of one side | analysis/stats.py | analysis/test_analysis_stats.py -k by_hand
+- stdtrit(freedom, (1 + confidence) / 2)
++ stdtrit(freedom, confidence)
+
+the last batch counts twice | data/pipelines.py | data/test_data_images.py -k weight_zero
+- np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for
++ np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1), mode="edge") for
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

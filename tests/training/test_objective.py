@@ -1,0 +1,165 @@
+"""What is minimised and what is reported, against sums by hand: draws, weights, labels, pixels, seeds and seconds."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from PIL import Image
+from test_tasks import losses, perturbed, small_vit
+
+from posjax.training import loop
+from posjax.training.evaluate import evaluate, headline
+from posjax.training.long_task import LongDocuments
+from posjax.training.step import init_state, make_step
+from posjax.training.tasks import make_task
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def task_of(**parts):
+    """A task that has these parts and can do nothing else."""
+    fields = dict.fromkeys(("headline", "headline_mode", "digest", "context"))
+    methods = dict.fromkeys(
+        ("batches", "evaluation", "init", "loss", "score"), lambda *arguments: pytest.fail("called")
+    )
+    return types.SimpleNamespace(**fields | methods | parts)
+
+
+def stepped(loss, accumulate=1, weight=1.0):
+    """(parameters, report) after a step of plain descent on a batch of four, from 1."""
+    task = task_of(init=lambda key: jnp.float32(1.0), loss=loss)
+    optimizer = optax.sgd(1.0)
+    batch = {"x": jnp.arange(4.0)[None], "weight": jnp.full((1, 4), weight)}
+    state, report = make_step(task, optimizer, accumulate)(init_state(task, optimizer, (0,)), batch)
+    return float(state.params[0]), {name: float(x[0]) for name, x in report.items()}
+
+
+def test_a_batch_of_nothing_moves_nothing():
+    """Of document ends alone, say: the weights of all its targets are 0."""
+    params, report = stepped(
+        lambda p, batch, key: ((p * batch["x"] * batch["weight"]).sum(), batch["weight"].sum()), 1, 0.0
+    )
+    assert (params, report) == (1.0, {"loss": 0.0, "grad_norm": 0.0})
+
+
+def test_each_part_of_a_batch_draws_for_itself():
+    """The mean square of two draws is the square of their mean only if they are one."""
+
+    def drawn(power):
+        return lambda p, batch, key: (p * jax.random.uniform(key) ** power, jnp.float32(1))
+
+    (_, mean), (_, square) = (stepped(drawn(power), accumulate=2) for power in (1, 2))
+    assert square["loss"] > mean["loss"] ** 2 + 1e-3
+
+
+def test_the_best_checkpoint_is_that_of_the_mean_over_seeds_at_the_shortest_length():
+    task = task_of(headline="loss")
+    assert headline(task, {"loss": {"128": np.array([9.0, 9.0]), "64": np.array([1.0, 4.0])}}) == 2.5
+    assert headline(task, {"loss": {"1024": np.array([9.0]), "64": np.array([1.0])}}) == 1.0  # as numbers, not as text
+    assert headline(task, {"loss": np.array([1.0, 4.0])}) == 2.5
+
+
+def test_scores_are_summed_in_double_precision():
+    """16,777,217 is no number of float32."""
+    batches = [2.0**24, 1.0, 1.0, 1.0]
+    task = task_of(evaluation=lambda: {None: iter(batches)})
+    score = lambda params, batch: {"loss": jnp.full(2, batch, jnp.float32), "weight": jnp.full(2, 1.0)}  # noqa: E731
+    np.testing.assert_array_equal(evaluate(task, score, None)["loss"], np.full(2, (2**24 + 3) / 4))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_smoothed_labels_by_hand(data_dir, smoothing):
+    """Whatever the image, this model answers the same: the target is 1 - s for the label, and s / 10 for all."""
+    task = make_task(small_vit(data_dir, label_smoothing=smoothing))
+    params, batch = jax.jit(task.init)(jax.random.key(0)), task.batches(0)[0]
+    logits = np.linspace(-1, 2, 10)
+    params["head"]["bias"] = jnp.asarray(logits, jnp.float32)
+    log_prob = logits - np.log(np.exp(logits).sum())
+    expected = -((1 - smoothing) * log_prob[batch["label"]] + smoothing / 10 * log_prob.sum())
+    total, weight = jax.jit(task.loss)(params, batch, jax.random.key(0))
+    np.testing.assert_allclose(total, expected.sum(), rtol=1e-5)
+    assert weight == len(expected)
+
+
+def test_training_sees_the_pixels_that_are_scored(data_dir):
+    """Of another mean and deviation than 0.5; nothing is augmented."""
+    task = make_task(small_vit(data_dir, data__mean=(0.1,), data__std=(0.3,)))
+    params, batch = perturbed(task), task.batches(0)[0]
+    total, _ = jax.jit(task.loss)(params, batch, jax.random.key(0))
+    scored = jax.jit(task.score)(params, batch | {"weight": np.ones(16, np.float32)})
+    np.testing.assert_allclose(total, scored["loss"], rtol=1e-5)
+
+
+def test_parts_of_images_are_cut_where_it_is_asked_for(data_dir):
+    tasks = [make_task(small_vit(data_dir, data__least_area=area)) for area in (1.0, 0.3)]
+    params = perturbed(tasks[0])
+    (whole,), (part, other) = losses(tasks[0], params, 0), losses(tasks[1], params, 0, 1)
+    assert len({whole, part, other}) == 3
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory):
+    """A task of five pictures, packed into rows with more room than they fill."""
+    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for split in ("train", "test"):
+        for number in range(5):
+            path = root / split / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (8, 12, 3), np.uint8)).save(path)
+    sizes = dict(data__name="folder", data__mode="native", data__max_patches=6, data__tokens=20, data__flip=True)
+    return make_task(small_vit(root, **sizes, data__images_per_row=4, batch_size=2, model__encoding="rope(base=100)"))
+
+
+def test_slots_without_an_image_weigh_nothing(native, monkeypatch):
+    batch = native.batches(0)[0]
+    there = batch["weight"].sum()
+    assert 0 < there < batch["weight"].size
+    monkeypatch.setattr(native, "_logits", lambda params, batch, **options: jnp.zeros((*batch["label"].shape, 2)))
+    total, weight = native.loss({}, batch, jax.random.key(0))
+    assert weight == there
+    np.testing.assert_allclose(total, there * np.log(2), rtol=1e-6)
+
+
+def test_native_images_are_flipped_if_asked(native, monkeypatch):
+    seen = []
+
+    def logits(params, batch, **options):
+        seen.append(np.asarray(batch["patches"]))
+        return jnp.zeros((*batch["label"].shape, 2))
+
+    monkeypatch.setattr(native, "_logits", logits)
+    batch = native.batches(0)[0]
+    for key in range(4):
+        native.loss({}, batch, jax.random.key(key))
+    assert any((patches != batch["patches"]).any() for patches in seen)
+    np.testing.assert_array_equal(np.sort(seen[0], axis=None), np.sort(batch["patches"], axis=None))
+
+
+def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
+    """Three steps warm up; one of five was stuck for 100 seconds."""
+    now = [1000.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    clock = loop._Clock(elapsed=500.0, step_time=7.0)
+    assert clock.times() == {"elapsed": 500.0, "step_time": 7.0}
+    for seconds in (50, 50, 50, 1, 2, 100, 2, 3):
+        now[0] += seconds
+        clock.tick()
+    assert clock.times() == {"elapsed": 758.0, "step_time": 2.0}
+
+
+def test_an_answer_weighs_what_it_is_told_beside_text():
+    """The first row of a batch is a task, whose last byte is its answer; the other stays text."""
+    task = object.__new__(LongDocuments)
+    task._rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
+    task._train = types.SimpleNamespace(tokens=np.zeros(99, np.uint8))
+    text = dict.fromkeys(("tokens", "targets", "position", "segment"), np.zeros((2, 16), np.int32))
+    mixed = task._mixed(text | {"weight": np.ones((2, 16), np.float32)}, seed=0, step=3)
+    np.testing.assert_array_equal(mixed["weight"], [[0] * 15 + [2.5], [1] * 16])
