@@ -73,14 +73,19 @@ def project(encoding, params, x, site, weights, past=None):
     return q, k, v, site
 
 
-def forward(encoding, params, x, site, weights, *, causal=False, tile=None, **options):
-    """One attention layer on tokens that stand at `site`; blockwise with this tile size if `tile` is given."""
-    q, k, v, site = project(encoding, params, x, encoding.place(params, site), weights)
+def forward(encoding, params, x, site, weights, *, placed=False, tile=None, heads=lambda x: x, **options):
+    """One attention layer on tokens that stand at `site`; blockwise with this tile size if `tile` is given.
+
+    `placed` says that `site` has been placed; `heads` makes what it likes of the heads of keys and of values.
+    """
+    site = site if placed else encoding.place(params, site)
+    q, k, v, site = project(encoding, params, x, site, weights)
+    k, v = heads(k), heads(v)
     if tile is None:
-        return pj.attend(encoding, params, q, k, v, site, site, causal=causal, **{"implementation": "dense"} | options)
+        return pj.attend(encoding, params, q, k, v, site, site, **{"implementation": "dense"} | options)
     rotated = encoding.rotate(params, q, site, k, site)
     scale = q.shape[-1] ** -0.5
-    order = np.arange(len(q), dtype=np.int32) if causal else None
+    order = np.arange(len(q), dtype=np.int32) if options.get("causal") else None
     orders = dict(q_order=order, k_order=order)
     return blockwise(encoding, params, q, k, *rotated, v, site, site, scale=scale, tile=tile, **orders)
 

@@ -1,4 +1,6 @@
-"""Decoding token by token is the full causal pass, for every encoding."""
+"""Decoding from a cache is the full causal pass: prompts, padding, documents, dtypes. Each encoding token by token is in
+tests/encodings/test_properties.py.
+"""
 
 import functools
 
@@ -6,16 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import HEAD_DIM, HEADS, each_case, forward, joined, project, rows, world
+from cases import HEAD_DIM, HEADS, forward, joined, project, rows, world
 from members import Case
 
 import posjax as pj
 from posjax.attention import attend_cached, empty_cache
 from posjax.composition import Sum
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SLOTS = 17  # more than there are tokens
-causal_case = each_case(lambda case: not pj.parse(case.spec).mixes_tokens, sample=True)
 
 
 @functools.cache
@@ -50,19 +50,6 @@ def decoded(case, x, site, prompt=0):
 
 def close(a, b):
     np.testing.assert_allclose(a, b, rtol=0, atol=5e-6)
-
-
-@causal_case
-def test_token_by_token(case):
-    w = world(case)
-    out = decoded(case, w.x, w.placed)
-    if not w.encoding.length_dependent:
-        return close(out, forward(*w, causal=True))
-    for length in (3, 8, len(w.x)):  # each token sees the past as a full pass over no more than the past shows it
-        past = jax.tree.map(lambda leaf, length=length: leaf[:length], (w.x, w.placed))
-        q, k, v, site = project(w.encoding, w.params, *past, w.weights)
-        full = pj.attend(w.encoding, w.params, q, k, v, site, site, causal=True)
-        close(out[length - 1], full[-1])
 
 
 @pytest.mark.parametrize("case", [Case("rope() + t5()"), Case("(interpolate(factor=2) >> rope()) + alibi()")], ids=str)

@@ -1,4 +1,6 @@
-"""Attention tile by tile beside the dense oracle: values, gradients, and the arrays that it must never build."""
+"""Attention tile by tile beside the dense oracle, and the arrays that it must never build. The values and gradients of each
+encoding are compared in tests/encodings/test_properties.py.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,45 +12,9 @@ from members import GRID, Case
 import posjax as pj
 from posjax.attention.blockwise import blockwise
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def close(a, b, atol=1e-5):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
-
-
-def probe(case, causal, tile=None):
-    """(sum of sines of the output, gradients to params, x and weights, and to the positions where they may be floats)."""
-    w = world(case)
-    floats = not w.encoding.whole_positions
-
-    def loss(params, x, position, weights, segment):
-        site = w.site._replace(segment=segment)
-        site = site._replace(position=position) if floats else site
-        out = forward(w.encoding, params, x, site, weights, causal=causal, tile=tile)
-        return jnp.sum(jnp.sin(out)), out
-
-    return jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True)
-
-
-def probe_arguments(case):
-    w = world(case)
-    position = w.site.position.astype(np.float32)
-    segment = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
-    return w.params, w.x, position, w.weights, segment
-
-
-@each_case(sample=True)
-def test_blockwise_is_dense(case):
-    """Under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines, not causal on grids."""
-    causal = case.kind != GRID
-    arguments = probe_arguments(case)
-    (_, out), grads = probe(case, causal)(*arguments)
-    another = jax.tree.map(lambda leaf: leaf[::-1], arguments)
-    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), another, arguments)
-    (_, tiled), tiled_grads = jax.jit(jax.vmap(probe(case, causal, tile=5)))(*batch)
-    close(tiled[1], out)
-    close(jax.tree.map(lambda leaf: leaf[1], tiled_grads), grads, atol=3e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -76,7 +76,6 @@ def check(spec: str, causal: bool, registers: bool):
     close(grads, expected_grads, atol=3e-5)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("spec", "causal", "registers"),
     [
@@ -128,7 +127,6 @@ def test_the_bias_is_constant_beyond(spec):
     assert len(set(np.asarray(bias[offsets >= beyond]))) == len(set(np.asarray(bias[offsets <= -beyond]))) == 1
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_half_precision():
     encoding, params, qkv = world("alibi()", dtype=jnp.bfloat16)
     site = documents(LENGTH, registers=False)

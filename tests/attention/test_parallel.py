@@ -21,7 +21,6 @@ from posjax.attention.tiles import Operands, Plan, visited
 from posjax.models import Decoder
 
 TESTS = pathlib.Path(__file__).parents[1]
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 MESH = Mesh(np.array(jax.devices()[:1]), ("context",))
 
 

@@ -13,7 +13,6 @@ import posjax as pj
 from posjax.attention import attend_cached, empty_cache, slots_needed
 from posjax.encoding import Memory
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 WIDTH, HEADS, KV_HEADS, HEAD_DIM = 16, 4, 2, 4
 TOTAL, PROMPT = 26, 12
 # Specs with the slots that each asks for: its last tokens and its first.

@@ -11,8 +11,6 @@ from posjax.encoding import Memory
 from posjax.encodings.bias import T5, Alibi
 from posjax.encodings.masks import Window
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def differences(encoding, site):
     """How far tiles of 16 are from the dense attention of one document, or some."""

@@ -6,15 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import each_case, project, world
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import visible
 from posjax.attention.tile_extras import extras_of
 from posjax.attention.tiles import Operands, Plan, padded, tile_sizes, visited
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 LENGTH = 512
 MASKS = [
@@ -131,21 +128,6 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
     begins = extras.runs(*visited(plan, operands, extras.by_diagonal))
     expected = runs if type(extras).__name__ == "SharedBias" else 1
     assert int(begins.sum()) == expected
-
-
-@each_case(sample=True)
-def test_grouped_queries_share_a_key(case):
-    """Three query heads and one key head: as if it was repeated."""
-    w = world(case)
-    q, k, v, site = project(w.encoding, w.params, w.x, w.placed, w.weights)
-    k, v = k[:, :1], v[:, :1]
-    read = functools.partial(pj.attend, w.encoding, w.params, q)
-    expected = jax.jit(lambda k, v: read(k, v, site, site, implementation="dense"))(
-        *(jnp.repeat(x, 3, 1) for x in (k, v))
-    )
-    for implementation in ("dense", "blockwise"):
-        out = jax.jit(lambda k, v, i=implementation: read(k, v, site, site, implementation=i))(k, v)
-        np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("spec", ["rope + t5", "tupe"])

@@ -9,7 +9,6 @@ from members import Case
 
 import posjax as pj
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=30)
 
 

@@ -9,7 +9,6 @@ import posjax as pj
 
 HEADS, HEAD_DIM, WIDTH = 2, 4, 8
 GATES = ["fox()", "data_dependent_alibi()", "cable()", "selective_rope(rank=3)"]
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 each_gate = pytest.mark.parametrize("spec", GATES)
 
 

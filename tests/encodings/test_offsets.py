@@ -9,7 +9,6 @@ from cases import HEAD_DIM, HEADS, WIDTH, inner_jaxprs, joined, rows
 import posjax as pj
 from posjax.encodings import contextual, disentangled, offsets
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SPECS = ["shaw(max_relative_position=3)", "deberta(position_buckets=4, max_relative_positions=6)"]
 SPECS += ["cope(npos=4, stddev=1)"]
 LINE = pj.sites(12, start=5)

@@ -13,7 +13,6 @@ from members import GRID, MEMBERS
 import posjax as pj
 from posjax.encodings.resize import METHODS, resize
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 OLD, NEW, PREFIX = (4, 6), (5, 9), 2
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, grid=OLD, prefix=PREFIX)
 KEY = jax.random.key(0)

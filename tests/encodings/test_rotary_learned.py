@@ -9,7 +9,6 @@ import scipy.linalg
 import posjax as pj
 from posjax.encodings.rotary_learned import _expm
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 T, H, D = 10, 3, 8
 DIMS = pj.Dims(H * D, H, D, length=24)
 ON_GRID = DIMS._replace(grid=(6, 7))
