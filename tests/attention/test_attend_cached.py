@@ -144,20 +144,18 @@ def test_a_bias_that_reads_keys_is_given_them_unrotated():
     assert encoding.reads_keys
     site = pj.sites(6)
     q, k, v = jax.random.normal(jax.random.key(0), (3, 6, HEADS, HEAD_DIM))
-    full = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True)
-    out, cache = attend_cached(
-        encoding,
-        ((), ()),
-        q[:4],
-        k[:4],
-        v[:4],
-        rows(site, slice(4)),
-        empty_cache(SLOTS, HEADS, HEAD_DIM, site),
-        prefill=True,
-    )
-    close(out, full[:4])
-    out, cache = attend_cached(encoding, ((), ()), q[4:], k[4:], v[4:], rows(site, slice(4, 6)), cache)
-    close(out, full[4:])
+
+    @jax.jit
+    def run(q, k, v):
+        full = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True)
+        cache, outs = empty_cache(SLOTS, HEADS, HEAD_DIM, site), []
+        for part, prefill in ((slice(4), True), (slice(4, 6), False)):
+            new = (q[part], k[part], v[part], rows(site, part))
+            out, cache = attend_cached(encoding, ((), ()), *new, cache, prefill=prefill)
+            outs.append(out)
+        return jnp.concatenate(outs), full
+
+    close(*run(q, k, v))
 
 
 def test_half_precision_cache():
@@ -165,7 +163,7 @@ def test_half_precision_cache():
     w = world(case)
     q, k, v, site = project(w.encoding, w.params, w.x.astype(jnp.bfloat16), w.placed, w.weights)
     cache = empty_cache(SLOTS, HEADS, HEAD_DIM, site, dtype=jnp.bfloat16)
-    out, cache = attend_cached(w.encoding, w.params, q, k, v, site, cache)
+    out, cache = jax.jit(lambda *qkv: attend_cached(w.encoding, w.params, *qkv, site, cache))(q, k, v)
     assert out.dtype == cache.key.dtype == cache.value.dtype == jnp.bfloat16
     exact = forward(*w, causal=True)
     np.testing.assert_allclose(out.astype(jnp.float32), exact, rtol=0, atol=0.05 * float(jnp.abs(exact).max()))
