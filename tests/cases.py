@@ -25,14 +25,15 @@ FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSI
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
-def each_case(keep=lambda case: True, sample=False):
-    """Parametrises `case`: the first variant of each encoding (of each in SAMPLE), and the others as slow tests."""
+def params_of(keep=lambda case: True, sample=False):
+    """The first variant of each encoding (of each in SAMPLE), and the others as slow tests."""
     fast = [MEMBERS[name].variants[0] for name in SAMPLE] + COMPOSITIONS if sample else FAST
-    return pytest.mark.parametrize(
-        "case",
-        [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)],
-        ids=str,
-    )
+    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)]
+
+
+def each_case(**which):
+    """Parametrises `case` by `params_of`."""
+    return pytest.mark.parametrize("case", params_of(**which), ids=str)
 
 
 class World(NamedTuple):

@@ -1,5 +1,6 @@
 """Shapes and dtypes in posjax's signatures are checked under pytest, and only there."""
 
+import gc
 import importlib.metadata
 import os
 
@@ -47,6 +48,19 @@ def _without_optimisations():
 # modules whose own fixtures compile.
 quick_compilation = pytest.fixture(_without_optimisations, name="quick_compilation")
 quick_module = pytest.fixture(_without_optimisations, name="quick_module", scope="module")
+
+
+def pytest_collection():
+    """Constants of modules are computed while tests are collected, in each worker."""
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+def pytest_collection_finish():
+    """Tracing makes and drops millions of objects, which Python would look through again and again: rarer, and not at what
+    stays for the whole session."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 _run = 0

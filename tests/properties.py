@@ -21,7 +21,6 @@ ORDER = np.random.default_rng(0).permutation(COUNT)
 DOCUMENTS = np.array([2, 2, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1], np.int32)
 BLOCKS = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
 PADDING = 7  # in "stacked"
-TILED = ["blocks", "packed"]  # variants that blockwise attention computes
 SLOTS = 17  # of a cache: more than there are tokens
 SHORT = 3, 8  # how many tokens an encoding that depends on their number is shown beside all of them
 
@@ -37,7 +36,6 @@ class Sides(NamedTuple):
     batch: tuple[dict, dict]  # outputs of all variants by vmap, by name
     gradients: tuple[dict, dict]  # of a wavy sum of each, to (params, x, position, weights)
     loop: dict  # outputs one by one, not causal
-    tiled: dict  # (outputs, gradients) of TILED by blockwise attention; causal on lines
     known: dict  # name: pair of outputs, of sites that are known while tracing; "first", "second": what "packed" packs
     half: np.ndarray  # of "far" in bfloat16
     grouped: dict  # of "plain" with one key head for all: "repeated" to as many as queries have, and by implementation
@@ -83,10 +81,8 @@ def sides(case: Case) -> Sides:
         "second": Sequence(x[first:], rows(site, slice(second))),
     }
 
-    tiled = stacked(named[name] for name in TILED)
-
     @jax.jit
-    def compute(params, weights, batch, tiled):
+    def compute(params, weights, batch):
         seen = w._replace(params=params, weights=weights)
         plain, far = (rows(batch, list(named).index(name)) for name in ("plain", "far"))
 
@@ -98,7 +94,6 @@ def sides(case: Case) -> Sides:
             batch=outs,
             gradients=gradients,
             loop=jax.lax.map(layer, batch),
-            tiled=with_gradients(seen, tiled, causal=case.kind == LINE, tile=5),
             known={name: ordered(functools.partial(layer, one), len(one.x)) for name, one in known.items()},
             half=layer(far._replace(x=far.x.astype(jnp.bfloat16))),
             grouped={
@@ -110,14 +105,26 @@ def sides(case: Case) -> Sides:
             short=beginnings(seen, plain) if w.encoding.length_dependent else {},
         )
 
-    found = jax.device_get(compute(w.params, w.weights, stacked(named.values()), tiled))
+    found = jax.device_get(compute(w.params, w.weights, stacked(named.values())))
     return found._replace(
         batch=tuple(by_name(rows(found.batch, causal), named) for causal in (0, 1)),
         gradients=tuple(by_name(rows(found.gradients, causal), named) for causal in (0, 1)),
         loop=by_name(found.loop, named),
-        tiled=by_name(found.tiled, TILED),
         known={name: tuple(pair) for name, pair in found.known.items()},
     )
+
+
+def tiled(case: Case):
+    """(outputs, gradients) of "blocks" beside another sequence of its batch, by blockwise and by dense attention."""
+    w, named, causal = world(case), variants(case), case.kind == LINE
+    batch = stacked(named[name] for name in ("backwards", "blocks"))
+
+    @jax.jit
+    def compute(params, weights, batch):
+        seen = w._replace(params=params, weights=weights)
+        return [with_gradients(seen, batch, causal=causal, tile=tile) for tile in (5, None)]
+
+    return jax.device_get([rows(each, 1) for each in compute(w.params, w.weights, batch)])
 
 
 def stacked(sequences):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import each_case
+from cases import CASES, each_case
 from members import GRID
 from test_blockwise import close, largest
 
@@ -199,7 +199,7 @@ def test_a_changed_bias_is_not_hosted():
     assert not hosted(Steeper())
 
 
-@each_case(sample=True)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_acts_on_logits_is_hosted_or_refused(case):
     encoding = pj.parse(case.spec)
     for member in members(encoding):

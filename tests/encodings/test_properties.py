@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from cases import CASES, FAST, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, world
+from cases import CASES, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, params_of, world
 from members import GRID, LINE, MEMBERS, VALUES, Case
-from properties import ORDER, PACKED, PADDING, TILED, Sides, sides, variants
+from properties import ORDER, PACKED, PADDING, Sides, sides, tiled, variants
 
 import posjax as pj
 
@@ -22,9 +22,7 @@ def close(a, b, atol=5e-6):
     np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=0, atol=atol)
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(c, marks=[] if c in FAST else pytest.mark.slow) for c in CASES], ids=str
-)
+@pytest.fixture(scope="module", params=params_of(), ids=str)
 def case(request, quick_module):
     return request.param
 
@@ -129,13 +127,13 @@ def test_gradients_are_finite_and_pass_through_nobody(case, both, causal):
     assert all(np.any(leaf) for leaf in trained), "a parameter that nothing depends on"
 
 
-@pytest.mark.parametrize("name", TILED)
-def test_blockwise_is_dense(case, both, name):
-    """Under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines, not causal on grids."""
-    causal, (out, gradients) = case.kind == LINE, both.tiled[name]
-    close(out, both.batch[causal][name], atol=1e-5)
-    for got, expected in zip(*map(jax.tree.leaves, (gradients, both.gradients[causal][name])), strict=True):
-        close(got, expected, atol=3e-5)
+@each_case(sample=True)
+def test_blockwise_is_dense(case):
+    """Values and gradients, under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines only."""
+    (out, *gradients), (expected, *expected_gradients) = tiled(case)
+    close(out, expected, atol=1e-5)
+    for got, wanted in zip(*map(jax.tree.leaves, (gradients, expected_gradients)), strict=True):
+        close(got, wanted, atol=3e-5)
 
 
 @pytest.mark.parametrize("implementation", ["dense", "blockwise"])
