@@ -26,14 +26,15 @@ FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSI
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
-def each_case(keep=lambda case: True, sample=False):
-    """Parametrises `case`: the first variant of each encoding (of each in SAMPLE), and the others as slow tests."""
+def params_of(keep=lambda case: True, sample=False):
+    """The first variant of each encoding (of each in SAMPLE), and the others as slow tests."""
     fast = [MEMBERS[name].variants[0] for name in SAMPLE] + COMPOSITIONS if sample else FAST
-    return pytest.mark.parametrize(
-        "case",
-        [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)],
-        ids=str,
-    )
+    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)]
+
+
+def each_case(**which):
+    """Parametrises `case` by `params_of`."""
+    return pytest.mark.parametrize("case", params_of(**which), ids=str)
 
 
 class World(NamedTuple):
@@ -74,15 +75,20 @@ def project(encoding, params, x, site, weights, past=None):
     return q, k, v, site
 
 
-def forward(encoding, params, x, site, weights, *, causal=False, tile=None, **options):
-    """One attention layer on tokens that stand at `site`; blockwise with this tile size if `tile` is given."""
-    q, k, v, site = project(encoding, params, x, encoding.place(params, site), weights)
+def forward(encoding, params, x, site, weights, *, placed=False, tile=None, heads=lambda x: x, **options):
+    """One attention layer on tokens that stand at `site`; blockwise with this tile size if `tile` is given.
+
+    `placed` says that `site` has been placed; `heads` makes what it likes of the heads of keys and of values.
+    """
+    site = site if placed else encoding.place(params, site)
+    q, k, v, site = project(encoding, params, x, site, weights)
+    k, v = heads(k), heads(v)
     if tile is None:
         told = {"implementation": "dense", "consumed": BEFORE_ATTENTION} | options
-        return pj.attend(encoding, params, q, k, v, site, site, causal=causal, **told)
+        return pj.attend(encoding, params, q, k, v, site, site, **told)
     rotated = encoding.rotate(params, q, site, k, site)
     scale = q.shape[-1] ** -0.5
-    order = np.arange(len(q), dtype=np.int32) if causal else None
+    order = np.arange(len(q), dtype=np.int32) if options.get("causal") else None
     orders = dict(q_order=order, k_order=order)
     return blockwise(encoding, params, q, k, *rotated, v, site, site, scale=scale, tile=tile, **orders)
 

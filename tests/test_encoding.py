@@ -11,6 +11,7 @@ import posjax as pj
 from posjax.composition import Placed, Sum
 from posjax.encoding import Encoding, PositionMap, axes, stands
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
 KEY = jax.random.key(0)
 
@@ -180,7 +181,8 @@ def test_masks_intersect():
     assert pj.parse("rope() + alibi()").mask(site, site) is True
     q = jax.random.normal(KEY, (6, 2, 4))
     for implementation in ("dense", "blockwise"):
-        out = pj.attend(Window(1) + pj.parse("alibi()"), ((), ()), q, q, q, site, site, implementation=implementation)
+        encoding, options = Window(1) + pj.parse("alibi()"), dict(implementation=implementation)
+        out = jax.jit(lambda q, e=encoding, o=options: pj.attend(e, ((), ()), q, q, q, site, site, **o))(q)
         np.testing.assert_allclose(out, q, atol=1e-6)
 
 

@@ -8,10 +8,10 @@ from goldens import CHECKS, table
 
 import posjax as pj
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 GOLDENS = Path(__file__).parent / "goldens"
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_ours_is_theirs(check):
     assert check.error <= check.atol

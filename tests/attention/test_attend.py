@@ -15,7 +15,7 @@ Q = jax.random.normal(jax.random.key(0), (T, H, D))
 
 
 def attend(q=Q, k=Q, v=Q, q_site=SITE, k_site=SITE, **options):
-    return pj.attend(pj.parse("rope()"), (), q, k, v, q_site, k_site, **options)
+    return jax.jit(lambda *qkv: pj.attend(pj.parse("rope()"), (), *qkv, q_site, k_site, **options))(q, k, v)
 
 
 ERRORS = {
@@ -63,7 +63,7 @@ def test_weights_sum_to_one_or_zero(implementation):
     site = w.site._replace(segment=segment)
     q, k, v, site = project(w.encoding, w.params, w.x, site, w.weights)
     options = dict(causal=True, implementation=implementation, return_weights=True)
-    out, weights = pj.attend(w.encoding, w.params, q, k, v, site, site, **options)
+    out, weights = jax.jit(lambda *qkv: pj.attend(w.encoding, w.params, *qkv, site, site, **options))(q, k, v)
     assert weights.shape == (3, 14, 14)
     assert weights.dtype == jnp.float32
     np.testing.assert_allclose(weights.sum(-1), np.broadcast_to(segment > 0, (3, 14)), atol=1e-6)
@@ -97,7 +97,8 @@ def test_a_later_token_changes_nothing_before_it():
     w = world(Case("rope() + alibi()"))
     changed = w._replace(x=w.x.at[9].set(7.0))
     for tile in (None, 4):
-        before, after = (forward(*world_, causal=True, tile=tile) for world_ in (w, changed))
+        run = jax.jit(lambda x, tile=tile: forward(*w._replace(x=x), causal=True, tile=tile))
+        before, after = run(w.x), run(changed.x)
         np.testing.assert_array_equal(before[:9], after[:9])
         assert (np.abs(before - after)[9:].max(axis=(1, 2)) > 0).all()
 

@@ -1,4 +1,6 @@
-"""Decoding token by token is the full causal pass, for every encoding."""
+"""Decoding from a cache is the full causal pass: prompts, padding, documents, dtypes. Each encoding token by token is in
+tests/encodings/test_properties.py.
+"""
 
 import functools
 
@@ -6,16 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import HEAD_DIM, HEADS, each_case, forward, joined, project, rows, world
+from cases import HEAD_DIM, HEADS, forward, joined, project, rows, world
 from members import Case
 
 import posjax as pj
 from posjax.attention import attend_cached, empty_cache
 from posjax.composition import Sum
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SLOTS = 17  # more than there are tokens
-causal_case = each_case(lambda case: not pj.parse(case.spec).mixes_tokens, sample=True)
 
 
 @functools.cache
@@ -50,19 +50,6 @@ def decoded(case, x, site, prompt=0):
 
 def close(a, b):
     np.testing.assert_allclose(a, b, rtol=0, atol=5e-6)
-
-
-@causal_case
-def test_token_by_token(case):
-    w = world(case)
-    out = decoded(case, w.x, w.placed)
-    if not w.encoding.length_dependent:
-        return close(out, forward(*w, causal=True))
-    for length in (3, 8, len(w.x)):  # each token sees the past as a full pass over no more than the past shows it
-        past = jax.tree.map(lambda leaf, length=length: leaf[:length], (w.x, w.placed))
-        q, k, v, site = project(w.encoding, w.params, *past, w.weights)
-        full = pj.attend(w.encoding, w.params, q, k, v, site, site, causal=True)
-        close(out[length - 1], full[-1])
 
 
 @pytest.mark.parametrize("case", [Case("rope() + t5()"), Case("(interpolate(factor=2) >> rope()) + alibi()")], ids=str)
@@ -157,20 +144,18 @@ def test_a_bias_that_reads_keys_is_given_them_unrotated():
     assert encoding.reads_keys
     site = pj.sites(6)
     q, k, v = jax.random.normal(jax.random.key(0), (3, 6, HEADS, HEAD_DIM))
-    full = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True)
-    out, cache = attend_cached(
-        encoding,
-        ((), ()),
-        q[:4],
-        k[:4],
-        v[:4],
-        rows(site, slice(4)),
-        empty_cache(SLOTS, HEADS, HEAD_DIM, site),
-        prefill=True,
-    )
-    close(out, full[:4])
-    out, cache = attend_cached(encoding, ((), ()), q[4:], k[4:], v[4:], rows(site, slice(4, 6)), cache)
-    close(out, full[4:])
+
+    @jax.jit
+    def run(q, k, v):
+        full = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True)
+        cache, outs = empty_cache(SLOTS, HEADS, HEAD_DIM, site), []
+        for part, prefill in ((slice(4), True), (slice(4, 6), False)):
+            new = (q[part], k[part], v[part], rows(site, part))
+            out, cache = attend_cached(encoding, ((), ()), *new, cache, prefill=prefill)
+            outs.append(out)
+        return jnp.concatenate(outs), full
+
+    close(*run(q, k, v))
 
 
 def test_half_precision_cache():
@@ -178,7 +163,7 @@ def test_half_precision_cache():
     w = world(case)
     q, k, v, site = project(w.encoding, w.params, w.x.astype(jnp.bfloat16), w.placed, w.weights)
     cache = empty_cache(SLOTS, HEADS, HEAD_DIM, site, dtype=jnp.bfloat16)
-    out, cache = attend_cached(w.encoding, w.params, q, k, v, site, cache)
+    out, cache = jax.jit(lambda *qkv: attend_cached(w.encoding, w.params, *qkv, site, cache))(q, k, v)
     assert out.dtype == cache.key.dtype == cache.value.dtype == jnp.bfloat16
     exact = forward(*w, causal=True)
     np.testing.assert_allclose(out.astype(jnp.float32), exact, rtol=0, atol=0.05 * float(jnp.abs(exact).max()))

@@ -52,7 +52,6 @@ def check(backend, spec: str, causal: bool, site: pj.Site, **options):
     close(grads, expected_grads, atol=2e-5)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("spec", "causal"),
     [

@@ -1,4 +1,6 @@
-"""Attention tile by tile beside the dense oracle: values, gradients, and the arrays that it must never build."""
+"""Attention tile by tile beside the dense oracle, and the arrays that it must never build. The values and gradients of each
+encoding are compared in tests/encodings/test_properties.py.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,45 +12,9 @@ from members import GRID, Case
 import posjax as pj
 from posjax.attention.blockwise import blockwise
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def close(a, b, atol=1e-5):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
-
-
-def probe(case, causal, tile=None):
-    """(sum of sines of the output, gradients to params, x and weights, and to the positions where they may be floats)."""
-    w = world(case)
-    floats = not w.encoding.whole_positions
-
-    def loss(params, x, position, weights, segment):
-        site = w.site._replace(segment=segment)
-        site = site._replace(position=position) if floats else site
-        out = forward(w.encoding, params, x, site, weights, causal=causal, tile=tile)
-        return jnp.sum(jnp.sin(out)), out
-
-    return jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True)
-
-
-def probe_arguments(case):
-    w = world(case)
-    position = w.site.position.astype(np.float32)
-    segment = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
-    return w.params, w.x, position, w.weights, segment
-
-
-@each_case(sample=True)
-def test_blockwise_is_dense(case):
-    """Under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines, not causal on grids."""
-    causal = case.kind != GRID
-    arguments = probe_arguments(case)
-    (_, out), grads = probe(case, causal)(*arguments)
-    another = jax.tree.map(lambda leaf: leaf[::-1], arguments)
-    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), another, arguments)
-    (_, tiled), tiled_grads = jax.jit(jax.vmap(probe(case, causal, tile=5)))(*batch)
-    close(tiled[1], out)
-    close(jax.tree.map(lambda leaf: leaf[1], tiled_grads), grads, atol=3e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -56,7 +22,8 @@ def test_blockwise_is_dense(case):
 def test_any_tile_size(tile, causal):
     case = Case("rope() + alibi() + t5()")
     w = world(case)
-    close(jax.jit(lambda x: forward(*w._replace(x=x), causal=causal, tile=tile))(w.x), forward(*w, causal=causal))
+    both = jax.jit(lambda x: [forward(*w._replace(x=x), causal=causal, tile=size) for size in (tile, None)])
+    close(*both(w.x))
 
 
 @pytest.mark.parametrize("case", [Case("rope() + t5()"), Case("alibi()", GRID)], ids=str)
@@ -73,12 +40,15 @@ def test_cross_attention(case):
         return blockwise(w.encoding, params, q, k, *rotated, v, q_site, site, scale=8**-0.5, tile=tile)
 
     def gradients(tile):
-        loss = lambda *args: jnp.sum(jnp.sin(read(*args, tile)))  # noqa: E731
-        return jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, k, v)
+        def loss(*args):
+            out = read(*args, tile)
+            return jnp.sum(jnp.sin(out)), out
 
-    assert read(w.params, q, k, v, 4).shape == (5, 3, 3)
-    close(read(w.params, q, k, v, 4), read(w.params, q, k, v, None))
-    close(gradients(4), gradients(None))
+        return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(w.params, q, k, v)
+
+    tiled, dense = jax.jit(lambda: [gradients(4), gradients(None)])()
+    assert tiled[1].shape == (5, 3, 3)
+    close(tiled, dense)
 
 
 def test_half_precision_gradients():
@@ -100,8 +70,9 @@ def test_nobody_to_see(tile):
     w = world(Case("rope() + t5() + sinusoidal()"))
     site = w.site._replace(segment=np.zeros_like(w.site.segment))
     loss = lambda params, x: jnp.sum(forward(w.encoding, params, x, site, w.weights, tile=tile) + 1)  # noqa: E731
-    assert loss(w.params, w.x) == w.x.size
-    for leaf in jax.tree.leaves(jax.grad(loss, argnums=(0, 1))(w.params, w.x)):
+    value, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(w.params, w.x)
+    assert value == w.x.size
+    for leaf in jax.tree.leaves(gradients):
         np.testing.assert_array_equal(leaf, 0)
 
 
@@ -109,9 +80,9 @@ def test_extreme_logits():
     """exp(1000) overflows: only differences of logits may be exponentiated, across tiles too."""
     w = world(Case("rope()"))
     w = w._replace(weights=w.weights.at[:2].mul(30.0))
-    dense = forward(*w)
+    tiled, dense = jax.jit(lambda x: [forward(*w._replace(x=x), tile=tile) for tile in (4, None)])(w.x)
     assert np.isfinite(dense).all()
-    close(forward(*w, tile=4), dense, atol=2e-3)
+    close(tiled, dense, atol=2e-3)
 
 
 def largest(jaxpr) -> int:

@@ -9,7 +9,6 @@ from cases import rows
 import posjax as pj
 from posjax.attention import attend_cached, empty_cache, slots_needed
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS, HEADS, KV_HEADS, HEAD_DIM = 5, 4, 2, 4
 SITE = pj.sites(TOKENS)
 Q, K, V = (

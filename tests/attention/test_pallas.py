@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import each_case
+from cases import CASES, each_case
 from members import GRID
 from test_blockwise import close, largest
 
@@ -76,7 +76,6 @@ def check(spec: str, causal: bool, registers: bool):
     close(grads, expected_grads, atol=3e-5)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("spec", "causal", "registers"),
     [
@@ -128,7 +127,6 @@ def test_the_bias_is_constant_beyond(spec):
     assert len(set(np.asarray(bias[offsets >= beyond]))) == len(set(np.asarray(bias[offsets <= -beyond]))) == 1
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_half_precision():
     encoding, params, qkv = world("alibi()", dtype=jnp.bfloat16)
     site = documents(LENGTH, registers=False)
@@ -201,7 +199,7 @@ def test_a_changed_bias_is_not_hosted():
     assert not hosted(Steeper())
 
 
-@each_case(sample=True)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_acts_on_logits_is_hosted_or_refused(case):
     encoding = pj.parse(case.spec)
     for member in members(encoding):

@@ -13,7 +13,6 @@ import posjax as pj
 from posjax.attention import attend_cached, empty_cache, slots_needed
 from posjax.encoding import Memory
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 WIDTH, HEADS, KV_HEADS, HEAD_DIM = 16, 4, 2, 4
 TOTAL, PROMPT = 26, 12
 # Specs with the slots that each asks for: its last tokens and its first.
@@ -46,6 +45,7 @@ class Layer:
         ]
         self.traces = 0
         self.prefill_options = dict(prefill=True, **prefill)
+        self.full = jax.jit(self._full)
         self.step = jax.jit(jax.vmap(self._step))
         self.prefill = jax.jit(jax.vmap(functools.partial(self._step, cache=None)))
 
@@ -53,7 +53,7 @@ class Layer:
         site = self.encoding.observe(self.params, x, self.encoding.place(self.params, site), past)
         return *(jnp.einsum("tm,mhd->thd", x, w) for w in self.weights), site
 
-    def full(self, x, site):
+    def _full(self, x, site):
         *qkv, site = self.projected(x, site)
         return pj.attend(self.encoding, self.params, *qkv, site, site, causal=True, implementation="dense")
 

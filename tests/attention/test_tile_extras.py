@@ -11,15 +11,18 @@ from posjax.encoding import Memory
 from posjax.encodings.bias import T5, Alibi
 from posjax.encodings.masks import Window
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def differences(encoding, site):
     """How far tiles of 16 are from the dense attention of one document, or some."""
     q = jax.random.normal(jax.random.key(0), (len(site.segment), 2, 8))
     params = encoding.init(jax.random.key(1), pj.Dims(16, 2, 8))
-    dense = pj.attend(encoding, params, q, q, q, site, site, implementation="dense")
-    return jnp.abs(blockwise(encoding, params, q, q, q, q, q, site, site, scale=8**-0.5, tile=16) - dense)
+
+    @jax.jit
+    def run(params, q):
+        dense = pj.attend(encoding, params, q, q, q, site, site, implementation="dense")
+        return jnp.abs(blockwise(encoding, params, q, q, q, q, q, site, site, scale=8**-0.5, tile=16) - dense)
+
+    return run(params, q)
 
 
 def test_no_tile_takes_the_bias_of_padding():

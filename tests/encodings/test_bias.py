@@ -21,7 +21,8 @@ def bias(spec, site, num_heads=4, params=None, **sizes):
     if params is None:
         params = encoding.init(KEY, pj.Dims(**dict(width=16, num_heads=num_heads, head_dim=4) | sizes))
     q = jnp.zeros((len(site.segment), num_heads, 4))
-    return np.asarray(encoding.bias(params, q, encoding.observe(params, q[:, 0], site), q, site))
+    run = jax.jit(lambda params, q: encoding.bias(params, q, encoding.observe(params, q[:, 0], site), q, site))
+    return np.asarray(run(params, q))
 
 
 def test_alibi_slopes_of_twelve_heads_are_not_a_power_of_the_head():

@@ -9,7 +9,6 @@ from members import Case
 
 import posjax as pj
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=30)
 
 
@@ -27,7 +26,7 @@ def setting(spec, site):
 def bias(spec, site, **changed):
     encoding, params, q, k = setting(spec, site)
     params = params | changed if changed else params
-    return np.asarray(encoding.bias(params, q, site, k, site))
+    return np.asarray(jax.jit(lambda params, q, k: encoding.bias(params, q, site, k, site))(params, q, k))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +58,9 @@ def test_a_sum_reads_what_each_part_reads():
     w = world(Case("shaw(max_relative_position=2) + shaw(max_relative_position=2)"))
     both = tuple({"key": 0 * p["key"], "value": p["value"]} for p in w.params)
     once = {name: both[0][name] + both[1][name] for name in both[0]}
-    close(forward(*w._replace(params=both), tile=5), forward(*w._replace(encoding=w.encoding.parts[0], params=once)))
+    one = w._replace(encoding=w.encoding.parts[0])
+    run = jax.jit(lambda both, once: (forward(*w._replace(params=both), tile=5), forward(*one._replace(params=once))))
+    close(*run(both, once))
     assert w.encoding.reads_weights
     assert not pj.parse("shaw(values=False)").reads_weights
 
@@ -185,7 +186,7 @@ def counting(site, npos=9, gate=50.0, scaled=True):
     encoding = pj.encodings.cope(npos, scaled)
     table = jnp.zeros((npos, 4)).at[:, 0].set(jnp.arange(npos))
     q = jnp.zeros((len(site.segment), 1, 4)).at[:, :, 0].set(1.0)
-    return np.asarray(encoding.bias(table, q, site, gate * q, site))[0]
+    return np.asarray(jax.jit(lambda table, q: encoding.bias(table, q, site, gate * q, site))(table, q))[0]
 
 
 def test_cope_counts_tokens_where_all_gates_are_open():

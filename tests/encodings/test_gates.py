@@ -9,7 +9,6 @@ import posjax as pj
 
 HEADS, HEAD_DIM, WIDTH = 2, 4, 8
 GATES = ["fox()", "data_dependent_alibi()", "cable()", "selective_rope(rank=3)"]
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 each_gate = pytest.mark.parametrize("spec", GATES)
 
 
@@ -36,9 +35,10 @@ def test_goes_on_from_the_past(spec):
         np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 0], np.int32),
     )
     x, now = tokens(10), slice(6, 10)
-    full = encoding.observe(params, x, site)
+    observe = jax.jit(encoding.observe)
+    full = observe(params, x, site)
     past = jax.tree.map(lambda leaf: jnp.concatenate([leaf[:6], jnp.zeros_like(leaf[:3])]), full)
-    new = encoding.observe(params, x[now], jax.tree.map(lambda leaf: leaf[now], site), past)
+    new = observe(params, x[now], jax.tree.map(lambda leaf: leaf[now], site), past)
     close(new.state, jax.tree.map(lambda leaf: leaf[now], full.state))
     for leaf in jax.tree.leaves(full.state):
         assert not np.any(leaf[np.array([5, 9])]), "a class token or padding adds something"
@@ -53,9 +53,14 @@ def test_only_the_order_of_positions_matters(spec):
 
 
 def gate_bias(spec, params, x):
-    encoding, site, q = pj.parse(spec), pj.sites(len(x)), jnp.zeros((len(x), HEADS, HEAD_DIM))
-    site = encoding.observe(params, x, site)
-    return encoding.bias(params, q, site, q, site)
+    encoding, q = pj.parse(spec), jnp.zeros((len(x), HEADS, HEAD_DIM))
+
+    @jax.jit
+    def run(params, x):
+        site = encoding.observe(params, x, pj.sites(len(x)))
+        return encoding.bias(params, q, site, q, site)
+
+    return run(params, x)
 
 
 def test_gates_that_read_nothing_are_alibi():
@@ -128,10 +133,11 @@ def test_selective_rotation_sees_what_lies_between():
     encoding, params = made("selective_rope(rank=3)")
     x, (q, k) = tokens(9), jax.random.normal(jax.random.key(3), (2, 9, HEADS, HEAD_DIM))
 
+    @jax.jit
     def logits(x):
         site = encoding.observe(params, x, pj.sites(9))
         turned_q, turned_k = encoding.rotate(params, q, site, k, site)
-        return np.asarray(encoding.product(turned_q, site, turned_k, site))
+        return encoding.product(turned_q, site, turned_k, site)
 
     before, after = logits(x), logits(x.at[1].set(5.0))
     close(before[:, 4:, 4:], after[:, 4:, 4:])

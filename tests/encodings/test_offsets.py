@@ -1,5 +1,7 @@
 """Look-ups by offset on a line of tokens: the same numbers as pair by pair, and no work of both kinds."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,6 @@ from cases import HEAD_DIM, HEADS, WIDTH, inner_jaxprs, joined, rows
 import posjax as pj
 from posjax.encodings import contextual, disentangled, offsets
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SPECS = ["shaw(max_relative_position=3)", "deberta(position_buckets=4, max_relative_positions=6)"]
 SPECS += ["cope(npos=4, stddev=1)"]
 LINE = pj.sites(12, start=5)
@@ -44,6 +45,10 @@ IN_ORDER = ON_LINE - {"documents out of order"} | {"a gap", "fractions"}
 def close(a, b, atol=2e-5):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=atol)
+
+
+def noise(*shape):
+    return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape), jnp.float32)
 
 
 def traced(site):
@@ -93,25 +98,29 @@ def stacked(sites, *batch):
 @pytest.mark.parametrize(("num_q", "num_k"), [(12, 12), (70, 5), (5, 70), (300, 40)])
 def test_products_are_those_of_each_pair(num_q, num_k):
     """300 queries: blocks of 38, the last of which is not full."""
-    x, table = (
-        jax.random.normal(jax.random.key(0), (num_q, 2, 4)),
-        jax.random.normal(jax.random.key(1), (num_q + num_k, 2, 4)),
-    )
+    x, table = noise(num_q, 2, 4), noise(num_q + num_k, 2, 4)
     row = np.arange(num_k) - np.arange(num_q)[:, None] + num_q - 1
     expected = np.einsum("thd,tshd->hts", x, np.asarray(table)[row])
-    close(offsets.products_on_line(x, table, num_k), expected)
+    close(jax.jit(lambda x, table: offsets.products_on_line(x, table, num_k))(x, table), expected)
+
+
+@functools.cache
+def looked_up_and_summed(far):
+    by_row, x = noise(2, 6, 2 * far + 1), noise(2, 6, 8)
+
+    def both(first, row):
+        on_line = offsets.at_line(by_row, 8, first), offsets.sums_on_line(x, first, far)
+        return on_line, (offsets.at(by_row, row), offsets.sums_at(x, row, 2 * far + 1))
+
+    return jax.jit(both)
 
 
 @pytest.mark.parametrize("far", [1, 9])
 @pytest.mark.parametrize("first", [0, -2, 4, 30, -(2**30)])
 def test_rows_are_looked_up_and_summed_on_a_line(first, far):
-    by_row, x = (
-        jax.random.normal(jax.random.key(0), (2, 6, 2 * far + 1)),
-        jax.random.normal(jax.random.key(1), (2, 6, 8)),
-    )
     row = np.int32(np.clip(first + np.arange(8) - np.arange(6)[:, None], -far, far) + far)
-    close(offsets.at_line(by_row, 8, jnp.int32(first)), offsets.at(by_row, row))
-    close(offsets.sums_on_line(x, jnp.int32(first), far), offsets.sums_at(x, row, 2 * far + 1))
+    on_line, at = looked_up_and_summed(far)(np.int32(first), row)
+    close(on_line, at)
 
 
 def probe(spec):

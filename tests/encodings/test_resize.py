@@ -12,7 +12,6 @@ from posjax.encodings.bias_grid import OffsetTable
 from posjax.encodings.resize import METHODS, Resampling, resize, resize_matrix, resize_rows
 from posjax.encodings.tables import Table
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 GOLDEN = load("resize")
 TABLES = [(6, 6), (7, 4)]
 SIZES = [(9, 9), (3, 3), (4, 10), (12, 3), (6, 5)]

@@ -1,4 +1,4 @@
-"""Constants and behaviours of the rotary primitive and its plain members; formulas are swept in test_formulas.py."""
+"""Constants and behaviours of the rotary primitive and its plain members; formulas are swept in test_properties.py."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ FAR = [case for name in ROTARY for case in MEMBERS[name].variants if isinstance(
 
 
 def logits(encoding, params, q, k, site):
-    turned = encoding.rotate(params, q, site, k, site)
+    turned = jax.jit(lambda params, q, k: encoding.rotate(params, q, site, k, site))(params, q, k)
     return np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in turned))
 
 

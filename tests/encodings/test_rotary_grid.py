@@ -7,7 +7,6 @@ import pytest
 
 import posjax as pj
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 D = 12
 X = jax.random.normal(jax.random.key(0), (15, 2, D))
 GRID = pj.grid(3, 5)

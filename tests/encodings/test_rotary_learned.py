@@ -9,7 +9,6 @@ import scipy.linalg
 import posjax as pj
 from posjax.encodings.rotary_learned import _expm
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 T, H, D = 10, 3, 8
 DIMS = pj.Dims(H * D, H, D, length=24)
 ON_GRID = DIMS._replace(grid=(6, 7))
@@ -22,8 +21,12 @@ def made(spec, dims=DIMS):
 
 
 def logits(encoding, params, site, q=Q, k=K):
-    q, k = encoding.rotate(params, q, site, k, site)
-    return np.asarray(encoding.product(q, site, k, site))
+    @jax.jit
+    def run(params, q, k):
+        q, k = encoding.rotate(params, q, site, k, site)
+        return encoding.product(q, site, k, site)
+
+    return np.asarray(run(params, q, k))
 
 
 def one_at(*position):
@@ -112,7 +115,8 @@ def defect(generator_dim, dims, first, second):
     def rotation(*position):
         site = pj.Site(np.int32([position] * D), np.ones(D, np.int32), np.zeros(D, np.int32))
         site = site if len(position) > 1 else site._replace(position=site.position[:, 0])
-        return np.asarray(encoding.rotate(params, eye, site, eye, site)[0], np.float64)[:, 0].T
+        turned = jax.jit(lambda params, eye: encoding.rotate(params, eye, site, eye, site)[0])(params, eye)
+        return np.asarray(turned, np.float64)[:, 0].T
 
     difference = np.subtract(second, first)
     turns = rotation(*first), rotation(*second)

@@ -1,5 +1,6 @@
 """Views: at which distance each pair meets, as worked out by hand, and what an encoding within them may do."""
 
+import functools
 from dataclasses import dataclass
 
 import jax
@@ -27,10 +28,13 @@ def distances(spec, length, start=0):
     """[T, S]: how far before each query each key is seen; NaN where it is not."""
     encoding = pj.parse(spec) >> Distance()
     params = encoding.init(jax.random.key(0), pj.Dims(4, 1, 4))
-    site, q = encoding.place(params, pj.sites(length, start)), jnp.zeros((length, 1, 4))
-    bias = np.asarray(encoding.bias(params, q, site, q, site)[0])
-    seen = np.asarray(jnp.broadcast_to(encoding.mask(site, site), bias.shape))
-    return np.where(seen, bias, np.nan)
+
+    @jax.jit
+    def run(q):
+        site = encoding.place(params, pj.sites(length, start))
+        return jnp.where(encoding.mask(site, site), encoding.bias(params, q, site, q, site)[0], jnp.nan)
+
+    return np.asarray(run(jnp.zeros((length, 1, 4))))
 
 
 def test_self_extend():
@@ -66,7 +70,8 @@ def test_rerope_does_not_scale_queries():
         encoding = pj.parse(spec)
         params = encoding.init(jax.random.key(0), pj.Dims(16, 2, 8))
         placed = encoding.place(params, site)
-        _, weights = pj.attend(encoding, params, q, k, k, placed, placed, return_weights=True)
+        attend = functools.partial(pj.attend, encoding, q_site=placed, k_site=placed, return_weights=True)
+        _, weights = jax.jit(lambda *args, attend=attend: attend(*args))(params, q, k, k)
         if ">>" in spec:
             viewed = weights
     np.testing.assert_allclose(viewed, weights, atol=2e-6)

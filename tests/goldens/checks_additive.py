@@ -15,7 +15,7 @@ NUM_GRIDS = 3
 
 
 def embedded(spec: str, x, site, params=()):
-    return pj.parse(spec).embed(params, jnp.asarray(x), site)
+    return jax.jit(lambda params, x: pj.parse(spec).embed(params, x, site))(params, jnp.asarray(x))
 
 
 def code_on_grid(name: str, number: int, reference: str, prefix: int = 0):
@@ -53,7 +53,7 @@ def scaled_sines():
     file = load("additive")
     encoding, site = pj.parse("scaled_sinusoidal"), line(load("additive")["scaled_position"])
     params = encoding.init(jax.random.key(0), pj.Dims(12, 1, 12))
-    return encoding.embed(params, jnp.zeros(file["scaled_code"].shape), site), file["scaled_code"]
+    return embedded("scaled_sinusoidal", jnp.zeros(file["scaled_code"].shape), site, params), file["scaled_code"]
 
 
 def fourier():
@@ -81,7 +81,8 @@ def llama4():
     file = load("additive")
     q, k = file["llama4_q"], file["llama4_k"]
     site, encoding = pj.sites(len(q)), pj.parse("llama4_temperature(attn_scale=0.7, floor_scale=4)")
-    return pj.attend(encoding, (), q, k, k, site, site, causal=True, return_weights=True)[1], file["llama4_weights"]
+    run = jax.jit(lambda q, k: pj.attend(encoding, (), q, k, k, site, site, causal=True, return_weights=True)[1])
+    return run(q, k), file["llama4_weights"]
 
 
 def factor(spec: str, reference: str, shift: int):

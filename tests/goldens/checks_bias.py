@@ -5,6 +5,7 @@ make_bias.py and make_bias_authors.py made the vectors.
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,12 +25,13 @@ def group(prefix, file=FILE):
 
 
 def attention(spec, params, f, site, **options):
-    return pj.attend(pj.parse(spec), params, f["q"], f["k"], f["v"], site, site, **options), f["out"]
+    run = jax.jit(lambda params, *qkv: pj.attend(pj.parse(spec), params, *qkv, site, site, **options))
+    return run(params, f["q"], f["k"], f["v"]), f["out"]
 
 
 def bias(spec, params, site, num_heads):
     q = jnp.zeros((len(site.segment), num_heads, 2))
-    return pj.parse(spec).bias(params, q, site, q, site)
+    return jax.jit(lambda params, q: pj.parse(spec).bias(params, q, site, q, site))(params, q)
 
 
 def alibi(source, num_heads):
@@ -135,7 +137,8 @@ def dape():
     q = np.moveaxis(logits, 0, 1) * np.float32(length**0.5)
     k = np.broadcast_to(np.eye(length, dtype=np.float32)[:, None], (length, num_heads, length))
     params, site = {"encoding": kerple_params("dape"), "layers": layers("dape")}, pj.sites(length)
-    return causal(logits + pj.parse("dape(hidden_dim=6)").bias(params, q, site, k, site), "dape")
+    bias = jax.jit(lambda params, q, k: pj.parse("dape(hidden_dim=6)").bias(params, q, site, k, site))
+    return causal(logits + bias(params, q, k), "dape")
 
 
 def lookhere(fov, window):

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 
 import posjax as pj
@@ -30,7 +31,8 @@ def attention(prefix, encoding, params_of, implementation, *, causal=False):
     q_site = line(np.arange(len(f["k"]) - len(f["q"]), len(f["k"])))
     encoding = pj.parse(encoding)
     options = dict(causal=causal, implementation=implementation)
-    return pj.attend(encoding, params_of(f), f["q"], f["k"], f["v"], q_site, site, **options), f["out"]
+    run = jax.jit(lambda params, q, k, v: pj.attend(encoding, params, q, k, v, q_site, site, **options))
+    return run(params_of(f), f["q"], f["k"], f["v"]), f["out"]
 
 
 def buckets(number, far):
@@ -55,8 +57,9 @@ def tupe(prefix, implementation):
     site = line(np.arange(count) - 1)._replace(prefix=np.int32([1] + [0] * (count - 1)))
     params = {"query": f["project"][0], "key": f["project"][1], "untied": f["untied"]}
     params["table"] = Table(f["table"], (count - 1,))
-    ours = pj.attend(pj.parse("tupe()"), params, f["q"], f["k"], f["v"], site, site, implementation=implementation)
-    return ours, f["out"]
+    options = dict(implementation=implementation)
+    run = jax.jit(lambda params, q, k, v: pj.attend(pj.parse("tupe()"), params, q, k, v, site, site, **options))
+    return run(params, f["q"], f["k"], f["v"]), f["out"]
 
 
 def _checks():

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 
 import posjax as pj
@@ -15,8 +16,14 @@ TRANSCRIBED = {
 }
 
 
-def observed(encoding, params, file):
-    return encoding.observe(params, file["x"], pj.sites(len(file["x"]), start=3))
+def through(hook, encoding, params, file):
+    """What `hook` makes of (params, q, k, v, site) once the encoding has read its state off the tokens."""
+
+    @jax.jit
+    def run(params, x, *qkv):
+        return hook(params, *qkv, encoding.observe(params, x, pj.sites(len(x), start=3)))
+
+    return run(params, *(file[name] for name in "xqkv"))
 
 
 def attention(spec, golden):
@@ -24,8 +31,8 @@ def attention(spec, golden):
     file, encoding = load("gates"), pj.parse(spec)
     params = {"kernel": file["gate_kernel"], "bias": file["gate_bias"]}
     params = (params, *((),) * (len(encoding.parts) - 1)) if "+" in spec else params
-    site = observed(encoding, params, file)
-    return pj.attend(encoding, params, file["q"], file["k"], file["v"], site, site, causal=True), file[golden]
+    attend = lambda params, q, k, v, site: pj.attend(encoding, params, q, k, v, site, site, causal=True)  # noqa: E731
+    return through(attend, encoding, params, file), file[golden]
 
 
 def bias(spec, linear, golden, visible):
@@ -35,17 +42,16 @@ def bias(spec, linear, golden, visible):
     kernel, offset = file[f"{linear}_kernel"], file[f"{linear}_bias"]
     if offset.size != heads:
         kernel, offset = kernel.reshape(len(kernel), -1, heads), offset.reshape(-1, heads)
-    site = observed(encoding, {"kernel": kernel, "bias": offset}, file)
-    ours = encoding.bias({}, file["q"], site, file["k"], site)
+    between = lambda params, q, k, v, site: encoding.bias(params, q, site, k, site)  # noqa: E731
+    ours = through(between, encoding, {"kernel": kernel, "bias": offset}, file)
     return visible(np.asarray(ours)), visible(file[golden])
 
 
 def rotation(what):
     file, encoding = load("gates"), pj.parse("selective_rope(base=100, rank=5)")
     params = {name: file[f"selective_{name}"] for name in ("down", "up", "taps")}
-    site = observed(encoding, params, file)
-    ours = encoding.rotate(params, file["q"], site, file["k"], site)
-    return ours["qk".index(what)], file[f"selective_{what}_transcribed"]
+    rotate = lambda params, q, k, v, site: encoding.rotate(params, q, site, k, site)  # noqa: E731
+    return through(rotate, encoding, params, file)["qk".index(what)], file[f"selective_{what}_transcribed"]
 
 
 def window(spec, golden):
@@ -59,7 +65,7 @@ def sparse(spec, golden, tokens=slice(None)):
     file = load("masks")
     q, k, v, out = (file[f"{golden}_{name}"][tokens] for name in (*"qkv", "out"))
     site = pj.sites(len(q))
-    return pj.attend(pj.parse(spec), (), q, k, v, site, site), out
+    return jax.jit(lambda *qkv: pj.attend(pj.parse(spec), (), *qkv, site, site))(q, k, v), out
 
 
 def sparse_checks():

@@ -1,5 +1,6 @@
 """Grids fitted to the one of training, beside timm's axial rotary of one image a batch."""
 
+import jax
 import numpy as np
 
 import posjax as pj
@@ -11,7 +12,8 @@ def fitted(size):
         file, encoding = load("resize"), pj.parse("fit_grid(height=4, width=5) >> axial_rope()")
         x, params = file["rotary_x"][: np.prod(size)], ((), ())
         site = encoding.place(params, pj.grid(*size))
-        return encoding.rotate(params, x, site, x, site)[0], file[f"fitted_{size[0]}x{size[1]}"]
+        ours = jax.jit(lambda x: encoding.rotate(params, x, site, x, site)[0])(x)
+        return ours, file[f"fitted_{size[0]}x{size[1]}"]
 
     return arrays
 

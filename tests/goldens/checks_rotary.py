@@ -2,7 +2,7 @@
 
 import functools
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 import posjax as pj
@@ -18,15 +18,24 @@ def layer(encoding: pj.Encoding, x, weights, site: pj.Site, heads: int):
     """(q and k as they are rotated, the output) of a causal attention layer with torch's weights, [out, in]."""
     x, weights = np.asarray(x, np.float32), np.asarray(weights, np.float32)
     q, k, v = ((x @ w.T).reshape(len(x), heads, -1) for w in weights[:3])
-    out = pj.attend(encoding, (), *map(jnp.asarray, (q, k, v)), site, site, causal=True)
-    return np.stack(encoding.rotate((), q, site, k, site)), np.asarray(out).reshape(x.shape) @ weights[3].T
+
+    @jax.jit
+    def run(q, k, v):
+        return encoding.rotate((), q, site, k, site), pj.attend(encoding, (), q, k, v, site, site, causal=True)
+
+    rotated, out = run(q, k, v)
+    return np.stack(rotated), np.asarray(out).reshape(x.shape) @ weights[3].T
+
+
+@functools.cache
+def _layer(name: str, encoding: pj.Encoding):
+    file = _file()
+    x, weights = file[f"{name}_x"], file[f"{name}_weights"]
+    return layer(encoding, x, weights, line(np.arange(len(x)) + file["start"]), int(file["heads"]))
 
 
 def _arrays(name: str, encoding: pj.Encoding, what: int):
-    file = _file()
-    x, weights, rotated, out = (file[f"{name}_{key}"] for key in ("x", "weights", "rotated", "out"))
-    site = line(np.arange(len(x)) + file["start"])
-    return layer(encoding, x, weights, site, int(file["heads"]))[what], (rotated, out)[what]
+    return _layer(name, encoding)[what], _file()[f"{name}_{('rotated', 'out')[what]}"]
 
 
 def _checks(name: str, encoding: pj.Encoding, reference: str, setting: str) -> list[Check]:

@@ -14,7 +14,7 @@ FILE = "rotary_grid"
 
 def turned(spec, params, x, site):
     encoding = pj.parse(spec)
-    return encoding.rotate(params, x, site, x, site)[0]
+    return jax.jit(lambda params, x: encoding.rotate(params, x, site, x, site)[0])(params, x)
 
 
 def on_grid(spec, golden, shape, params=()):
@@ -85,8 +85,13 @@ def multimodal():
 def logits(spec, params, file):
     encoding, (q, k) = pj.parse(spec), (file["transcribed_q"], file["transcribed_k"])
     site = pj.sites(len(q))
-    q, k = encoding.rotate(params, q, site, k, site)
-    return encoding.product(q, site, k, site)
+
+    @jax.jit
+    def run(params, q, k):
+        q, k = encoding.rotate(params, q, site, k, site)
+        return encoding.product(q, site, k, site)
+
+    return run(params, q, k)
 
 
 def xpos(spec):
@@ -133,7 +138,7 @@ def layer(name, spec, params, x, site):
     x = encoding.embed(params, x, site)
     qkv = x @ file[f"attention_{name}_qkv"].T + file[f"attention_{name}_qkv_bias"]
     q, k, v = qkv.reshape(len(x), 3, 2, -1).transpose(1, 0, 2, 3)
-    out = pj.attend(encoding, params, q, k, v, site, site).reshape(x.shape)
+    out = jax.jit(lambda params, *qkv: pj.attend(encoding, params, *qkv, site, site))(params, q, k, v).reshape(x.shape)
     return out @ file[f"attention_{name}_proj"].T + file[f"attention_{name}_proj_bias"]
 
 

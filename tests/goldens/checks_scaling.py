@@ -41,11 +41,14 @@ def _ours(encoding: pj.Encoding, channels: int, length: int):
     return np.append(wave / spectrum.frequency * multiplier, factor)
 
 
-def _layer(case: int, encoding: pj.Encoding, what: int):
-    file = _file()
-    theirs = (file["layer_rotated"], file["layer_out"])[what][case]
-    x, weights = file["layer_x"], file["layer_weights"]
-    return layer(encoding, x, weights, line(np.arange(len(x))), _HEADS)[what], theirs
+@functools.cache
+def _layer(encoding: pj.Encoding):
+    x, weights = _file()["layer_x"], _file()["layer_weights"]
+    return layer(encoding, x, weights, line(np.arange(len(x))), _HEADS)
+
+
+def _arrays(case: int, encoding: pj.Encoding, what: int):
+    return _layer(encoding)[what], _file()[("layer_rotated", "layer_out")[what]][case]
 
 
 CHECKS: list[Check] = []
@@ -59,5 +62,5 @@ for head_dim in (16, 36, 128):
 for case, (name, config) in enumerate(zip(_file()["layer_names"], _file()["layer_configs"], strict=True)):
     encoding = pj.from_hf(json.loads(str(config)))
     for what, part in enumerate(["rotated q and k", "whole attention"]):
-        arrays = functools.partial(_layer, case, encoding, what)
+        arrays = functools.partial(_arrays, case, encoding, what)
         CHECKS.append(Check(_name(encoding), "transformers llama", f"{name}, {part}", arrays))
