@@ -146,12 +146,15 @@ def test_token_by_token(case, both):
     """Cached decoding is the full causal pass."""
     if both.cached is None:
         return
-    out, left = both.cached
+    (out, left), full = both.cached, both.batch[1]["plain"]
     assert not np.any(left[len(out) :])
     if not world(case).encoding.length_dependent:
-        return close(out, both.batch[1]["plain"])
-    for length, short in both.short.items():  # a token sees the past as a full pass over no more than the past shows it
-        close(out[length - 1], short[-1])
+        return close(out, full)
+    for past in (
+        *both.short.values(),
+        full,
+    ):  # a token sees the past as a full pass over no more than the past shows it
+        close(out[len(past) - 1], past[-1])
 
 
 def test_place_keeps_sites_well_formed(case):
