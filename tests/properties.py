@@ -13,7 +13,7 @@ from cases import HEAD_DIM, HEADS, World, forward, joined, moved, project, rows,
 from members import LINE, Case
 
 import posjax as pj
-from posjax.attention import attend_cached, empty_cache
+from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
 
 COUNT = 14  # tokens of every case
 PACKED = 5, 9  # tokens of two documents of a row, or of its padding and its document
@@ -165,7 +165,7 @@ def decoded(w: World, sequence: Sequence):
     def step(cache, token):
         x, site = jax.tree.map(lambda leaf: leaf[None], token)
         q, k, v, site = project(w.encoding, w.params, x, site, w.weights, cache.site)
-        out, cache = attend_cached(w.encoding, w.params, q, k, v, site, cache)
+        out, cache = attend_cached(w.encoding, w.params, q, k, v, site, cache, consumed=BEFORE_ATTENTION)
         return cache, out[0]
 
     cache, outs = jax.lax.scan(step, empty_cache(SLOTS, HEADS, HEAD_DIM, observed), (sequence.x, site))

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from members import GRID, Case
 
 import posjax as pj
-from posjax.attention import ContextParallel, attend_parallel
+from posjax.attention import BEFORE_ATTENTION, ContextParallel, attend_parallel
 from posjax.attention.parallel import _to_zigzag
 from posjax.models import Decoder, ViT
 
@@ -57,7 +57,7 @@ def loss_of(case: Case, context: ContextParallel | None):
             return forward(w.encoding, params, x, site, weights, causal=causal)
         q, k, v, site = project(w.encoding, params, x, w.encoding.place(params, site), weights)
         options = dict(context=context, causal=causal, implementation="blockwise")
-        return attend_parallel(w.encoding, params, q, k, v, site, site, **options)
+        return attend_parallel(w.encoding, params, q, k, v, site, site, consumed=BEFORE_ATTENTION, **options)
 
     def loss(params, weights, *rows):
         split = None if context is None else context.batch_axis_of(2)
@@ -79,7 +79,7 @@ def arrays(spec: str, length: int, batch: int, groups: int, size: int) -> tuple[
 
     def loss(params, *qkv):
         def of_row(q, k, v):
-            return attend_parallel(encoding, params, q, k, v, site, site, **options)
+            return attend_parallel(encoding, params, q, k, v, site, site, consumed=BEFORE_ATTENTION, **options)
 
         return jnp.sum(jnp.sin(jax.vmap(of_row, spmd_axis_name="data")(*qkv)))
 

@@ -7,6 +7,7 @@ import pytest
 from cases import Case, forward, project, world
 
 import posjax as pj
+from posjax.attention import BEFORE_ATTENTION
 from posjax.attention import attend as attend_function
 
 T, H, D = 4, 2, 8
@@ -63,7 +64,9 @@ def test_weights_sum_to_one_or_zero(implementation):
     site = w.site._replace(segment=segment)
     q, k, v, site = project(w.encoding, w.params, w.x, site, w.weights)
     options = dict(causal=True, implementation=implementation, return_weights=True)
-    out, weights = jax.jit(lambda *qkv: pj.attend(w.encoding, w.params, *qkv, site, site, **options))(q, k, v)
+    out, weights = jax.jit(
+        lambda *qkv: pj.attend(w.encoding, w.params, *qkv, site, site, consumed=BEFORE_ATTENTION, **options)
+    )(q, k, v)
     assert weights.shape == (3, 14, 14)
     assert weights.dtype == jnp.float32
     np.testing.assert_allclose(weights.sum(-1), np.broadcast_to(segment > 0, (3, 14)), atol=1e-6)

@@ -12,7 +12,7 @@ from cases import HEAD_DIM, HEADS, forward, joined, project, rows, world
 from members import Case
 
 import posjax as pj
-from posjax.attention import attend_cached, empty_cache
+from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
 from posjax.composition import Sum
 
 SLOTS = 17  # more than there are tokens
@@ -26,7 +26,7 @@ def step(case, prefill=False):
     @jax.jit
     def step(x, site, cache):
         q, k, v, site = project(w.encoding, w.params, x, site, w.weights, None if prefill else cache.site)
-        return attend_cached(w.encoding, w.params, q, k, v, site, cache, prefill=prefill)
+        return attend_cached(w.encoding, w.params, q, k, v, site, cache, prefill=prefill, consumed=BEFORE_ATTENTION)
 
     return step
 
@@ -147,11 +147,11 @@ def test_a_bias_that_reads_keys_is_given_them_unrotated():
 
     @jax.jit
     def run(q, k, v):
-        full = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True)
+        full = pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True, consumed=BEFORE_ATTENTION)
         cache, outs = empty_cache(SLOTS, HEADS, HEAD_DIM, site), []
         for part, prefill in ((slice(4), True), (slice(4, 6), False)):
             new = (q[part], k[part], v[part], rows(site, part))
-            out, cache = attend_cached(encoding, ((), ()), *new, cache, prefill=prefill)
+            out, cache = attend_cached(encoding, ((), ()), *new, cache, prefill=prefill, consumed=BEFORE_ATTENTION)
             outs.append(out)
         return jnp.concatenate(outs), full
 
@@ -163,7 +163,9 @@ def test_half_precision_cache():
     w = world(case)
     q, k, v, site = project(w.encoding, w.params, w.x.astype(jnp.bfloat16), w.placed, w.weights)
     cache = empty_cache(SLOTS, HEADS, HEAD_DIM, site, dtype=jnp.bfloat16)
-    out, cache = jax.jit(lambda *qkv: attend_cached(w.encoding, w.params, *qkv, site, cache))(q, k, v)
+    out, cache = jax.jit(
+        lambda *qkv: attend_cached(w.encoding, w.params, *qkv, site, cache, consumed=BEFORE_ATTENTION)
+    )(q, k, v)
     assert out.dtype == cache.key.dtype == cache.value.dtype == jnp.bfloat16
     exact = forward(*w, causal=True)
     np.testing.assert_allclose(out.astype(jnp.float32), exact, rtol=0, atol=0.05 * float(jnp.abs(exact).max()))

@@ -10,6 +10,7 @@ from cases import HEAD_DIM, HEADS, WIDTH, each_case, forward, inner_jaxprs, proj
 from members import GRID, Case
 
 import posjax as pj
+from posjax.attention import BEFORE_ATTENTION
 from posjax.attention.blockwise import blockwise
 
 
@@ -108,7 +109,18 @@ def traced(case, implementation):
     q = jax.ShapeDtypeStruct((length, HEADS, HEAD_DIM), jnp.float32)
 
     def loss(params, q, k, v, site):
-        out = pj.attend(w.encoding, params, q, k, v, site, site, causal=True, implementation=implementation)
+        out = pj.attend(
+            w.encoding,
+            params,
+            q,
+            k,
+            v,
+            site,
+            site,
+            causal=True,
+            implementation=implementation,
+            consumed=BEFORE_ATTENTION,
+        )
         return jnp.sum(jnp.sin(out))
 
     return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, q, q, site)

@@ -10,7 +10,7 @@ import pytest
 from cases import joined, rows
 
 import posjax as pj
-from posjax.attention import attend_cached, empty_cache, slots_needed
+from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache, slots_needed
 from posjax.encoding import Memory
 
 WIDTH, HEADS, KV_HEADS, HEAD_DIM = 16, 4, 2, 4
@@ -55,7 +55,9 @@ class Layer:
 
     def _full(self, x, site):
         *qkv, site = self.projected(x, site)
-        return pj.attend(self.encoding, self.params, *qkv, site, site, causal=True, implementation="dense")
+        return pj.attend(
+            self.encoding, self.params, *qkv, site, site, causal=True, consumed=BEFORE_ATTENTION, implementation="dense"
+        )
 
     def empty(self, site, size=TOTAL):
         return empty_cache(slots_needed(self.encoding, site, size), KV_HEADS, HEAD_DIM, site)
@@ -64,7 +66,9 @@ class Layer:
         self.traces += 1
         *qkv, site = self.projected(x, site, None if cache is None else cache.site)
         options = {} if cache is not None else self.prefill_options
-        return attend_cached(self.encoding, self.params, *qkv, site, cache or self.empty(site), **options)
+        return attend_cached(
+            self.encoding, self.params, *qkv, site, cache or self.empty(site), consumed=BEFORE_ATTENTION, **options
+        )
 
 
 @functools.cache
@@ -280,4 +284,4 @@ def test_a_prompt_must_fit_what_is_no_ring():
     run, x = layer("rope"), tokens(6)
     *qkv, site = run.projected(x, pj.sites(6))
     with pytest.raises(ValueError, match="a prompt of 6 tokens does not fit a cache of 4 slots"):
-        attend_cached(run.encoding, run.params, *qkv, site, run.empty(site, 4), prefill=True)
+        attend_cached(run.encoding, run.params, *qkv, site, run.empty(site, 4), prefill=True, consumed=BEFORE_ATTENTION)

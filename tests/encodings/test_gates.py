@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.attention import BEFORE_ATTENTION
 
 HEADS, HEAD_DIM, WIDTH = 2, 4, 8
 GATES = ["fox()", "data_dependent_alibi()", "cable()", "selective_rope(rank=3)"]
@@ -105,7 +106,7 @@ def test_cable_adds_to_scaled_logits():
     encoding, params = made("cable()")
     site = encoding.observe(params, tokens(5), pj.sites(5))
     q, k = jax.random.normal(jax.random.key(2), (2, 5, HEADS, HEAD_DIM))
-    _, weights = pj.attend(encoding, params, q, k, k, site, site, return_weights=True)
+    _, weights = pj.attend(encoding, params, q, k, k, site, site, return_weights=True, consumed=BEFORE_ATTENTION)
     logits = jnp.einsum("thd,shd->hts", q, k) / np.sqrt(HEAD_DIM) + encoding.bias(params, q, site, k, site)
     close(weights, jax.nn.softmax(logits, axis=-1))
 

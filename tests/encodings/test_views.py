@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.attention import BEFORE_ATTENTION
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def test_rerope_does_not_scale_queries():
         encoding = pj.parse(spec)
         params = encoding.init(jax.random.key(0), pj.Dims(16, 2, 8))
         placed = encoding.place(params, site)
-        attend = functools.partial(pj.attend, encoding, q_site=placed, k_site=placed, return_weights=True)
+        told = dict(q_site=placed, k_site=placed, return_weights=True, consumed=BEFORE_ATTENTION)
+        attend = functools.partial(pj.attend, encoding, **told)
         _, weights = jax.jit(lambda *args, attend=attend: attend(*args))(params, q, k, k)
         if ">>" in spec:
             viewed = weights
@@ -126,7 +128,7 @@ def test_a_read_beside_the_values_is_of_each_view(compiled):
 
     def read(implementation):
         options = dict(causal=True, implementation=implementation)
-        return pj.attend(encoding, params, q, q, jnp.zeros((9, 1, 1)), site, site, **options)
+        return pj.attend(encoding, params, q, q, jnp.zeros((9, 1, 1)), site, site, consumed=BEFORE_ATTENTION, **options)
 
     run = jax.jit(read, static_argnums=0) if compiled else read
     seen = distances("self_extend(group=2, window=3)", 9)

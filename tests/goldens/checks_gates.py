@@ -7,6 +7,7 @@ import numpy as np
 
 import posjax as pj
 from goldens.check import Check, load
+from posjax.attention import BEFORE_ATTENTION
 
 TRANSCRIBED = {
     "fox": "flash-linear-attention, transcribed",
@@ -31,7 +32,11 @@ def attention(spec, golden):
     file, encoding = load("gates"), pj.parse(spec)
     params = {"kernel": file["gate_kernel"], "bias": file["gate_bias"]}
     params = (params, *((),) * (len(encoding.parts) - 1)) if "+" in spec else params
-    attend = lambda params, q, k, v, site: pj.attend(encoding, params, q, k, v, site, site, causal=True)  # noqa: E731
+
+    def attend(params, q, k, v, site):
+        told = dict(causal=True, consumed=BEFORE_ATTENTION)
+        return pj.attend(encoding, params, q, k, v, site, site, **told)
+
     return through(attend, encoding, params, file), file[golden]
 
 

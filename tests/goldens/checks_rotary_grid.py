@@ -6,6 +6,7 @@ import numpy as np
 
 import posjax as pj
 from goldens.check import Check, line, load
+from posjax.attention import BEFORE_ATTENTION
 from posjax.encodings.tables import Table
 
 GRIDS = [(3, 5), (7, 2), (1, 4)]
@@ -138,7 +139,9 @@ def layer(name, spec, params, x, site):
     x = encoding.embed(params, x, site)
     qkv = x @ file[f"attention_{name}_qkv"].T + file[f"attention_{name}_qkv_bias"]
     q, k, v = qkv.reshape(len(x), 3, 2, -1).transpose(1, 0, 2, 3)
-    out = jax.jit(lambda params, *qkv: pj.attend(encoding, params, *qkv, site, site))(params, q, k, v).reshape(x.shape)
+    out = jax.jit(lambda params, *qkv: pj.attend(encoding, params, *qkv, site, site, consumed=BEFORE_ATTENTION))(
+        params, q, k, v
+    ).reshape(x.shape)
     return out @ file[f"attention_{name}_proj"].T + file[f"attention_{name}_proj_bias"]
 
 
