@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from experiments._extrapolate_plan import Row, Sizes, fill, first_scored, lengths_of, stride_of
 from posjax import data
-from posjax.training.long_context import Reader, Reading, hosted, retrieved, text_loss
+from posjax.training.long_context import Reader, Reading, retrieved, text_loss, with_encoding
 
 
 class Trained(NamedTuple):
@@ -35,7 +35,7 @@ def evaluate_row(
     found = [{"metrics": {"sliding": {}, "chunked": {}}, "by_position": {}, "retrieval": {}, "cost": {}} for _ in seeds]
     for length in lengths_of(row, config.evaluation):
         spec = fill(row.spec, length, sizes)
-        hosts = [hosted(trained.model, trained.params[seed], spec) for seed in seeds]
+        hosts = [with_encoding(trained.model, trained.params[seed], spec) for seed in seeds]
         reader = Reader(*hosts[0], max(1, config.evaluation.batch_tokens // length), length)
         for (_, params), measured in zip(hosts, found, strict=True):
             _read_text(reader, params, measured, documents, config.evaluation)

@@ -26,7 +26,7 @@ from posjax import data
 from posjax.encoding import sites
 from posjax.spec import layers_text, parse_layers
 from posjax.training.checkpoints import Checkpoints
-from posjax.training.long_context import hosted, read_tokens
+from posjax.training.long_context import read_tokens, with_encoding
 from posjax.training.long_task import Continued, LongDocuments
 from posjax.training.loop import Result, check, identity, train
 from posjax.training.metrics import config_hash
@@ -86,10 +86,10 @@ def _check(config: ConfigDict, made: Planned, documents: Any) -> None:
                 bases[row.base] = _untrained(training, made)
             model, params = bases[row.base]
             if row.kind == FINE_TUNED:
-                hosted(model, params, row.spec)
+                with_encoding(model, params, row.spec)
                 model, params = _untrained(finetune_config(training, row.finetune, row.spec), made)
             length = lengths_of(row, config.evaluation)[-1]
-            model, params = hosted(model, params, fill(row.spec, length, made.sizes))
+            model, params = with_encoding(model, params, fill(row.spec, length, made.sizes))
             tokens = jax.ShapeDtypeStruct((1, length), np.int32)
             jax.eval_shape(functools.partial(read_tokens, model, site=sites(length)), params, tokens, tokens)
     for task in config.retrieval.tasks:
@@ -150,7 +150,7 @@ def _finetuned(row: Row, base: Trained, made: Planned, workdir: pathlib.Path, pr
     tuning = finetune_config(training, row.finetune, row.spec)
     task, params, about = LongDocuments(tuning, made.splits), {}, {}
     for seed, before in base.params.items():
-        _, start = hosted(base.model, before, row.spec)
+        _, start = with_encoding(base.model, before, row.spec)
         study = f"finetuned-{config_hash({**identity(training), 'seeds': tuple(base.params)})}"
         directory = _rows.row_directory(workdir, study, f"{row.label}-{seed}", tuning, (seed,))
         on_step = progress.row(f"{row.label}, seed {seed}")

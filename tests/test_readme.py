@@ -25,7 +25,7 @@ from ml_collections import config_flags
 
 import posjax.spec
 from posjax.attention import backends
-from posjax.data import sources
+from posjax.data import catalog
 
 REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
@@ -99,7 +99,7 @@ def each_command(*treatments):
 def empty(tmp_path, monkeypatch):
     """An empty directory to work in, and registries that forget what is added."""
     monkeypatch.chdir(tmp_path)
-    for module, name in ((posjax.spec, "_REGISTRY"), (backends, "_BACKENDS"), (sources, "_SOURCES")):
+    for module, name in ((posjax.spec, "_REGISTRY"), (backends, "_BACKENDS"), (catalog, "_SOURCES")):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
     return tmp_path
 

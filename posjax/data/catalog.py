@@ -1,4 +1,4 @@
-"""Which sets there are, and how a name becomes a tensorflow-datasets builder."""
+"""Which sets there are, posjax's own and a user's, and how a name becomes a tensorflow-datasets builder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import difflib
 import os
 import pathlib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -34,6 +35,81 @@ CATALOG = {
     "pydoc_topics": Entry("text", True, "0.5 MB of English, the reference manual inside Python"),
     "tiny_shakespeare": Entry("text", False, "1.1 MB of plays, one document"),
 }
+
+
+Read = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A registered set; `classes` is None for text."""
+
+    name: str
+    read: Read
+    classes: tuple[str, ...] | None
+    splits: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return "text" if self.classes is None else "images"
+
+    def content(self, split: str, data_dir: str | os.PathLike | None, kind: str) -> Any:
+        """What the function returns for a split.
+
+        Raises:
+          ValueError: for a set of another kind, or without that split.
+        """
+        if kind != self.kind:
+            raise ValueError(f"{self.name!r} is registered as a set of {self.kind}, not of {kind}")
+        if split not in self.splits:
+            near = difflib.get_close_matches(split, self.splits, n=1, cutoff=0.3)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{self.name!r} has no split {split!r}, only {', '.join(self.splits)}{hint}")
+        return self.read(split, data_dir)
+
+
+_SOURCES: dict[str, Source] = {}
+
+
+def register(
+    name: str, *, classes: int | Sequence[str] | None = None, splits: Sequence[str] = ("train", "test")
+) -> Callable[[Read], Read]:
+    """Decorator that makes a function known as the data set `name`.
+
+    The function is called with (split, data_dir), each time a split is loaded, and must return the same every time: a run
+    goes on only with the data that it began with.
+
+    Args:
+      name: what `config.data.name` says.
+      classes: of labelled images, their names or how many there are; None for text. The function returns (images, labels):
+        images [N, h, w] or [N, h, w, c] uint8 (c = 1, 3 or 4), or a list of images of different sizes; labels [N], integers
+        below the number of classes. For text it returns a list of documents, each str or bytes.
+      splits: the names that the function answers to.
+
+    Raises:
+      ValueError: for a name that posjax has, or that is registered already.
+    """
+    if name == "folder" or name in CATALOG or name in _SOURCES:
+        raise ValueError(f"a data set named {name!r} exists already; choose another name")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a data set is registered under a name, as in @register('mine'); got {name!r}")
+    known = tuple(map(str, range(classes))) if isinstance(classes, int) else classes and tuple(classes)
+
+    def add(read: Read) -> Read:
+        _SOURCES[name] = Source(name, read, known, tuple(splits))
+        return read
+
+    return add
+
+
+def registered() -> list[str]:
+    """The names of all registered sets."""
+    return list(_SOURCES)
+
+
+def source_of(name: str) -> Source | None:
+    """The registered set of that name, if there is one."""
+    return _SOURCES.get(name)
 
 
 def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
@@ -71,9 +147,7 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     bundled = {"digits": builders.Digits, "pydoc_topics": builders.PydocTopics}
     if name in bundled:
         return bundled[name](data_dir=root, file_format="array_record")
-    from posjax.data import sources
-
-    if sources.source_of(name):
+    if source_of(name):
         raise ValueError(
             f"{name!r} is registered by your own code, which is read as it is: there is nothing to prepare"
         )
@@ -95,12 +169,10 @@ def is_prepared(builder: DatasetBuilder) -> bool:
 
 
 def _unknown(name: str) -> str:
-    from tensorflow_datasets.core import registered
+    from tensorflow_datasets.core import registered as of_tfds
 
-    from posjax.data import sources
-
-    known = [*CATALOG, *sources.registered()]
-    near = difflib.get_close_matches(name, [*known, *registered.list_imported_builders()], n=1)
+    known = [*CATALOG, *registered()]
+    near = difflib.get_close_matches(name, [*known, *of_tfds.list_imported_builders()], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (
         f"unknown data set {name!r}; {hint}posjax knows {', '.join(known)}, "

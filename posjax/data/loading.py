@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posjax.data.catalog import CATALOG, command, find_builder, is_prepared
+from posjax.data.catalog import CATALOG, command, find_builder, is_prepared, source_of
 from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preparing import prepare
-from posjax.data.sources import images_of, source_of, text_of
+from posjax.data.sources import images_of, text_of
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder

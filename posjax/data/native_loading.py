@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from posjax.data.catalog import resolve_data_dir
+from posjax.data.catalog import resolve_data_dir, source_of
 from posjax.data.containers import Images, NativeImages, digest_of
 from posjax.data.folders import class_names, pictures
 from posjax.data.loading import Arrays, cached, examples, ready
 from posjax.data.preprocess import preprocess, read_image, resize
-from posjax.data.sources import native_images_of, source_of
+from posjax.data.sources import native_images_of
 
 
 def load_native_images(

@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from posjax.models import ViT, resize_params
-from posjax.models.hosting import hosted
+from posjax.models.replacing import with_encoding
 from posjax.spec import nearest
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
@@ -100,7 +100,7 @@ def _adapted(model: Any, params: Any, target: Any, wanted: Any) -> Any:
         image = jnp.zeros((1, *model.image_size, first["kernel"].shape[-2]))
         return changed.init(jax.random.key(0), image, model.sites(*model.image_size))["params"]
 
-    return params if model.encoding == target.encoding else hosted(model, params, target.encoding, init)[1]
+    return params if model.encoding == target.encoding else with_encoding(model, params, target.encoding, init)[1]
 
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax import data
 from posjax.encoding import Array, Site, sites
-from posjax.models import Decoder, hosting
+from posjax.models import Decoder, replacing
 from posjax.models.layers import Mlp
 
 _CHUNK = 2048  # tokens whose hidden layer and logits are held at once
@@ -221,9 +221,9 @@ def retrieved(reading: Reading, batch: data.windows.Batch) -> Retrieved:
     return Retrieved(float(reading.right[answer].mean()), float(right.all(axis=1).mean()), float(log_prob.mean()))
 
 
-def hosted(model: Decoder, params: Any, spec: str) -> tuple[Decoder, Any]:
-    """`posjax.models.hosting.hosted` of a decoder: the same weights under another encoding."""
+def with_encoding(model: Decoder, params: Any, spec: str) -> tuple[Decoder, Any]:
+    """`posjax.models.replacing.with_encoding` of a decoder: the same weights under another encoding."""
     tokens = jnp.zeros((1, 2), jnp.int32)
-    return hosting.hosted(
+    return replacing.with_encoding(
         model, params, spec, lambda changed: changed.init(jax.random.key(0), tokens, sites(2))["params"]
     )

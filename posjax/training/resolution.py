@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.models import ViT
-from posjax.models.hosting import hosted
+from posjax.models.replacing import with_encoding
 from posjax.models.resizing import resize_params
 from posjax.training.classification import scores
 from posjax.training.evaluate import evaluate, make_score
@@ -43,7 +43,7 @@ def under(
         changed, _ = resize_params(model, jax.tree.map(operator.itemgetter(0), params), image_size, method)
         return changed, jax.vmap(lambda one: resize_params(model, one, image_size, method)[1])(params)
     runs = len(jax.tree.leaves(params)[0])
-    return hosted(model, params, policy, lambda changed: _init(changed, params, runs))
+    return with_encoding(model, params, policy, lambda changed: _init(changed, params, runs))
 
 
 def _init(model: ViT, params: Any, runs: int) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from experiments import _environment, _user_code, train
 from posjax import data
 from posjax.attention import backends
-from posjax.data import sources
+from posjax.data import catalog
 
 CODE = '''
 """Rings and poems, and an attention, of one's own."""
@@ -55,7 +55,7 @@ SMALL_TEXT = {"data.length": 16, "eval_lengths": (16,), "eval_batch_size": 4, "d
 @pytest.fixture
 def own_sources(monkeypatch):
     """What is registered here is forgotten afterwards."""
-    monkeypatch.setattr(sources, "_SOURCES", {})
+    monkeypatch.setattr(catalog, "_SOURCES", {})
     monkeypatch.setattr(backends, "_BACKENDS", dict(backends._BACKENDS))
 
 

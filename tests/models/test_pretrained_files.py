@@ -199,7 +199,7 @@ def test_what_the_caller_says_is_checked(tmp_path):
     model = ViT(**SMALL)
     own = tmp_path / "own.safetensors"
     pretrained.save(own, model, of(model))
-    refused(own, r"encoding is learned\(\) by the file's own header, not none: .*hosted", encoding="none")
+    refused(own, r"encoding is learned\(\) by the file's own header, not none: .*with_encoding", encoding="none")
     refused(own, "num_heads is 2 by the file's own header, not 4", num_heads=4)
     refused(own, r"grid is \(2, 3\) by the file's own header, not \(3, 2\)", grid=(3, 2))
     assert pretrained.load(own, encoding="learned()", num_heads=2, grid=(2, 3))[0] == model.clone(encoding="learned()")

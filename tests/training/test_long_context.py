@@ -9,7 +9,7 @@ import pytest
 from posjax import data, sites
 from posjax.models import Decoder
 from posjax.training import long_context
-from posjax.training.long_context import Reader, Reading, hosted, retrieved, text_loss, text_windows
+from posjax.training.long_context import Reader, Reading, retrieved, text_loss, text_windows, with_encoding
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TEXT = np.random.default_rng(0).integers(0, 256, 400).astype(np.uint8)
@@ -119,20 +119,20 @@ def test_answers_are_scored_and_nothing_else():
 )
 def test_weights_are_read_under_another_encoding(rope, spec):
     model, params = rope
-    changed, moved = hosted(model, params, spec)
+    changed, moved = with_encoding(model, params, spec)
     got = logits_of(changed, moved, TEXT[None, :40])
     assert np.isfinite(got).all()
     assert np.abs(got - logits_of(model, params, TEXT[None, :40])).max() > 1e-3
-    same, back = hosted(changed, moved, "rope")
+    same, back = with_encoding(changed, moved, "rope")
     assert jax.tree.structure(back) == jax.tree.structure(params)
 
 
 def test_what_an_encoding_has_learned_goes_along():
     model, params = decoder("kerple")
-    changed, moved = hosted(model, params, "window(1000) + kerple")
+    changed, moved = with_encoding(model, params, "window(1000) + kerple")
     want = logits_of(model, params, TEXT[None, :40])
     np.testing.assert_allclose(logits_of(changed, moved, TEXT[None, :40]), want, atol=1e-5)
     with pytest.raises(
         ValueError, match=r"rope\(\) cannot take over what kerple\(.*\) has learned: its parameters are none"
     ):
-        hosted(model, params, "rope")
+        with_encoding(model, params, "rope")

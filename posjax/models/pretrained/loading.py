@@ -189,7 +189,7 @@ def _refuse_contradiction(name: str, asked: Any, told: Any, read: Callable[[Any]
     if asked is not None and read(asked) != read(told):
         raise ValueError(
             f"{name} is {told} by the file's own header, not {asked}: leave it out; another encoding takes over what a model "
-            "learned by posjax.models.hosting.hosted"
+            "learned by posjax.models.replacing.with_encoding"
         )
 
 

@@ -1,4 +1,4 @@
-"""The weights of a trained model under another encoding."""
+"""Another encoding in a trained model."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +9,7 @@ import jax
 from posjax.spec import layers_text, parse_layers
 
 
-def hosted(model: nn.Module, params: Any, spec: str, init: Callable[[nn.Module], Any]) -> tuple[nn.Module, Any]:
+def with_encoding(model: nn.Module, params: Any, spec: str, init: Callable[[nn.Module], Any]) -> tuple[nn.Module, Any]:
     """The same weights under another encoding: the model and its parameters.
 
     The new encoding takes over the learned parameters of the old one in their order: `rope` has none, `t5 + window(64)` those
