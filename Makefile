@@ -21,6 +21,7 @@ test: .venv/installed-test lint
 
 slow: .venv/installed-test
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m slow
+	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 -m "not slow" tests/encodings/test_precision.py tests/test_goldens.py
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

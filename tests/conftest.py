@@ -7,11 +7,14 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NPROC", "1")  # XLA's thread pool: one thread per worker, the workers are the parallelism
 
-# jaxlib 0.10's newer code generator for CPUs takes up to four times as long, and these programs run once. Later ones may
-# not know these flags, and XLA ends the process at a flag that it does not know.
-if importlib.metadata.version("jaxlib").startswith("0.10."):
-    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}".strip()
+# Programs run once here, on little: without most of LLVM's optimisations they compile in half the time, and jaxlib 0.10's
+# newer code generator for CPUs takes up to four times as long as the older one. The processes that tests start inherit both.
+# `make slow` runs goldens and precision once more as users do. XLA ends a process at a flag that it does not know.
+if os.environ.get("POSJAX_TESTS") != "optimised":
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+    if importlib.metadata.version("jaxlib").startswith("0.10."):
+        flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}".strip()
 
 import jax
 import pytest
@@ -37,28 +40,9 @@ def unchecked_shapes():
     config.update("jaxtyping_disable", False)
 
 
-def _without_optimisations():
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
-# For tests that compile much and run it once: without LLVM's optimisations it takes half the time. The second one is for
-# modules whose own fixtures compile.
-quick_compilation = pytest.fixture(_without_optimisations, name="quick_compilation")
-quick_module = pytest.fixture(_without_optimisations, name="quick_module", scope="module")
-
-
-def pytest_collection():
-    """Constants of modules are computed while tests are collected, in each worker."""
-    jax.config.update("jax_disable_most_optimizations", True)
-
-
 def pytest_collection_finish():
     """Tracing makes and drops millions of objects, which Python would look through again and again: rarer, and not at what
     stays for the whole session."""
-    jax.config.update("jax_disable_most_optimizations", False)
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
 
@@ -70,5 +54,5 @@ def pytest_runtest_teardown():
     """What JAX has compiled for one encoding hardly serves another: kept for all of them it would fill the memory."""
     global _run
     _run += 1
-    if _run % 250 == 0:
+    if _run % 1000 == 0:
         jax.clear_caches()

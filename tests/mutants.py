@@ -88,19 +88,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 MUTANTS = """
-t5 starts too wide | encodings/bias.py | encodings/test_initial.py -k t5
+t5 starts too wide | encodings/bias.py | encodings/test_starting_widths.py -k t5
 - return {"table": dims.width**-0.5 * jax.random.normal(key, shape)}
 + return {"table": dims.head_dim**-0.5 * jax.random.normal(key, shape)}
 
-peg kernel without its root | encodings/convolution.py | encodings/test_initial.py -k peg
+peg kernel without its root | encodings/convolution.py | encodings/test_starting_widths.py -k peg
 - scale = (2 / np.prod(window)) ** 0.5
 + scale = 2 / np.prod(window)
 
-selective_rope turns one way only | encodings/gates.py | encodings/test_initial.py -k selective_rope
+selective_rope turns one way only | encodings/gates.py | encodings/test_starting_widths.py -k selective_rope
 - minval=-(shape[0] ** -0.5), maxval=shape[0] ** -0.5
 + minval=0.0, maxval=shape[0] ** -0.5
 
-fope noise without its root | encodings/rotary_generalised.py | encodings/test_initial.py -k fope
+fope noise without its root | encodings/rotary_generalised.py | encodings/test_starting_widths.py -k fope
 - self.gain * np.sqrt(2 / (mixed * (count + dims.num_heads)))
 + self.gain * (2 / (mixed * (count + dims.num_heads)))
 

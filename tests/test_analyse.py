@@ -19,9 +19,6 @@ REPO = pathlib.Path(__file__).parents[1]
 SIZES = {"model.width": 16, "model.depth": 2, "model.num_heads": 2, "eval_batch_size": 364}
 
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
-
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("data")

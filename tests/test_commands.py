@@ -44,8 +44,7 @@ def get_config(kept="all"):
 
 def start(module, *arguments, **more):
     command = [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)]
-    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # they compile more than they compute
-    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"} | quick | more
+    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"} | more
     return subprocess.Popen(command, cwd=REPO, env=environment, stdout=-1, stderr=-1, text=True)  # -1: PIPE
 
 

@@ -8,7 +8,6 @@ from ml_collections import ConfigDict
 
 from experiments import _environment, train
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 
 

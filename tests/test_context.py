@@ -95,7 +95,7 @@ def tiny():
     return config
 
 
-def test_a_memory_that_nothing_fits_is_named(tmp_path, monkeypatch, quick_compilation):
+def test_a_memory_that_nothing_fits_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(context, "_CALIBRATING", 32)
     monkeypatch.setattr(context, "_ROWS", [("dense", "forward"), ("window", "decoding")])
     with pytest.raises(
@@ -106,7 +106,7 @@ def test_a_memory_that_nothing_fits_is_named(tmp_path, monkeypatch, quick_compil
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_hopeless_is_neither_compiled_nor_run(tmp_path, monkeypatch, quick_compilation):
+def test_what_is_hopeless_is_neither_compiled_nor_run(tmp_path, monkeypatch):
     monkeypatch.setattr(context, "_CALIBRATING", 32)
     monkeypatch.setattr(context, "_ROWS", [("dense", "forward")])
     context.main(tiny(), tmp_path, lengths=[32, 2**16], memory=2.0**30, window=16)
@@ -117,7 +117,7 @@ def test_what_is_hopeless_is_neither_compiled_nor_run(tmp_path, monkeypatch, qui
 
 
 @pytest.mark.slow
-def test_a_tiny_decoder(tmp_path, monkeypatch, capsys, quick_compilation):
+def test_a_tiny_decoder(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(context, "_CALIBRATING", 32)
     context.main(tiny(), tmp_path, lengths=[32, 64], memory=2.0**34, seconds=30.0, window=16)
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]

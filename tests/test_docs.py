@@ -73,7 +73,6 @@ def test_the_guide_tells_what_each_failure_of_a_check_means():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation")
 def test_the_encodings_of_the_guide_hold_to_all_properties(monkeypatch):
     monkeypatch.setattr(posjax.spec, "_REGISTRY", dict(posjax.spec._REGISTRY))
     before = {*pj.names()}

@@ -11,7 +11,6 @@ import posjax as pj
 from posjax.composition import Placed, Sum
 from posjax.encoding import Encoding, PositionMap, axes, stands
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
 KEY = jax.random.key(0)
 

@@ -13,8 +13,6 @@ from posjax import data
 from posjax.models import ViT, pretrained
 from posjax.models.pretrained.saving import expected_params, paths_of
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture
 def file(tmp_path):

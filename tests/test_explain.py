@@ -11,7 +11,6 @@ import posjax.spec
 from experiments import explain
 
 FAST = {"none", "sinusoidal", "learned", "rope", "alibi", "raster"}
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 names = [pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in MEMBERS]
 
 

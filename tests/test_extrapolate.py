@@ -138,7 +138,7 @@ def small(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys, quick_compilation):
+def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     workdir = tmp_path / "run"
     extrapolate.main(small, workdir)
     records = [json.loads(line) for line in (workdir / "results.jsonl").read_text().splitlines()]

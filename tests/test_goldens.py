@@ -8,7 +8,6 @@ from goldens import CHECKS, table
 
 import posjax as pj
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 GOLDENS = Path(__file__).parent / "goldens"
 
 

@@ -26,7 +26,6 @@ SIZES = dict(vocab_size=11, width=16, depth=1, num_heads=2, length=12)
 SPECS = ["learned + t5", "fox + rope", "randomized(512) >> alibi"]
 STEPS = 4
 Q = jnp.ones((14, HEADS, HEAD_DIM))
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,6 @@ import posjax as pj
 from posjax.encodings.resize import METHODS, resize
 from posjax.models import ViT, resize_params
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 KEY = jax.random.key(0)
 WEIGHTS = jnp.asarray(0.3 * np.random.default_rng(3).normal(size=(3, WIDTH, HEADS, HEAD_DIM)), jnp.float32)
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, grid=(6, 7), prefix=2)

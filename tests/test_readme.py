@@ -118,7 +118,6 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("path", PROGRAMS)
 def test_python_blocks_run_in_their_order(path, empty):
     namespace = {"__name__": "readme"}
@@ -128,7 +127,6 @@ def test_python_blocks_run_in_their_order(path, empty):
 
 
 @each_command("run")
-@pytest.mark.usefixtures("quick_compilation")
 def test_commands_that_run(path, module, arguments, empty, capsys):
     write_files(path, empty)
     assert importlib.import_module(f"experiments.{module}").main(arguments) == 0, capsys.readouterr().err

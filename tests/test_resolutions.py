@@ -217,7 +217,7 @@ def small(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys, quick_compilation):
+def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     workdir = tmp_path / "run"
     resolutions.main(small, workdir)
     text = (workdir / "results.jsonl").read_text()
@@ -245,7 +245,7 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys, quick_compilati
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, monkeypatch, quick_compilation):
+def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, monkeypatch):
     small.sets.digits.encodings = ConfigDict({"axial": "axial_rope"})
     small.sets.digits.policies, small.sets.digits.finetune = ConfigDict(), ConfigDict()
     resolutions.main(small, tmp_path / "whole")
@@ -266,7 +266,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, monkeypatch,
 
 
 @pytest.mark.slow
-def test_native_aspects(small, tmp_path, quick_compilation):
+def test_native_aspects(small, tmp_path):
     """Pictures of many aspects, tables resized at run time or by policy, budgets below and above that of training."""
     rng = np.random.default_rng(0)
     for split, count in (("train", 10), ("test", 4)):

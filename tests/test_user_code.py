@@ -58,7 +58,7 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(posjax.spec, "_REGISTRY", dict(posjax.spec._REGISTRY))
 
 
-@pytest.mark.usefixtures("own_registry", "quick_compilation")
+@pytest.mark.usefixtures("own_registry")
 def test_it_is_explained_listed_and_checked(source, capsys):
     flag = f"--import={source}"
     assert explain.main(["steep(slope=2) + rope", flag]) == 0
@@ -93,7 +93,6 @@ class Forgetful(pj.Encoding):
         return abs(q_site.position[:, None] - k_site.position[None]) < 6
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_a_memory_that_forgets_what_is_seen_fails():
     """Caches hold as many tokens as `memory` says."""
     world = make_world(Forgetful(), default_dims(Forgetful(), 1), 1)

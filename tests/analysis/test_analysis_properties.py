@@ -12,8 +12,6 @@ import posjax as pj
 from posjax.analysis.properties import PROPERTIES, check, check_one
 from posjax.analysis.worlds import default_dims, make_world
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.mark.parametrize(
     ("spec", "num_axes"),

@@ -25,7 +25,7 @@ def cost_of(length=64, *, model=None, attention="dense", work="forward", **optio
     return cost(sizes_once(model or Decoder(**SMALL)), length, attention=attention, work=work, **options)
 
 
-def test_parameters_are_those_of_the_model(quick_compilation):
+def test_parameters_are_those_of_the_model():
     model = Decoder(**SMALL, encoding="t5", mlp="swiglu")
     variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), sites(2))
     assert sizes_of(model).parameters == sum(leaf.size for leaf in jax.tree.leaves(variables))

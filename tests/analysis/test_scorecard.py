@@ -17,7 +17,6 @@ from posjax.analysis.scorecard_plot import heat_map
 from posjax.analysis.scorecard_probe import Logits, box, logits, make_probe
 from posjax.analysis.scorecard_table import groups, number, to_markdown, to_rich
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
 
 

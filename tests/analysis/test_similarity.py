@@ -9,7 +9,6 @@ from posjax.analysis.filters import filter_components
 from posjax.analysis.rotary_use import frequency_use, waves
 from posjax.analysis.similarity import bias_map, code_table, rotation_agreement, similarity_map
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIMS = pj.Dims(width=24, num_heads=3, head_dim=8, grid=(3, 4), prefix=1)
 SITE = pj.grid(3, 4, prefix=1)
 

@@ -15,7 +15,6 @@ from posjax.analysis.stats import Interval, train_length
 from posjax.analysis.table import summarize
 from posjax.models import Decoder
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)
 
 

@@ -141,6 +141,5 @@ CHECKS = {check.__name__: check for check in (differences, arrays, models, zigza
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_disable_most_optimizations", True)
     for check, arguments in json.loads(sys.argv[1]):
         print(json.dumps(CHECKS[check](*arguments)))

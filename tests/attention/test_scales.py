@@ -10,7 +10,6 @@ import posjax as pj
 from posjax.attention import ContextParallel, attend_cached, attend_parallel, empty_cache, slots_needed
 from posjax.attention.library import splash
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SITE = pj.sites(6)
 Q, K, V = jax.random.normal(jax.random.key(0), (3, 6, 2, 8))
 

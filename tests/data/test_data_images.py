@@ -7,7 +7,6 @@ import pytest
 
 from posjax import data
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 50
 IMAGES = data.Images(
     "toy",

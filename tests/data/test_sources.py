@@ -66,7 +66,7 @@ def code(tmp_path):
     return path
 
 
-@pytest.mark.usefixtures("own_sources", "quick_compilation")
+@pytest.mark.usefixtures("own_sources")
 @pytest.mark.parametrize(
     ("config", "sizes", "metric"),
     [("vit", {"model.patch_size": 4, "data.name": "rings"}, "accuracy"), ("decoder", SMALL_TEXT, "loss")],

@@ -14,7 +14,6 @@ from properties import ORDER, PACKED, PADDING, Sides, sides, tiled, variants
 
 import posjax as pj
 
-pytestmark = pytest.mark.usefixtures("quick_module")
 FORMULA = 1e-5  # float32 attention on outputs of size 1 to 10; the largest error seen is 4e-6
 
 
@@ -23,7 +22,7 @@ def close(a, b, atol=5e-6):
 
 
 @pytest.fixture(scope="module", params=params_of(), ids=str)
-def case(request, quick_module):
+def case(request):
     return request.param
 
 

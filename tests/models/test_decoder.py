@@ -46,9 +46,6 @@ every_host, some_hosts = (
 )
 
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
-
 def decoder(spec="rope", **options):
     sizes = dict(width=16, depth=2, num_heads=2, length=8)
     return Decoder(VOCABULARY, encoding=spec, **{**sizes, **options})

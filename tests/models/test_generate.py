@@ -13,7 +13,6 @@ from posjax.models import Decoder, generate
 from posjax.models.generate import truncated
 
 VOCABULARY, ROWS, PROMPT = 7, 2, 12
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @functools.cache

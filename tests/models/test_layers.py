@@ -12,7 +12,6 @@ from drawn import drawn
 import posjax as pj
 from posjax.models import Decoder, ViT
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SITE = pj.sites(6)
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 6)), jnp.int32)
 

@@ -38,9 +38,6 @@ every_spec = pytest.mark.parametrize(
 )
 
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
-
 @functools.cache
 def images():
     rng = np.random.default_rng(0)

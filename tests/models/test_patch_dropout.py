@@ -4,13 +4,11 @@ import functools
 
 import jax
 import numpy as np
-import pytest
 from test_vit_parts import images, made, row, vit
 
 from posjax.models.patch_dropout import draw_kept, taken
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def test_patch_dropout_keeps_prefix_tokens_and_the_rest_where_it_stands():

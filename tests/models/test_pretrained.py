@@ -22,7 +22,6 @@ QUICK = [  # which between them read nearly every line of the maps
     "google token bfloat16", "google map stacked",
 ]  # fmt: skip
 SMALL = ("vit_base_patch16_224", "deit_small_distilled", "dinov3_qkvb", "vit_tiny_r_s16")
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def slow_but(quick, values):

@@ -9,7 +9,6 @@ import posjax as pj
 from posjax.encodings.resize import resize
 from posjax.models import ViT, resize_params
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 KEY = jax.random.key(0)
 SIZE, LARGE = (8, 12), (20, 8)
 

@@ -11,7 +11,6 @@ from posjax.models import Decoder, ResNet, ViT, generate
 from posjax.models.generate import _chosen, _Sampling
 from posjax.models.layers import DropPath
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS, SITE = jnp.zeros((2, 4), jnp.int32), pj.sites(4)
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 6, 3)), jnp.float32)
 

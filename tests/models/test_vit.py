@@ -38,9 +38,6 @@ some_hosts = pytest.mark.parametrize(
 )
 
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
-
 def vit(spec="rope", **options):
     sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=PATCH, width=16, depth=2, num_heads=2, pooling="mean")
     return ViT(3, encoding=spec, **{**sizes, "num_registers": 1, **options})

@@ -12,8 +12,6 @@ import posjax as pj
 from posjax.models import ResNet, ViT, vit_sizes
 from posjax.models.resnet import ResNetStem, StdConv
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def images(count=2, height=4, width=6, channels=3):
     return jnp.asarray(np.random.default_rng(0).normal(size=(count, height, width, channels)), jnp.float32)

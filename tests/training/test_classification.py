@@ -15,8 +15,6 @@ from posjax.training.classification import make_vision_model
 from posjax.training.loop import train
 from posjax.training.tasks import make_task
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):

@@ -15,8 +15,6 @@ from posjax.training.loop import train
 from posjax.training.runs import load_run
 from posjax.training.tasks import make_task
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

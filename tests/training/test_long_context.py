@@ -11,7 +11,6 @@ from posjax.models import Decoder
 from posjax.training import long_context
 from posjax.training.long_context import Reader, Reading, retrieved, text_loss, text_windows, with_encoding
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TEXT = np.random.default_rng(0).integers(0, 256, 400).astype(np.uint8)
 
 

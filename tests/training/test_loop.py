@@ -62,9 +62,7 @@ def _compilation_cache(directory):
     before = {name: getattr(jax.config, name) for name in names}
     reset_cache()
     compilation_cache(directory)
-    jax.config.update("jax_disable_most_optimizations", True)  # which take longer than what they save
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
     for name, value in before.items():
         jax.config.update(name, value)
     reset_cache()

@@ -16,8 +16,6 @@ from posjax.training.long_task import LongDocuments
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):

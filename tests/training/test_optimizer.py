@@ -8,7 +8,6 @@ import pytest
 
 from posjax.training.optimizer import SCHEDULES, decays, make_optimizer, make_schedule
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 PARAMS = {
     "block_0": {
         "attention": {"query": {"kernel": jnp.ones((4, 2, 2)), "bias": jnp.ones((2, 2))}},

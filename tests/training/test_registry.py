@@ -12,7 +12,6 @@ from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
 DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
 # One of each way to act; what learns in models is also in tests/models/test_decoder.py and test_vit.py.

@@ -16,9 +16,6 @@ from posjax.training.tasks import make_task
 SEEDS = 2
 
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
-
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("data")

@@ -12,8 +12,6 @@ from posjax.training.loop import train
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import make_task
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

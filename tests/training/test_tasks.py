@@ -15,9 +15,6 @@ CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
 
 
-pytestmark = pytest.mark.usefixtures("quick_module")
-
-
 def small_vit(data_dir, **overrides):
     """configs/vit.py, small; `model__width=4` overrides model.width."""
     return _small(

@@ -1,8 +1,0 @@
-"""Nothing here is about what the compiler makes of a program."""
-
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def quick(quick_compilation):
-    pass
