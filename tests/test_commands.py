@@ -185,6 +185,7 @@ def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
     assert records(tmp_path / "result.jsonl")[0]["versions"]["devices"] == 4
 
 
+@pytest.mark.slow
 def test_a_result_describes_its_run(whole_run):
     (record,) = records(whole_run / "result.jsonl")
     assert (record["study"], record["encoding"], record["data"], record["seed"]) == ("train", "learned()", "digits", 0)
@@ -268,6 +269,7 @@ def test_an_ablation_leaves_records_a_table_plots_and_a_report(whole_ablation):
     assert "rope 100" in (workdir / "table.md").read_text()
 
 
+@pytest.mark.slow
 def test_further_seeds_are_trained_beside_the_finished_ones(ablation, whole_ablation, tmp_path):
     """Seeds (1, 2) of a workdir that has (0, 1): 1 is there, 2 is new and no copy of another."""
     whole, _ = whole_ablation

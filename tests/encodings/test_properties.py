@@ -72,7 +72,7 @@ def test_attention_by_the_paper(case, both, causal):
     close(both.known["documents"][causal], expected, atol=FORMULA)
 
 
-@each_case()
+@each_case(sample=True)
 def test_any_part_of_a_site_may_be_data(case):
     """The rest known while tracing, as of padded rows of one grid; traced only."""
     w = world(case)

@@ -31,15 +31,21 @@ HOSTS = [  # where a code is injected matters to what learns and to what is adde
     for name in SPECS
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
+# Of these, where time is short: state, a table at the stem and behind a norm, a bias that layers share, a rotation.
+FAST = {
+    ("fox", "every_layer"),
+    ("learned", "stem"),
+    ("learned", "lape"),
+    ("t5", "every_layer_shared"),
+    ("rope", "every_layer"),
+}
 every_host, some_hosts = (
     pytest.mark.parametrize(
         ("spec", "injection"),
         [
-            pytest.param(
-                SPECS[name], injection, id=f"{name}-{injection}", marks=[] if name in SAMPLE else pytest.mark.slow
-            )
-            for name, injection in HOSTS
-            if name in names
+            pytest.param(SPECS[host[0]], host[1], id="-".join(host), marks=[] if host in FAST else pytest.mark.slow)
+            for host in HOSTS
+            if host[0] in names
         ],
     )
     for names in (SPECS, {*SAMPLE} - {"fox"})

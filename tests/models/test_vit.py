@@ -33,8 +33,14 @@ HOSTS = [  # where a code is injected matters to what learns and to what is adde
     for name in SAMPLE
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
+# Of these, where time is short: a table at the stem and behind a norm, a bias that layers share, a rotation.
+FAST = {("learned", "stem"), ("learned", "lape"), ("t5", "every_layer_shared"), ("rope", "every_layer")}
 some_hosts = pytest.mark.parametrize(
-    ("spec", "injection"), [pytest.param(SPECS[name], injection, id=f"{name}-{injection}") for name, injection in HOSTS]
+    ("spec", "injection"),
+    [
+        pytest.param(SPECS[host[0]], host[1], id="-".join(host), marks=[] if host in FAST else pytest.mark.slow)
+        for host in HOSTS
+    ],
 )
 
 
@@ -170,7 +176,11 @@ def test_pooling_by_class_token_reads_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("spec", "pooling"), [*((SPECS[name], "mean") for name in SAMPLE), ("rope", "cls"), ("rope", "map")]
+    ("spec", "pooling"),
+    [
+        *(pytest.param(SPECS[n], "mean", marks=[] if n in ("learned", "t5") else pytest.mark.slow) for n in SAMPLE),
+        *(("rope", pooling) for pooling in ("cls", "map")),
+    ],
 )
 def test_padded_patches_are_as_if_they_were_not_there(spec, pooling):
     """The last column of patches is padding in one image and not in the other: the first one is a 4 x 4 image."""

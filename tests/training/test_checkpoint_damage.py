@@ -151,6 +151,7 @@ for step in range(start + 1, start + 10_000):
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_directory_that_restores(tmp_path):
     last = 0
     # Saves follow each other without a pause, so that any moment is a bad one.

@@ -124,7 +124,9 @@ def assert_same(one, other):
         np.testing.assert_array_equal(leaf, same, err_msg=jax.tree_util.keystr(path))
 
 
-@pytest.mark.parametrize("config_of", [vit, decoder], ids=["vit", "decoder"])
+@pytest.mark.parametrize(
+    "config_of", [pytest.param(vit, id="vit", marks=pytest.mark.slow), pytest.param(decoder, id="decoder")]
+)
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, whole, tmp_path, config_of):
     config, (whole, workdir) = config_of(data_dir), whole[config_of.__name__]
     for stops in (3, 4, 1):  # at steps 3, 7 and 8: between checkpoints, after none, and right after another stop
