@@ -1,4 +1,6 @@
-"""Both sides of every property of a case, out of one program: tests/encodings/test_properties.py compares them.
+"""Both sides of the properties of a case, out of one program, and of those that cost more, out of another.
+
+tests/encodings/test_properties.py compares them.
 
 Rows of one batch are sequences of 14 tokens that stand elsewhere, come in another order, or share their row; see `variants`.
 """
@@ -34,9 +36,15 @@ class Sides(NamedTuple):
     """What one attention layer gives, in numpy. A pair is (not causal, causal)."""
 
     batch: tuple[dict, dict]  # outputs of all variants by vmap, by name
-    gradients: tuple[dict, dict]  # of a wavy sum of each, to (params, x, position, weights)
-    loop: dict  # outputs one by one, not causal
     known: dict  # name: pair of outputs, of sites that are known while tracing; "first", "second": what "packed" packs
+
+
+class Further(NamedTuple):
+    """As `Sides`, of what costs more."""
+
+    batch: tuple[dict, dict]
+    gradients: tuple[dict, dict]  # of a wavy sum of each variant, to (params, x, position, weights)
+    loop: dict  # outputs one by one, not causal
     half: np.ndarray  # of "far" in bfloat16
     grouped: dict  # of "plain" with one key head for all: "repeated" to as many as queries have, and by implementation
     cached: tuple | None  # "plain" token by token; and the segments in the cache in the end
@@ -83,6 +91,27 @@ def sides(case: Case) -> Sides:
 
     @jax.jit
     def compute(params, weights, batch):
+        def layer(sequence, **options):
+            return forward(w.encoding, params, *sequence, weights, **options)
+
+        return Sides(
+            batch=ordered(lambda **order: jax.vmap(functools.partial(layer, **order))(batch), COUNT),
+            known={name: ordered(functools.partial(layer, one), len(one.x)) for name, one in known.items()},
+        )
+
+    found = jax.device_get(compute(w.params, w.weights, stacked(named.values())))
+    return Sides(
+        batch=tuple(by_name(rows(found.batch, causal), named) for causal in (0, 1)),
+        known={name: tuple(pair) for name, pair in found.known.items()},
+    )
+
+
+def further(case: Case) -> Further:
+    """As `sides`."""
+    w, named = world(case), variants(case)
+
+    @jax.jit
+    def compute(params, weights, batch):
         seen = w._replace(params=params, weights=weights)
         plain, far = (rows(batch, list(named).index(name)) for name in ("plain", "far"))
 
@@ -90,11 +119,10 @@ def sides(case: Case) -> Sides:
             return forward(*seen._replace(**sequence._asdict()), **options)
 
         outs, gradients = ordered(lambda **order: with_gradients(seen, batch, **order), COUNT)
-        return Sides(
+        return Further(
             batch=outs,
             gradients=gradients,
             loop=jax.lax.map(layer, batch),
-            known={name: ordered(functools.partial(layer, one), len(one.x)) for name, one in known.items()},
             half=layer(far._replace(x=far.x.astype(jnp.bfloat16))),
             grouped={
                 "repeated": layer(plain, heads=lambda x: jnp.repeat(x[:, :1], HEADS, axis=1)),
@@ -110,7 +138,6 @@ def sides(case: Case) -> Sides:
         batch=tuple(by_name(rows(found.batch, causal), named) for causal in (0, 1)),
         gradients=tuple(by_name(rows(found.gradients, causal), named) for causal in (0, 1)),
         loop=by_name(found.loop, named),
-        known={name: tuple(pair) for name, pair in found.known.items()},
     )
 
 

@@ -10,7 +10,7 @@ import oracle
 import pytest
 from cases import CASES, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, params_of, world
 from members import GRID, LINE, MEMBERS, VALUES, Case
-from properties import ORDER, PACKED, PADDING, Sides, sides, tiled, variants
+from properties import ORDER, PACKED, PADDING, Further, Sides, further, sides, tiled, variants
 
 import posjax as pj
 
@@ -28,8 +28,20 @@ def case(request):
 
 @pytest.fixture(scope="module")
 def both(case) -> Sides:
-    """Both sides of every property of the case."""
+    """Both sides of the properties of the case."""
     return sides(case)
+
+
+@pytest.fixture(scope="module", params=params_of(sample=True), ids=str)
+def deep_case(request):
+    """Of one of each way to act, and of the others where time is no matter."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def deep(deep_case) -> Further:
+    """Both sides of the properties that cost more."""
+    return further(deep_case)
 
 
 def test_every_encoding_is_a_member():
@@ -82,10 +94,10 @@ def test_any_part_of_a_site_may_be_data(case):
         assert out.shape == (len(w.x), HEADS, HEAD_DIM)
 
 
-def test_vmap_is_a_loop(both):
+def test_vmap_is_a_loop(deep):
     """Rows of a batch stand at different sites: other orders, other documents."""
-    for name, out in both.loop.items():
-        np.testing.assert_allclose(both.batch[0][name], out, rtol=0, atol=5e-6, err_msg=name)
+    for name, out in deep.loop.items():
+        np.testing.assert_allclose(deep.batch[0][name], out, rtol=0, atol=5e-6, err_msg=name)
 
 
 def test_tokens_and_sites_permute_together(both):
@@ -116,13 +128,13 @@ def test_padding_is_invisible_wherever_it_stands(both, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_are_finite_and_pass_through_nobody(case, both, causal):
+def test_gradients_are_finite_and_pass_through_nobody(deep_case, deep, causal):
     """Two tokens at one place, prefix tokens, padding, and a query that sees nothing."""
-    params, x, position, weights = both.gradients[causal]["stacked"]
+    params, x, position, weights = deep.gradients[causal]["stacked"]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, x, position, weights)))
     assert not np.any(x[PADDING]), "padding got a gradient"
     assert np.any(x[PADDING + 1])
-    trained = [] if world(case).encoding.constant_params else jax.tree.leaves(params)
+    trained = [] if world(deep_case).encoding.constant_params else jax.tree.leaves(params)
     assert all(np.any(leaf) for leaf in trained), "a parameter that nothing depends on"
 
 
@@ -136,21 +148,21 @@ def test_blockwise_is_dense(case):
 
 
 @pytest.mark.parametrize("implementation", ["dense", "blockwise"])
-def test_grouped_queries_share_a_key(both, implementation):
+def test_grouped_queries_share_a_key(deep, implementation):
     """Three query heads and one key head: as if it was repeated."""
-    close(both.grouped[implementation], both.grouped["repeated"], atol=1e-5)
+    close(deep.grouped[implementation], deep.grouped["repeated"], atol=1e-5)
 
 
-def test_token_by_token(case, both):
+def test_token_by_token(deep_case, deep):
     """Cached decoding is the full causal pass."""
-    if both.cached is None:
+    if deep.cached is None:
         return
-    (out, left), full = both.cached, both.batch[1]["plain"]
+    (out, left), full = deep.cached, deep.batch[1]["plain"]
     assert not np.any(left[len(out) :])
-    if not world(case).encoding.length_dependent:
+    if not world(deep_case).encoding.length_dependent:
         return close(out, full)
     for past in (
-        *both.short.values(),
+        *deep.short.values(),
         full,
     ):  # a token sees the past as a full pass over no more than the past shows it
         close(out[len(past) - 1], past[-1])
@@ -165,12 +177,12 @@ def test_place_keeps_sites_well_formed(case):
     np.testing.assert_array_equal(w.placed.prefix, w.site.prefix)
 
 
-def test_half_precision_tokens_far_out(case, both):
+def test_half_precision_tokens_far_out(deep_case, deep):
     """bfloat16 counts to 256 only: tokens may be rounded to it, positions never."""
-    exact = both.loop["far"]
-    assert both.half.dtype == jnp.bfloat16
-    close(both.half, exact, atol=0.05 * np.abs(exact).max())
-    w, (x, site) = world(case), variants(case)["far"]
+    exact = deep.loop["far"]
+    assert deep.half.dtype == jnp.bfloat16
+    close(deep.half, exact, atol=0.05 * np.abs(exact).max())
+    w, (x, site) = world(deep_case), variants(deep_case)["far"]
     traced = jax.make_jaxpr(lambda x, site: forward(*w._replace(x=x, site=site)))(x.astype(jnp.bfloat16), site)
     for jaxpr, _ in inner_jaxprs(traced):
         waves = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in ("sin", "cos")]
