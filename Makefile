@@ -28,13 +28,15 @@ lint: .venv/installed-test
 	.venv/bin/ruff format --check
 	.venv/bin/python -m pytest -q tests/test_house.py
 
-.venv/installed: requirements.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "posjax needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv .venv
+.venv/installed: requirements.txt pyproject.toml | .venv/bin/python
 	$(PIP) -e .
 	@touch $@
 
-.venv/installed-test: .venv/installed
+.venv/installed-test: requirements.txt pyproject.toml | .venv/bin/python
 	$(PIP) -e ".[dev]"
-	@touch $@
+	@touch .venv/installed $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "posjax needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv

@@ -59,6 +59,7 @@ def run(checkpoint, out, *more):
     return numbers_of(out)
 
 
+@pytest.mark.slow
 def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
     workdir = save(config_of("vit", data_dir, model__num_registers=1), tmp_path / "run", (3, 5))
     found = run(workdir, tmp_path / "out")

@@ -41,7 +41,11 @@ SMALL_VIT = {"model.patch_size": 4}
 
 
 @pytest.mark.parametrize(
-    ("name", "kinds"), [("vit", [SMALL_VIT, SMALL_VIT | {"data.mode": "native"}]), ("decoder", [SMALL_TEXT])]
+    ("name", "kinds"),
+    [
+        pytest.param("vit", [SMALL_VIT, SMALL_VIT | {"data.mode": "native"}], marks=pytest.mark.slow),
+        ("decoder", [SMALL_TEXT]),
+    ],
 )
 def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatch):
     """By one kind of run or another."""

@@ -150,6 +150,7 @@ class Mine(pj.Encoding):
 '''
 
 
+@pytest.mark.slow
 def test_plots_are_written_and_named(explained, tmp_path):
     code, out, _ = explained("rope + alibi", f"--plot={tmp_path}", "--length=24", "--head_dim=8")
     assert code == 0

@@ -15,7 +15,11 @@ from posjax.analysis.worlds import default_dims, make_world
 
 @pytest.mark.parametrize(
     ("spec", "num_axes"),
-    [("rope() + t5()", 1), ("learned()", 2), pytest.param("raster(width=7) >> alibi()", 2, marks=pytest.mark.slow)],
+    [
+        pytest.param("rope() + t5()", 1, marks=pytest.mark.slow),
+        ("learned()", 2),
+        pytest.param("raster(width=7) >> alibi()", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_what_holds_passes(spec, num_axes):
     rows = check(pj.parse(spec), num_axes=num_axes)

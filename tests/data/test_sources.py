@@ -69,7 +69,10 @@ def code(tmp_path):
 @pytest.mark.usefixtures("own_sources")
 @pytest.mark.parametrize(
     ("config", "sizes", "metric"),
-    [("vit", {"model.patch_size": 4, "data.name": "rings"}, "accuracy"), ("decoder", SMALL_TEXT, "loss")],
+    [
+        ("vit", {"model.patch_size": 4, "data.name": "rings"}, "accuracy"),
+        pytest.param("decoder", SMALL_TEXT, "loss", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_on_data_and_by_attention_of_ones_own(config, sizes, metric, code, tmp_path, monkeypatch):
     """What `train --config.data.name=rings --config.model.implementation=mine --import=mine.py` runs."""

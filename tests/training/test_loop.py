@@ -252,7 +252,13 @@ def test_the_best_and_the_newest_checkpoints_are_kept(data_dir, tmp_path, monkey
     assert (checkpoints.restore_best(tree)[0], checkpoints.restore(tree)[0]) == (6, 12)
 
 
-@pytest.mark.parametrize(("config_of", "good"), [(small_vit, 1.8), (small_decoder, 3.3)], ids=["vit", "text"])
+@pytest.mark.parametrize(
+    ("config_of", "good"),
+    [
+        pytest.param(small_vit, 1.8, id="vit"),
+        pytest.param(small_decoder, 3.3, id="text", marks=pytest.mark.slow),
+    ],
+)
 def test_a_learnable_task_is_learned(data_dir, tmp_path, config_of, good):
     config = config_of(data_dir, steps=100, log_every=10, checkpoint_every=100, optimizer__learning_rate=0.02)
     result = run(config, tmp_path, (0,))
@@ -264,6 +270,7 @@ def test_a_learnable_task_is_learned(data_dir, tmp_path, config_of, good):
     assert all(value[0] < good for value in (scored.values() if isinstance(scored, dict) else [scored]))
 
 
+@pytest.mark.slow
 def test_half_precision_trains_finitely(data_dir, finished, tmp_path):
     exact, _ = finished
     rough = run(vit(data_dir, model__dtype="bfloat16"), tmp_path, (0,))

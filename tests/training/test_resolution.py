@@ -45,9 +45,9 @@ def noise(*shape):
     [
         ("learned", [AS_TRAINED, RESIZED, "learned(resize='torch_bicubic')"]),
         ("axial_rope(base=100)", ["fit_grid(height=4, width=4) >> axial_rope(base=100)"]),
-        ("axial_rope(base=100)", ["axial_rope(base=100, scaling=ntk(factor=1))"]),
-        ("sincos2d_mae", ["fit_grid(height=4, width=4) >> sincos2d_mae"]),
-        ("alibi", ["fit_grid(height=4, width=4) >> alibi"]),
+        pytest.param("axial_rope(base=100)", ["axial_rope(base=100, scaling=ntk(factor=1))"], marks=pytest.mark.slow),
+        pytest.param("sincos2d_mae", ["fit_grid(height=4, width=4) >> sincos2d_mae"], marks=pytest.mark.slow),
+        pytest.param("alibi", ["fit_grid(height=4, width=4) >> alibi"], marks=pytest.mark.slow),
         ("swin", [RESIZED]),
     ],
 )
