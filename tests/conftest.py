@@ -54,5 +54,5 @@ def pytest_runtest_teardown():
     """What JAX has compiled for one encoding hardly serves another: kept for all of them it would fill the memory."""
     global _run
     _run += 1
-    if _run % 250 == 0:
+    if _run % 600 == 0:
         jax.clear_caches()

@@ -96,6 +96,7 @@ def test_rotary_encodings_show_their_frequencies(data_dir, tmp_path):
         assert arrays["waves_1"].shape == (2, 2, 4)
 
 
+@pytest.mark.slow
 def test_without_positions_nothing_depends_on_where_patches_are(data_dir, tmp_path):
     """No encoding, and a mean over patches: shuffles, and circular shifts by whole patches, change no answer at all."""
     options = {"model__encoding": "none", "model__pooling": "mean"}

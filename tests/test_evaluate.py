@@ -72,6 +72,7 @@ def test_a_run_is_evaluated_on_its_own_data(tmp_path, capsys, monkeypatch):
     assert "step 30 of 1 seeds, learned" in out
 
 
+@pytest.mark.slow
 def test_pictures_of_a_folder_are_told_their_likeliest_classes(file, tmp_path, capsys):
     path, model, params = file
     folder = tmp_path / "pictures"

@@ -17,7 +17,7 @@ from posjax.analysis.worlds import default_dims, make_world
     ("spec", "num_axes"),
     [
         pytest.param("rope() + t5()", 1, marks=pytest.mark.slow),
-        ("learned()", 2),
+        pytest.param("learned()", 2, marks=pytest.mark.slow),
         pytest.param("raster(width=7) >> alibi()", 2, marks=pytest.mark.slow),
     ],
 )

@@ -58,6 +58,7 @@ def test_two_and_eight_devices_compute_what_one_does():
     )
 
 
+@pytest.mark.slow
 def test_what_devices_hold_and_send():
     """4096 tokens of 4 sequences, 2 groups of 4 devices, forward and backward."""
     (largest, gathered, sent), held = on_devices(["arrays", ["rope() + t5()", 4096, 4, 2, 4]], ["zigzags", [16, 4]])

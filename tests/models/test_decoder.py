@@ -1,6 +1,6 @@
 """The decoder hosts every encoding; decoding with a cache, padding and packing change nothing.
 
-Everything but `generate` runs eagerly on few shapes: JAX compiles each operation once for all the encodings.
+What is done for many encodings is one program for each.
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ def differ(a, b):
 def test_encodings_run_with_finite_gradients(spec, injection):
     model = decoder(spec, injection=injection)
     variables = init(model)
-    grads = jax.grad(lambda v: jnp.square(model.apply(v, tokens(), LINE)).sum())(variables)
+    grads = jax.jit(jax.grad(lambda v: jnp.square(model.apply(v, tokens(), LINE)).sum()))(variables)
     assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(grads))
     trunk = grads["params"]["trunk"]
     hosted = ["encoding_0", "encoding_1"] if injection == "every_layer" else ["encoding"]
@@ -117,18 +117,20 @@ def test_prompts_continue_token_by_token_as_full_passes(spec, injection):
     variables, spans = init(model), ((0, 3), (1, 3), (0, 1))
     prompt, more, after = tokens(PROMPT, seed=1), np.asarray(tokens(TOTAL - PROMPT, seed=2)), []
     site = site_of("aaa", ".aa", "a..")
-    logits, caches = model.apply(variables, prompt, site, cache_size=TOTAL + 1, method=model.prefill)
+    prefill = functools.partial(model.apply, cache_size=TOTAL + 1, method=model.prefill)
+    extend = jax.jit(functools.partial(model.apply, method=model.extend))
+    logits, caches = jax.jit(prefill)(variables, prompt, site)
     for t in range(TOTAL - PROMPT):
         position = np.array([[stop - start + t] for start, stop in spans], np.int32)
         site = pj.Site(position, np.ones_like(position), np.zeros_like(position))
         token = jnp.asarray(more[:, t : t + 1])
-        out, caches = model.apply(variables, token, site, caches, method=model.extend)
+        out, caches = extend(variables, token, site, caches)
         after.append(out)
     after = np.concatenate(after, axis=1)
     # Alone each begins at the left; what follows it there is not looked at by a causal model.
     alone = [np.concatenate([np.asarray(prompt)[row, slice(*span)], more[row]]) for row, span in enumerate(spans)]
     alone = jnp.asarray(np.stack([np.pad(line, (0, TOTAL - len(line))) for line in alone]))
-    logits, whole = np.asarray(logits), np.asarray(model.apply(variables, alone, LINE))
+    logits, whole = np.asarray(logits), np.asarray(jax.jit(model.apply)(variables, alone, LINE))
     for row, (start, stop) in enumerate(spans):
         close(logits[row, start:stop], whole[row, : stop - start])
         close(after[row], whole[row, stop - start : TOTAL - PROMPT + stop - start])
@@ -138,9 +140,10 @@ def test_prompts_continue_token_by_token_as_full_passes(spec, injection):
 def test_packed_documents_read_as_if_alone(spec):
     model = decoder(spec, injection="every_layer")
     variables, rows = init(model), tokens()
-    packed = model.apply(variables, rows, site_of(*ROWS * ["aaabbb."]))
-    unpacked = model.apply(variables, rows, LINE)
-    second = model.apply(variables, jnp.asarray(np.roll(rows, -3, axis=1)), LINE)
+    run = jax.jit(functools.partial(model.apply, variables))
+    packed = run(rows, site_of(*ROWS * ["aaabbb."]))
+    unpacked = run(rows, LINE)
+    second = run(jnp.asarray(np.roll(rows, -3, axis=1)), LINE)
     packed, unpacked, second = map(np.asarray, (packed, unpacked, second))
     close(packed[:, :3], unpacked[:, :3])
     close(packed[:, 3:6], second[:, :3])

@@ -40,6 +40,7 @@ def initial(model):
     return drawn(model.init, jax.random.key(0), TOKENS, SITE)
 
 
+@pytest.mark.slow
 def test_a_pattern_of_one_is_that_encoding():
     plain = decoder("rope")
     variables = initial(plain)

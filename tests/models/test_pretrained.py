@@ -111,6 +111,7 @@ def test_a_configuration_says_how_pixels_are_scaled_and_what_classes_are_called(
     assert told.labels == tuple(f"LABEL_{i}" for i in range(5))
 
 
+@pytest.mark.slow
 def test_heads_registers_and_pooling_may_be_chosen(tmp_path):
     path = written("transformers dinov3", "safetensors", tmp_path)
     x = images(32, 32)

@@ -124,6 +124,7 @@ def test_temperature_divides_logits(temperature, share):
     np.testing.assert_allclose((drawn == 0).mean(), share, atol=0.012)
 
 
+@pytest.mark.slow
 def test_a_row_that_has_stopped_may_run_beyond_its_table():
     model, variables = decoder(7, encoding="learned", length=6)
     with pytest.raises(FloatingPointError, match="behind the end of a learned table"):

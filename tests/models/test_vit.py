@@ -89,7 +89,7 @@ def test_encodings_run_with_finite_gradients(spec, injection):
     model = vit(spec, injection=injection)
     variables = init(model)
     assert run(model, variables).shape == (2, 3)
-    grads = jax.grad(lambda v: jnp.square(run(model, v)).sum())(variables)
+    grads = jax.jit(jax.grad(lambda v: jnp.square(run(model, v)).sum()))(variables)
     assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(grads))
     trunk = grads["params"]["trunk"]
     hosted = ["encoding_0", "encoding_1"] if injection == "every_layer" else ["encoding"]

@@ -46,7 +46,7 @@ def native(pictures, **overrides):
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"data__tokens": 24, "model__pooling": "cls"},
+        pytest.param({"data__tokens": 24, "model__pooling": "cls"}, marks=pytest.mark.slow),
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"data__min_patches": 4}, marks=pytest.mark.slow),
     ],

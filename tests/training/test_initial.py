@@ -34,6 +34,7 @@ def logits(task, params, image):
     return jax.jit(lambda params, image: task.model.apply({"params": params}, image, site))(params, image)
 
 
+@pytest.mark.slow
 def test_the_first_logits_are_the_last_of_the_run(run):
     workdir, data_dir = run
     task, before = make_task(small_vit(data_dir)), load_run(workdir)

@@ -164,6 +164,7 @@ def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, whol
     assert lines[0] == lines[1]
 
 
+@pytest.mark.slow
 def test_a_member_of_an_ensemble_is_the_run_it_would_be_alone(data_dir, tmp_path):
     config = vit(data_dir)
     together, alone = run(config, tmp_path / "together", (3, 7)), run(config, tmp_path / "alone", (7,))
