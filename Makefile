@@ -5,7 +5,8 @@
 # Another interpreter: make PYTHON=python3.12 ablate
 
 PYTHON ?= python3
-PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported: most never are.
+PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: install ablate test slow lint
 
