@@ -5,8 +5,7 @@
 # Another interpreter: make PYTHON=python3.12 ablate
 
 PYTHON ?= python3
-# Modules are compiled when they are first imported: most never are.
-PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: install ablate test slow lint
 
@@ -21,8 +20,8 @@ test: .venv/installed-test lint
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/test_house.py
 
 slow: .venv/installed-test
-	.venv/bin/python -m pytest -n 2 --dist worksteal -m slow
-	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 -m "not slow" tests/encodings/test_precision.py tests/test_goldens.py
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m slow --ignore=tests/test_goldens.py
+	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 tests/test_goldens.py tests/encodings/test_precision.py
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

@@ -309,6 +309,7 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
     return forked(calls, root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parts"),
     [

@@ -11,7 +11,15 @@ import posjax as pj
 GOLDENS = Path(__file__).parent / "goldens"
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+FIRST = {
+    str(check).split(":")[0]: check for check in reversed(CHECKS)
+}  # of each encoding; the others where time is no matter
+
+
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, id=str(check), marks=[] if check in FIRST.values() else pytest.mark.slow) for check in CHECKS],
+)
 def test_ours_is_theirs(check):
     assert check.error <= check.atol
 

@@ -12,6 +12,7 @@ import pytest
 REPO = pathlib.Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_nothing_imports_tensorflow():
     packages = [importlib.import_module(name) for name in ("posjax", "experiments")]
     walked = [module.name for p in packages for module in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]

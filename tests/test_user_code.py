@@ -59,6 +59,7 @@ def own_registry(monkeypatch):
 
 
 @pytest.mark.usefixtures("own_registry")
+@pytest.mark.slow
 def test_it_is_explained_listed_and_checked(source, capsys):
     flag = f"--import={source}"
     assert explain.main(["steep(slope=2) + rope", flag]) == 0

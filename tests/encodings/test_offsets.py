@@ -164,6 +164,7 @@ def test_a_line_gives_what_pairs_give(spec, monkeypatch):
 
 
 @pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.slow
 def test_no_batch_computes_both(spec):
     """A condition with a batch axis becomes a select of both: all of them are one bool, however batches are nested."""
     run = probe(spec)
