@@ -95,7 +95,7 @@ def test_the_list_of_tiles_counts_where_inputs_are_long():
 @pytest.mark.slow
 @pytest.mark.parametrize(("attention", "work"), [("blockwise", "forward"), ("blockwise", "training")])
 def test_memory_of_short_programs_tells_that_of_long_ones(attention, work):
-    config = _cli._load(str(CONFIGS / "decoder.py"))
+    config = _cli.load(str(CONFIGS / "decoder.py"))
     config.update_from_flattened_dict({"model.depth": 2})
     lengths = (4096, 16384)
     costs = [cost(sizes_once(decoder(config, attention, 1, 512)), n, attention=attention, work=work) for n in lengths]
