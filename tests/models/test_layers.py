@@ -93,6 +93,7 @@ def test_at_the_stem_each_code_is_added_once():
     np.testing.assert_allclose(logits(two, again), logits(one, variables), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_pattern_decodes_token_by_token():
     model = decoder("window(3) + rope, rope(base=100), none, alibi" if "window" in pj.names() else "rope, none")
     variables = initial(model)

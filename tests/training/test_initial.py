@@ -44,6 +44,7 @@ def test_the_first_logits_are_the_last_of_the_run(run):
     np.testing.assert_array_equal(logits(task, seed_of(found, 0), image), logits(before, before.of(1), image))
 
 
+@pytest.mark.slow
 def test_tables_are_resized_to_larger_images(run):
     workdir, data_dir = run
     task = make_task(small_vit(data_dir, data__image_size=(12, 12)))
