@@ -135,8 +135,8 @@ a forgotten sink is not missed | attention/cache.py | attention/test_scales.py -
 + among_first = (position < memory.first) if memory.first else False
 
 prefill forgets the scale | attention/cache.py | attention/test_scales.py -k cache
-- options = dict(causal=True, implementation=implementation, scale=scale)
-+ options = dict(causal=True, implementation=implementation)
+- options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
++ options = dict(causal=True, implementation=implementation, consumed=consumed)
 
 drop path keeps the size | models/layers.py | models/test_training_noise.py -k branches
 - jnp.where(keep, x / (1 - self.rate), 0)
