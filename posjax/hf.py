@@ -88,18 +88,8 @@ def from_hf(
         original_max_position_embeddings=original_max_position_embeddings,
     )
     config = dict(config or {})
-    model_type = config.get("model_type")
-    if decoder is not None and _MODELS.get(model_type) is not _t5:
-        raise ValueError(f"decoder={decoder} is for T5: {model_type!r} has one stack, or two of the same encoding")
-    if model_type in _MODELS:
-        if encoding := _MODELS[model_type](config, decoder):
-            if rope_theta or partial_rotary_factor:
-                raise ValueError(
-                    f"this {model_type!r} is {encoding}: rope_theta and partial_rotary_factor are none of its"
-                )
-            return encoding
-    elif model_type is not None and not (_ROTARY_KEYS & config.keys() or model_type in _PLAIN_ROPE or rope_theta):
-        raise ValueError(_no_rotary(config))
+    if encoding := _without_rotary(config, decoder, rope_theta, partial_rotary_factor):
+        return encoding
     if {"rope_parameters", "rope_scaling", "model_type"} & config.keys():
         beside = _beside(config, beside)
         config = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
@@ -124,6 +114,23 @@ def from_hf(
             f"mrope rotates whole heads, these parameters have mrope_section and partial_rotary_factor={part}"
         )
     return MRope(theta, tuple(config["mrope_section"]), bool(config.get("mrope_interleaved")), layout, scaling)
+
+
+def _without_rotary(
+    config: Mapping[str, Any], decoder: bool | None, rope_theta: float | None, partial_rotary_factor: float | None
+) -> Encoding | None:
+    """The encoding of a whole configuration whose model does not rotate; None where it does, or for rope_parameters alone."""
+    model_type = config.get("model_type")
+    if decoder is not None and _MODELS.get(model_type) is not _t5:
+        raise ValueError(f"decoder={decoder} is for T5: {model_type!r} has one stack, or two of the same encoding")
+    if model_type not in _MODELS:
+        if model_type is not None and not (_ROTARY_KEYS & config.keys() or model_type in _PLAIN_ROPE or rope_theta):
+            raise ValueError(_no_rotary(config))
+        return None
+    encoding = _MODELS[model_type](config, decoder)
+    if encoding is not None and (rope_theta or partial_rotary_factor):
+        raise ValueError(f"this {model_type!r} is {encoding}: rope_theta and partial_rotary_factor are none of its")
+    return encoding
 
 
 def _no_rotary(config: Mapping[str, Any]) -> str:

@@ -67,8 +67,8 @@ class Hosted:
 
         def one(site, x, q, k, v):
             site = self.encoding.observe(self.params, x, site)
-            options_now = dict(causal=causal, consumed=BEFORE_ATTENTION, **options)
-            return run(self.encoding, self.params, q, k, v, site, site, **options_now)
+            told = dict(causal=causal, consumed=BEFORE_ATTENTION, **options)
+            return run(self.encoding, self.params, q, k, v, site, site, **told)
 
         split = None if context is None or q.ndim == 3 else context.batch_axis_of(len(q))
         return self._each(one, x, q, k, v, spmd_axis_name=split)
