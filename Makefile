@@ -5,7 +5,8 @@
 # Another interpreter: make PYTHON=python3.12 ablate
 
 PYTHON ?= python3
-PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+# Python compiles a module when it first imports it: most are never imported.
+PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: install ablate test slow lint
 
