@@ -7,7 +7,6 @@ def refuse(asked): return None if asked.q.shape[-1] <= 128 else "head dims up to
 
 register("mine", Backend(run, refuse, platform="gpu"))
 attend(..., implementation="mine")
-
 """
 
 import functools

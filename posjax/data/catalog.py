@@ -89,10 +89,10 @@ def register(
     Raises:
       ValueError: for a name that posjax has, or that is registered already.
     """
-    if name == "folder" or name in CATALOG or name in _SOURCES:
-        raise ValueError(f"a data set named {name!r} exists already; choose another name")
     if not isinstance(name, str) or not name:
         raise ValueError(f"a data set is registered under a name, as in @register('mine'); got {name!r}")
+    if name == "folder" or name in CATALOG or name in _SOURCES:
+        raise ValueError(f"a data set named {name!r} exists already; choose another name")
     known = tuple(map(str, range(classes))) if isinstance(classes, int) else classes and tuple(classes)
 
     def add(read: Read) -> Read:

@@ -25,12 +25,8 @@ class Classification:
     """Labelled images, all of one size: that of the set, or `config.data.image_size`, to which they are preprocessed."""
 
     headline, headline_mode = "accuracy", "max"
-    reads = (
-        "name",
-        "data_dir",
-        "image_size",
-        "mode",
-    )  # the fields of `config.data` that say which images `load` returns
+    # The fields of `config.data` that say which images `load` returns.
+    reads = ("name", "data_dir", "image_size", "mode")
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._config, self._data = config, config.data
