@@ -65,8 +65,9 @@ def test_dimensions_are_as_declared(name):
     w = world(declared[0])
     for num_axes in {1, 2, 3} - {*encoding.dimensions}:
         position = w.site.position.reshape(len(w.x), -1)[:, :1] + np.zeros((1, num_axes), np.int32)
+        elsewhere = w._replace(site=w.site._replace(position=position if num_axes > 1 else position[:, 0]))
         with pytest.raises(ValueError, match="axes"):
-            forward(*w._replace(site=w.site._replace(position=position if num_axes > 1 else position[:, 0])))
+            jax.eval_shape(lambda: forward(*elsewhere))
 
 
 @pytest.mark.parametrize("causal", [False, True])
