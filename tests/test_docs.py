@@ -36,9 +36,9 @@ def test_every_erratum_is_pinned_by_a_test(row):
     assert all((REPO / file).is_file() for file in files)
 
 
-def test_readme_names_every_encoding():
-    """In the table of families, all that are registered and no others."""
-    table = (REPO / "README.md").read_text().split("| family | spec names |")[1].split("\n\n")[0]
+def test_the_table_of_families_names_every_encoding():
+    """All that are registered and no others."""
+    table = (REPO / "docs/encodings.md").read_text().split("| family | spec names |")[1].split("\n\n")[0]
     named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[2])}
     assert named == {*registered_names()}
     assert named >= {*pj.names()}
