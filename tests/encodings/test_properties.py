@@ -3,6 +3,8 @@
 Tests of one case run one after the other, so that they share what it gives.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +69,7 @@ def test_dimensions_are_as_declared(name):
         position = w.site.position.reshape(len(w.x), -1)[:, :1] + np.zeros((1, num_axes), np.int32)
         elsewhere = w._replace(site=w.site._replace(position=position if num_axes > 1 else position[:, 0]))
         with pytest.raises(ValueError, match="axes"):
-            jax.eval_shape(lambda: forward(*elsewhere))
+            jax.eval_shape(functools.partial(forward, *elsewhere))
 
 
 @pytest.mark.parametrize("causal", [False, True])
