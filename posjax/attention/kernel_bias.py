@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
-from posjax.composition import Placed, Sum
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.encoding import Array, Encoding, Params, Placed, Site, Sum
 from posjax.encodings.in_kernel import InKernel, hosted
 
 HIDDEN = -1e30  # the logit of a key that is not seen
@@ -42,7 +41,9 @@ def members(encoding: Encoding) -> Iterator[Encoding]:
 def supported(encoding: Encoding) -> str | None:
     """Why the kernel cannot compute this encoding's bias, mask or product; None if it can."""
     for member in members(encoding):
-        if member.reads_weights:
+        if "sink" in member.hooks:
+            return f"{member} has a sink in the softmax's denominator, which the kernel does not know"
+        if "read" in member.hooks:
             return f"{member} reads the attention weights, which the kernel never holds"
         if type(member).product is not Encoding.product:
             return f"{member} has a product of queries and keys of its own"

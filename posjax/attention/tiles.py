@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from posjax.encoding import Array, Bounds, Encoding, Params, Site
+from posjax.encoding import Array, Bounds, Encoding, Needs, Params, Site
 
 _TILE = 256  # the logits of four heads then fit a CPU's second cache
 _ROWS = 64  # queries at a time where a tile must hold all the keys
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) -> tuple[int, int]:
     """How many queries and keys a tile holds; `tile` is the most, by default what suits the encoding."""
     tile = tile or encoding.tile or _TILE
-    if encoding.whole_rows:
+    if Needs.WHOLE_ROWS in encoding.needs:
         return min(tile, _ROWS, queries), keys
     return _even(queries, tile), _even(keys, tile)
 
