@@ -1,10 +1,13 @@
 """How encodings compose: `position_map >> encoding` and `a + b`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 
-from posjax.encoding import Bounds, Encoding, Memory, PositionMap, Site
+from posjax.encoding import Encoding, Params, PositionMap, Site
+from posjax.mask import Mask
 
 
 def _if_any(trait: str) -> property:
@@ -31,16 +34,8 @@ class Composition(Encoding):
         return min(member.reach for member in self.members)
 
     @property
-    def tile(self) -> int | None:
-        return min((member.tile for member in self.members if member.tile), default=None)
-
-    @property
     def observes(self) -> float:
         return max(member.observes for member in self.members)
-
-    @property
-    def offset_bias(self) -> bool:
-        return all(member.offset_bias for member in self.members)
 
     whole_positions = _if_any("whole_positions")
     length_dependent = _if_any("length_dependent")
@@ -70,14 +65,6 @@ class Placed(Composition):
         after = self.position_map.axes_after
         return tuple(a for a in self.position_map.dimensions if after(a) in self.encoding.dimensions)
 
-    @property
-    def memory(self) -> Memory:
-        return self.position_map.before(self.encoding.memory)
-
-    @property
-    def placed_memory(self) -> Memory:
-        return self.encoding.placed_memory
-
     def __rshift__(self, other: Encoding) -> Encoding:
         return self.position_map >> (self.encoding >> other)
 
@@ -104,11 +91,8 @@ class Placed(Composition):
     def bias(self, params, q, q_site, k, k_site):
         return self.encoding.bias(params[1], q, q_site, k, k_site)
 
-    def mask(self, q_site, k_site):
-        return self.encoding.mask(q_site, k_site)
-
-    def sees(self, q_bounds, k_bounds):
-        return self.encoding.sees(q_bounds, k_bounds)
+    def mask(self):
+        return _Moved(self.position_map, self.encoding.mask())
 
     def read(self, params, weights, q_site, k_site):
         return self.encoding.read(params[1], weights, q_site, k_site)
@@ -145,10 +129,6 @@ class Sum(Composition):
     def dimensions(self) -> tuple[int, ...]:
         return tuple(sorted(set.intersection(*(set(part.dimensions) for part in self.parts))))
 
-    @property
-    def memory(self) -> Memory:
-        return min((part.memory for part in self.parts), key=sum)  # what all parts show, each of them shows
-
     def init(self, key, dims):
         keys = jax.random.split(key, len(self.parts))
         return tuple(part.init(part_key, dims) for part, part_key in zip(self.parts, keys, strict=True))
@@ -184,17 +164,8 @@ class Sum(Composition):
     def bias(self, params, q, q_site, k, k_site):
         return sum(part.bias(p, q, qs, k, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
 
-    def mask(self, q_site, k_site):
-        seen = True
-        for part, _, qs, ks in self._each(self.parts, q_site, k_site):
-            seen = seen & part.mask(qs, ks)
-        return seen
-
-    def sees(self, q_bounds, k_bounds):
-        seen, corners = True, (*q_bounds, *k_bounds)
-        for part, _, q_low, q_high, k_low, k_high in self._each(self.parts, *corners):
-            seen = seen & part.sees(Bounds(q_low, q_high), Bounds(k_low, k_high))
-        return seen
+    def mask(self):
+        return _OfParts(tuple(part.mask() for part in self.parts))
 
     def read(self, params, weights, q_site, k_site):
         return sum(part.read(p, weights, qs, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
@@ -205,12 +176,93 @@ class Sum(Composition):
 
     def _each(self, params, *whole_sites):
         """(part, its parameters, its view of each site) for every part."""
-        views = [site.state if site.state else (site,) * len(self.parts) for site in whole_sites]
-        return zip(self.parts, params, *views, strict=True)
+        return zip(self.parts, params, *(_views(site, len(self.parts)) for site in whole_sites), strict=True)
+
+
+@dataclass(frozen=True)
+class _Moved(Mask):
+    """A mask on tokens that a position map has moved."""
+
+    position_map: PositionMap
+    mask: Mask
+
+    @property
+    def tile(self):
+        return self.mask.tile
+
+    @property
+    def memory(self):
+        return self.position_map.before(self.mask.memory)
+
+    @property
+    def placed_memory(self):
+        return self.mask.placed_memory
+
+    def terms(self, q_site, k_site):
+        return self.mask.terms(q_site, k_site)
+
+
+@dataclass(frozen=True)
+class _OfParts(Mask):
+    """The masks of the parts of a sum, each at the part's own sites."""
+
+    masks: tuple[Mask, ...]
+
+    @property
+    def tile(self):
+        return min((mask.tile for mask in self.masks if mask.tile), default=None)
+
+    @property
+    def memory(self):
+        return min((mask.memory for mask in self.masks), key=sum)  # what all parts show, each of them shows
+
+    def terms(self, q_site, k_site):
+        views = (_views(site, len(self.masks)) for site in (q_site, k_site))
+        return [term for mask, q, k in zip(self.masks, *views, strict=True) for term in mask.terms(q, k)]
+
+
+class Acting(NamedTuple):
+    """One of a composition's `members`, with its parameters and its own view of where tokens stand."""
+
+    encoding: Encoding
+    params: Params
+    q_site: Site
+    k_site: Site
+
+
+def acting(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> list[Acting]:
+    """The `members` of a composition, each as it sees the tokens; `params` may be None for who asks of the sites only."""
+    if type(encoding) is Placed:
+        return acting(encoding.encoding, None if params is None else params[1], q_site, k_site)
+    if type(encoding) is Sum:
+        count = len(encoding.parts)
+        views = (_views(site, count) for site in (q_site, k_site))
+        each = zip(encoding.parts, (None,) * count if params is None else params, *views, strict=True)
+        return [member for part in each for member in acting(*part)]
+    return [Acting(encoding, params, q_site, k_site)]
+
+
+def members(encoding: Encoding) -> Iterator[Encoding]:
+    """The encodings of a composition that act within attention: neither sums nor position maps, in the order of `acting`.
+
+    A class that derives from `Placed` or `Sum` composes in a way of its own, and is a member itself.
+    """
+    if type(encoding) is Placed:
+        yield from members(encoding.encoding)
+    elif type(encoding) is Sum:
+        for part in encoding.parts:
+            yield from members(part)
+    else:
+        yield encoding
 
 
 def parts(encoding: Encoding) -> tuple[Encoding, ...]:
     return encoding.parts if isinstance(encoding, Sum) else (encoding,)
+
+
+def _views(site: Site, count: int) -> tuple[Site, ...]:
+    """The site as each part of a sum sees it."""
+    return site.state if site.state else (site,) * count
 
 
 def _joined(site: Site, part_sites: list[Site]) -> Site:

@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
 
+from posjax.mask import Mask, Memory, everything
+
 Array = jax.Array | np.ndarray
 Params = Any  # any pytree of arrays; () where an encoding learns nothing
 # The size of a grid on each axis; on one axis that may be that of a grid laid out in raster order.
@@ -32,24 +34,6 @@ class Site(NamedTuple):
     segment: Int32[Array, " T"]  # document within a packed row; 0 is padding
     prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
     state: Any = ()  # what the encoding itself knows of each token; travels into the KV cache
-
-
-class Bounds(NamedTuple):
-    """Sites whose leaves are the least and the greatest values among the tokens of each tile, [N, ...] for N tiles."""
-
-    low: Site
-    high: Site
-
-
-class Memory(NamedTuple):
-    """Of a document's tokens, counted in their order, those that a causal query may need: its `last` and its `first` ones.
-
-    The query itself is one of the last. Positions rise, or fall, by at least 1 from token to token; if `first` is not 0, they
-    rise from 0 or above.
-    """
-
-    last: float = math.inf
-    first: int = 0
 
 
 class Dims(NamedTuple):
@@ -108,15 +92,6 @@ class Encoding:
     mixes_tokens: ClassVar[bool] = False  # `embed` reads other tokens, later ones too: never in a causal model
     constant_params: ClassVar[bool] = False  # some parameters are drawn once and never trained: their gradient is 0
     places_whole: ClassVar[bool] = False  # `place` needs all the tokens of a document at once: no cached decoding
-    tile: ClassVar[int | None] = None  # tokens a side of the tiles of which `mask` rules out many; None: it does not
-    memory: ClassVar[Memory] = Memory()  # all the tokens on a line that `mask` may show to a causal query
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if {"mask", "shows"} & vars(cls).keys():
-            # What was said of another mask's tiles and of its memory does not hold for this one.
-            for name in {"sees", "memory"} - vars(cls).keys():
-                setattr(cls, name, vars(Encoding)[name])
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""
@@ -163,17 +138,9 @@ class Encoding:
         """What is added to a TILE of scaled logits; q and k come untransformed."""
         return 0.0
 
-    def mask(self, q_site: Site, k_site: Site) -> Bool[Array, "T S"] | bool:
-        """Which keys a TILE of queries may see, beyond causality and documents."""
-        return True
-
-    def sees(self, q_bounds: Bounds, k_bounds: Bounds) -> Bool[Array, "N O"] | bool:
-        """Which tiles of keys `mask` may show to which tiles of queries, among tokens that stand somewhere.
-
-        N tiles of queries, O of keys. False only where no query sees any key: such tiles are never computed. A class that
-        changes `mask` has to restate `sees` and `memory`, or has those of an encoding without a mask.
-        """
-        return True
+    def mask(self) -> Mask:
+        """Which keys a query sees, beyond causality and documents: a value, see posjax/mask.py."""
+        return everything()
 
     def read(
         self, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site
@@ -217,17 +184,7 @@ class Encoding:
     @property
     def hooks(self) -> frozenset[str]:
         """The hooks by which the encoding acts: those that its class overrides."""
-        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Encoding, name))
-
-    @property
-    def offset_bias(self) -> bool:
-        """Whether `bias` knows of two tokens that stand, in one document, only how far apart: equal offsets share it."""
-        return type(self).bias is Encoding.bias
-
-    @property
-    def placed_memory(self) -> Memory:
-        """`memory`, where positions are as `place` leaves them."""
-        return self.memory
+        return overridden(type(self))
 
     @property
     def observes(self) -> float:
@@ -255,6 +212,11 @@ class Encoding:
         return spec_text(self)
 
 
+def overridden(cls: type[Encoding]) -> frozenset[str]:
+    """The hooks that a class, or one from which it derives, writes anew."""
+    return frozenset(name for name in HOOKS if getattr(cls, name) is not getattr(Encoding, name))
+
+
 class PositionMap(Encoding):
     """An encoding that only moves tokens, by `place`: `position_map >> encoding` shows `encoding` the moved tokens."""
 
@@ -277,7 +239,7 @@ class PositionMap(Encoding):
         return grid if line and dims.length == line else dims.grid or (dims.length,)
 
     def before(self, memory: Memory) -> Memory:
-        """Where `memory` is right for the moved tokens, what is right for them before the map."""
+        """Converts what is remembered of moved positions to the original ones."""
         return Memory()
 
     def __rshift__(self, other: Encoding) -> Encoding:
@@ -291,6 +253,11 @@ class PositionMap(Encoding):
 def stands(site: Site) -> Bool[Array, " T"]:
     """Which tokens stand somewhere, that is, are no class token or register."""
     return jnp.asarray(site.prefix == 0)
+
+
+def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
+    """Of which pairs neither token is a class token or a register."""
+    return (q_site.prefix == 0)[:, None] & (k_site.prefix == 0)[None]
 
 
 def axes(site: Site) -> Shaped[Array, "T A"]:

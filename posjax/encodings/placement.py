@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.encoding import Array, Dims, Memory, PositionMap, Site
+from posjax.encoding import Array, Dims, PositionMap, Site
+from posjax.mask import Memory
 from posjax.spec import register
 
 
