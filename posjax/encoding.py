@@ -14,6 +14,7 @@ import enum
 import functools
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
+
+from posjax.mask import Mask, Memory, everything
 
 Array = jax.Array | np.ndarray
 Params = Any  # any pytree of arrays; () where an encoding learns nothing
@@ -40,24 +43,6 @@ class Site(NamedTuple):
     segment: Int32[Array, " T"]  # document within a packed row; 0 is padding
     prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
     state: Any = ()  # what the encoding itself keeps of each token; travels into the KV cache
-
-
-class Bounds(NamedTuple):
-    """Sites whose leaves are the least and the greatest values among the tokens of each tile, [N, ...] for N tiles."""
-
-    low: Site
-    high: Site
-
-
-class Memory(NamedTuple):
-    """Of a document's tokens, counted in their order, those that a causal query may need: its `last` and its `first` ones.
-
-    The query itself is one of the last. Positions rise, or fall, by at least 1 from token to token; if `first` is not 0, they
-    rise from 0 or above.
-    """
-
-    last: float = math.inf
-    first: int = 0
 
 
 class Dims(NamedTuple):
@@ -102,9 +87,7 @@ class Needs(enum.Flag):
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
     DOCUMENT_LENGTH = enum.auto()  # logits depend on how many keys there are: caches keep all keys, untransformed
     WHOLE_ROWS = enum.auto()  # `bias` needs all the keys of a query in one tile
-    EVERY_HEAD = (
-        enum.auto()
-    )  # `rotate` or `value` treats heads differently: grouped keys and values are repeated before
+    EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
 
@@ -157,9 +140,9 @@ class Encoding:
         """What is added to a TILE of scaled logits; q and k come untransformed."""
         return 0.0
 
-    def mask(self, q_site: Site, k_site: Site) -> Bool[Array, "T S"] | bool:
-        """Which keys a TILE of queries may see, beyond causality and documents."""
-        return True
+    def mask(self) -> Mask:
+        """Which keys a query sees, beyond causality and documents: a value, see posjax/mask.py."""
+        return everything()
 
     def sink(self, params: Params, num_heads: int) -> Float[Array, " H"] | None:
         """A logit for each head that takes a share of the softmax and reads nothing; None for no such logit."""
@@ -218,15 +201,6 @@ class Encoding:
     # Second part: what interpreters ask, and the hooks that few encodings have.
 
     needs: ClassVar[Needs] = Needs(0)
-    tile: ClassVar[int | None] = None  # tokens a side of the tiles of which `mask` rules out many; None: it does not
-    memory: ClassVar[Memory] = Memory()  # all the tokens on a line that `mask` may show to a causal query
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if {"mask", "shows"} & vars(cls).keys():
-            # What was said of another mask's tiles and of its memory does not hold for this one.
-            for name in {"sees", "memory"} - vars(cls).keys():
-                setattr(cls, name, vars(Encoding)[name])
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -255,24 +229,6 @@ class Encoding:
         """How many of the tokens before its own, in their order, `observe` needs as its `past`."""
         return math.inf if "observe" in self.hooks else 0
 
-    def sees(self, q_bounds: Bounds, k_bounds: Bounds) -> Bool[Array, "N O"] | bool:
-        """Which tiles of keys `mask` may show to which tiles of queries, among tokens that stand somewhere.
-
-        N tiles of queries, O of keys. False only where no query sees any key: such tiles are never computed. A class that
-        changes `mask` has to restate `sees` and `memory`, or has those of an encoding without a mask.
-        """
-        return True
-
-    @property
-    def offset_bias(self) -> bool:
-        """Whether `bias` knows of two tokens that stand, in one document, only how far apart: equal offsets share it."""
-        return type(self).bias is Encoding.bias
-
-    @property
-    def placed_memory(self) -> Memory:
-        """`memory`, where positions are as `place` leaves them."""
-        return self.memory
-
 
 class PositionMap(Encoding):
     """An encoding that only moves tokens, by `place`: `position_map >> encoding` shows `encoding` the moved tokens."""
@@ -296,7 +252,7 @@ class PositionMap(Encoding):
         return grid if line and dims.length == line else dims.grid or (dims.length,)
 
     def before(self, memory: Memory) -> Memory:
-        """Where `memory` is right for the moved tokens, what is right for them before the map."""
+        """Converts what is remembered of moved positions to the original ones."""
         return Memory()
 
     def __rshift__(self, other: Encoding) -> Encoding:
@@ -323,16 +279,8 @@ class Composition(Encoding):
         return min(member.reach for member in self.members)
 
     @property
-    def tile(self) -> int | None:
-        return min((member.tile for member in self.members if member.tile), default=None)
-
-    @property
     def observes(self) -> float:
         return max(member.observes for member in self.members)
-
-    @property
-    def offset_bias(self) -> bool:
-        return all(member.offset_bias for member in self.members)
 
     @property
     def needs(self) -> Needs:
@@ -354,14 +302,6 @@ class Placed(Composition):
     def dimensions(self) -> tuple[int, ...]:
         after = self.position_map.axes_after
         return tuple(a for a in self.position_map.dimensions if after(a) in self.encoding.dimensions)
-
-    @property
-    def memory(self) -> Memory:
-        return self.position_map.before(self.encoding.memory)
-
-    @property
-    def placed_memory(self) -> Memory:
-        return self.encoding.placed_memory
 
     def __rshift__(self, other: Encoding) -> Encoding:
         return self.position_map >> (self.encoding >> other)
@@ -389,11 +329,8 @@ class Placed(Composition):
     def bias(self, params, q, q_site, k, k_site):
         return self.encoding.bias(params[1], q, q_site, k, k_site)
 
-    def mask(self, q_site, k_site):
-        return self.encoding.mask(q_site, k_site)
-
-    def sees(self, q_bounds, k_bounds):
-        return self.encoding.sees(q_bounds, k_bounds)
+    def mask(self):
+        return _Moved(self.position_map, self.encoding.mask())
 
     def sink(self, params, num_heads):
         return self.encoding.sink(params[1], num_heads)
@@ -442,10 +379,6 @@ class Sum(Composition):
     def dimensions(self) -> tuple[int, ...]:
         return tuple(sorted(set.intersection(*(set(part.dimensions) for part in self.parts))))
 
-    @property
-    def memory(self) -> Memory:
-        return min((part.memory for part in self.parts), key=sum)  # what all parts show, each of them shows
-
     def init(self, key, dims):
         keys = jax.random.split(key, len(self.parts))
         return tuple(part.init(part_key, dims) for part, part_key in zip(self.parts, keys, strict=True))
@@ -484,17 +417,8 @@ class Sum(Composition):
     def bias(self, params, q, q_site, k, k_site):
         return sum(part.bias(p, q, qs, k, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
 
-    def mask(self, q_site, k_site):
-        seen = True
-        for part, _, qs, ks in self._each(self.parts, q_site, k_site):
-            seen = seen & part.mask(qs, ks)
-        return seen
-
-    def sees(self, q_bounds, k_bounds):
-        seen, corners = True, (*q_bounds, *k_bounds)
-        for part, _, q_low, q_high, k_low, k_high in self._each(self.parts, *corners):
-            seen = seen & part.sees(Bounds(q_low, q_high), Bounds(k_low, k_high))
-        return seen
+    def mask(self):
+        return _OfParts(tuple(part.mask() for part in self.parts))
 
     def sink(self, params, num_heads):
         each = (part.sink(p, num_heads) for part, p in zip(self.parts, params, strict=True))
@@ -527,13 +451,95 @@ class Sum(Composition):
         return not self.hooks.isdisjoint({"place", "observe"})
 
     def _each(self, params, *whole_sites):
-        """(part, its parameters, its own sites) for every part; before `place` and `observe` all see the same site."""
-        views = [site.state if site.state else (site,) * len(self.parts) for site in whole_sites]
-        return zip(self.parts, params, *views, strict=True)
+        """(part, its parameters, its own sites) for every part."""
+        return zip(self.parts, params, *(_sites_of_parts(site, len(self.parts)) for site in whole_sites), strict=True)
+
+
+@dataclass(frozen=True)
+class _Moved(Mask):
+    """A mask on tokens that a position map has moved."""
+
+    position_map: PositionMap
+    mask: Mask
+
+    @property
+    def tile(self):
+        return self.mask.tile
+
+    @property
+    def memory(self):
+        return self.position_map.before(self.mask.memory)
+
+    @property
+    def placed_memory(self):
+        return self.mask.placed_memory
+
+    def terms(self, q_site, k_site):
+        return self.mask.terms(q_site, k_site)
+
+
+@dataclass(frozen=True)
+class _OfParts(Mask):
+    """The masks of the parts of a sum, each at the part's own sites."""
+
+    masks: tuple[Mask, ...]
+
+    @property
+    def tile(self):
+        return min((mask.tile for mask in self.masks if mask.tile), default=None)
+
+    @property
+    def memory(self):
+        return min((mask.memory for mask in self.masks), key=sum)  # what all parts show, each of them shows
+
+    def terms(self, q_site, k_site):
+        views = (_sites_of_parts(site, len(self.masks)) for site in (q_site, k_site))
+        return [term for mask, q, k in zip(self.masks, *views, strict=True) for term in mask.terms(q, k)]
+
+
+class Acting(NamedTuple):
+    """One of a composition's `members`, with its parameters and its own view of where tokens stand."""
+
+    encoding: Encoding
+    params: Params
+    q_site: Site
+    k_site: Site
+
+
+def acting(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> list[Acting]:
+    """The `members` of a composition, each as it sees the tokens; `params` may be None for who asks of the sites only."""
+    if type(encoding) is Placed:
+        return acting(encoding.encoding, None if params is None else params[1], q_site, k_site)
+    if type(encoding) is Sum:
+        count = len(encoding.parts)
+        views = (_sites_of_parts(site, count) for site in (q_site, k_site))
+        each = zip(encoding.parts, (None,) * count if params is None else params, *views, strict=True)
+        return [member for part in each for member in acting(*part)]
+    return [Acting(encoding, params, q_site, k_site)]
+
+
+def members(encoding: Encoding) -> Iterator[Encoding]:
+    """The encodings of a composition that act within attention: neither sums nor position maps, in the order of `acting`.
+
+    A class that derives from `Placed` or `Sum` composes in a way of its own, and is a member itself.
+    """
+    if type(encoding) is Placed:
+        yield from members(encoding.encoding)
+    elif type(encoding) is Sum:
+        for part in encoding.parts:
+            yield from members(part)
+    else:
+        yield encoding
 
 
 def parts(encoding: Encoding) -> tuple[Encoding, ...]:
+    """The parts of a sum; of anything else, itself alone."""
     return encoding.parts if isinstance(encoding, Sum) else (encoding,)
+
+
+def _sites_of_parts(site: Site, count: int) -> tuple[Site, ...]:
+    """The site of each part of a sum: all have the same one before `place` and `observe`."""
+    return site.state if site.state else (site,) * count
 
 
 def spec_text(value: object) -> str:
@@ -566,6 +572,11 @@ def _value_text(value: object) -> str:
 def stands(site: Site) -> Bool[Array, " T"]:
     """Which tokens stand somewhere, that is, are no class token or register."""
     return jnp.asarray(site.prefix == 0)
+
+
+def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
+    """Of which pairs neither token is a class token or a register."""
+    return (q_site.prefix == 0)[:, None] & (k_site.prefix == 0)[None]
 
 
 def axes(site: Site) -> Shaped[Array, "T A"]:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from posjax.analysis.worlds import Part, normal
-from posjax.attention.dense import tile_logits, visible
+from posjax.attention.dense import shown, tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _SAME = 1e-4  # of a matrix entry, relative to its block
@@ -139,7 +139,7 @@ def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
 def mask(part: Part) -> Bool[np.ndarray, "T S"]:
     """Which key (column) each query (row) may see."""
     count = len(part.site.segment)
-    return np.broadcast_to(part.encoding.mask(part.site, part.site), (count, count))
+    return np.broadcast_to(shown(part.encoding, part.site, part.site), (count, count))
 
 
 class _Ruler(Encoding):

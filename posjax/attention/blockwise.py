@@ -18,7 +18,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention.dense import visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
-from posjax.attention.tiles import Operands, Plan, add, cut, padded, read, tile_sizes, visited, write
+from posjax.attention.tiles import Operands, Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
 from posjax.encoding import Array, Encoding, Params, Site
 
 # A hidden logit: exp(_HIDDEN - m) is 0 for every logit m of a key that is seen, and no arithmetic here overflows to NaN.
@@ -48,7 +48,7 @@ def blockwise(
 
     Causal where orders are given. `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
-    plan = plan_of(encoding, q, k, q_order, k_order, scale=scale, tile=tile)
+    plan = plan_of(encoding, q, k, scale=scale, tile=tile)
     sites_and_orders = (q_site, k_site, q_order, k_order)
     out, log_total = _attention(plan, operands_of(plan, params, q, k, rotated_q, rotated_k, v, *sites_and_orders))
     return with_sink(encoding, params, out[: q.shape[0]], log_total[:, : q.shape[0]])
@@ -66,10 +66,10 @@ def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], lo
     return (out * share.T[..., None]).astype(out.dtype)
 
 
-def plan_of(encoding: Encoding, q, k, q_order, k_order, *, scale: float, tile: int | None = None) -> Plan:
+def plan_of(encoding: Encoding, q, k, *, scale: float, tile: int | None = None) -> Plan:
     """How `blockwise` goes about arguments of these shapes."""
     sizes = tile_sizes(encoding, q.shape[0], k.shape[0], tile)
-    return Plan(encoding, scale, q.shape[1], q.shape[2], _in_order(q_order, k_order), *sizes)
+    return Plan(encoding, scale, q.shape[1], q.shape[2], *sizes)
 
 
 def operands_of(
@@ -80,11 +80,6 @@ def operands_of(
     heads_first = (jnp.moveaxis(x, 0, 1) for x in (rotated_q, rotated_k, with_room(plan.encoding, v)))
     contents = q if reads_q else None, k if reads_k else None
     return padded(plan, Operands(params, *contents, *heads_first, q_site, k_site, q_order, k_order))
-
-
-def _in_order(q_order, k_order) -> bool:
-    """Whether the orders are known to be those of the arrays, so that tiles above the diagonal can be left out at once."""
-    return isinstance(q_order, np.ndarray) and all(np.array_equal(x, np.arange(len(x))) for x in (q_order, k_order))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -214,19 +209,26 @@ _attention.defvjp(_forward_rule, _backward_rule)
 
 def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callable, end_run: Callable, carry):
     """Carries something over all tiles that hold a pair that is seen, a run of them at a time."""
-    pairs, count = visited(plan, operands, extras.by_diagonal)
-    begins = extras.runs(pairs, count)
-    starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
+    seen = seen_tiles(plan, operands)
 
-    def each_run(run, carry):
-        start = starts[run]
-        end = jnp.where(run + 1 < num_runs, starts[run + 1], count)
-        shared = extras.shared(*pairs[start])
-        carry = jax.lax.fori_loop(start, end, lambda n, carry: add_tile(*pairs[n], shared, carry), carry)
-        return end_run(*pairs[start], carry)
+    def each_group(group, carry):
+        pairs, count = seen.tiles(group, (plan.q_tile, plan.k_tile), extras.by_diagonal)
+        begins = extras.runs(pairs, count)
+        starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
+        num_runs = jnp.sum(begins)
 
-    num_runs = jnp.sum(begins)
-    return jax.lax.fori_loop(0, num_runs, each_run, carry)
+        def each_run(run, carry):
+            start = starts[run]
+            end = jnp.where(run + 1 < num_runs, starts[run + 1], count)
+            shared = extras.shared(*pairs[start])
+            carry = jax.lax.fori_loop(start, end, lambda n, carry: add_tile(*pairs[n], shared, carry), carry)
+            return end_run(*pairs[start], carry)
+
+        return jax.lax.fori_loop(0, num_runs, each_run, carry)
+
+    if len(seen.groups) == 1:
+        return each_group(0, carry)
+    return jax.lax.fori_loop(0, seen.count, each_group, carry)
 
 
 def _logits(plan: Plan, extras: Extras, shared, tile: Operands):

@@ -4,7 +4,7 @@ A slot that holds no token has segment 0 and is never seen, so nothing here comp
 as attention multiplies them, after `rotate` and `value`. Where these depend on the number of keys or change the shape of
 keys (channels, or heads that share one), and where `bias` reads raw keys, both are kept raw and transformed at every step.
 
-Slots are filled in the order of the tokens. Where the encoding's `memory` is bounded and fits, the cache is a ring instead,
+Slots are filled in the order of the tokens. Where the `memory` of its mask is bounded and fits, the cache is a ring instead,
 however many tokens come: the first tokens of the current document keep their slots, its others overwrite the oldest one, and
 padding is not written. As what a query sees follows from sites and order, it does not matter where a token lies.
 """
@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float, Int32, Shaped
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
 from posjax.attention.dense import dense, visible
 from posjax.attention.tile_extras import reads_content
-from posjax.encoding import Array, Encoding, Memory, Needs, Params, Site, axes
+from posjax.encoding import Array, Encoding, Needs, Params, Site, axes
+from posjax.mask import Memory
 
 
 class Cache(NamedTuple):
@@ -147,7 +148,8 @@ def _memory(encoding: Encoding, site: Site) -> Memory:
     """What a cache must remember of a document: all of it, where encodings look at more than pairs of tokens on a line."""
     if encoding.needs & (Needs.WHOLE_ROWS | Needs.DOCUMENT_LENGTH) or axes(site).shape[1] > 1:
         return Memory()
-    return encoding.memory._replace(last=max(encoding.memory.last, encoding.observes))
+    memory = encoding.mask().memory
+    return memory._replace(last=max(memory.last, encoding.observes))
 
 
 def _with_behind(cache: Cache, tokens: _Tokens) -> Cache:
@@ -179,7 +181,7 @@ def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens)
     # One token alone does not see what it overwrites; several see all that was there, and each other.
     missed = forgotten if len(index) == 1 else cache.forgotten
     position_before = jnp.where(before < 0, cache.position, position[before])
-    sees = _may_see(encoding.placed_memory, missed, position, position_before) | (tokens.site.prefix > 0)
+    sees = _may_see(encoding.mask().placed_memory, missed, position, position_before) | (tokens.site.prefix > 0)
     sees = sees & (missed[0] <= missed[1]) & real & (start < 0)
     return _written(cache, tokens, jnp.where(kept, slot, size + index))._replace(
         document=jnp.where(last[-1] < 0, cache.document, segment[last[-1]]),

@@ -1,10 +1,13 @@
 """Attention by its definition: the oracle of every other implementation."""
 
+import functools
+import operator
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32
 
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.encoding import Array, Encoding, Params, Site, both_stand
 
 
 def dense(
@@ -86,5 +89,15 @@ def visible(
     With orders, no query sees a key whose order is above its own: causality.
     """
     seen = (q_site.segment[:, None] == k_site.segment[None]) & (k_site.segment > 0)[None]
-    seen = jnp.asarray(seen & encoding.mask(q_site, k_site))
+    seen = jnp.asarray(seen & shown(encoding, q_site, k_site))
     return seen if q_order is None else seen & (k_order[None] <= q_order[:, None])
+
+
+def shown(encoding: Encoding, q_site: Site, k_site: Site) -> Bool[Array, "T S"] | bool:
+    """Which keys an encoding's mask shows to a tile of queries. Tokens that stand nowhere see all and are seen by all."""
+    terms = encoding.mask().terms(q_site, k_site)
+    if not terms:
+        return True
+    seen = ~both_stand(q_site, k_site)
+    each = (mask.shows(tuple(x[:, None] for x in q), tuple(x[None] for x in k)) for mask, q, k in terms)
+    return seen | functools.reduce(operator.and_, each)

@@ -114,7 +114,7 @@ _attention.defvjp(_forward_rule, _backward_rule)
 
 
 def _plan(ring: Ring, queries: Queries, keys: Keys) -> Plan:
-    return plan_of(ring.encoding, queries.q, keys.k, queries.order, keys.order, scale=ring.scale)
+    return plan_of(ring.encoding, queries.q, keys.k, scale=ring.scale)
 
 
 def _operands(ring: Ring, plan: Plan, params: Params, queries: Queries, keys: Keys) -> Operands:

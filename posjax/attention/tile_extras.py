@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.dense import read_beside, repeated
 from posjax.attention.tiles import ON_K, ON_Q, Operands, Plan, add, cut
-from posjax.encoding import Array, Encoding, Params, Site, axes
+from posjax.encoding import Array, Encoding, Params, Site, axes, members
+from posjax.encodings.pairs import OffsetBias
 
 
 def reads_content(
@@ -118,14 +119,16 @@ class SharedBias(Extras):
     def __init__(self, plan: Plan, operands: Operands, shape: tuple[int, int, int]):
         super().__init__(plan, operands)
         self.shape = shape
+        sides = (operands.q_site, plan.q_tile), (operands.k_site, plan.k_tile)
+        self.patterns = [
+            [_pattern(each, site.segment, size) for each in _sites_within(site)] for site, size in sides
+        ]  # of queries, and of keys
         self.trained = any(map(_is_float, jax.tree.leaves(operands.params)))
 
     def runs(self, pairs, count):
         i, j = pairs.T
         begins = jnp.arange(len(pairs)) == 0
-        for q, k in zip(*map(_sites_within, (self.operands.q_site, self.operands.k_site)), strict=True):
-            q_first, q_even, q_full = _pattern(q, self.operands.q_site.segment, self.plan.q_tile)
-            k_first, k_even, k_full = _pattern(k, self.operands.k_site.segment, self.plan.k_tile)
+        for (q_first, q_even, q_full), (k_first, k_even, k_full) in zip(*self.patterns, strict=True):
             even, full = q_even[i] & k_even[j], q_full[i] & k_full[j]
             offset = k_first[j] - q_first[i]
             same = jnp.all(offset[1:] == offset[:-1], axis=-1) & even[1:] & full[:-1]
@@ -184,9 +187,14 @@ def extras_of(plan: Plan, operands: Operands) -> Extras:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
     whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
-    if plan.encoding.offset_bias and bias.ndim == 3 and whole and "product" not in plan.encoding.hooks:
+    if bias.ndim == 3 and whole and "product" not in plan.encoding.hooks and _knows_offsets_only(plan.encoding):
         return SharedBias(plan, operands, bias.shape)
     return Extras(plan, operands)
+
+
+def _knows_offsets_only(encoding: Encoding) -> bool:
+    """Whether the bias of two tokens of a document depends only on how far apart they stand."""
+    return all(type(member).bias in (Encoding.bias, OffsetBias.bias) for member in members(encoding))
 
 
 def _one_document(site: Site) -> Site:

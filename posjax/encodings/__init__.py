@@ -11,11 +11,11 @@ from posjax.encodings.additive import Sinusoidal as sinusoidal
 from posjax.encodings.bias import T5 as t5
 from posjax.encodings.bias import Alibi as alibi
 from posjax.encodings.bias import AlibiPi as alibi_pi
+from posjax.encodings.bias import Kerple as kerple
+from posjax.encodings.bias import Sandwich as sandwich
 from posjax.encodings.bias_grid import Beit as beit
 from posjax.encodings.bias_grid import LookHere as lookhere
 from posjax.encodings.bias_grid import Swin as swin
-from posjax.encodings.bias_kernel import Kerple as kerple
-from posjax.encodings.bias_kernel import Sandwich as sandwich
 from posjax.encodings.bias_network import Dape as dape
 from posjax.encodings.bias_network import Dpb as dpb
 from posjax.encodings.bias_network import Fire as fire

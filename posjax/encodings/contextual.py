@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
 from posjax.encodings.angles import angles, axial
-from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line, whole_offset
-from posjax.encodings.pairs import related
+from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line
+from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register

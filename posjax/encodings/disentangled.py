@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
-from posjax.encodings.offsets import at, choose, line_of, products_on_line, whole_offset
-from posjax.encodings.pairs import related
+from posjax.encodings.offsets import at, choose, line_of, products_on_line
+from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.tables import Learned, resized_table
 from posjax.spec import nearest, register
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.encoding import Array, Dims, Memory, Needs, PositionMap, Site
+from posjax.encoding import Array, Dims, Needs, PositionMap, Site
+from posjax.mask import Memory
 from posjax.spec import register
 
 

@@ -17,7 +17,7 @@ from members import GRID, LINE, MEMBERS
 import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel, unzigzag, zigzag
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
-from posjax.attention.tiles import Operands, Plan, visited
+from posjax.attention.tiles import Operands, Plan, seen_tiles
 from posjax.encoding import Needs
 from posjax.models import Decoder
 
@@ -124,12 +124,12 @@ def test_chunks_that_do_not_come_out_even_are_refused():
 def tiles_of_each(order, size=4):
     """How many tiles each device computes, of 128 x 128 pairs, for a causal sequence whose queries lie in `order`."""
     site = pj.sites(len(order))
-    plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, False, 128, 128)
+    plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, 128, 128)
     counts = []
     for own in np.split(order, size):
         pair = dict(q_site=rows(site, own), k_site=site, q_order=own, k_order=np.arange(len(order), dtype=np.int32))
         unread = dict.fromkeys({*Operands._fields} - pair.keys())
-        counts.append(int(visited(plan, Operands(**pair, **unread))[1]))
+        counts.append(int(seen_tiles(plan, Operands(**pair, **unread)).tiles(0, (128, 128))[1]))
     return counts
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
+from posjax.attention.dense import shown
 from posjax.encoding import Needs
 
 
@@ -32,7 +33,7 @@ def distances(spec, length, start=0):
     @jax.jit
     def run(q):
         site = encoding.place(params, pj.sites(length, start))
-        return jnp.where(encoding.mask(site, site), encoding.bias(params, q, site, q, site)[0], jnp.nan)
+        return jnp.where(shown(encoding, site, site), encoding.bias(params, q, site, q, site)[0], jnp.nan)
 
     return np.asarray(run(jnp.zeros((length, 1, 4))))
 
@@ -106,7 +107,7 @@ def test_streaming_counts_within_the_cache():
 def test_streaming_sees_what_sinks_shows():
     site = pj.sites(12)
     seen = ~np.isnan(distances("streaming(num_sinks=3, window=2)", 12))
-    np.testing.assert_array_equal(seen, pj.parse("sinks(num_sinks=3, window=2)").mask(site, site))
+    np.testing.assert_array_equal(seen, shown(pj.parse("sinks(num_sinks=3, window=2)"), site, site))
 
 
 def test_floors_are_exact_far_out():
