@@ -56,7 +56,7 @@ def declares(row: Facts) -> str:
     """What it needs, and how far out it may stand."""
     known = [*row.needs]
     if "needs" in row.depends:
-        known = [f"{need}{_BY_ARGUMENTS}" for need in known] or [f"by its arguments{_BY_ARGUMENTS}"]
+        known = [f"{need}{_BY_ARGUMENTS}" for need in known] or ["some by its arguments"]
     return ", ".join(known + ([f"reach {row.reach:g}"] if math.isfinite(row.reach) else []))
 
 

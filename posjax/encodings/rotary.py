@@ -195,11 +195,12 @@ class ValueRotary(Rotary):
     fraction: float = 1.0
     scaling: Scaling | None = None
 
+    relative, needs = True, Needs(0)
     rotate = Encoding.rotate
 
     def __post_init__(self):
         super().__post_init__()
-        if Needs.DOCUMENT_LENGTH in self.needs:
+        if self.scaling is not None and self.scaling.length_dependent:
             raise ValueError(
                 f"value_rotary(scaling={self.scaling}) depends on the length of a document, and values are cached as they "
                 "are turned: choose a scaling with fixed frequencies, as linear, ntk or yarn"
