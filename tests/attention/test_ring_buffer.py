@@ -11,7 +11,7 @@ from cases import joined, rows
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache, slots_needed
-from posjax.encoding import Memory
+from posjax.mask import Memory
 
 WIDTH, HEADS, KV_HEADS, HEAD_DIM = 16, 4, 2, 4
 TOTAL, PROMPT = 26, 12
