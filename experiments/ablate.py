@@ -20,19 +20,20 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import _cli
+from experiments import cli, tune_allocator
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from experiments import _environment, _rows
+    from posjax.studies import environment
+    from posjax.studies import running
     from posjax.training.loop import Stopped
 
     rows = plan(config)
     waiting = _waiting(rows, tuple(config.seeds), workdir)
-    _environment.compilation_cache(workdir / "compiled")  # rows share programs, and a restart reuses them
-    _rows.write_config(config, workdir)
+    environment.compilation_cache(workdir / "compiled")  # rows share programs, and a restart reuses them
+    running.write_config(config, workdir)
     diverged = []
-    with _rows.StopRequest() as should_stop, _rows.Progress(sum(row.steps for _, _, row in rows)) as progress:
+    with running.StopRequest() as should_stop, running.Progress(sum(row.steps for _, _, row in rows)) as progress:
         for study, label, row in rows:
             if (study, label) not in waiting:
                 progress.skip(row.steps)
@@ -40,7 +41,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
             try:
                 _run_row(study, label, row, *waiting[study, label], workdir, progress, should_stop)
             except Stopped as stopped:
-                raise _cli.StoppedRun(f"{stopped} of row {label!r}") from None
+                raise cli.StoppedRun(f"{stopped} of row {label!r}") from None
             except FloatingPointError as error:  # the other rows are worth having all the same
                 diverged.append(f"{study}, row {label!r}: {error}")
     if len(diverged) < len(rows):
@@ -110,7 +111,7 @@ def _waiting(rows, seeds: tuple[int, ...], workdir: pathlib.Path) -> dict[tuple[
     for study, label, row in rows:
         finished = {record["seed"] for record in _finished(workdir, study, label, row)}
         if left := tuple(seed for seed in seeds if seed not in finished):
-            with _cli.about(f"row {label!r} of {study!r}"):
+            with running.about(f"row {label!r} of {study!r}"):
                 task = make_task(row, splits)
                 _refuse_other_data(task, study, row, workdir)
                 check(task, row, left)
@@ -119,16 +120,18 @@ def _waiting(rows, seeds: tuple[int, ...], workdir: pathlib.Path) -> dict[tuple[
 
 
 def _run_row(study, label, row: ConfigDict, task, seeds, workdir: pathlib.Path, progress, should_stop) -> None:
-    from experiments import _environment, _records, _rows
+    from posjax.studies import environment
+    from posjax.studies.records import records_of
+    from posjax.studies import running
     from posjax.training.loop import train
     from posjax.training.metrics import append_jsonl
 
-    directory = _rows.row_directory(workdir, study, label, row, seeds)
+    directory = running.row_directory(workdir, study, label, row, seeds)
     on_step = progress.row(f"{study} {label}")
     result = train(task, row, seeds, directory, on_step=on_step, should_stop=should_stop)
-    environment = _environment.describe(_environment.tune_allocator())
-    records = _records.records_of(study, label, task, row, seeds, result, directory, environment)
-    append_jsonl(workdir / "results.jsonl", records)
+    described = environment.describe(tune_allocator())
+    found = records_of(study, label, task, row, seeds, result, directory, described)
+    append_jsonl(workdir / "results.jsonl", found)
 
 
 def _refuse_other_data(task, study: str, row: ConfigDict, workdir: pathlib.Path) -> None:
@@ -143,7 +146,7 @@ def _refuse_other_data(task, study: str, row: ConfigDict, workdir: pathlib.Path)
 
 def _finished(workdir: pathlib.Path, study: str, label: str, row: ConfigDict) -> list[dict]:
     """The records that this very configuration has left."""
-    from experiments._records import row_hash
+    from posjax.studies.records import row_hash
 
     wanted = (study, label, row_hash(row))
     return [
@@ -161,8 +164,8 @@ def _records_in(workdir: pathlib.Path) -> list[dict]:
 def _show(config: ConfigDict, rows, workdir: pathlib.Path) -> None:
     from rich.console import Console
 
-    from posjax.analysis.report import write_report
-    from posjax.analysis.table import summarize, to_rich
+    from posjax.analysis.report.page import write_report
+    from posjax.analysis.report.table import summarize, to_rich
 
     records = [
         record
@@ -184,7 +187,7 @@ def _show(config: ConfigDict, rows, workdir: pathlib.Path) -> None:
 
 def _across(config: ConfigDict, records: list[dict]):
     """What a config asks to see across its studies: `paper`, a published table, and `axis`, on which the studies lie."""
-    from posjax.analysis.across import Paper, accuracy_along, paper_table
+    from posjax.analysis.report.across import Paper, accuracy_along, paper_table
 
     before, drawn = [], {}
     if "paper" in config:
@@ -197,4 +200,4 @@ def _across(config: ConfigDict, records: list[dict]):
 
 
 if __name__ == "__main__":
-    _cli.run(main, __doc__)
+    cli.run(main, __doc__)

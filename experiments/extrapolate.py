@@ -22,13 +22,15 @@ import sys
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import _cli
-from experiments._progress import bar, caption
+from experiments import cli, tune_allocator
+from posjax.studies.running import bar, caption
 
 
 def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | None = None) -> None:
-    from experiments import _environment, _extrapolate_models, _rows
-    from experiments._extrapolate_plan import first_scored
+    from posjax.studies import environment
+    from posjax.studies import extrapolate_models
+    from posjax.studies import running
+    from posjax.studies.extrapolate_plan import first_scored
     from posjax import data
     from posjax.training.loop import Stopped
 
@@ -36,25 +38,25 @@ def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | N
     source = dict(data_dir=config.data.data_dir, files=config.data.files)
     documents = data.load_documents(config.data.name, config.data.eval_split, **source)
     documents = documents.longest(config.evaluation.documents, least)
-    planned = _extrapolate_models.planned(config, checkpoint, documents)
-    _environment.compilation_cache(workdir / "compiled")
-    _rows.write_config(config, workdir)
-    with _rows.StopRequest() as should_stop:
+    planned = extrapolate_models.planned(config, checkpoint, documents)
+    environment.compilation_cache(workdir / "compiled")
+    running.write_config(config, workdir)
+    with running.StopRequest() as should_stop:
         try:
-            models = _extrapolate_models.models(planned, workdir, should_stop)
+            models = extrapolate_models.models(planned, workdir, should_stop)
         except Stopped as stopped:
-            raise _cli.StoppedRun(stopped) from None
+            raise cli.StoppedRun(stopped) from None
         if not _measured(config, models, documents, workdir, should_stop):
-            raise _cli.StoppedRun("stopped between two rows")
+            raise cli.StoppedRun("stopped between two rows")
     _show(config, models, documents, workdir)
 
 
 def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, should_stop) -> bool:
     """Appends the records that are not there yet, row by row; False if it was asked to stop."""
-    from experiments import _environment
-    from experiments._extrapolate_evaluate import bytes_read, evaluate_row
-    from experiments._extrapolate_models import record
-    from experiments._extrapolate_plan import lengths_of
+    from posjax.studies import environment
+    from posjax.studies.extrapolate_evaluate import bytes_read, evaluate_row
+    from posjax.studies.extrapolate_models import record
+    from posjax.studies.extrapolate_plan import lengths_of
     from posjax.training.metrics import append_jsonl
 
     waiting = []
@@ -63,7 +65,7 @@ def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, shou
         seeds = tuple(seed for seed in trained.params if seed not in finished)
         size = sum(bytes_read(length, config, documents) for length in lengths_of(row, config.evaluation))
         waiting += [(row, trained, seeds, len(seeds) * size)] if seeds else []
-    environment = _environment.describe(_environment.tune_allocator())
+    described = environment.describe(tune_allocator())
     with bar(sum(size for *_, size in waiting), "B", unit_scale=True) as progress:
         for row, trained, seeds, _ in waiting:
             if should_stop():
@@ -71,7 +73,7 @@ def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, shou
             caption(progress, row.label)
             found = evaluate_row(row, trained, config, documents, models.sizes, seeds, progress.update)
             records = [
-                record(config, row, trained, seed, documents, environment) | measured
+                record(config, row, trained, seed, documents, described) | measured
                 for seed, measured in zip(seeds, found, strict=True)
             ]
             append_jsonl(workdir / "results.jsonl", records)
@@ -80,7 +82,7 @@ def _measured(config: ConfigDict, models, documents, workdir: pathlib.Path, shou
 
 def _finished(config: ConfigDict, row, trained, documents, workdir: pathlib.Path) -> list[dict]:
     """The records that this very row has left of these documents."""
-    from experiments._extrapolate_models import evaluation_hash
+    from posjax.studies.extrapolate_models import evaluation_hash
     from posjax.training.metrics import read_jsonl
 
     path, wanted = workdir / "results.jsonl", (row.label, evaluation_hash(config, row, trained), list(documents.titles))
@@ -91,8 +93,8 @@ def _finished(config: ConfigDict, row, trained, documents, workdir: pathlib.Path
 def _show(config: ConfigDict, models, documents, workdir: pathlib.Path) -> None:
     from rich.console import Console
 
-    from posjax.analysis.length_report import views, write_length_report
-    from posjax.analysis.table import summarize, to_rich
+    from posjax.analysis.report.length_report import views, write_length_report
+    from posjax.analysis.report.table import summarize, to_rich
 
     records = [
         record
@@ -117,4 +119,4 @@ if __name__ == "__main__":
         given = flags.FLAGS.checkpoint
         main(config, workdir, pathlib.Path(given) if given else None)
 
-    _cli.run(with_checkpoint, __doc__)
+    cli.run(with_checkpoint, __doc__)

@@ -19,14 +19,15 @@ import sys
 
 from ml_collections import ConfigDict
 
-from experiments import _cli
+from experiments import cli, tune_allocator
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from experiments import _environment, _rows
-    from experiments._resolutions_check import check_study
-    from experiments._resolutions_models import Session
-    from experiments._resolutions_plan import plan
+    from posjax.studies import environment
+    from posjax.studies import running
+    from posjax.studies.resolutions_check import check_study
+    from posjax.studies.resolutions_models import Session
+    from posjax.studies.resolutions_plan import plan
     from posjax.training.loop import Stopped
 
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
@@ -34,16 +35,16 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     rows, seeds, splits = {name: plan(name, study) for name, study in config.sets.items()}, tuple(config.seeds), {}
     for name, study in config.sets.items():
         check_study(name, study, rows[name], seeds, splits)
-    _environment.compilation_cache(workdir / "compiled")  # a restart reuses programs
-    _rows.write_config(config, workdir)
+    environment.compilation_cache(workdir / "compiled")  # a restart reuses programs
+    running.write_config(config, workdir)
     shown = []
-    with _rows.StopRequest() as should_stop, _rows.Progress(_steps(config)) as progress:
+    with running.StopRequest() as should_stop, running.Progress(_steps(config)) as progress:
         session = Session(seeds, workdir, progress, should_stop, splits)
         for name, study in config.sets.items():
             try:
                 shown += _run(name, study, rows[name], session)
             except Stopped as stopped:
-                raise _cli.StoppedRun(f"{stopped} in {name!r}") from None
+                raise cli.StoppedRun(f"{stopped} in {name!r}") from None
     _show(config, shown, workdir)
 
 
@@ -62,14 +63,14 @@ def _run(name: str, study: ConfigDict, rows, session) -> list[dict]:
     Raises:
       Stopped: it was asked to.
     """
-    from experiments import _environment
-    from experiments._resolutions_evaluate import Evaluation
-    from experiments._resolutions_models import evaluation_hash, finetuned, record, trained
-    from experiments._resolutions_plan import FINE_TUNED, spec_of
+    from posjax.studies import environment
+    from posjax.studies.resolutions_evaluate import Evaluation
+    from posjax.studies.resolutions_models import evaluation_hash, finetuned, record, trained
+    from posjax.studies.resolutions_plan import FINE_TUNED, spec_of
     from posjax.training.loop import Stopped
     from posjax.training.metrics import append_jsonl
 
-    environment = _environment.describe(_environment.tune_allocator())
+    described = environment.describe(tune_allocator())
     shown, evaluation, bases, seeds = [], None, {}, session.seeds
     for row in rows:
         if row.base not in bases:
@@ -84,7 +85,7 @@ def _run(name: str, study: ConfigDict, rows, session) -> list[dict]:
                 raise Stopped(ensemble.about["steps"])
             evaluation = evaluation or Evaluation(study, bases[row.base])
             spec, images = spec_of(row, ensemble.config), len(evaluation.originals.images)
-            about = record(row, ensemble, spec, named, images, environment)
+            about = record(row, ensemble, spec, named, images, described)
             known = {each["seed"] for each in found}
             new = [about | measured for measured in evaluation(row, ensemble, seeds) if measured["seed"] not in known]
             append_jsonl(session.workdir / "results.jsonl", new)
@@ -106,8 +107,8 @@ def _finished(workdir: pathlib.Path, row, named: str, ensemble, seeds) -> list[d
 def _show(config: ConfigDict, records: list[dict], workdir: pathlib.Path) -> None:
     from rich.console import Console
 
-    from posjax.analysis.resolution_report import tables, write_resolution_report
-    from posjax.analysis.table import to_rich
+    from posjax.analysis.report.resolution_report import tables, write_resolution_report
+    from posjax.analysis.report.table import to_rich
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     for table in tables(records):
@@ -122,4 +123,4 @@ def _show(config: ConfigDict, records: list[dict], workdir: pathlib.Path) -> Non
 
 
 if __name__ == "__main__":
-    _cli.run(main, __doc__)
+    cli.run(main, __doc__)

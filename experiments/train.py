@@ -17,11 +17,13 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from experiments import _cli
+from experiments import cli, tune_allocator
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from experiments import _environment, _records, _rows
+    from posjax.studies import environment
+    from posjax.studies.records import records_of
+    from posjax.studies import running
     from posjax.training.loop import Stopped, check, digest, identity, train
     from posjax.training.metrics import append_jsonl, config_hash
     from posjax.training.tasks import make_task
@@ -30,17 +32,17 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     task = make_task(config)
     check(task, config, seeds)
     initial = _initial(config, task, seeds)
-    _environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
+    environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
-        _rows.write_config(config, workdir)
-    with _rows.StopRequest() as should_stop, _rows.Progress(config.steps) as progress:
+        running.write_config(config, workdir)
+    with running.StopRequest() as should_stop, running.Progress(config.steps) as progress:
         try:
             on_step = progress.row(config.model.encoding)
             result = train(task, config, seeds, workdir, initial=initial, on_step=on_step, should_stop=should_stop)
         except Stopped as stopped:
-            raise _cli.StoppedRun(stopped) from None
-    environment = _environment.describe(_environment.tune_allocator())
-    records = _records.records_of("train", config.model.encoding, task, config, seeds, result, workdir, environment)
+            raise cli.StoppedRun(stopped) from None
+    described = environment.describe(tune_allocator())
+    records = records_of("train", config.model.encoding, task, config, seeds, result, workdir, described)
     if initial is not None:  # another start is another run
         about = {**identity(config), "initial": digest(initial)}
         records = [record | {"initial": about["initial"], "config_hash": config_hash(about)} for record in records]
@@ -70,9 +72,9 @@ def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
         start = {name: config[name] for name in ("init_from", "init_head", "init_resize") if name in config}
         return config_hash({**identity(config), **start})
 
-    plain = _cli.runs_of(config, given)
-    return plain if named(config) == named(_cli.load(given)) else plain.with_name(f"{plain.name}-{named(config)}")
+    plain = cli.runs_of(config, given)
+    return plain if named(config) == named(cli.load(given)) else plain.with_name(f"{plain.name}-{named(config)}")
 
 
 if __name__ == "__main__":
-    _cli.run(main, __doc__, default_workdir)
+    cli.run(main, __doc__, default_workdir)

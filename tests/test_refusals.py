@@ -8,8 +8,7 @@ from ml_collections import ConfigDict
 
 from configs import decoder, extrapolate, quickstart, resolutions
 from experiments import (
-    _cli,
-    _environment,
+    cli,
     ablate,
     analyse,
     benchmark,
@@ -23,6 +22,7 @@ from experiments import (
 from experiments import extrapolate as extrapolate_command
 from experiments import resolutions as resolutions_command
 from experiments import train as train_command
+from posjax.studies import environment
 from posjax.training import loop
 
 TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}
@@ -40,11 +40,11 @@ def no_training(monkeypatch):
     def train(*arguments, **options):
         raise AssertionError("it trains")
 
-    monkeypatch.setattr(_environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     monkeypatch.setattr(loop, "train", train)
-    for name in ("_extrapolate_models", "_resolutions_models"):
-        __import__(f"experiments.{name}")
-        monkeypatch.setattr(sys.modules[f"experiments.{name}"], "train", train)
+    for name in ("extrapolate_models", "resolutions_models"):
+        __import__(f"posjax.studies.{name}")
+        monkeypatch.setattr(sys.modules[f"posjax.studies.{name}"], "train", train)
 
 
 def changed(config: ConfigDict, **fields) -> ConfigDict:
@@ -273,6 +273,6 @@ def test_a_mistake_in_any_command_is_one_line_and_exit_code_2(command, arguments
 def test_no_command_writes_into_the_committed_results():
     """Unless it is told to."""
     told = [scorecard.OUT, benchmark.OUT, explain.OUT]
-    told += [_cli.runs_of(decoder.get_config(), "configs/decoder.py"), _cli.runs_of(quickstart.get_config(), "any")]
+    told += [cli.runs_of(decoder.get_config(), "configs/decoder.py"), cli.runs_of(quickstart.get_config(), "any")]
     assert all(path.parts[0] == "runs" for path in told)
     assert len(set(told)) == len(told)

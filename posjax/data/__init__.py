@@ -23,7 +23,7 @@ from posjax.data.augment import (
     normalise,
     random_resized_crop,
 )
-from posjax.data.catalog import CATALOG, register, registered
+from posjax.data.sets import SETS, register, registered
 from posjax.data.containers import Images, NativeImages, Text
 from posjax.data.documents import Documents, load_documents
 from posjax.data.loading import load_images, load_text
@@ -36,7 +36,7 @@ from posjax.data.retrieval import retrieval_batch
 from posjax.data.subsets import spread, subset
 
 __all__ = [
-    "CATALOG",
+    "SETS",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "Documents",

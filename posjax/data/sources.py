@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from posjax.data.catalog import Source
+from posjax.data.sets import Source
 from posjax.data.containers import Images, NativeImages, Text, digest_of
 from posjax.data.preprocess import read_image
 
