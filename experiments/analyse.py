@@ -12,7 +12,6 @@ functions behind them are in posjax.analysis and take arrays of any model. Error
 
 import argparse
 import pathlib
-import shlex
 import sys
 
 from experiments import cli
@@ -39,8 +38,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     from posjax.analysis.vision import page
-    from posjax.analysis.vision.subject import Source, load
     from posjax.analysis.vision.findings import left_out, measure, work
+    from posjax.analysis.vision.subject import Source, load
     from posjax.studies.environment import describe
     from posjax.studies.running import bar
 
@@ -62,7 +61,7 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     }
     if missing := left_out(subject, args.num_looked_into):
         facts["left out"] = "; ".join(missing)
-    command = shlex.join(["python", "-m", "experiments.analyse", *given])
+    command = cli.command_line("analyse", given)
     title = f"What a ViT with {subject.encoding} looks at"
     print("\n".join(map(str, page.write(subject, found, out, title, facts, command))))
 

@@ -18,6 +18,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -117,18 +118,6 @@ def import_user_code(sources: Sequence[str]) -> None:
             raise ValueError(f"--import={source}: {type(error).__name__}: {error}") from error
 
 
-def add_import_flag(parser) -> None:
-    """The flag, of an argparse parser."""
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="FILE_OR_MODULE",
-        help="Python file or module with encodings of your own (@pj.register); may be repeated",
-    )
-
-
 def _import_file(path: pathlib.Path) -> None:
     name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
@@ -165,7 +154,8 @@ def parser(command: str, doc: str | None, *, imports: bool = True) -> argparse.A
         allow_abbrev=False,
     )
     if imports:
-        add_import_flag(made)
+        what = "Python file or module with encodings of your own (@pj.register); may be repeated"
+        made.add_argument("--import", dest="imports", action="append", default=[], metavar="FILE_OR_MODULE", help=what)
     made.add_argument("--traceback", action="store_true", help="show where an error came from")
     return made
 
@@ -211,6 +201,29 @@ def run(
         return answer(work, given["import"].value, traceback=given.traceback)
 
     app.run(checked, flags_parser=lambda argv: _parse(argv, doc or __doc__))
+
+
+def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
+    """Runs a `posjax.studies.study.Study`; its report names this command line, without the workdir.
+
+    Raises:
+      StoppedRun: it was asked to stop.
+    """
+    from posjax.studies.study import run
+    from posjax.training.loop import Stopped
+
+    try:
+        run(study, workdir, allocator=tune_allocator(), command=command_line(command))
+    except Stopped as stopped:
+        raise StoppedRun(stopped) from None
+
+
+def command_line(command: str, given: Sequence[str] | None = None) -> str:
+    """What a report says made it: the arguments given, or else those of this process, without the workdir."""
+    kept = [
+        each for each in (sys.argv[1:] if given is None else given) if not each.startswith(("--workdir", "-workdir"))
+    ]
+    return shlex.join(["python", "-m", f"experiments.{command}", *kept])
 
 
 def runs_of(config: ConfigDict, given: str) -> pathlib.Path:

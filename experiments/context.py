@@ -17,8 +17,6 @@ Under the workdir (runs/context by default): table.md, results.jsonl and context
 import os
 import pathlib
 import re
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -87,8 +85,8 @@ def main(
 
 def _row(config: ConfigDict, attention: str, work: str, lengths, given: dict[str, Any], done) -> dict[str, Any]:
     """Predictions and measurements of one kind of program by length, and how long its input may be."""
-    from posjax.analysis.cost.programs import decoder, program
     from posjax.analysis.cost import model as cost
+    from posjax.analysis.cost.programs import decoder, program
 
     sizes = cost.sizes_of(decoder(config, attention, lengths[0], given["window"]))
     options = dict(attention=attention, work=work, batch=given["batch"], window=given["window"])
@@ -173,14 +171,14 @@ def _refuse_if_nothing_ran(rows: list[dict[str, Any]], memory: float) -> None:
 
 def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any], workdir: pathlib.Path) -> None:
     from posjax.analysis.cost import table
-    from posjax.studies import environment
     from posjax.analysis.cost.plots import against_length
     from posjax.analysis.report.plots import save
+    from posjax.studies import environment
     from posjax.training.metrics import replace_file, strict
 
     described = environment.describe(tune_allocator())
     about = {"model": strict(config.model.to_dict()), **given, **described}
-    about["command"] = shlex.join(["python", "-m", "experiments.context", *_arguments()])
+    about["command"] = cli.command_line("context")
     text = table.to_markdown(rows, about)
     replace_file(workdir / "table.md", text.encode())
     lines = [table.json_line({**row, "about": about}) for row in rows]
@@ -188,10 +186,6 @@ def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any]
     save(against_length(table.panels(rows, about)), workdir / "context.png", dpi=120)
     print(text)
     print(*(workdir / name for name in ("table.md", "results.jsonl", "context.png")), sep="\n")
-
-
-def _arguments() -> list[str]:
-    return [argument for argument in sys.argv[1:] if not argument.startswith(("--workdir", "-workdir"))]
 
 
 def _free() -> float:

@@ -61,7 +61,7 @@ def _evaluate(args: argparse.Namespace) -> None:
 
 
 def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
-    from posjax.studies.resolution import scaled_size
+    from posjax.training.classification import scaled_size
 
     if not args.resolutions:
         return [args.image_size or subject.model.image_size]

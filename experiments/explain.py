@@ -36,8 +36,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _explain(args: argparse.Namespace) -> None:
-    from posjax.analysis.encoding.explain import whole
     from posjax import parse
+    from posjax.analysis.encoding.explain import whole
 
     encoding = parse(args.spec)
     print("\n".join(whole.explain(encoding, **_sizes_of(args, _TEXT, encoding))))

@@ -14,7 +14,6 @@ and does not lose the others.
 import argparse
 import json
 import pathlib
-import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -53,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         cli.writable(args.out)
         cards = _cards(rows, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
-        about |= {"command": shlex.join(["python", "-m", "experiments.scorecard", *given])}
+        about |= {"command": cli.command_line("scorecard", given)}
         _write(args.out, rows, cards, about | describe(tune_allocator()), notes)
 
     return cli.answer(work, args.imports, traceback=args.traceback)

@@ -22,10 +22,20 @@ from experiments import cli, tune_allocator
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from posjax.studies import environment
-    from posjax.studies.records import records_of
-    from posjax.studies import running
+    from posjax.studies.records import (
+        Record,
+        append_records,
+        encoding_of,
+        fields_of_environment,
+        fields_of_run,
+        fields_of_training,
+        row_hash,
+    )
+    from posjax.studies.running import Progress, StopRequest
+    from posjax.studies.study import write_json
     from posjax.training.loop import Stopped, check, digest, identity, train
-    from posjax.training.metrics import append_jsonl, config_hash
+    from posjax.training.metrics import config_hash
+    from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
     seeds = (config.seed,)
@@ -34,21 +44,25 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     initial = _initial(config, task, seeds)
     environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
-        running.write_config(config, workdir)
-    with running.StopRequest() as should_stop, running.Progress(config.steps) as progress:
+        write_json(workdir / "config.json", config.to_dict())
+    with StopRequest() as should_stop, Progress(config.steps) as progress:
         try:
             on_step = progress.row(config.model.encoding)
             result = train(task, config, seeds, workdir, initial=initial, on_step=on_step, should_stop=should_stop)
         except Stopped as stopped:
             raise cli.StoppedRun(stopped) from None
-    described = environment.describe(tune_allocator())
-    records = records_of("train", config.model.encoding, task, config, seeds, result, workdir, described)
+    run = Run.of_result(task, config, seeds, result)
+    fields = {"study": "train", "task": config.task, "label": config.model.encoding, "encoding": encoding_of(config)}
+    fields |= {"seed": config.seed, "config_hash": row_hash(config), **fields_of_run(run)}
     if initial is not None:  # another start is another run
         about = {**identity(config), "initial": digest(initial)}
-        records = [record | {"initial": about["initial"], "config_hash": config_hash(about)} for record in records]
+        fields |= {"initial": about["initial"], "config_hash": config_hash(about)}
+    (measured,) = fields_of_training(run, result.metrics, workdir)
+    described = fields_of_environment(environment.describe(tune_allocator()))
+    record = Record.of(fields | described | measured)
     (workdir / "result.jsonl").unlink(missing_ok=True)
-    append_jsonl(workdir / "result.jsonl", records)
-    print(f"{records[0]['encoding']}: {records[0]['metrics']} after {config.steps} steps, in {workdir}")
+    append_records(workdir / "result.jsonl", [record])
+    print(f"{record.encoding}: {dict(record.metrics)} after {config.steps} steps, in {workdir}")
 
 
 def _initial(config: ConfigDict, task, seeds: tuple[int, ...]):

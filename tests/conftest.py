@@ -26,7 +26,9 @@ install_import_hook("posjax", "beartype.beartype(conf=beartype.BeartypeConf(is_p
 
 def pytest_configure(config):
     """What one worker has compiled, or an earlier run, serves the others; `pytest --cache-clear` forgets it."""
-    from posjax.studies.environment import compilation_cache  # posjax is imported behind the hook above, or it is not checked
+    from posjax.studies.environment import (
+        compilation_cache,  # posjax is imported behind the hook above, or it is not checked
+    )
 
     if config.pluginmanager.hasplugin("cacheprovider"):
         compilation_cache(config.cache.mkdir("compiled"))

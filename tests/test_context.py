@@ -5,8 +5,7 @@ import pathlib
 
 import pytest
 
-from experiments import context
-from experiments import cli
+from experiments import cli, context
 from posjax.analysis.cost import table
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
@@ -41,26 +40,26 @@ ROW = {
 }
 
 
-def table(**changes):
+def markdown(**changes):
     return table.to_markdown([{**ROW, **changes}], {**ABOUT, "command": "python -m x"})
 
 
 def test_the_table_answers_first_and_brackets_what_was_calibrated_on():
-    text = table()
+    text = markdown()
     assert "| dense | forward | **1,230,000** | memory | 1,230,000 (19x) | no limit |" in text
     assert "| dense | forward | 1,024 | 1 MiB | 2 MiB | (0.50) | 3 s | 6 s | (0.50) |" in text
     assert "| dense | forward | 65,536 | 1 MiB | 2 MiB | 0.50 | 3 s |  |  |" in text
 
 
 def test_the_table_says_what_runs_out_and_how_far_beyond_the_measured_that_is():
-    assert "| **10,200** | time | 1,230,000 (19x) | 10,200 (10x) |" in table(longest_of_time=10_240)
-    assert "| **1,000** | time | 1,230,000 (19x) | 1,000 |" in table(longest_of_time=1000)
-    assert "| **no limit** | nothing | no limit | no limit |" in table(longest_of_memory=2**31 - 1)
+    assert "| **10,200** | time | 1,230,000 (19x) | 10,200 (10x) |" in markdown(longest_of_time=10_240)
+    assert "| **1,000** | time | 1,230,000 (19x) | 1,000 |" in markdown(longest_of_time=1000)
+    assert "| **no limit** | nothing | no limit | no limit |" in markdown(longest_of_memory=2**31 - 1)
 
 
 def test_the_table_of_what_was_not_run_and_not_compiled():
     points = [{**point(1024, True, None), "predicted_seconds": None}, predicted(65536)]
-    text = table(points=points, longest_of_memory=0, longest_of_time=None)
+    text = markdown(points=points, longest_of_memory=0, longest_of_time=None)
     assert "| **none** | memory | none | not run |" in text
     assert "| 1,024 | 1 MiB | 2 MiB | (0.50) |  |  |  |" in text
     assert "| 65,536 | 1 MiB |  |  | 3 s |  |  |" in text

@@ -9,8 +9,8 @@ from goldens.pretrained_cases import made
 from PIL import Image
 
 from experiments import evaluate
-from posjax.analysis.vision import accuracy
 from posjax import data
+from posjax.analysis.vision import accuracy
 from posjax.models import ViT, pretrained
 from posjax.models.pretrained.saving import expected_params, paths_of
 

@@ -8,12 +8,12 @@ from ml_collections import ConfigDict
 
 from configs import decoder, extrapolate, quickstart, resolutions
 from experiments import (
-    cli,
     ablate,
     analyse,
     benchmark,
     catalogue,
     check,
+    cli,
     evaluate,
     explain,
     prepare,
@@ -23,6 +23,7 @@ from experiments import extrapolate as extrapolate_command
 from experiments import resolutions as resolutions_command
 from experiments import train as train_command
 from posjax.studies import environment
+from posjax.studies.ablation import Ablation
 from posjax.training import loop
 
 TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}
@@ -42,9 +43,6 @@ def no_training(monkeypatch):
 
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     monkeypatch.setattr(loop, "train", train)
-    for name in ("extrapolate_models", "resolutions_models"):
-        __import__(f"posjax.studies.{name}")
-        monkeypatch.setattr(sys.modules[f"posjax.studies.{name}"], "train", train)
 
 
 def changed(config: ConfigDict, **fields) -> ConfigDict:
@@ -137,10 +135,10 @@ def test_lengths_that_are_right_train(data_dir, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"encoding": "sincos2d_mae"}, "row 'rope': .*sincos2d_mae"),
-        ({"variant": "t5"}, "row 'mine': .*t5.* cannot take over what rope.* has learned"),
-        ({"tuned": {"spec": "t5"}}, "row 'tuned': .*t5.* cannot take over"),
-        ({"tuned": {"steps": 0}}, "row 'tuned': .*steps=0 must be at least 1"),
+        ({"encoding": "sincos2d_mae"}, "row 'rope' of 'extrapolate': .*sincos2d_mae"),
+        ({"variant": "t5"}, "row 'mine' of 'extrapolate': .*t5.* cannot take over what rope.* has learned"),
+        ({"tuned": {"spec": "t5"}}, "row 'tuned' of 'extrapolate': .*t5.* cannot take over"),
+        ({"tuned": {"steps": 0}}, "row 'tuned' of 'extrapolate': .*steps=0 must be at least 1"),
         ({"retrieval__tasks": ("recal",)}, "recal"),
         ({"data__retrieval__tasks": ("recal",)}, "recal"),
         ({"model__num_heads": 0}, "model.width=8 is not divisible by model.num_heads=0"),
@@ -215,9 +213,9 @@ def test_data_are_loaded_once_for_all_rows(data_dir, tmp_path, monkeypatch):
 def test_labels_may_hold_dots(data_dir):
     made = ablation(data_dir)
     made.studies.digits_vit.encodings = ConfigDict({"rope(base=0.5)": "rope(base=0.5)"}, allow_dotted_keys=True)
-    (_, label, row), _ = ablate.plan(made)
-    assert (label, row.model.encoding) == ("rope(base=0.5)", "rope(base=0.5)")
-    assert pathlib.Path(label).name == label
+    row, _ = Ablation(made).rows()
+    assert (row.label, row.training.model.encoding) == ("rope(base=0.5)", "rope(base=0.5)")
+    assert pathlib.Path(row.label).name == row.label
 
 
 @pytest.mark.parametrize("make", [decoder.get_config, quickstart.get_config, extrapolate.get_config])

@@ -11,8 +11,7 @@ import pytest
 
 import posjax as pj
 import posjax.spec
-from experiments import catalogue, check, explain
-from experiments import cli
+from experiments import catalogue, check, cli, explain
 from posjax.analysis.encoding import properties
 from posjax.analysis.encoding.worlds import default_dims, make_world
 from posjax.encoding import Memory

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preparing import prepare
+from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.sources import images_of, text_of
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from posjax.data.sets import resolve_data_dir, source_of
 from posjax.data.containers import Images, NativeImages, digest_of
 from posjax.data.folders import class_names, pictures
 from posjax.data.loading import Arrays, cached, examples, ready
 from posjax.data.preprocess import preprocess, read_image, resize
+from posjax.data.sets import resolve_data_dir, source_of
 from posjax.data.sources import native_images_of
 
 

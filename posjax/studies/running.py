@@ -1,19 +1,12 @@
-"""What running a row takes beside training it: stopping, showing progress, keeping the config."""
+"""How a command shows how far it is, and hears that it is to stop."""
 
-import contextlib
-import json
-import pathlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 
 import numpy as np
-from ml_collections import ConfigDict
 from tqdm import tqdm
-
-from posjax.training.loop import identity
-from posjax.training.metrics import config_hash, replace_file, strict
 
 _LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
 _NOTHING_YET = 1e-3  # seconds: tqdm then draws nothing before the first step, so that an early error stands alone
@@ -98,31 +91,3 @@ class Progress:
         """Counts steps that were taken before."""
         self._bar.initial += steps
         self._bar.n += steps
-
-
-def write_config(config: ConfigDict, workdir: pathlib.Path) -> None:
-    """Writes config.json beside the result."""
-    workdir.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(strict(config.to_dict()), indent=2, sort_keys=True)
-    replace_file(workdir / "config.json", text.encode() + b"\n")
-
-
-def row_directory(
-    workdir: pathlib.Path, study: str, label: str, config: ConfigDict, seeds: tuple[int, ...]
-) -> pathlib.Path:
-    """Where a row of an ablation trains: another configuration is another row, other seeds are another ensemble."""
-    plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
-    return workdir / study / f"{plain}-{config_hash({**identity(config), 'seeds': seeds})}"
-
-
-@contextlib.contextmanager
-def about(what: str) -> Iterator[None]:
-    """Says of a user's error what it is about.
-
-    Raises:
-      ValueError: in place of an error that the user can mend.
-    """
-    try:
-        yield
-    except (ValueError, OSError, FloatingPointError, ImportError) as error:
-        raise ValueError(f"{what}: {error}") from error

@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from posjax import data
-from posjax.data import folders
-from posjax.data import sets
+from posjax.data import folders, sets
 from posjax.data.tensorflow_free import without_tensorflow
 
 RAW_DATA = os.environ.get("POSJAX_RAW_DATA", pathlib.Path(__file__).parents[2].resolve().parent / "shared/data")

@@ -6,12 +6,11 @@ import runpy
 import numpy as np
 import pytest
 
-from experiments import train
-from posjax.studies import environment
-from experiments import cli
+from experiments import cli, train
 from posjax import data
 from posjax.attention import backends
 from posjax.data import sets
+from posjax.studies import environment
 
 CODE = '''
 """Rings and poems, and an attention, of one's own."""

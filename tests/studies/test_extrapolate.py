@@ -1,5 +1,6 @@
 """`experiments.extrapolate`: what is planned, and a whole small run of it, stopped, continued and from a checkpoint."""
 
+import dataclasses
 import json
 import pathlib
 import runpy
@@ -11,13 +12,10 @@ from ml_collections import ConfigDict
 import posjax as pj
 from experiments import extrapolate
 from posjax.studies import environment
-from posjax.studies.extrapolate_evaluate import Trained
-from posjax.studies.extrapolate_models import evaluation_hash
-from posjax.studies.extrapolate_plan import Row, Sizes, fill, lengths_of, plan, stride_of, training_config
-from posjax.data import Documents
-from posjax.training.metrics import append_jsonl
+from posjax.studies.extrapolation import Extrapolation, Sizes, fill, lengths_of, plan, stride_of, training_config
+from posjax.studies.records import Record
 
-CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 SIZES = Sizes(trained=128, frequencies=4)
 
 
@@ -41,19 +39,23 @@ def test_placeholders_are_filled_for_a_length(spec, length, want):
     assert fill(spec, length, SIZES) == want
 
 
+def trainings(made):
+    return {label: training_config(made, spec) for label, spec in made.encodings.items()}
+
+
 def test_every_way_to_extend_a_rope_can_be_read_at_every_length():
-    rows = plan(config(), config().encodings.to_dict(), SIZES)
+    rows = plan(config(), trainings(config()))
     assert [row.kind for row in rows].count("at evaluation") == 12
     assert [row.label for row in rows][:3] == ["none", "rope", "PI"]
     tuned = next(row for row in rows if row.label == "PoSE + PI, tuned")
-    assert tuned.spec == "pose(length=1024) >> rope(scaling=linear(factor=8))"
-    assert {type(pj.parse(fill(row.spec, 2048, SIZES))) for row in rows}
+    assert tuned.reading == "pose(length=1024) >> rope(scaling=linear(factor=8))"
+    assert {type(pj.parse(fill(row.reading, 2048, SIZES))) for row in rows}
 
 
 def test_the_stride_is_a_share_of_the_length_and_some_rows_are_read_further():
     evaluation = config().evaluation
     evaluation.long_lengths, evaluation.long_rows = (65536,), ("alibi",)
-    rows = plan(config(), config().encodings.to_dict(), SIZES)
+    rows = plan(config(), trainings(config()))
     assert {row.label: lengths_of(row, evaluation)[-1] for row in rows}["alibi"] == 65536
     assert {row.label: lengths_of(row, evaluation)[-1] for row in rows}["rope"] == 2048
     assert [stride_of(length, evaluation) for length in (128, 2048, 65536)] == [64, 1024, 4096]
@@ -78,7 +80,7 @@ def test_mistakes_are_found_before_anything_is_trained(change, message):
         else:
             wrong.update_from_flattened_dict({name: value})
     with pytest.raises(ValueError, match=message):
-        plan(wrong, config().encodings.to_dict(), SIZES)
+        plan(wrong, trainings(config()))
 
 
 def test_a_training_run_has_the_fields_of_the_decoder():
@@ -86,16 +88,6 @@ def test_a_training_run_has_the_fields_of_the_decoder():
     own = training_config(config(), "rope")
     assert set(own) == set(decoder) - {"seed"}
     assert set(own.data) == set(decoder.data) | {"files", "retrieval"}
-
-
-def test_what_was_measured_on_other_documents_is_measured_again(tmp_path):
-    """A checkpoint says nothing of the documents that it is read on."""
-    row, trained = Row("rope", "rope", "trained", "rope"), Trained(None, {}, dict(training_hash="a", data_digest="b"))
-    record = {"label": "rope", "config_hash": evaluation_hash(config(), row, trained), "documents": ["one.txt"]}
-    append_jsonl(tmp_path / "results.jsonl", [record])
-    one, other = (Documents("mine", (title,), ()) for title in ("one.txt", "other.txt"))
-    assert extrapolate._finished(config(), row, trained, one, tmp_path) == [record]
-    assert extrapolate._finished(config(), row, trained, other, tmp_path) == []
 
 
 @pytest.fixture
@@ -136,6 +128,15 @@ def small(tmp_path, monkeypatch):
     tuned = dict(spec="pose(length={length}) >> rope", target=256, length=64, steps=2, learning_rate=1e-3)
     made.finetune = ConfigDict({"rope": {"PoSE": tuned}})
     return made
+
+
+def test_what_was_measured_on_other_documents_is_measured_again(small, tmp_path):
+    """A checkpoint says nothing of the documents that it is read on."""
+    study = Extrapolation(small)
+    row, *_ = study.rows()
+    about = dict.fromkeys(field.name for field in dataclasses.fields(Record)) | {"documents": ["numbers.txt"]}
+    assert study.is_current(row, Record.of(about))
+    assert not study.is_current(row, Record.of(about | {"documents": ["other.txt"]}))
 
 
 @pytest.mark.slow

@@ -11,17 +11,14 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 import posjax as pj
-from experiments import resolutions
-from experiments import cli
-from posjax.studies import environment
-from posjax.studies.resolutions_plan import Trained, fill, finetune_config, plan, training_config
-from posjax.studies.resolutions_plan import resolutions as resolutions_of
-from posjax.analysis.report.published_resolutions import ROPE_VIT, relative
-from posjax.analysis.report.resolution_curves import curve_of, differences, findings, peak
-from posjax.analysis.report.resolution_report import tables
+from experiments import cli, resolutions
+from posjax.analysis.report.resolutions import ROPE_VIT, curve_of, differences, findings, peak, relative, tables
 from posjax.models import ViT
+from posjax.studies import environment
+from posjax.studies.resolutions import Grid, fill, finetune_config, plan, training_config
+from posjax.training.classification import task_class
 
-CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 
 
 def config(sets="fashion_mnist"):
@@ -38,14 +35,13 @@ def test_the_committed_studies_can_be_planned():
         assert set(row) == set(runpy.run_path(str(CONFIGS / "vit.py"))["get_config"]()) - {
             *("seed", "init_from", "init_head", "init_resize")
         }
-        scales = [
-            each.scale for each in resolutions_of(study, 64 if row.data.mode == "native" else row.data.image_size[0])
-        ]
+        trained = 64 if row.data.mode == "native" else row.data.image_size[0]
+        scales = [task_class(row).scale(each, trained) for each in study.evaluation.resolutions]
         assert min(scales) <= 0.6
         assert 1.0 in scales
         assert max(scales) == 2.0
-        for policy in (row.policy for row in rows if row.policy not in ("as trained", "resized")):
-            pj.parse(fill(policy, 1.4, Trained(7, 7, 28)))
+        for policy in (row.reading for row in rows if row.reading not in ("as trained", "resized")):
+            pj.parse(fill(policy, 1.4, Grid(7, 7)))
     with pytest.raises(ValueError, match="there is no study 'cifar'"):
         config("cifar")
 
@@ -58,7 +54,7 @@ def test_whole_patches_tile_every_resolution():
 
 
 def test_placeholders_are_filled_for_a_scale():
-    trained = Trained(4, 6, 28)
+    trained = Grid(4, 6)
     assert (
         fill("fit_grid(height={height}, width={width}) >> alibi", 2.0, trained)
         == "fit_grid(height=4, width=6) >> alibi"

@@ -7,7 +7,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from test_tasks import small_decoder, small_vit
+from small import small_decoder, small_vit
 
 from posjax.studies.environment import compilation_cache
 from posjax.training import loop

@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 from PIL import Image
-from test_tasks import losses, perturbed, small_vit
+from small import small_vit
+from test_tasks import losses, perturbed
 
 from posjax.training import loop
 from posjax.training.evaluate import evaluate, headline

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from posjax.analysis.encoding import probes
 from posjax.analysis.encoding.describe import overridden
-from posjax.analysis.report.plots import GREY, HUES, SMALL
 from posjax.analysis.encoding.worlds import Part, normal, parts
+from posjax.analysis.report.plots import GREY, HUES, SMALL
 from posjax.attention.dense import tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from posjax.analysis.report import plots
+from posjax.analysis.report.table import UNITS, Cell, Row, StudyTable, Unit
 from posjax.analysis.statistics import (
     Interval,
     Line,
@@ -19,7 +20,6 @@ from posjax.analysis.statistics import (
     mean_interval,
     metric_values,
 )
-from posjax.analysis.report.table import UNITS, Cell, Row, StudyTable, Unit
 
 
 class Paper(NamedTuple):

@@ -15,8 +15,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from posjax.analysis.report import plots
-from posjax.analysis.statistics import Metric, Record, Rows, all_runs, group, line_of_curves, metric_values, metrics_of
 from posjax.analysis.report.table import StudyTable, escape_markdown, shown, summarize, to_markdown, versions_text
+from posjax.analysis.statistics import Metric, Record, Rows, all_runs, group, line_of_curves, metric_values, metrics_of
 
 STYLE = """
 :root { color-scheme: light dark; }

@@ -7,8 +7,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from posjax.analysis.scorecard.card import MEASURES, Measure
 from posjax.analysis.report.table import escape_markdown
+from posjax.analysis.scorecard.card import MEASURES, Measure
 
 Cards = Mapping[str, Mapping[str, Any]]  # label -> what `scorecard` returned, or {"encoding", "error"}
 MARKS = {"pass": "✓", "fail": "✗", "handled": "!", "n/a": "·"}

@@ -13,7 +13,7 @@ from posjax.analysis.statistics import mean_interval
 from posjax.data.folders import pictures_in
 from posjax.encodings.resize import resampling
 from posjax.models import ViT, pretrained, resize_params
-from posjax.studies.resolution import channels_of
+from posjax.models.resizing import image_channels
 from posjax.training.runs import is_run, load_run
 
 _DEFAULT_METHOD = "torch_bicubic"  # of models that were trained here
@@ -34,7 +34,7 @@ class Subject(NamedTuple):
 
     @property
     def channels(self) -> int:
-        return channels_of(self.params[0]["params"])
+        return image_channels(self.params[0]["params"])
 
 
 def load(checkpoint: pathlib.Path, method: str | None, **told: Any) -> Subject:

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.analysis.vision.subject import Subject
 from posjax.analysis.vision import attention_maps as maps
-from posjax.analysis.vision import rotary_use
-from posjax.analysis.vision import similarity
+from posjax.analysis.vision import rotary_use, similarity
 from posjax.analysis.vision.filters import Components, filter_components
 from posjax.analysis.vision.intermediates import Intermediates, dims_of, hosted, watched
 from posjax.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
+from posjax.analysis.vision.subject import Subject
 
 SHARES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _FLOATS = 2**26  # of attention weights of a batch

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from posjax.analysis.vision.subject import Subject
-from posjax.analysis.vision.findings import Findings, Robustness, Told
+from posjax.analysis.statistics import Interval, mean_interval
 from posjax.analysis.vision import curves as curves
 from posjax.analysis.vision import plots as pictures
-from posjax.analysis.vision.similarity import similarity_map
-from posjax.analysis.statistics import Interval, mean_interval
+from posjax.analysis.vision.findings import Findings, Robustness, Told
 from posjax.analysis.vision.report import Section, write_page
+from posjax.analysis.vision.similarity import similarity_map
+from posjax.analysis.vision.subject import Subject
 from posjax.training.metrics import replace_file, strict
 
 

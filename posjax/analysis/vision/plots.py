@@ -12,8 +12,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from posjax.analysis.vision.filters import Components
 from posjax.analysis.report.plots import SMALL
+from posjax.analysis.vision.filters import Components
 
 _TILES = 7  # a side, of similarity maps
 _LAYERS, _HEADS = 4, 6  # shown at most

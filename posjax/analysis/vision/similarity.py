@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.analysis.encoding import probes
-from posjax.analysis.vision.grids import patch_index
 from posjax.analysis.encoding.worlds import Part
+from posjax.analysis.vision.grids import patch_index
 from posjax.encoding import Array, Dims, Encoding, Params, Site
 
 

@@ -5,11 +5,11 @@ import pathlib
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from posjax import data
 from posjax.models import ViT
+from posjax.models.resizing import image_channels
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
 
@@ -108,15 +108,10 @@ def _images(
     source: Source, model: ViT, params: Any, count: int, mode: str, size: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """As many images as asked, or all, of that size and the model's channels."""
-    channels = _channels(params)
+    channels = image_channels(params)
     where = dict(data_dir=source.directory)
     found = data.load_native_images(source.name, source.split, **where, channels=channels)
     chosen = np.random.default_rng(0).permutation(len(found))[:count]
     pixels = np.stack([data.preprocess(found[int(i)], size, mode, channels=channels) for i in chosen])
     labels = np.asarray(found.label)[chosen] if found.num_classes == model.num_classes else None
     return pixels, labels
-
-
-def _channels(params: Any) -> int:
-    first = params["resnet"]["conv_root"] if "resnet" in params else params["patches_to_tokens"]
-    return jnp.shape(first["kernel"])[2]

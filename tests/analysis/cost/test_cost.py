@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import cli
-from posjax.analysis.cost.programs import decoder, program
-from posjax.analysis.cost.plots import Curve, Panel, against_length
 from posjax.analysis.cost.model import Cost, cost, fit_memory, fit_times, longest, sizes_of, tile_of
+from posjax.analysis.cost.plots import Curve, Panel, against_length
+from posjax.analysis.cost.programs import decoder, program
 from posjax.encoding import sites
 from posjax.models import Decoder
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from posjax.analysis.report.length_report import CHUNKED, SLIDING, views, write_length_report
 
 from posjax.analysis.report import length_plots
-from posjax.analysis.report.length_report import CHUNKED, SLIDING, views, write_length_report
 from posjax.analysis.report.table import summarize
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from posjax.analysis.report import plots
+from posjax.analysis.statistics import mean_interval
 from posjax.analysis.vision import curves as vision_curves
 from posjax.analysis.vision import plots as vision_plots
 from posjax.analysis.vision.filters import filter_components
-from posjax.analysis.vision.similarity import similarity_map
-from posjax.analysis.statistics import mean_interval
 from posjax.analysis.vision.report import Section, write_page
+from posjax.analysis.vision.similarity import similarity_map
 
 
 def rng():

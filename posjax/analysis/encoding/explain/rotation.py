@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from posjax.analysis.encoding.explain.text import heading, number, numbers, prose, table
 from posjax.analysis.encoding import probes
+from posjax.analysis.encoding.explain.text import heading, number, numbers, prose, table
 
 _PAIRS_SHOWN = 8
 

@@ -5,12 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from drawn import drawn
-from test_tasks import small_vit
+from small import small_vit
 
 from posjax.encodings.resize import resize
 from posjax.models import ViT
+from posjax.models.resizing import image_channels
+from posjax.studies.other_sizes import AS_TRAINED, RESIZED, Originals, measure, under
+from posjax.training.classification import scaled_size
 from posjax.training.evaluate import evaluate, make_score
-from posjax.studies.resolution import AS_TRAINED, RESIZED, Originals, channels_of, measure, scaled_size, under
 from posjax.training.tasks import make_task
 
 SEEDS = 2
@@ -63,7 +65,7 @@ def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_
     config = small_vit(data_dir, eval_batch_size=64)
     task = make_task(config)
     params = drawn(jax.vmap(task.init), jax.random.split(jax.random.key(0), SEEDS))
-    assert channels_of(params) == 1
+    assert image_channels(params) == 1
     images = Originals(config.data, None, 1).at_size((8, 8))
     found, wanted = measure(images(task.model, 64), params), evaluate(task, make_score(task), params)
     np.testing.assert_array_equal(found["accuracy"], wanted["accuracy"])

@@ -4,7 +4,7 @@ A policy says what becomes of its encoding there: nothing (`AS_TRAINED`), parame
 takes over what was learned. Ensembles all along: leaves of parameters have a leading axis R, one entry per seed.
 """
 
-import math
+import itertools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,10 +16,11 @@ from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.models import ViT
-from posjax.models.replacing import with_encoding
-from posjax.models.resizing import resize_params
+from posjax.models.resizing import image_channels, resize_params
+from posjax.studies.study import read_under
 from posjax.training.classification import scores
 from posjax.training.evaluate import evaluate, make_score
+from posjax.training.tasks import Task
 
 AS_TRAINED, RESIZED = "as trained", "resized"
 
@@ -42,20 +43,12 @@ def under(
     if policy == RESIZED:
         changed, _ = resize_params(model, jax.tree.map(operator.itemgetter(0), params), image_size, method)
         return changed, jax.vmap(lambda one: resize_params(model, one, image_size, method)[1])(params)
-    runs = len(jax.tree.leaves(params)[0])
-    return with_encoding(model, params, policy, lambda changed: _init(changed, params, runs))
+    image = jnp.zeros((1, *model.image_size, image_channels(params)))
 
+    def init(changed: ViT, key: jax.Array) -> Any:
+        return changed.init(key, image, changed.sites(*model.image_size))["params"]
 
-def _init(model: ViT, params: Any, runs: int) -> Any:
-    image = jnp.zeros((1, *model.image_size, channels_of(params)))
-    keys = jax.random.split(jax.random.key(0), runs)
-    return jax.vmap(lambda key: model.init(key, image, model.sites(*model.image_size))["params"])(keys)
-
-
-def channels_of(params: Any) -> int:
-    """How many channels an image has for a model with these parameters [R, ...]."""
-    first = params["resnet"]["conv_root"] if "resnet" in params else params["patches_to_tokens"]
-    return first["kernel"].shape[-2]
+    return read_under(model, params, policy, init)
 
 
 class Originals:
@@ -124,6 +117,14 @@ def measure(images: AtSize | AtBudget, params: Any) -> dict[str, np.ndarray]:
     return evaluate(images, make_score(images), params)
 
 
-def scaled_size(image_size: tuple[int, int], scale: float, patch_size: int) -> tuple[int, int]:
-    """The (height, width), in whole patches, that covers an image_size that is `scale` times as large."""
-    return tuple(patch_size * math.ceil(scale * side / patch_size - 1e-6) for side in image_size)
+class BriefEvaluation:
+    """A task whose training ends with the scores of one batch: what is reported is measured afterwards."""
+
+    def __init__(self, task: Task):
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def evaluation(self) -> dict[str | None, Iterator]:
+        return {name: itertools.islice(batches, 1) for name, batches in self._task.evaluation().items()}
