@@ -17,7 +17,6 @@ from posjax.analysis.statistics import Record
 from posjax.encoding import sites
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
-from posjax.studies.records import Record as Recorded
 from posjax.studies.records import finite, row_hash
 from posjax.studies.running import bar, caption
 from posjax.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study, Weights, labels_differ, read_under
@@ -107,7 +106,7 @@ class Extrapolation(Study):
         asked |= {"spec": row.reading, "kind": row.kind}
         return config_hash({**asked, "training": training, "data": digest()})
 
-    def is_current(self, row: Row, record: Recorded) -> bool:
+    def is_current(self, row: Row, record: Any) -> bool:
         """A checkpoint says nothing of the documents that it is read on."""
         del row
         return record.more["documents"] == list(self.documents.titles)

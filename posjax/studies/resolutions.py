@@ -52,7 +52,7 @@ class Resolutions(Study):
     def tuned(self, row: Row, base: Weights) -> tuple[ConfigDict, Callable[[Any], Any]]:
         """At another resolution, under the row's policy."""
         model, task, method = base.run.model, base.run.task, self.config.sets[row.study].evaluation.resize
-        policy = fill(row.reading, task.scale_of(row.tuning.resolution), grid_of(model))
+        policy = fill(row.reading, task.times(row.tuning.resolution), grid_of(model))
         spec = layers_text(parse_layers(model.encoding if policy in (AS_TRAINED, RESIZED) else policy))
         config = finetune_config(base.run.config, row.tuning, spec)
         size = tuple(config.data.image_size) if task.tables_fit_images else model.image_size
@@ -122,7 +122,7 @@ class Resolutions(Study):
         """(model, params [R, ...], size of its tables) that see a resolution under the row's policy."""
         task = base.run.task
         policy, size = (
-            fill(row.reading, task.scale_of(resolution), grid_of(base.run.model)),
+            fill(row.reading, task.times(resolution), grid_of(base.run.model)),
             task.table_size_at(resolution),
         )
         if row.kind == FINE_TUNED and policy != RESIZED:

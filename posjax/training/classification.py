@@ -109,13 +109,13 @@ class Classification:
         return self.model.image_size[0]
 
     @staticmethod
-    def scale(resolution: int, trained: int) -> float:
+    def side_ratio(resolution: int, trained: int) -> float:
         """How much longer sides are at one resolution than at another."""
         return resolution / trained
 
-    def scale_of(self, resolution: int) -> float:
+    def times(self, resolution: int) -> float:
         """How much longer sides are than in training."""
-        return self.scale(resolution, self.resolution)
+        return self.side_ratio(resolution, self.resolution)
 
     @staticmethod
     def data_at(given: ConfigDict, resolution: int) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Classification:
 
     def table_size_at(self, resolution: int) -> tuple[int, int]:
         """The image size that tables are resized to."""
-        return tuple(round(side * self.scale_of(resolution)) for side in self.model.image_size)
+        return tuple(round(side * self.times(resolution)) for side in self.model.image_size)
 
     def uniform_size(self, resolution: int) -> tuple[int, int] | None:
         """The size of all images; None where each has its own."""
@@ -217,7 +217,7 @@ class NativeClassification(Classification):
         return self._data.max_patches
 
     @staticmethod
-    def scale(resolution, trained):
+    def side_ratio(resolution, trained):
         return math.sqrt(resolution / trained)
 
     @staticmethod
@@ -226,7 +226,7 @@ class NativeClassification(Classification):
         return {"max_patches": resolution}
 
     def table_size_at(self, resolution):
-        return scaled_size(self.model.image_size, self.scale_of(resolution), self.model.patch_size)
+        return scaled_size(self.model.image_size, self.times(resolution), self.model.patch_size)
 
     def uniform_size(self, resolution):
         del resolution

@@ -36,7 +36,7 @@ def test_the_committed_studies_can_be_planned():
             *("seed", "init_from", "init_head", "init_resize")
         }
         trained = 64 if row.data.mode == "native" else row.data.image_size[0]
-        scales = [task_class(row).scale(each, trained) for each in study.evaluation.resolutions]
+        scales = [task_class(row).side_ratio(each, trained) for each in study.evaluation.resolutions]
         assert min(scales) <= 0.6
         assert 1.0 in scales
         assert max(scales) == 2.0

@@ -14,7 +14,7 @@ from posjax.analysis.cost.programs import decoder, program
 from posjax.encoding import sites
 from posjax.models import Decoder
 
-CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
+CONFIGS = pathlib.Path(__file__).parents[3] / "configs"
 SMALL = dict(vocab_size=32, width=32, depth=2, num_heads=2)
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from posjax.analysis.report.length_report import CHUNKED, SLIDING, views, write_length_report
 
-from posjax.analysis.report import length_plots
+from posjax.analysis.report import lengths
+from posjax.analysis.report.lengths import CHUNKED, SLIDING, views, write_length_report
 from posjax.analysis.report.table import summarize
 
 
@@ -59,24 +59,24 @@ def test_the_report_has_a_figure_for_each(records, tmp_path):
 
 
 def test_maps_hold_the_mean_over_seeds(records):
-    figure = length_plots.retrieval_maps(records, "passkey")
+    figure = lengths.retrieval_maps(records, "passkey")
     image = figure.axes[0].images[0].get_array()
     np.testing.assert_allclose(image, 55.0)
     assert [axes.get_title() for axes in figure.axes[:2]] == ["none", "rope"]
 
 
 def test_positions_are_drawn_as_means_and_costs_for_one_window(records):
-    (line, *_) = length_plots.loss_by_position(records, 128).axes[0].lines
+    (line, *_) = lengths.loss_by_position(records, 128).axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), [3.5, 2.0])
-    seconds, temporaries = length_plots.cost_by_length(records).axes[:2]
+    seconds, temporaries = lengths.cost_by_length(records).axes[:2]
     np.testing.assert_allclose(seconds.lines[0].get_ydata(), 0.25)
     np.testing.assert_allclose(temporaries.lines[0].get_ydata(), 2.0)
 
 
 def test_what_was_not_measured_is_said(records):
     with pytest.raises(ValueError, match="no record has the loss by position in windows of 99"):
-        length_plots.loss_by_position(records, 99)
+        lengths.loss_by_position(records, 99)
     with pytest.raises(ValueError, match="no record has the retrieval task 'copy'"):
-        length_plots.retrieval_maps(records, "copy")
+        lengths.retrieval_maps(records, "copy")
     with pytest.raises(ValueError, match="the records have no costs"):
-        length_plots.cost_by_length([each | {"cost": {}} for each in records])
+        lengths.cost_by_length([each | {"cost": {}} for each in records])

@@ -1,7 +1,7 @@
 """The sections of `experiments.explain` about one part of a composition, one for each hook that it fills in."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import jax
 import numpy as np
@@ -184,7 +184,7 @@ def bias(e: Example) -> list[str]:
     return lines + _by_distance(e, found)
 
 
-def _matrix(e: Example, values: np.ndarray, text: Callable[[float], str] = number) -> list[str]:
+def _matrix(e: Example, values: np.ndarray, text: Callable[[SupportsFloat], str] = number) -> list[str]:
     shown = e.shown
     rows = [[e.labels[t], *[text(values[t, s]) for s in shown]] for t in shown]
     return table(["", *[e.labels[s] for s in shown]], rows)

@@ -1,5 +1,7 @@
 """The section of `experiments.explain` about what happens to queries and keys."""
 
+from typing import SupportsFloat
+
 import numpy as np
 
 from posjax.analysis.encoding import probes
@@ -68,7 +70,7 @@ def _by_hand(e, query: probes.Turns) -> list[str]:
     ]
 
 
-def _factor(value: float) -> str:
+def _factor(value: SupportsFloat) -> str:
     return f"({number(value)})" if value < 0 else number(value)
 
 
@@ -159,7 +161,7 @@ def _vectors(e) -> list[str]:
     return ["", *prose("One query with random content (seed 0, head 0), before and after:"), "", *table(headers, rows)]
 
 
-def _angle(radians: float) -> str:
+def _angle(radians: SupportsFloat) -> str:
     return f"{number(radians)} ({np.degrees(radians):.1f})"
 
 

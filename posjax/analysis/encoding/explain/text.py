@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def prose(text: str, indent: str = "") -> list[str]:
     ]
 
 
-def number(value: float) -> str:
+def number(value: SupportsFloat) -> str:
     """Four decimals, or four digits where those would say nothing."""
     value = float(value)
     if value == 0 or 1e-3 <= abs(value) < 1e4:
@@ -37,12 +38,12 @@ def number(value: float) -> str:
     return f"{value:.1e}" if abs(value) < 1 else f"{value:.3g}"
 
 
-def short(value: float) -> str:
+def short(value: SupportsFloat) -> str:
     """As few digits as a label needs."""
     return f"{float(value):.5g}"
 
 
-def numbers(values: Sequence[float]) -> list[str]:
+def numbers(values: Any) -> list[str]:
     """Numbers of one row or column."""
     return [number(value) for value in np.asarray(values).ravel()]
 

@@ -171,7 +171,7 @@ def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, st
         keys = index[tuple(slice(0, size - d) for size, d in zip(sizes, step, strict=True))].ravel()
         query = index[tuple(slice(d, None) for d in step)].ravel()
         chosen = sorted({0, len(keys) // 2, len(keys) - 1}) if len(keys) else []
-        found += [(first + query[c], first + keys[c], place(step)) for c in chosen]
+        found += [(int(first + query[c]), int(first + keys[c]), place(step)) for c in chosen]
     return found
 
 
@@ -181,7 +181,9 @@ def _logit_matrix(found: probes.Logits, names: list[str]) -> list[str]:
     return [*heading("logits of the first tokens, head 0 (row: query, column: key)"), *table(["", *names[:9]], rows)]
 
 
-def plot(encoding: Encoding, directory: str, *, length, grid, prefix, head_dim, num_heads) -> list[pathlib.Path]:
+def plot(
+    encoding: Encoding, directory: pathlib.Path, *, length, grid, prefix, head_dim, num_heads
+) -> list[pathlib.Path]:
     """Writes the PNGs; returns their paths.
 
     Raises:
@@ -193,7 +195,6 @@ def plot(encoding: Encoding, directory: str, *, length, grid, prefix, head_dim, 
     dims, site = _dims(length, grid, prefix, head_dim, num_heads), tokens(length, grid, prefix)
     _check_axes(encoding, site)
     params, _ = awake(encoding.init(jax.random.key(0), dims))
-    folder = pathlib.Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     stem = "".join(c if c.isalnum() else "_" for c in str(encoding).replace("()", "")).strip("_")[:60]
-    return [save(figure, folder / f"{stem}_{name}.png") for name, figure in figures(encoding, params, dims, site)]
+    return [save(figure, directory / f"{stem}_{name}.png") for name, figure in figures(encoding, params, dims, site)]
