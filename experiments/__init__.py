@@ -1,0 +1,27 @@
+"""The commands: `python -m experiments.NAME`."""
+
+import ctypes
+import os
+import platform
+
+# (parameter, value) of glibc's mallopt(3).
+_KEEP_MEMORY = (
+    (-3, 2**31 - 1),  # M_MMAP_THRESHOLD: large buffers come from the heap, whose pages stay mapped
+    (-1, 2**31 - 1),  # M_TRIM_THRESHOLD: and the heap is not given back
+    (-2, 2**28),  # M_TOP_PAD: it grows by 256 MB at a time
+    (-8, 1),  # M_ARENA_MAX: one heap for all threads
+)
+
+
+def tune_allocator() -> str:
+    """Makes glibc keep freed memory, so that XLA on CPU does not page-fault every large buffer anew.
+
+    An exp of 64 MB becomes 5 to 6 times as fast; in return the process does not shrink. To be called before jax
+    is imported; calling it again changes nothing. Returns, for the record, "mallopt", or "default" where there is
+    no glibc, where it refused, or where the environment has POSJAX_ALLOCATOR=default.
+    """
+    if os.environ.get("POSJAX_ALLOCATOR") == "default" or platform.libc_ver()[0] != "glibc":
+        return "default"
+    libc = ctypes.CDLL(None)
+    accepted = [libc.mallopt(parameter, value) == 1 for parameter, value in _KEEP_MEMORY]
+    return "mallopt" if all(accepted) else "default"

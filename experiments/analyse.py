@@ -12,41 +12,40 @@ functions behind them are in posjax.analysis and take arrays of any model. Error
 
 import argparse
 import pathlib
-import shlex
 import sys
 
-from experiments import _cli
-from experiments._progress import bar
+from experiments import cli
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = _cli.parser("analyse", __doc__)
+    parser = cli.parser("analyse", __doc__)
     parser.add_argument("--checkpoint", required=True, help="workdir of a run or a row, or a file of weights")
     parser.add_argument("--out", required=True, help="where the page, pictures and numbers go")
     parser.add_argument("--data", help="set of images (default: what the run was trained on)")
     parser.add_argument("--split", help="of the set (default: what the run was evaluated on; test)")
     parser.add_argument("--data_dir", help="where sets are, or the folder of pictures")
-    parser.add_argument("--num_images", type=_cli.positive, default=1000, help="shuffled and moved (default: 1000)")
+    parser.add_argument("--num_images", type=cli.positive, default=1000, help="shuffled and moved (default: 1000)")
     parser.add_argument(
-        "--num_looked_into", type=_cli.positive, default=128, help="of these, for attention (default: 128)"
+        "--num_looked_into", type=cli.positive, default=128, help="of these, for attention (default: 128)"
     )
-    parser.add_argument("--num_shown", type=_cli.positive, default=8, help="of these, for rollouts (default: 8)")
+    parser.add_argument("--num_shown", type=cli.positive, default=8, help="of these, for rollouts (default: 8)")
     parser.add_argument("--padding", help="what comes in when images move: black, edge, reflect, wrap")
     args = parser.parse_args(argv)
     given = sys.argv[1:] if argv is None else argv
-    return _cli.answer(lambda: _analyse(args, given), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _analyse(args, given), args.imports, traceback=args.traceback)
 
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
-    from experiments import _analyse_page
-    from experiments._analyse_load import Source, load
-    from experiments._analyse_measure import left_out, measure, work
-    from experiments._environment import describe
+    from posjax.analysis.vision import page
+    from posjax.analysis.vision.findings import left_out, measure, work
+    from posjax.analysis.vision.subject import Source, load
+    from posjax.studies.environment import describe
+    from posjax.studies.running import bar
 
     source = Source(args.data, args.split, args.data_dir)
     subject = load(pathlib.Path(args.checkpoint), source, args.num_images, args.padding)
-    out = _cli.writable(args.out)
+    out = cli.writable(args.out)
     with bar(work(subject, args.num_looked_into), "image", unit_scale=True) as progress:
         found = measure(subject, args.num_looked_into, args.num_shown, progress.update)
     environment = describe()
@@ -62,9 +61,9 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     }
     if missing := left_out(subject, args.num_looked_into):
         facts["left out"] = "; ".join(missing)
-    command = shlex.join(["python", "-m", "experiments.analyse", *given])
+    command = cli.command_line("analyse", given)
     title = f"What a ViT with {subject.encoding} looks at"
-    print("\n".join(map(str, _analyse_page.write(subject, found, out, title, facts, command))))
+    print("\n".join(map(str, page.write(subject, found, out, title, facts, command))))
 
 
 if __name__ == "__main__":

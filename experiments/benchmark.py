@@ -20,9 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from experiments import _cli
-from experiments._environment import commit
-from experiments._progress import bar
+from experiments import cli
 from experiments.benchmarks import findings, pool, running, suites, suites_of_costs, table
 
 SUITES = {
@@ -34,7 +32,7 @@ SUITES = {
     "decode": suites_of_costs.decode,
     "memory": suites_of_costs.memory,
 }
-OUT = _cli.RUNS / "benchmark"
+OUT = cli.RUNS / "benchmark"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,16 +40,16 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     def work() -> None:
-        _cli.writable(args.out)
+        cli.writable(args.out)
         for name in SUITES if args.suite == "all" else [args.suite]:
             _measure(name, args)
         _write(args.out)
 
-    return _cli.answer(work, traceback=args.traceback)
+    return cli.answer(work, traceback=args.traceback)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _cli.parser("benchmark", __doc__, imports=False)
+    parser = cli.parser("benchmark", __doc__, imports=False)
     add = parser.add_argument
     add("suite", choices=[*SUITES, "all"], help="what to measure")
     add("--quick", action="store_true", help="few sizes and rounds")
@@ -74,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(name: str, args: argparse.Namespace) -> None:
     """Measures a suite; its records are on disk after each cell."""
+    from posjax.studies.running import bar
     from posjax.training.metrics import append_jsonl
 
     about, counts = _about(), args.threads or ((1, 0) if name in ("attention", "window") else (1,))
@@ -149,14 +148,16 @@ def _write(out: pathlib.Path) -> None:
 
 def _plots(name: str, records: Sequence[findings.Record], out: pathlib.Path) -> list[pathlib.Path]:
     """One picture of a suite's time and memory, if it was measured at several lengths."""
-    from posjax.analysis.benchmark_plots import against_length
-    from posjax.analysis.plots import save
+    from posjax.analysis.cost.plots import against_length
+    from posjax.analysis.report.plots import save
 
     panels = table.panels(records)
     return [save(against_length(panels, columns=3), out / f"{name}.png", dpi=120)] if panels else []
 
 
 def _about() -> dict[str, object]:
+    from posjax.studies.environment import commit
+
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "processor": _processor(),

@@ -12,14 +12,14 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from experiments import _cli
+from experiments import cli
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "catalogue.md"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = _cli.parser("catalogue", __doc__)
+    parser = cli.parser("catalogue", __doc__)
     parser.add_argument("--family", help="of this family (module) only")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.parent.name}/{PAGE.name}, the whole of it")
     args = parser.parse_args(argv)
@@ -33,13 +33,13 @@ def main(argv: list[str] | None = None) -> int:
         else:
             _show(args.family)
 
-    return _cli.answer(work, args.imports, traceback=args.traceback)
+    return cli.answer(work, args.imports, traceback=args.traceback)
 
 
 def page() -> str:
     """The text of docs/catalogue.md."""
-    from posjax.analysis.catalogue import to_markdown
-    from posjax.analysis.describe import catalogue, values
+    from posjax.analysis.encoding.catalogue import to_markdown
+    from posjax.analysis.encoding.describe import catalogue, values
 
     library = [row for row in catalogue() if _of_library(row.cls)]
     return to_markdown(library, [cls for cls in values() if _of_library(cls)])
@@ -52,8 +52,8 @@ def _of_library(cls: type) -> bool:
 def _show(family: str | None) -> None:
     from rich.console import Console
 
-    from posjax.analysis.catalogue import summing_up, to_rich, values_to_rich
-    from posjax.analysis.describe import catalogue, family_of, values
+    from posjax.analysis.encoding.catalogue import summing_up, to_rich, values_to_rich
+    from posjax.analysis.encoding.describe import catalogue, family_of, values
     from posjax.spec import nearest
 
     rows, kinds = catalogue(), values()

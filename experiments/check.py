@@ -11,21 +11,21 @@ two ways that must agree. Exit code 0 if all hold, 1 if one fails, 2 for a mista
 import argparse
 import sys
 
-from experiments import _cli
+from experiments import cli
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = _cli.parser("check", __doc__)
+    parser = cli.parser("check", __doc__)
     parser.add_argument("spec", help="the encoding, in posjax's text form")
     parser.add_argument("--axes", type=int, metavar="A", help="position axes (default: 1 and 2, where it takes them)")
     args = parser.parse_args(argv)
-    return _cli.answer(lambda: _check(args), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _check(args), args.imports, traceback=args.traceback)
 
 
 def _check(args: argparse.Namespace) -> int:
     from posjax import parse
-    from posjax.analysis.properties import check
+    from posjax.analysis.encoding.properties import check
 
     encoding = parse(args.spec)
     failed = 0

@@ -7,7 +7,7 @@
 Forward pass, training step and cached decoding, each with dense, blockwise and windowed attention where it applies. Every
 program is compiled for every length, which tells its memory without using it, unless it is predicted to need more than
 twice --memory; it is run where it fits and a call is predicted to take at most --seconds. Lengths up to 4096 calibrate
-the model of costs (posjax.analysis.cost) on this machine, and the table has how far its predictions for longer ones are
+the model of costs (posjax.analysis.cost.model) on this machine, and the table has how far its predictions for longer ones are
 off. The answer, the length at which each runs out of memory and of time, rests on all that was measured, and says how far
 beyond that it lies.
 
@@ -17,16 +17,13 @@ Under the workdir (runs/context by default): table.md, results.jsonl and context
 import os
 import pathlib
 import re
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import _cli
-from experiments._progress import bar, caption
+from experiments import cli, tune_allocator
 
 LENGTHS = (1024, 2048, 4096, 16384, 65536)
 _CALIBRATING = 4096  # tokens: lengths up to here are run anyhow
@@ -67,6 +64,8 @@ def main(
       ValueError: for a config that is not a language model's, or lengths of which none can calibrate; for a memory that no
         program fits.
     """
+    from posjax.studies.running import bar, caption
+
     if config.get("task") != "language_model":
         raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
     lengths = sorted(set(lengths))
@@ -86,8 +85,8 @@ def main(
 
 def _row(config: ConfigDict, attention: str, work: str, lengths, given: dict[str, Any], done) -> dict[str, Any]:
     """Predictions and measurements of one kind of program by length, and how long its input may be."""
-    from experiments._context_programs import decoder, program
-    from posjax.analysis import cost
+    from posjax.analysis.cost import model as cost
+    from posjax.analysis.cost.programs import decoder, program
 
     sizes = cost.sizes_of(decoder(config, attention, lengths[0], given["window"]))
     options = dict(attention=attention, work=work, batch=given["batch"], window=given["window"])
@@ -138,7 +137,7 @@ class _Fitted(NamedTuple):
 
 
 def _fitted(costs, held, taken, lengths) -> _Fitted:
-    from posjax.analysis.cost import fit_memory, fit_times
+    from posjax.analysis.cost.model import fit_memory, fit_times
 
     chosen, seconds = [costs[n] for n in lengths], [taken[n] for n in lengths]
     times = fit_times(chosen, seconds) if any(second is not None for second in seconds) else None
@@ -158,7 +157,7 @@ def _point(length: int, model: _Fitted, cost: Any, held: float | None, taken: fl
 
 
 def _refuse_if_nothing_ran(rows: list[dict[str, Any]], memory: float) -> None:
-    from experiments._context_table import gib
+    from posjax.analysis.cost.table import gib
 
     if any(point["seconds"] for row in rows for point in row["points"]):
         return
@@ -171,25 +170,22 @@ def _refuse_if_nothing_ran(rows: list[dict[str, Any]], memory: float) -> None:
 
 
 def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any], workdir: pathlib.Path) -> None:
-    from experiments import _context_table, _environment
-    from posjax.analysis.benchmark_plots import against_length
-    from posjax.analysis.plots import save
+    from posjax.analysis.cost import table
+    from posjax.analysis.cost.plots import against_length
+    from posjax.analysis.report.plots import save
+    from posjax.studies import environment
     from posjax.training.metrics import replace_file, strict
 
-    environment = _environment.describe(_environment.tune_allocator())
-    about = {"model": strict(config.model.to_dict()), **given, **environment}
-    about["command"] = shlex.join(["python", "-m", "experiments.context", *_arguments()])
-    text = _context_table.to_markdown(rows, about)
+    described = environment.describe(tune_allocator())
+    about = {"model": strict(config.model.to_dict()), **given, **described}
+    about["command"] = cli.command_line("context")
+    text = table.to_markdown(rows, about)
     replace_file(workdir / "table.md", text.encode())
-    lines = [_context_table.json_line({**row, "about": about}) for row in rows]
+    lines = [table.json_line({**row, "about": about}) for row in rows]
     replace_file(workdir / "results.jsonl", "".join(lines).encode())
-    save(against_length(_context_table.panels(rows, about)), workdir / "context.png", dpi=120)
+    save(against_length(table.panels(rows, about)), workdir / "context.png", dpi=120)
     print(text)
     print(*(workdir / name for name in ("table.md", "results.jsonl", "context.png")), sep="\n")
-
-
-def _arguments() -> list[str]:
-    return [argument for argument in sys.argv[1:] if not argument.startswith(("--workdir", "-workdir"))]
 
 
 def _free() -> float:
@@ -235,4 +231,4 @@ if __name__ == "__main__":
         options = dict(lengths=_numbers(given.lengths), seconds=given.seconds, window=given.window, batch=given.batch)
         main(config, workdir, memory=size_of(given.memory) if given.memory else None, **options)
 
-    _cli.run(with_flags, __doc__, default_workdir=lambda config, given: _cli.RUNS / "context")
+    cli.run(with_flags, __doc__, default_workdir=lambda config, given: cli.RUNS / "context")

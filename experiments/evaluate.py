@@ -14,12 +14,12 @@ import argparse
 import pathlib
 import sys
 
-from experiments import _cli
+from experiments import cli
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = _cli.parser("evaluate", __doc__)
+    parser = cli.parser("evaluate", __doc__)
     parser.add_argument("--checkpoint", required=True, help="file or folder of weights, or workdir of a run or a row")
     parser.add_argument("--data", help="set of images (default: what the run was evaluated on)")
     parser.add_argument("--split", help="of the set (default: the run's; test)")
@@ -31,18 +31,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--method", help="how tables are resized (default: as the file's own code does)")
     parser.add_argument("--mode", help="crop, pad or stretch pictures to the size (default: the run's; crop)")
     parser.add_argument("--crop_fraction", type=float, default=1.0, help="of the picture that is cut out (default: 1)")
-    parser.add_argument("--batch_size", type=_cli.positive, default=64)
-    parser.add_argument("--limit", type=_cli.positive, help="as many images, spread over the split (default: all)")
-    parser.add_argument("--top", type=_cli.positive, default=5, help="likeliest classes of a picture (default: 5)")
-    parser.add_argument("--num_heads", type=_cli.positive, help="where the file does not tell it")
+    parser.add_argument("--batch_size", type=cli.positive, default=64)
+    parser.add_argument("--limit", type=cli.positive, help="as many images, spread over the split (default: all)")
+    parser.add_argument("--top", type=cli.positive, default=5, help="likeliest classes of a picture (default: 5)")
+    parser.add_argument("--num_heads", type=cli.positive, help="where the file does not tell it")
     parser.add_argument("--grid", type=_size, help="HxW in patches of the file's table, where that is no square")
     parser.add_argument("--encoding", help="of a file whose rotary encoding left no trace in it")
     args = parser.parse_args(argv)
-    return _cli.answer(lambda: _evaluate(args), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _evaluate(args), args.imports, traceback=args.traceback)
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from experiments._evaluate_models import load
+    from posjax.analysis.vision.accuracy import load
 
     if args.images and (args.data or args.split or args.data_dir or args.limit):
         raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
@@ -61,7 +61,7 @@ def _evaluate(args: argparse.Namespace) -> None:
 
 
 def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
-    from posjax.training.resolution import scaled_size
+    from posjax.training.classification import scaled_size
 
     if not args.resolutions:
         return [args.image_size or subject.model.image_size]
@@ -76,7 +76,7 @@ def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
 
 
 def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
-    from experiments._evaluate_models import accuracy, read_set
+    from posjax.analysis.vision.accuracy import accuracy, read_set
 
     images = read_set(subject, args.data, args.split, args.data_dir, args.limit)
     print(f"{len(images)} images of {images.name}\n\n| image size | top-1 | top-5 |\n| --- | ---: | ---: |")
@@ -87,7 +87,7 @@ def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, in
 
 
 def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
-    from experiments._evaluate_models import class_names, likeliest
+    from posjax.analysis.vision.accuracy import class_names, likeliest
 
     names = class_names(subject, args.classes)
     for size in sizes:

@@ -14,42 +14,42 @@ import argparse
 import re
 import sys
 
-from experiments import _cli
+from experiments import cli
 
-OUT = _cli.RUNS / "explain"
+OUT = cli.RUNS / "explain"
 _TEXT = {"length": 16, "head_dim": 8, "num_heads": 2, "grid": (4, 6)}
 _PLOT = {"length": 128, "head_dim": 64, "num_heads": 4, "grid": (14, 14)}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = _cli.parser("explain", __doc__)
+    parser = cli.parser("explain", __doc__)
     parser.add_argument("spec", help="the encoding, in posjax's text form")
-    parser.add_argument("--length", type=_cli.positive, help="tokens on the line (default: 16, in plots 128)")
+    parser.add_argument("--length", type=cli.positive, help="tokens on the line (default: 16, in plots 128)")
     parser.add_argument("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
     parser.add_argument("--prefix", type=int, default=0, help="class token and registers before them (default: none)")
-    parser.add_argument("--head_dim", type=_cli.positive, help="channels of a head (default: 8, in plots 64)")
-    parser.add_argument("--num_heads", type=_cli.positive, help="heads (default: 2, in plots 4)")
+    parser.add_argument("--head_dim", type=cli.positive, help="channels of a head (default: 8, in plots 64)")
+    parser.add_argument("--num_heads", type=cli.positive, help="heads (default: 2, in plots 4)")
     parser.add_argument("--plot", nargs="?", const=OUT, metavar="DIR", help=f"also write PNGs (default: into {OUT})")
     args = parser.parse_args(argv)
-    return _cli.answer(lambda: _explain(args), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _explain(args), args.imports, traceback=args.traceback)
 
 
 def _explain(args: argparse.Namespace) -> None:
-    from experiments import _explain_whole
     from posjax import parse
+    from posjax.analysis.encoding.explain import whole
 
     encoding = parse(args.spec)
-    print("\n".join(_explain_whole.explain(encoding, **_sizes_of(args, _TEXT, encoding))))
+    print("\n".join(whole.explain(encoding, **_sizes_of(args, _TEXT, encoding))))
     if args.plot is not None:
-        out = _cli.writable(args.plot, "--plot")
-        for path in _explain_whole.plot(encoding, out, **_sizes_of(args, _PLOT, encoding)):
+        out = cli.writable(args.plot, "--plot")
+        for path in whole.plot(encoding, out, **_sizes_of(args, _PLOT, encoding)):
             print(f"wrote {path}")
 
 
 def _sizes_of(args: argparse.Namespace, defaults: dict, encoding) -> dict:
     """The sizes of the example: as given, else the defaults; a grid only where it is asked for or needed."""
-    from posjax.analysis.worlds import grid_width
+    from posjax.analysis.encoding.worlds import grid_width
 
     sizes = {name: getattr(args, name) or defaults[name] for name in ("length", "head_dim", "num_heads")}
     grid = args.grid

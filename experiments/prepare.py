@@ -10,25 +10,25 @@ No TensorFlow is needed. Doing it twice does nothing the second time. Errors are
 import argparse
 import sys
 
-from experiments import _cli
+from experiments import cli
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = _cli.parser("prepare", __doc__, imports=False)
+    parser = cli.parser("prepare", __doc__, imports=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--name", help="the set; --list shows them")
     what.add_argument("--list", action="store_true", help="show the known sets")
     parser.add_argument("--from", dest="source", metavar="DIR", help="directory with the original raw files")
     parser.add_argument("--data_dir", metavar="DIR", help="where prepared sets lie (default: TFDS's own)")
     args = parser.parse_args(argv)
-    return _cli.answer(_list if args.list else lambda: _prepare(args), traceback=args.traceback)
+    return cli.answer(_list if args.list else lambda: _prepare(args), traceback=args.traceback)
 
 
 def _list() -> None:
-    from posjax.data import CATALOG
+    from posjax.data import SETS
 
-    for name, entry in CATALOG.items():
+    for name, entry in SETS.items():
         need = "no download" if entry.bundled else "download or --from"
         print(f"{name:18}{entry.kind:8}{need:20}{entry.about}")
 

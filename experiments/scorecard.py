@@ -14,18 +14,15 @@ and does not lose the others.
 import argparse
 import json
 import pathlib
-import shlex
 import sys
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from experiments import _cli
-from experiments._environment import describe, tune_allocator
-from experiments._progress import bar, caption
+from experiments import cli, tune_allocator
 
-OUT = _cli.RUNS / "scorecard"
+OUT = cli.RUNS / "scorecard"
 
 
 class Row(NamedTuple):
@@ -38,7 +35,7 @@ class Row(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = _cli.parser("scorecard", __doc__)
+    parser = cli.parser("scorecard", __doc__)
     parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
     parser.add_argument("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     parser.add_argument("--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure what this run has learned")
@@ -48,20 +45,22 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
 
     def work() -> None:
+        from posjax.studies.environment import describe
+
         began = time.monotonic()
         rows, notes = _rows(args)
-        _cli.writable(args.out)
+        cli.writable(args.out)
         cards = _cards(rows, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
-        about |= {"command": shlex.join(["python", "-m", "experiments.scorecard", *given])}
+        about |= {"command": cli.command_line("scorecard", given)}
         _write(args.out, rows, cards, about | describe(tune_allocator()), notes)
 
-    return _cli.answer(work, args.imports, traceback=args.traceback)
+    return cli.answer(work, args.imports, traceback=args.traceback)
 
 
 def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
     """What to measure by label, and what a reader must know of it."""
-    from experiments._catalogue import catalogue
+    from posjax.analysis.scorecard.specs import catalogue
     from posjax.spec import parse
 
     if args.checkpoint and args.spec:
@@ -123,8 +122,9 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
 
 def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
     """A card for each label; one that refuses to be measured has {"error": why} and does not lose the others."""
-    from posjax.analysis.scorecard import scorecard
+    from posjax.analysis.scorecard.card import scorecard
     from posjax.spec import parse
+    from posjax.studies.running import bar, caption
 
     cards = {}
     with bar(len(rows), "encoding") as progress:
@@ -143,9 +143,9 @@ def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
 def _write(out: pathlib.Path, rows: dict[str, Row], cards, about: dict[str, Any], notes: tuple[str, ...]) -> None:
     from rich.console import Console
 
-    from posjax.analysis.plots import save
-    from posjax.analysis.scorecard_plot import heat_map
-    from posjax.analysis.scorecard_table import to_markdown, to_rich
+    from posjax.analysis.report.plots import save
+    from posjax.analysis.scorecard.plot import heat_map
+    from posjax.analysis.scorecard.table import to_markdown, to_rich
     from posjax.training.metrics import replace_file, strict
 
     for label, card in cards.items():

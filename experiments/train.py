@@ -17,36 +17,52 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from experiments import _cli
+from experiments import cli, tune_allocator
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from experiments import _environment, _records, _rows
+    from posjax.studies import environment
+    from posjax.studies.records import (
+        Record,
+        append_records,
+        encoding_of,
+        fields_of_environment,
+        fields_of_run,
+        fields_of_training,
+        row_hash,
+    )
+    from posjax.studies.running import Progress, StopRequest
+    from posjax.studies.study import write_json
     from posjax.training.loop import Stopped, check, digest, identity, train
-    from posjax.training.metrics import append_jsonl, config_hash
+    from posjax.training.metrics import config_hash
+    from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
     seeds = (config.seed,)
     task = make_task(config)
     check(task, config, seeds)
     initial = _initial(config, task, seeds)
-    _environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
+    environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
-        _rows.write_config(config, workdir)
-    with _rows.StopRequest() as should_stop, _rows.Progress(config.steps) as progress:
+        write_json(workdir / "config.json", config.to_dict())
+    with StopRequest() as should_stop, Progress(config.steps) as progress:
         try:
             on_step = progress.row(config.model.encoding)
             result = train(task, config, seeds, workdir, initial=initial, on_step=on_step, should_stop=should_stop)
         except Stopped as stopped:
-            raise _cli.StoppedRun(stopped) from None
-    environment = _environment.describe(_environment.tune_allocator())
-    records = _records.records_of("train", config.model.encoding, task, config, seeds, result, workdir, environment)
+            raise cli.StoppedRun(stopped) from None
+    run = Run.of_result(task, config, seeds, result)
+    fields = {"study": "train", "task": config.task, "label": config.model.encoding, "encoding": encoding_of(config)}
+    fields |= {"seed": config.seed, "config_hash": row_hash(config), **fields_of_run(run)}
     if initial is not None:  # another start is another run
         about = {**identity(config), "initial": digest(initial)}
-        records = [record | {"initial": about["initial"], "config_hash": config_hash(about)} for record in records]
+        fields |= {"initial": about["initial"], "config_hash": config_hash(about)}
+    (measured,) = fields_of_training(run, result.metrics, workdir)
+    described = fields_of_environment(environment.describe(tune_allocator()))
+    record = Record.of(fields | described | measured)
     (workdir / "result.jsonl").unlink(missing_ok=True)
-    append_jsonl(workdir / "result.jsonl", records)
-    print(f"{records[0]['encoding']}: {records[0]['metrics']} after {config.steps} steps, in {workdir}")
+    append_records(workdir / "result.jsonl", [record])
+    print(f"{record.encoding}: {dict(record.metrics)} after {config.steps} steps, in {workdir}")
 
 
 def _initial(config: ConfigDict, task, seeds: tuple[int, ...]):
@@ -70,9 +86,9 @@ def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
         start = {name: config[name] for name in ("init_from", "init_head", "init_resize") if name in config}
         return config_hash({**identity(config), **start})
 
-    plain = _cli.runs_of(config, given)
-    return plain if named(config) == named(_cli.load(given)) else plain.with_name(f"{plain.name}-{named(config)}")
+    plain = cli.runs_of(config, given)
+    return plain if named(config) == named(cli.load(given)) else plain.with_name(f"{plain.name}-{named(config)}")
 
 
 if __name__ == "__main__":
-    _cli.run(main, __doc__, default_workdir)
+    cli.run(main, __doc__, default_workdir)

@@ -20,14 +20,16 @@ import jax
 import pytest
 from jaxtyping import config, install_import_hook
 
-from experiments._environment import compilation_cache
-
 # An int is welcome where a float is asked for (PEP 484's numeric tower), as in interpolate(factor=2).
 install_import_hook("posjax", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
 def pytest_configure(config):
     """What one worker has compiled, or an earlier run, serves the others; `pytest --cache-clear` forgets it."""
+    from posjax.studies.environment import (
+        compilation_cache,  # posjax is imported behind the hook above, or it is not checked
+    )
+
     if config.pluginmanager.hasplugin("cacheprovider"):
         compilation_cache(config.cache.mkdir("compiled"))
 

@@ -218,23 +218,23 @@ a row leaves out what fills it | data/native.py | data/test_draws.py -k fills
 - if room[r] >= need), len(rows))
 + if room[r] > need), len(rows))
 
-training costs two passes | analysis/cost.py | analysis/test_worked_numbers.py -k passes
+training costs two passes | analysis/cost/model.py | analysis/test_worked_numbers.py -k passes
 - again = 3 if training else 1
 + again = 2 if training else 1
 
-a negative half-width | analysis/stats.py | analysis/test_worked_numbers.py -k unit
+a negative half-width | analysis/statistics.py | analysis/test_worked_numbers.py -k unit
 - self.half_width * abs(factor)
 + self.half_width * factor
 
-tested on what was fitted | analysis/scorecard_measures.py | analysis/test_worked_numbers.py -k fitted
+tested on what was fitted | analysis/scorecard/measures.py | analysis/test_worked_numbers.py -k fitted
 - train, test = slice(0, 2000), slice(2000, None)
 + train, test = slice(0, 2000), slice(0, 2000)
 
-product of means for the mean product | analysis/rotary_use.py | analysis/test_worked_numbers.py -k products
+product of means for the mean product | analysis/vision/rotary_use.py | analysis/test_worked_numbers.py -k products
 - (query * key).mean(axis=0))
 + query.mean(axis=0) * key.mean(axis=0))
 
-an unseen phase is half a turn | analysis/scorecard_parts.py | analysis/test_worked_numbers.py -k phase
+an unseen phase is half a turn | analysis/scorecard/parts.py | analysis/test_worked_numbers.py -k phase
 - (turns < 2 * np.pi / probe.extent[-1])
 + (turns < np.pi / probe.extent[-1])
 
@@ -258,7 +258,7 @@ the nucleus leaves out what fills it | models/generate.py | models/test_generate
 - before = jnp.cumsum(share, axis=-1) - share
 + before = jnp.cumsum(share, axis=-1)
 
-a quantile of one side | analysis/stats.py | analysis/test_analysis_stats.py -k by_hand
+a quantile of one side | analysis/statistics.py | analysis/test_statistics.py -k by_hand
 - stdtrit(freedom, (1 + confidence) / 2)
 + stdtrit(freedom, confidence)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import platform
 import subprocess
 import sys
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from experiments import _cli, _environment
+from experiments import cli, tune_allocator
+from posjax.studies import environment
 
 REPO = pathlib.Path(__file__).parents[1]
 
@@ -32,8 +34,9 @@ MODULE = '''
     python -m throwaway --config=configs/throwaway.py --workdir=DIR
 """
 import pathlib
+import platform
 import sys
-from experiments._cli import StoppedRun, run
+from experiments.cli import StoppedRun, run
 
 def main(config, workdir):
     if config.raises == "StoppedRun":
@@ -94,13 +97,13 @@ def test_overrides_reach_main_and_jax_is_not_imported(call, tmp_path):
 
 def test_a_name_that_is_no_identifier_is_quoted():
     config = ConfigDict({"studies": {"1%": {"steps": 3}, "plain": {"shape": (1, 2)}}})
-    assert dict(_cli._fields(config))['studies["1%"].steps'] == "int"
-    _cli._check_fields(
+    assert dict(cli._fields(config))['studies["1%"].steps'] == "int"
+    cli._check_fields(
         ['--config.studies["1%"].steps=4', "--config.studies['1%'].steps=4", "--config.studies.plain.shape[0]=1"],
         config,
     )
-    with pytest.raises(_cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
-        _cli._check_fields(["--config.studies.1%.steps=4"], config)
+    with pytest.raises(cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
+        cli._check_fields(["--config.studies.1%.steps=4"], config)
 
 
 def test_the_default_workdir_is_named_after_the_config(call):
@@ -119,11 +122,11 @@ def test_a_config_is_found_beside_the_installed_package(directory):
 
 def test_a_stopped_run_has_an_exit_code_of_its_own(call):
     result = call("--config=x.py", "--config.raises=StoppedRun")
-    assert (result.returncode, result.stderr) == (_cli.EXIT_STOPPED, "")
+    assert (result.returncode, result.stderr) == (cli.EXIT_STOPPED, "")
     assert result.stdout == "stopped at step 3; the same command goes on from there\n"
-    assert _cli.EXIT_STOPPED not in (0, 1, _cli.EXIT_MISTAKE)
+    assert cli.EXIT_STOPPED not in (0, 1, cli.EXIT_MISTAKE)
     result = call("--config=x.py", "--config.raises=KeyboardInterrupt")  # before there is anything to go on with
-    assert (result.returncode, result.stdout, result.stderr) == (_cli.EXIT_STOPPED, "", "interrupted\n")
+    assert (result.returncode, result.stdout, result.stderr) == (cli.EXIT_STOPPED, "", "interrupted\n")
 
 
 def test_help_is_the_docstring(call):
@@ -205,7 +208,7 @@ def test_other_errors_and_traceback_show_where(call, arguments):
 
 
 def test_checkpoint_errors_are_user_errors():
-    from experiments._cli import USER_ERRORS
+    from experiments.cli import USER_ERRORS
     from posjax.training.checkpoints import CheckpointError
 
     assert issubclass(CheckpointError, USER_ERRORS)
@@ -213,16 +216,16 @@ def test_checkpoint_errors_are_user_errors():
 
 def test_the_allocator_can_be_left_alone(monkeypatch):
     monkeypatch.setenv("POSJAX_ALLOCATOR", "default")
-    assert _environment.tune_allocator() == "default"
+    assert tune_allocator() == "default"
     monkeypatch.delenv("POSJAX_ALLOCATOR")
-    expected = "mallopt" if _environment.platform.libc_ver()[0] == "glibc" else "default"
-    code = "from experiments._environment import tune_allocator as tune; print(tune(), tune())"
+    expected = "mallopt" if platform.libc_ver()[0] == "glibc" else "default"
+    code = "from experiments import tune_allocator as tune; print(tune(), tune())"
     result = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
     assert result.stdout.split() == [expected, expected]
 
 
 def test_the_environment_is_described_in_json(tmp_path):
-    described = json.loads(json.dumps(_environment.describe("mallopt")))
+    described = json.loads(json.dumps(environment.describe("mallopt")))
     assert described["allocator"] == "mallopt"
     assert {"python", "jax", "jaxlib", "flax", "optax", "numpy", "posjax", "commit", "device", "cpus"} <= set(described)
     assert described["devices"] >= 1
@@ -234,11 +237,11 @@ def test_the_commit_is_ours_or_none(tmp_path):
         subprocess.run(["git", *author, *arguments], cwd=tmp_path, capture_output=True, check=True)
 
     def commit():
-        code = "import _environment; print(_environment.commit())"
+        code = "import environment; print(environment.commit())"
         return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip()
 
-    copy = tmp_path / "_environment.py"
-    copy.write_text(pathlib.Path(_environment.__file__).read_text())
+    copy = tmp_path / "environment.py"
+    copy.write_text(pathlib.Path(environment.__file__).read_text())
     assert commit() == "None"  # no repository
     git("init")
     git("commit", "--allow-empty", "-m", "theirs")
@@ -252,21 +255,21 @@ def test_the_commit_is_ours_or_none(tmp_path):
 
 def test_one_process_at_a_time_works_in_a_directory(tmp_path):
     with (
-        _cli._alone_in(tmp_path, "train"),
-        pytest.raises(_cli.UsageError, match=r"another process is at work in .*--workdir"),
-        _cli._alone_in(tmp_path, "train"),
+        cli._alone_in(tmp_path, "train"),
+        pytest.raises(cli.UsageError, match=r"another process is at work in .*--workdir"),
+        cli._alone_in(tmp_path, "train"),
     ):
         pass
-    with _cli._alone_in(tmp_path, "train"):  # the lock went with its holder
+    with cli._alone_in(tmp_path, "train"):  # the lock went with its holder
         pass
 
 
 def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
-    from experiments import _progress, _rows
+    from posjax.studies import running
 
-    monkeypatch.setattr(_progress, "_LINE_EVERY", 0.0)
-    monkeypatch.setattr(_progress, "_NOTHING_YET", 1e-9)
-    with _rows.Progress(2) as progress:
+    monkeypatch.setattr(running, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(running, "_NOTHING_YET", 1e-9)
+    with running.Progress(2) as progress:
         on_step = progress.row("first")
         for step in (1, 2):
             on_step(step, {"loss": np.ones(1)})
@@ -275,7 +278,7 @@ def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
     assert len(shown.splitlines()) >= 2
     assert all(line.startswith("first: ") and "loss=1.000" in line for line in shown.splitlines())
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="early"), _rows.Progress(2) as progress:
+    with pytest.raises(ValueError, match="early"), running.Progress(2) as progress:
         progress.row("first")
         progress.skip(1)
         raise ValueError("early")
@@ -286,13 +289,13 @@ def test_a_single_run_has_a_directory_of_its_own():
     from experiments.train import default_workdir
 
     given = "configs/vit.py"
-    plain = _cli.load(given)
+    plain = cli.load(given)
     assert default_workdir(plain, given) == pathlib.Path("runs/vit")
     plain.log_every = 7  # changes no number
     assert default_workdir(plain, given) == pathlib.Path("runs/vit")
     found = set()
     for name, value in {"model.encoding": "rope", "steps": 50, "init_from": "runs/vit", "seed": 1}.items():
-        changed = _cli.load(given)
+        changed = cli.load(given)
         changed.update_from_flattened_dict({name: value})
         found.add(default_workdir(changed, given))
     assert len(found) == 4
@@ -303,18 +306,18 @@ def test_two_commands_do_not_share_a_directory(tmp_path):
     """Each would overwrite the other's config.json and report."""
     (tmp_path / ".lock").touch()  # of a run from before locks said whose they are
     for _ in range(2):
-        with _cli._alone_in(tmp_path, "train"):
+        with cli._alone_in(tmp_path, "train"):
             pass
     with (
-        pytest.raises(_cli.UsageError, match=r"holds what experiments\.train has written: give another --workdir"),
-        _cli._alone_in(tmp_path, "ablate"),
+        pytest.raises(cli.UsageError, match=r"holds what experiments\.train has written: give another --workdir"),
+        cli._alone_in(tmp_path, "ablate"),
     ):
         pass
 
 
 def test_the_compilation_cache_is_filled(tmp_path):
     code = (
-        "from experiments._environment import compilation_cache as cache; import sys; cache(sys.argv[1]); "
+        "from posjax.studies.environment import compilation_cache as cache; import sys; cache(sys.argv[1]); "
         "import jax; print(jax.jit(lambda x: x * 3)(2))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=REPO, capture_output=True, check=True)

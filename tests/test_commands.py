@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from experiments._cli import EXIT_STOPPED
+from experiments.cli import EXIT_STOPPED
 from posjax.training.checkpoints import Checkpoints
 
 REPO = pathlib.Path(__file__).parents[1]

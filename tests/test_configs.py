@@ -6,7 +6,8 @@ import runpy
 import pytest
 from ml_collections import ConfigDict
 
-from experiments import _environment, train
+from experiments import train
+from posjax.studies import environment
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 
@@ -49,7 +50,7 @@ SMALL_VIT = {"model.patch_size": 4}
 )
 def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatch):
     """By one kind of run or another."""
-    monkeypatch.setattr(_environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     dead = None
     for kind, sizes in enumerate(kinds):
         config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]()

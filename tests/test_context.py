@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from experiments import _cli, _context_table, context
+from experiments import cli, context
+from posjax.analysis.cost import table
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 GIVEN = {"memory": 2.0**30, "seconds": 3.0, "window": 8, "batch": 1}
@@ -39,33 +40,33 @@ ROW = {
 }
 
 
-def table(**changes):
-    return _context_table.to_markdown([{**ROW, **changes}], {**ABOUT, "command": "python -m x"})
+def markdown(**changes):
+    return table.to_markdown([{**ROW, **changes}], {**ABOUT, "command": "python -m x"})
 
 
 def test_the_table_answers_first_and_brackets_what_was_calibrated_on():
-    text = table()
+    text = markdown()
     assert "| dense | forward | **1,230,000** | memory | 1,230,000 (19x) | no limit |" in text
     assert "| dense | forward | 1,024 | 1 MiB | 2 MiB | (0.50) | 3 s | 6 s | (0.50) |" in text
     assert "| dense | forward | 65,536 | 1 MiB | 2 MiB | 0.50 | 3 s |  |  |" in text
 
 
 def test_the_table_says_what_runs_out_and_how_far_beyond_the_measured_that_is():
-    assert "| **10,200** | time | 1,230,000 (19x) | 10,200 (10x) |" in table(longest_of_time=10_240)
-    assert "| **1,000** | time | 1,230,000 (19x) | 1,000 |" in table(longest_of_time=1000)
-    assert "| **no limit** | nothing | no limit | no limit |" in table(longest_of_memory=2**31 - 1)
+    assert "| **10,200** | time | 1,230,000 (19x) | 10,200 (10x) |" in markdown(longest_of_time=10_240)
+    assert "| **1,000** | time | 1,230,000 (19x) | 1,000 |" in markdown(longest_of_time=1000)
+    assert "| **no limit** | nothing | no limit | no limit |" in markdown(longest_of_memory=2**31 - 1)
 
 
 def test_the_table_of_what_was_not_run_and_not_compiled():
     points = [{**point(1024, True, None), "predicted_seconds": None}, predicted(65536)]
-    text = table(points=points, longest_of_memory=0, longest_of_time=None)
+    text = markdown(points=points, longest_of_memory=0, longest_of_time=None)
     assert "| **none** | memory | none | not run |" in text
     assert "| 1,024 | 1 MiB | 2 MiB | (0.50) |  |  |  |" in text
     assert "| 65,536 | 1 MiB |  |  | 3 s |  |  |" in text
 
 
 def test_panels_hold_what_was_measured_and_what_was_predicted():
-    memory, time = _context_table.panels([ROW], ABOUT)
+    memory, time = table.panels([ROW], ABOUT)
     assert memory.limit == (1.0, "1 GiB")
     assert [curve.values for curve in time.curves] == [{1024: 6.0}, {1024: 3.0, 65536: 3.0}]
     assert [curve.predicted for curve in time.curves] == [False, True]
@@ -84,13 +85,13 @@ def test_what_is_no_size_is_named(text):
 
 def test_configs_and_lengths_that_do_not_do(tmp_path):
     with pytest.raises(ValueError, match="give the config of one"):
-        context.main(_cli.load(str(CONFIGS / "vit.py")), tmp_path)
+        context.main(cli.load(str(CONFIGS / "vit.py")), tmp_path)
     with pytest.raises(ValueError, match="at most 4096 tokens"):
-        context.main(_cli.load(str(CONFIGS / "decoder.py")), tmp_path, lengths=[8192])
+        context.main(cli.load(str(CONFIGS / "decoder.py")), tmp_path, lengths=[8192])
 
 
 def tiny():
-    config = _cli.load(str(CONFIGS / "decoder.py"))
+    config = cli.load(str(CONFIGS / "decoder.py"))
     config.update_from_flattened_dict({"model.width": 8, "model.depth": 1, "model.num_heads": 2, "model.mlp_dim": 8})
     return config
 

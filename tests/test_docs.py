@@ -8,7 +8,7 @@ from goldens import CHECKS
 
 import posjax as pj
 import posjax.spec
-from posjax.analysis.properties import PROPERTIES, check
+from posjax.analysis.encoding.properties import PROPERTIES, check
 from posjax.spec import registered_names
 
 REPO = pathlib.Path(__file__).parents[1]

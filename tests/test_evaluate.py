@@ -8,8 +8,9 @@ import pytest
 from goldens.pretrained_cases import made
 from PIL import Image
 
-from experiments import _evaluate_models, evaluate
+from experiments import evaluate
 from posjax import data
+from posjax.analysis.vision import accuracy
 from posjax.models import ViT, pretrained
 from posjax.models.pretrained.saving import expected_params, paths_of
 
@@ -55,9 +56,10 @@ def test_accuracy_is_the_share_of_images_whose_class_is_likeliest(file, tmp_path
 
 @pytest.mark.slow
 def test_a_run_is_evaluated_on_its_own_data(tmp_path, capsys, monkeypatch):
-    from experiments import _environment, train
+    from experiments import train
+    from posjax.studies import environment
 
-    monkeypatch.setattr(_environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     data.prepare("digits", tmp_path / "data")
     config = runpy.run_path("configs/vit.py")["get_config"]()
     small = {"steps": 30, "batch_size": 32, "eval_every": 0, "data.data_dir": str(tmp_path / "data")}
@@ -132,10 +134,10 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
 def test_equal_logits_and_nan_are_no_hits():
     """A head of zeros knows one class, the first; a model that has diverged none."""
     logits = np.array([[0, 0, 0], [0, 0, 0], [np.nan] * 3, [1, np.nan, 2]], np.float32)
-    assert _evaluate_models.rank_of(logits, np.array([0, 2, 1, 0])).tolist() == [0, 2, np.inf, 1]
+    assert accuracy.rank_of(logits, np.array([0, 2, 1, 0])).tolist() == [0, 2, np.inf, 1]
 
 
 def test_the_interval_of_a_share_is_wilsons():
     """Brown, Cai and DasGupta (2001): 0 of 10 and 5 of 10."""
-    np.testing.assert_allclose(_evaluate_models.wilson(0.0, 10), (0.0, 0.2775), atol=1e-4)
-    np.testing.assert_allclose(_evaluate_models.wilson(0.5, 10), (0.2366, 0.7634), atol=1e-4)
+    np.testing.assert_allclose(accuracy.wilson(0.0, 10), (0.0, 0.2775), atol=1e-4)
+    np.testing.assert_allclose(accuracy.wilson(0.5, 10), (0.2366, 0.7634), atol=1e-4)

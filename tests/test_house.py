@@ -31,7 +31,8 @@ MAY_IMPORT = {
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
     "data": {"encoding"},
     "training": {*_CONTRACT, "attention", "models", "data"},
-    "analysis": {*_CONTRACT, "encodings", "attention", "models"},
+    "analysis": {*_CONTRACT, "encodings", "attention", "models", "data", "training"},
+    "studies": {*_CONTRACT, "models", "data", "training", "analysis"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework

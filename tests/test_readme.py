@@ -25,7 +25,7 @@ from ml_collections import config_flags
 
 import posjax.spec
 from posjax.attention import backends
-from posjax.data import catalog
+from posjax.data import sets
 
 REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
@@ -99,7 +99,7 @@ def each_command(*treatments):
 def empty(tmp_path, monkeypatch):
     """An empty directory to work in, and registries that forget what is added."""
     monkeypatch.chdir(tmp_path)
-    for module, name in ((posjax.spec, "_REGISTRY"), (backends, "_BACKENDS"), (catalog, "_SOURCES")):
+    for module, name in ((posjax.spec, "_REGISTRY"), (backends, "_BACKENDS"), (sets, "_SOURCES")):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
     return tmp_path
 
@@ -154,7 +154,7 @@ class Parsed(Exception):
 def test_commands_parse(path, module, arguments, monkeypatch):
     monkeypatch.chdir(REPO)
     source = (REPO / "experiments" / f"{module}.py").read_text()
-    if "_cli.run" in source:
+    if "cli.run" in source:
         read_by_absl(arguments, re.findall(r'DEFINE_\w+\("(\w+)"', source), monkeypatch)
         return
 
@@ -169,7 +169,7 @@ def test_commands_parse(path, module, arguments, monkeypatch):
 
 
 def read_by_absl(arguments, own, monkeypatch):
-    """As `_cli.run` defines its flags, in a set of their own."""
+    """As `cli.run` defines its flags, in a set of their own."""
     argv = ["experiment", *arguments]
     monkeypatch.setattr(sys, "argv", argv)  # where ml_collections looks for overrides
     values = flags.FlagValues()

@@ -8,13 +8,12 @@ from ml_collections import ConfigDict
 
 from configs import decoder, extrapolate, quickstart, resolutions
 from experiments import (
-    _cli,
-    _environment,
     ablate,
     analyse,
     benchmark,
     catalogue,
     check,
+    cli,
     evaluate,
     explain,
     prepare,
@@ -23,6 +22,8 @@ from experiments import (
 from experiments import extrapolate as extrapolate_command
 from experiments import resolutions as resolutions_command
 from experiments import train as train_command
+from posjax.studies import environment
+from posjax.studies.ablation import Ablation
 from posjax.training import loop
 
 TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}
@@ -40,11 +41,8 @@ def no_training(monkeypatch):
     def train(*arguments, **options):
         raise AssertionError("it trains")
 
-    monkeypatch.setattr(_environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     monkeypatch.setattr(loop, "train", train)
-    for name in ("_extrapolate_models", "_resolutions_models"):
-        __import__(f"experiments.{name}")
-        monkeypatch.setattr(sys.modules[f"experiments.{name}"], "train", train)
 
 
 def changed(config: ConfigDict, **fields) -> ConfigDict:
@@ -137,10 +135,10 @@ def test_lengths_that_are_right_train(data_dir, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"encoding": "sincos2d_mae"}, "row 'rope': .*sincos2d_mae"),
-        ({"variant": "t5"}, "row 'mine': .*t5.* cannot take over what rope.* has learned"),
-        ({"tuned": {"spec": "t5"}}, "row 'tuned': .*t5.* cannot take over"),
-        ({"tuned": {"steps": 0}}, "row 'tuned': .*steps=0 must be at least 1"),
+        ({"encoding": "sincos2d_mae"}, "row 'rope' of 'extrapolate': .*sincos2d_mae"),
+        ({"variant": "t5"}, "row 'mine' of 'extrapolate': .*t5.* cannot take over what rope.* has learned"),
+        ({"tuned": {"spec": "t5"}}, "row 'tuned' of 'extrapolate': .*t5.* cannot take over"),
+        ({"tuned": {"steps": 0}}, "row 'tuned' of 'extrapolate': .*steps=0 must be at least 1"),
         ({"retrieval__tasks": ("recal",)}, "recal"),
         ({"data__retrieval__tasks": ("recal",)}, "recal"),
         ({"model__num_heads": 0}, "model.width=8 is not divisible by model.num_heads=0"),
@@ -215,9 +213,9 @@ def test_data_are_loaded_once_for_all_rows(data_dir, tmp_path, monkeypatch):
 def test_labels_may_hold_dots(data_dir):
     made = ablation(data_dir)
     made.studies.digits_vit.encodings = ConfigDict({"rope(base=0.5)": "rope(base=0.5)"}, allow_dotted_keys=True)
-    (_, label, row), _ = ablate.plan(made)
-    assert (label, row.model.encoding) == ("rope(base=0.5)", "rope(base=0.5)")
-    assert pathlib.Path(label).name == label
+    row, _ = Ablation(made).rows()
+    assert (row.label, row.training.model.encoding) == ("rope(base=0.5)", "rope(base=0.5)")
+    assert pathlib.Path(row.label).name == row.label
 
 
 @pytest.mark.parametrize("make", [decoder.get_config, quickstart.get_config, extrapolate.get_config])
@@ -273,6 +271,6 @@ def test_a_mistake_in_any_command_is_one_line_and_exit_code_2(command, arguments
 def test_no_command_writes_into_the_committed_results():
     """Unless it is told to."""
     told = [scorecard.OUT, benchmark.OUT, explain.OUT]
-    told += [_cli.runs_of(decoder.get_config(), "configs/decoder.py"), _cli.runs_of(quickstart.get_config(), "any")]
+    told += [cli.runs_of(decoder.get_config(), "configs/decoder.py"), cli.runs_of(quickstart.get_config(), "any")]
     assert all(path.parts[0] == "runs" for path in told)
     assert len(set(told)) == len(told)

@@ -11,9 +11,9 @@ import pytest
 
 import posjax as pj
 import posjax.spec
-from experiments import _user_code, catalogue, check, explain
-from posjax.analysis import properties
-from posjax.analysis.worlds import default_dims, make_world
+from experiments import catalogue, check, cli, explain
+from posjax.analysis.encoding import properties
+from posjax.analysis.encoding.worlds import default_dims, make_world
 from posjax.mask import Mask, Span
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -131,8 +131,8 @@ def test_a_file_is_imported_once(source, monkeypatch):
     path = source.with_name("counted.py")
     path.write_text("import sys\nsys.posjax_counted = getattr(sys, 'posjax_counted', 0) + 1\n")
     monkeypatch.setattr(sys, "posjax_counted", 0, raising=False)
-    _user_code.import_user_code([str(path)])
-    _user_code.import_user_code([str(path), "json"])
+    cli.import_user_code([str(path)])
+    cli.import_user_code([str(path), "json"])
     assert sys.posjax_counted == 1
 
 

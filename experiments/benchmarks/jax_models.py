@@ -12,7 +12,7 @@ import posjax
 from experiments.benchmarks.compiling import compiled
 from experiments.benchmarks.contender import Call
 from posjax.models import Decoder
-from posjax.training.long_context import Reader
+from posjax.studies.long_context import Reader
 
 _VOCABULARY = 256  # bytes
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
 from experiments.benchmarks.pool import spread
-from posjax.analysis.benchmark_plots import Curve, Panel
-from posjax.analysis.table import escape_markdown
+from posjax.analysis.cost.plots import Curve, Panel
+from posjax.analysis.report.table import escape_markdown
 
 
 def to_markdown(name: str, records: Sequence[Record], findings: Sequence[Finding], note: str) -> str:

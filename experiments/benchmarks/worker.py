@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from experiments._environment import tune_allocator
+from experiments import tune_allocator
 from experiments.benchmarks.contender import Call, Skip
 
 _PROC = pathlib.Path("/proc/self")

@@ -1,4 +1,9 @@
-"""From the records of seeded runs to intervals (stats), tables (table), figures (plots) and one page (report).
+"""What records, encodings and trained models tell: a folder a subject.
 
-Import the module you need: only ``plots`` and ``report`` load matplotlib.
+statistics.py  confidence intervals, and records of seeded runs by study and row
+report/        tables, figures and pages of studies
+encoding/      properties that must hold, the catalogue, and worked examples of one encoding
+scorecard/     ideal properties of encodings, measured
+vision/        trained vision transformers: attention, codes, filters, robustness, accuracy
+cost/          memory and time of a decoder by length
 """

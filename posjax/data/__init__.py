@@ -23,7 +23,6 @@ from posjax.data.augment import (
     normalise,
     random_resized_crop,
 )
-from posjax.data.catalog import CATALOG, register, registered
 from posjax.data.containers import Images, NativeImages, Text
 from posjax.data.documents import Documents, load_documents
 from posjax.data.loading import load_images, load_text
@@ -33,12 +32,13 @@ from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batche
 from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
+from posjax.data.sets import SETS, register, registered
 from posjax.data.subsets import spread, subset
 
 __all__ = [
-    "CATALOG",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "SETS",
     "Documents",
     "Images",
     "NativeImages",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posjax.data.catalog import CATALOG, command, find_builder, is_prepared, source_of
 from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preparing import prepare
+from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.sources import images_of, text_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
     """Loads a split of labelled images of one size.
 
     Args:
-      name: an image set of `CATALOG`, one of your own (`register`), or any prepared TFDS set with features `image` and
+      name: an image set of `SETS`, one of your own (`register`), or any prepared TFDS set with features `image` and
         `label`.
       split: "train", "test", ... as the set has them.
       data_dir: directory of prepared sets; None is TFDS's default.
@@ -54,7 +54,7 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
     """Loads a split of text as a stream of UTF-8 bytes.
 
     Args:
-      name: a text set of `CATALOG`, one of your own (`register`), or any prepared TFDS set with a feature `text` (pg19:
+      name: a text set of `SETS`, one of your own (`register`), or any prepared TFDS set with a feature `text` (pg19:
         `book_text`).
       split: "train", "validation", ... as the set has them.
       data_dir: directory of prepared sets; None is TFDS's default.
@@ -72,7 +72,7 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
 
 def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ...]) -> DatasetBuilder:
     """Returns the builder of a prepared set that holds what is asked for."""
-    known = CATALOG.get(name)
+    known = SETS.get(name)
     builder = find_builder(name, data_dir)
     lacks = [feature for feature in features if feature not in builder.info.features]
     if lacks or (known is not None and known.kind != kind):

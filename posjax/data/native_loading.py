@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from posjax.data.catalog import resolve_data_dir, source_of
 from posjax.data.containers import Images, NativeImages, digest_of
 from posjax.data.folders import class_names, pictures
 from posjax.data.loading import Arrays, cached, examples, ready
 from posjax.data.preprocess import preprocess, read_image, resize
+from posjax.data.sets import resolve_data_dir, source_of
 from posjax.data.sources import native_images_of
 
 
@@ -28,7 +28,7 @@ def load_native_images(
     """Loads a split of labelled images of any sizes.
 
     Args:
-      name: "folder", or an image set of `CATALOG`, or one of your own (`register`), or any prepared TFDS set with features
+      name: "folder", or an image set of `SETS`, or one of your own (`register`), or any prepared TFDS set with features
         `image` and `label`. A TFDS set is decoded once, like `load_images`, the others each time.
       split: "train", "test", ... as the set has them.
       data_dir: directory of prepared sets, None is TFDS's default; of a folder, what holds

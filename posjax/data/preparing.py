@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from posjax.data import cifar10
-from posjax.data.catalog import command, find_builder, is_prepared
+from posjax.data.sets import command, find_builder, is_prepared
 from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def prepare(
     """Prepares a set once; does nothing if that was done before.
 
     Args:
-      name: see `posjax.data.CATALOG`; other TFDS sets work if all they want of TensorFlow is to open files.
+      name: see `posjax.data.SETS`; other TFDS sets work if all they want of TensorFlow is to open files.
       data_dir: directory of prepared sets; None is TFDS's default.
       source: directory that holds the raw files under their original names (sha256 checked); None downloads.
         For cifar10 it may instead hold the unpacked folder `cifar-10-batches-bin`.

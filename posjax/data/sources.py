@@ -18,9 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from posjax.data.catalog import Source
 from posjax.data.containers import Images, NativeImages, Text, digest_of
 from posjax.data.preprocess import read_image
+from posjax.data.sets import Source
 
 
 def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> Images:

@@ -47,3 +47,9 @@ def resize_params(
     if tuple(resized) != pattern:
         encoding = layers_text(resized) if isinstance(encoding, str) else tuple(resized)
     return model.clone(encoding=encoding, image_size=tuple(image_size)), {**params, "trunk": trunk}
+
+
+def image_channels(params: Mapping[str, Any]) -> int:
+    """How many channels an image has for a model with these parameters, which may have leading axes."""
+    first = params["resnet"]["conv_root"] if "resnet" in params else params["patches_to_tokens"]
+    return first["kernel"].shape[-2]

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -27,6 +28,8 @@ class Classification:
     headline, headline_mode = "accuracy", "max"
     # The fields of `config.data` that say which images `load` returns.
     reads = ("name", "data_dir", "image_size", "mode")
+    # What records say of it beside the fields of its config, and whether tables have the grid of an image.
+    recorded, tables_fit_images = MappingProxyType({"native": False}), True
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._config, self._data = config, config.data
@@ -98,6 +101,44 @@ class Classification:
         logits = self.model.apply({"params": params}, image, self.site)
         return scores(logits, batch["label"], batch["weight"])
 
+    # How it is seen at another resolution than the one in training: here that is the height of images (pixels).
+
+    @property
+    def resolution(self) -> int:
+        """That of training."""
+        return self.model.image_size[0]
+
+    @staticmethod
+    def side_ratio(resolution: int, trained: int) -> float:
+        """How much longer sides are at one resolution than at another."""
+        return resolution / trained
+
+    def times(self, resolution: int) -> float:
+        """How much longer sides are than in training."""
+        return self.side_ratio(resolution, self.resolution)
+
+    @staticmethod
+    def data_at(given: ConfigDict, resolution: int) -> dict[str, Any]:
+        """The fields of `config.data` that training at another resolution changes."""
+        height, width = given.image_size
+        return {"image_size": (resolution, round(width * resolution / height))}
+
+    def table_size_at(self, resolution: int) -> tuple[int, int]:
+        """The image size that tables are resized to."""
+        return tuple(round(side * self.times(resolution)) for side in self.model.image_size)
+
+    def uniform_size(self, resolution: int) -> tuple[int, int] | None:
+        """The size of all images; None where each has its own."""
+        return self.table_size_at(resolution)
+
+    def patches_at(self, resolution: int) -> int:
+        """The largest number of patches of an image."""
+        return math.prod(self.model.patches(*self.table_size_at(resolution)))
+
+    def tested_at(self, originals: Any, resolution: int) -> Any:
+        """The evaluation of `posjax.studies.other_sizes.Originals`, for a model and a batch size."""
+        return originals.at_size(self.table_size_at(resolution))
+
     def _standardised(self, image):
         """Images in [-1, 1], as augmentation knows black, to those of the mean and deviation that are asked for."""
         mean, std = (np.asarray(value, np.float32) for value in self.scale)
@@ -111,6 +152,7 @@ class NativeClassification(Classification):
     """
 
     reads = ("name", "data_dir", "mode")
+    recorded, tables_fit_images = MappingProxyType({"native": True}), False
 
     def load(self, split):
         return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir, channels=None)
@@ -168,6 +210,33 @@ class NativeClassification(Classification):
     def score(self, params, batch):
         return scores(self._logits(params, batch), batch["label"], batch["weight"])
 
+    # A resolution is here the largest number of patches.
+
+    @property
+    def resolution(self):
+        return self._data.max_patches
+
+    @staticmethod
+    def side_ratio(resolution, trained):
+        return math.sqrt(resolution / trained)
+
+    @staticmethod
+    def data_at(given, resolution):
+        del given
+        return {"max_patches": resolution}
+
+    def table_size_at(self, resolution):
+        return scaled_size(self.model.image_size, self.times(resolution), self.model.patch_size)
+
+    def uniform_size(self, resolution):
+        del resolution
+
+    def patches_at(self, resolution):
+        return resolution
+
+    def tested_at(self, originals, resolution):
+        return originals.at_budget(self.model.patch_size, resolution)
+
     def _logits(self, params, batch, **options):
         patches = self._standardised(data.normalise(batch["patches"]))
         images = batch["label"].shape[1]
@@ -190,22 +259,36 @@ def once(splits: dict | None, key: tuple, load: Callable[[], Any]) -> Any:
     return splits[key]
 
 
+def scaled_size(image_size: tuple[int, int], scale: float, patch_size: int) -> tuple[int, int]:
+    """The (height, width), in whole patches, that covers an image_size that is `scale` times as large."""
+    return tuple(patch_size * math.ceil(scale * side / patch_size - 1e-6) for side in image_size)
+
+
+def task_class(config: ConfigDict) -> type[Classification]:
+    """The class of the task for `config.data.mode`.
+
+    Raises:
+      ValueError: for an unknown mode.
+    """
+    if config.data.mode not in _MODES:
+        raise ValueError(f"no data.mode is named {config.data.mode!r}; {nearest(config.data.mode, _MODES)}")
+    return NativeClassification if config.data.mode == "native" else Classification
+
+
 def make_classification(config: ConfigDict, splits: dict | None = None) -> Classification:
     """The task for `config.data.mode`.
 
     Raises:
       ValueError: for an unknown mode, or whatever does not fit.
     """
-    if config.data.mode not in _MODES:
-        raise ValueError(f"no data.mode is named {config.data.mode!r}; {nearest(config.data.mode, _MODES)}")
-    if config.data.mode == "native":
-        return NativeClassification(config, splits)
+    if (made := task_class(config)) is NativeClassification:
+        return made(config, splits)
     for name in ("min_patches", "tokens", "images_per_row"):
         if config.data[name] is not None:
             raise ValueError(
                 f"data.{name}={config.data[name]} is for images of native aspect: set data.mode='native' too"
             )
-    return Classification(config, splits)
+    return made(config, splits)
 
 
 def make_vision_model(

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from posjax.models import ViT, resize_params
 from posjax.models.replacing import with_encoding
+from posjax.models.resizing import image_channels
 from posjax.spec import nearest
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
@@ -96,8 +97,7 @@ def _adapted(model: Any, params: Any, target: Any, wanted: Any) -> Any:
     """What a ViT has learned, as one that sees other images, or has another encoding, takes it over."""
 
     def init(changed: ViT) -> Any:
-        first = wanted["patches_to_tokens"] if model.stem is None else wanted["resnet"]["conv_root"]
-        image = jnp.zeros((1, *model.image_size, first["kernel"].shape[-2]))
+        image = jnp.zeros((1, *model.image_size, image_channels(wanted)))
         return changed.init(jax.random.key(0), image, model.sites(*model.image_size))["params"]
 
     return params if model.encoding == target.encoding else with_encoding(model, params, target.encoding, init)[1]

@@ -41,8 +41,8 @@ class Result(NamedTuple):
 class Stopped(Exception):
     """Training was asked to stop; `step` is saved and the same call goes on from there."""
 
-    def __init__(self, step: int):
-        super().__init__(f"stopped at step {step}")
+    def __init__(self, step: int, where: str = ""):
+        super().__init__(f"stopped at step {step}{where}")
         self.step = step
 
 

@@ -3,7 +3,7 @@
 import operator
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.loop import Result
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state
 from posjax.training.tasks import Task, make_task
@@ -19,10 +20,11 @@ _ROWS_NAMED = 8
 
 
 class Run(NamedTuple):
-    """An ensemble as one of its checkpoints has it.
+    """An ensemble at the end of its training, or restored from a checkpoint.
 
     `params` are those of `model`, numpy arrays with a leading axis R, one entry for each of the `seeds`; `config` is the one
-    that it was trained with, `step` the number of steps taken.
+    that it was trained with, `step` the number of steps taken, `times` how long they took: "elapsed" seconds, all processes
+    together, and the median "step_time".
     """
 
     task: Task
@@ -31,6 +33,14 @@ class Run(NamedTuple):
     seeds: tuple[int, ...]
     config: ConfigDict
     step: int
+    times: Mapping[str, float]
+
+    @classmethod
+    def of_result(cls, task: Task, config: ConfigDict, seeds: tuple[int, ...], result: Result) -> "Run":
+        """The run that `train` has just finished."""
+        params = jax.tree.map(np.asarray, result.state.params)
+        times = {"elapsed": result.wall_time, "step_time": result.step_time}
+        return cls(task, task.model, params, seeds, config, config.steps, times)
 
     def of(self, index: int) -> Any:
         """The parameters of one seed, the `index`-th."""
@@ -79,7 +89,7 @@ def load_run(
     abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
     # Not None: there are steps.
     found, tree = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}, step=step)
-    return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, found)
+    return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, found, tree["times"])
 
 
 def _metadata(checkpoints: Checkpoints, steps: list[int]) -> dict[str, Any]:

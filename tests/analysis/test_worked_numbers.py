@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.analysis import scorecard_measures as measures
-from posjax.analysis import scorecard_parts
-from posjax.analysis.cost import cost, sizes_of
-from posjax.analysis.rotary_use import frequency_use
-from posjax.analysis.scorecard_probe import Logits, box, logits, make_probe
-from posjax.analysis.stats import Interval, train_length
-from posjax.analysis.table import summarize
+from posjax.analysis.cost.model import cost, sizes_of
+from posjax.analysis.report.table import summarize
+from posjax.analysis.scorecard import measures as measures
+from posjax.analysis.scorecard import parts as scorecard_parts
+from posjax.analysis.scorecard.probe import Logits, box, logits, make_probe
+from posjax.analysis.statistics import Interval, train_length
+from posjax.analysis.vision.rotary_use import frequency_use
 from posjax.models import Decoder
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)

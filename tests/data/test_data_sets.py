@@ -17,7 +17,7 @@ from tensorflow_datasets.core.utils import lazy_imports_utils
 from experiments.prepare import main
 from posjax import data
 from posjax.data import builders, preparing, tensorflow_free
-from posjax.data.catalog import find_builder
+from posjax.data.sets import find_builder
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +270,7 @@ def test_stand_in_comes_and_goes():
 
 def test_command_line(data_dir, capsys):
     assert main(["--list"]) == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(data.CATALOG)
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(data.SETS)
     data.load_images("digits", "train", data_dir)
     assert main(["--name=digits", f"--data_dir={data_dir}"]) == 0
     out = capsys.readouterr().out

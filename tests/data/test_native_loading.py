@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from posjax import data
-from posjax.data import catalog, folders
+from posjax.data import folders, sets
 from posjax.data.tensorflow_free import without_tensorflow
 
 RAW_DATA = os.environ.get("POSJAX_RAW_DATA", pathlib.Path(__file__).parents[2].resolve().parent / "shared/data")
@@ -185,7 +185,7 @@ def caltech(tmp_path):
         def extract(self, path):
             return root
 
-    builder = catalog.find_builder("caltech101", tmp_path)
+    builder = sets.find_builder("caltech101", tmp_path)
     builder._make_download_manager = lambda **_: Manager()
     with without_tensorflow():
         builder.download_and_prepare(file_format="array_record")

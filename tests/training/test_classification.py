@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
-from test_tasks import perturbed, small_vit
+from small import small_vit
+from test_tasks import perturbed
 
 from posjax.models import ResNet
 from posjax.training.classification import make_vision_model

@@ -15,7 +15,8 @@ from posjax.training.devices import make_context, shardings
 TESTS = pathlib.Path(__file__).parents[1]
 CURVES = """
 import json, pathlib, sys
-from test_tasks import make_task, small_decoder
+from small import small_decoder
+from test_tasks import make_task
 from posjax.training.loop import train
 data_dir, workdir, context_parallel = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
 config = small_decoder(

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from test_tasks import small_vit
+from small import small_vit
 
 from experiments import ablate
 from posjax.models import ViT, pretrained, resize_params

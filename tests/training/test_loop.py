@@ -7,9 +7,9 @@ import json
 import jax
 import numpy as np
 import pytest
-from test_tasks import small_decoder, small_vit
+from small import small_decoder, small_vit
 
-from experiments._environment import compilation_cache
+from posjax.studies.environment import compilation_cache
 from posjax.training import loop
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.evaluate import make_score

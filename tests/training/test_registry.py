@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from members import GRID, LINE, MEMBERS
-from test_tasks import small_decoder, small_vit
+from small import small_decoder, small_vit
 
 import posjax as pj
 from posjax.encoding import Needs

@@ -5,7 +5,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from test_tasks import small_vit
+from small import small_vit
 
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.loop import train

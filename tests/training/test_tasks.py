@@ -1,39 +1,13 @@
 """What is trained is what the config says, and every evaluated length scores the same tokens."""
 
-import pathlib
-import runpy
-
 import jax
 import numpy as np
 import pytest
 from drawn import drawn
+from small import small_decoder, small_vit
 
 from posjax.training.optimizer import make_optimizer
 from posjax.training.tasks import make_task
-
-CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
-SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
-
-
-def small_vit(data_dir, **overrides):
-    """configs/vit.py, small; `model__width=4` overrides model.width."""
-    return _small(
-        "vit", {**SMALL, "model.patch_size": 4, "batch_size": 16, "eval_batch_size": 364}, data_dir, overrides
-    )
-
-
-def small_decoder(data_dir, **overrides):
-    """configs/decoder.py, small."""
-    sizes = {"data.length": 16, "data.positions": "window", "eval_lengths": (16, 64), "eval_batch_size": 512}
-    return _small("decoder", {**SMALL, **sizes, "batch_size": 8}, data_dir, overrides)
-
-
-def _small(name, sizes, data_dir, overrides):
-    config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]()
-    loop = {"steps": 12, "log_every": 1, "eval_every": 0, "checkpoint_every": 5, "data.data_dir": str(data_dir)}
-    overrides = {key.replace("__", "."): value for key, value in overrides.items()}
-    config.update_from_flattened_dict({**sizes, **loop, **overrides})
-    return config
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,386 @@
+"""The command line that every experiment shares, and its way of saying what went wrong.
+
+    python -m experiments.X --config=configs/x.py[:argument] --config.a.b=1 --workdir=DIR [--import=my_encoding.py]
+
+An experiment with a config ends with `if __name__ == "__main__": run(main, __doc__)`; another one makes its `parser` and
+returns what `answer` does. A command writes under runs/ unless it is told where.
+
+Exit codes: 0 done; 2 for what a user can mend, told in one line on stderr; 75 for what was stopped (Ctrl-C; a run by SIGTERM
+too): the same command goes on with a run. jax is not imported here, so that `--help` answers at once.
+"""
+
+import argparse
+import contextlib
+import difflib
+import fcntl
+import importlib
+import importlib.util
+import os
+import pathlib
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from experiments import tune_allocator
+
+# Raised (CheckpointError is a ValueError) for what a user can mend; anything else keeps its traceback.
+USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
+_BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)  # a file of user code
+EXIT_MISTAKE = 2
+EXIT_STOPPED = os.EX_TEMPFAIL  # 75, as sysexits.h has it for what may be tried again
+RUNS = pathlib.Path("runs")  # where results go unless a command is told
+_HOME = pathlib.Path(__file__).parents[1]  # configs/ lies here
+# A label in brackets may hold what would end the name elsewhere: encodings["rope(base=0.5)"]
+_LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
+_OVERRIDE = re.compile(rf"--?(?:no)?config\.((?:{_LABEL}|[^=])+)")
+
+
+class UsageError(Exception):
+    """The command line itself is wrong; the message is one line."""
+
+
+class StoppedRun(Exception):
+    """A run was asked to stop and has saved what it needs to go on; the message says where it stands."""
+
+
+def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, traceback: bool = False) -> int:
+    """Does the work of a command and returns its exit code; see the head of this file.
+
+    Args:
+      work: returns None or an exit code.
+      imports: files and modules of user code, imported before it.
+      traceback: lets the errors of users through.
+    """
+    tune_allocator()  # before jax is imported
+    try:
+        import_user_code(imports)
+        return work() or 0
+    except StoppedRun as stopped:
+        print(f"{stopped}; the same command goes on from there")
+        return EXIT_STOPPED
+    except KeyboardInterrupt:  # before a run has begun, or a second time
+        print("interrupted", file=sys.stderr)
+        return EXIT_STOPPED
+    except UsageError as error:
+        return tell(error)
+    except USER_ERRORS as error:
+        if traceback:
+            raise
+        return tell(f"{message_of(error)} (--traceback shows where)")
+
+
+def tell(error: Any) -> int:
+    """Prints the one line on stderr; returns the exit code."""
+    print("error:", " ".join(str(error).split()), file=sys.stderr)
+    return EXIT_MISTAKE
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says; what the system says of a file without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
+    """The directory, made if it is not there: whoever computes for long asks before it begins.
+
+    Raises:
+      UsageError: nothing can be written there.
+    """
+    path = pathlib.Path(directory)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".posjax-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        why = error.strerror if error.filename in (None, str(path)) else message_of(error)
+        raise UsageError(f"{flag}={path}: nothing can be written there ({why}); give another directory") from error
+    return path
+
+
+def import_user_code(sources: Sequence[str]) -> None:
+    """Imports Python files (what ends in .py) and modules (anything else), each once.
+
+    Raises:
+      ValueError: for one that is missing or cannot be imported.
+    """
+    for source in sources:
+        try:
+            _import_file(pathlib.Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        except _BROKEN as error:
+            raise ValueError(f"--import={source}: {type(error).__name__}: {error}") from error
+
+
+def _import_file(path: pathlib.Path) -> None:
+    name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
+    if name in sys.modules:
+        return
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it is being imported
+    whole = False
+    try:
+        spec.loader.exec_module(module)
+        whole = True
+    finally:
+        if not whole:
+            del sys.modules[name]
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that answers a mistake as all commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+        near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1) if unknown else ()
+        sys.exit(tell(message + (f"; did you mean {near[0]}?" if near else "")))
+
+
+def parser(command: str, doc: str | None, *, imports: bool = True) -> argparse.ArgumentParser:
+    """The parser of a command without a config: --traceback, and --import unless it is not for encodings."""
+    made = _Parser(
+        prog=f"python -m experiments.{command}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if imports:
+        what = "Python file or module with encodings of your own (@pj.register); may be repeated"
+        made.add_argument("--import", dest="imports", action="append", default=[], metavar="FILE_OR_MODULE", help=what)
+    made.add_argument("--traceback", action="store_true", help="show where an error came from")
+    return made
+
+
+def positive(text: str) -> int:
+    """The type of an argument that counts something."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
+    return int(text)
+
+
+def run(
+    main: Callable[[ConfigDict, pathlib.Path], None],
+    doc: str | None,
+    default_workdir: Callable[[ConfigDict, str], pathlib.Path] | None = None,
+) -> None:
+    """Reads the command line of an experiment with a config, calls `main(config, workdir)` and exits.
+
+    Args:
+      main: the experiment. Import jax inside it (or inside what it imports), to keep `--help` fast.
+      doc: the module's docstring: what `--help` prints; its first line with "python -m" serves as the example.
+      default_workdir: the directory of a run without --workdir, from its config and the value of --config; None for
+        runs/<name of the config>, or of its file where it has none.
+    """
+    if {"-h", "-help", "--help", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
+        print(doc or __doc__)
+        return
+    flags.DEFINE_string("workdir", None, "directory for checkpoints and metrics")
+    flags.DEFINE_multi_string("import", [], "Python file or module with encodings of your own; may be repeated")
+    flags.DEFINE_bool("traceback", False, "show where an error came from")
+    command = pathlib.Path(sys.argv[0]).stem
+
+    def checked(argv: Sequence[str]) -> int:
+        del argv
+        given = flags.FLAGS
+        logging.set_verbosity(logging.WARNING)  # libraries tell at INFO what nobody asked
+
+        def work() -> None:
+            workdir = given.workdir or (default_workdir or runs_of)(given.config, _config_value(sys.argv[1:], ""))
+            with _alone_in(pathlib.Path(workdir), command):
+                main(given.config, pathlib.Path(workdir))
+
+        return answer(work, given["import"].value, traceback=given.traceback)
+
+    app.run(checked, flags_parser=lambda argv: _parse(argv, doc or __doc__))
+
+
+def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
+    """Runs a `posjax.studies.study.Study`; its report names this command line, without the workdir.
+
+    Raises:
+      StoppedRun: it was asked to stop.
+    """
+    from posjax.studies.study import run
+    from posjax.training.loop import Stopped
+
+    try:
+        run(study, workdir, allocator=tune_allocator(), command=command_line(command))
+    except Stopped as stopped:
+        raise StoppedRun(stopped) from None
+
+
+def command_line(command: str, given: Sequence[str] | None = None) -> str:
+    """What a report says made it: the arguments given, or else those of this process, without the workdir."""
+    kept = [
+        each for each in (sys.argv[1:] if given is None else given) if not each.startswith(("--workdir", "-workdir"))
+    ]
+    return shlex.join(["python", "-m", f"experiments.{command}", *kept])
+
+
+def runs_of(config: ConfigDict, given: str) -> pathlib.Path:
+    """runs/<name of the config>, or of the file that --config gives."""
+    return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
+
+
+@contextlib.contextmanager
+def _alone_in(workdir: pathlib.Path, command: str) -> Iterator[None]:
+    """Keeps others out: a second process would delete unfinished checkpoints and record every run twice, and another
+    command would mix its records and config with those that are there.
+
+    The system drops the lock with the process, however it ends; the name of the command stays in it.
+    """
+    writable(workdir, "--workdir")
+    with (workdir / ".lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another process is at work in {workdir}: wait for it, or give another --workdir"
+            ) from None
+        lock.seek(0)
+        before = lock.read().strip()
+        if before and before != command:
+            raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
+        if not before:
+            lock.write(command)
+            lock.flush()
+        yield
+
+
+def _parse(argv: Sequence[str], doc: str) -> list[str]:
+    """Fills absl's flags; everything wrong with the line ends here."""
+    try:
+        # The file is read here first: absl would report its absence, and a misspelt field, late and in 30 lines.
+        value = _config_value(argv[1:], doc)
+        config = load(value)
+        _check_fields(argv[1:], config)
+    except (UsageError, SyntaxError, *USER_ERRORS) as error:
+        sys.exit(tell(message_of(error)))
+    read = _as_absl_reads_it(argv, value)
+    about = "file whose get_config() is the experiment"
+    config_flags.DEFINE_config_file("config", None, about, lock_config=True, sys_argv=read)
+    try:
+        rest = flags.FLAGS(read)
+    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
+        sys.exit(tell(_type_error(argv[1:], config, error) or error))
+    if len(rest) > 1:
+        sys.exit(tell(f"unexpected argument {rest[1]!r}; options are written --name=value"))
+    return rest
+
+
+def _as_absl_reads_it(argv: Sequence[str], value: str) -> list[str]:
+    """The arguments with the config's file where it lies, and the = in labels escaped: absl splits at the first one."""
+    file, colon, argument = value.partition(":")
+    found = f"{_find(value, file)}{colon}{argument}"
+    read = list(argv)
+    for index, each in enumerate(argv):
+        if name := _OVERRIDE.match(each):
+            escaped = re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), name[0])
+            read[index] = escaped + each[name.end() :]
+        elif re.match(r"--?config=", each):
+            read[index] = f"--config={found}"
+        elif each in ("--config", "-config"):
+            read[index + 1] = found
+    return read
+
+
+def _config_value(arguments: Sequence[str], doc: str) -> str:
+    for index, argument in enumerate(arguments):
+        if re.match(r"--?config=", argument):
+            return argument.partition("=")[2]
+        if argument in ("--config", "-config") and index + 1 < len(arguments):
+            return arguments[index + 1]
+    example = next((line.strip() for line in doc.splitlines() if "python -m" in line), "--config=configs/x.py")
+    raise UsageError(f"--config=FILE is missing, for example: {example}")
+
+
+def load(value: str) -> ConfigDict:
+    """The config that `FILE[:argument]` names, without overrides.
+
+    Raises:
+      UsageError: there is no such file, or it is no config.
+    """
+    name, colon, argument = value.partition(":")
+    path = _find(value, name)
+    spec = importlib.util.spec_from_file_location("_posjax_config", path)
+    if spec is None:
+        raise UsageError(f"--config={value}: {name!r} is not a Python file")
+    if str(_HOME) not in sys.path:
+        sys.path.append(str(_HOME))  # configs import from each other
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "get_config"):
+        raise UsageError(f"--config={value}: {name!r} has no get_config()")
+    return module.get_config(argument) if colon else module.get_config()
+
+
+def _find(value: str, name: str) -> pathlib.Path:
+    """The file, from here or beside the installed package: configs/vit.py is found from any folder."""
+    given, installed = pathlib.Path(name), _HOME / name
+    for path in (given, installed):
+        if path.is_file():
+            return path
+    near = _nearest_file(given) or _nearest_file(installed)
+    where = "" if near or not (_HOME / "configs").is_dir() else f"; those of posjax are in {_HOME / 'configs'}"
+    raise UsageError(f"--config={value}: there is no file {name!r}{near}{where}")
+
+
+def _nearest_file(path: pathlib.Path) -> str:
+    near = difflib.get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=1)
+    return f"; did you mean {path.parent / near[0]}?" if near else ""
+
+
+def _fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name as overrides spell it, `a.b` or `a["1%"].b`, name of its type) of every field, groups included."""
+    for key in config:
+        value, name = config[key], f"{prefix}.{key}" if prefix else key
+        if not key.isidentifier():
+            name = f'{prefix}["{key}"]'
+        yield name, "group of fields" if isinstance(value, ConfigDict) else config.get_type(key).__name__
+        if isinstance(value, ConfigDict):
+            yield from _fields(value, name)
+
+
+def _overrides(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(argument, the field it is about) of every override; `shape[0]` is about `shape`."""
+    for argument in arguments:
+        if match := _OVERRIDE.match(argument):
+            yield argument, re.sub(r"\[\d+\]", "", re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', match[1]))
+
+
+def _check_fields(arguments: Sequence[str], config: ConfigDict) -> None:
+    fields = dict(_fields(config))
+    for argument, field in _overrides(arguments):
+        if field not in fields:
+            near = _nearest(field, fields)
+            hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
+            raise UsageError(f"{argument}: no such field; {hint}")
+
+
+def _nearest(field: str, fields: Sequence[str]) -> str | None:
+    """The most similar field, by its whole name or (somewhat less) by its last part alone."""
+
+    def likeness(other: str) -> float:
+        last = difflib.SequenceMatcher(None, field.split(".")[-1], other.split(".")[-1]).ratio()
+        return max(difflib.SequenceMatcher(None, field, other).ratio(), 0.95 * last)
+
+    best = max(fields, key=likeness, default=None)
+    return best if best is not None and likeness(best) >= 0.6 else None
+
+
+def _type_error(arguments: Sequence[str], config: ConfigDict, error: Exception) -> str | None:
+    """One line for a value of the wrong type, of which absl names only the conversion that failed."""
+    fields = dict(_fields(config))
+    for argument, field in _overrides(arguments):
+        if isinstance(error, flags.IllegalFlagValueError) and f"config.{field}" in str(error):
+            return f"{argument}: expected {fields[field]}"
+    return None

@@ -1,0 +1,1 @@
+"""One encoding: properties that must hold, what its class declares, and a worked example with numbers."""

@@ -1,0 +1,419 @@
+"""The report of a study of resolutions: tables, figures, and what agrees with RoPE-ViT.
+
+Published accuracies are those of Heo, Park, Han and Yun (2024), "Rotary Position Embedding for Vision Transformer", ECCV,
+arXiv 2403.13298. DeiT-III recipe, 400 epochs of ImageNet-1k at 224 pixels, tested at each resolution without fine-tuning;
+top-1 (%) on ImageNet-1k. The authors interpolate the learned table ("APE", bicubic); both rotary encodings extrapolate.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from posjax.analysis.report import plots
+from posjax.analysis.report.page import write_pages
+from posjax.analysis.report.plots import GREY, HUES, MARKERS, SMALL, Style
+from posjax.analysis.report.table import Cell, Row, StudyTable, versions_text
+from posjax.analysis.statistics import (
+    Interval,
+    Record,
+    Rows,
+    all_runs,
+    difference_interval,
+    group,
+    mean_interval,
+    separated,
+)
+
+
+class Published(NamedTuple):
+    """One curve. `exact` are the resolutions whose numbers the README of naver-ai/rope-vit prints; the others were read off
+    figures/rope_vit.png there, calibrated on its axes, ± 0.1 (`hidden`: the marker is partly covered, ± 0.3)."""
+
+    label: str
+    encoding: str  # here
+    accuracy: MappingProxyType[int, float]  # pixels: per cent
+    exact: tuple[int, ...] = (224, 384)
+    hidden: tuple[int, ...] = ()
+
+
+TRAINED_AT = 224
+_RESOLUTIONS = (144, 192, 224, 256, 320, 384, 512)
+
+
+def _curve(label: str, encoding: str, values: tuple[float | None, ...], hidden: tuple[int, ...]) -> Published:
+    found = {size: value for size, value in zip(_RESOLUTIONS, values, strict=True) if value is not None}
+    return Published(label, encoding, MappingProxyType(found), hidden=hidden)
+
+
+ROPE_VIT = (
+    _curve("ViT-S, APE", "learned", (73.6, 79.1, 80.4, 80.9, 80.6, 79.4, 75.4), (144, 192)),
+    _curve("ViT-S, axial", "axial_rope", (73.6, 79.2, 80.9, 81.7, 81.5, 80.0, 76.1), (144, 192, 256)),
+    _curve("ViT-S, mixed", "rope_mixed", (74.2, 79.6, 80.9, 81.8, 82.2, 81.8, 79.1), ()),
+    _curve("ViT-B, APE", "learned", (79.1, 82.7, 83.4, 83.8, 83.5, 82.8, 80.5), (144, 192)),
+    _curve("ViT-B, axial", "axial_rope", (78.9, None, 83.6, 84.2, 84.3, 83.9, 82.0), (144, 256)),
+    _curve("ViT-B, mixed", "rope_mixed", (79.4, 82.8, 83.8, 84.3, 84.7, 84.4, 82.9), ()),
+    _curve("ViT-L, APE", "learned", (80.8, 83.8, 84.6, 84.9, 84.7, 84.2, 82.2), (144, 192, 256)),
+    _curve("ViT-L, axial", "axial_rope", (80.9, None, 84.7, 85.1, 85.3, 85.1, 84.0), (144,)),
+    _curve("ViT-L, mixed", "rope_mixed", (81.1, 83.9, 84.8, 85.4, 85.7, 85.6, 84.7), ()),
+)
+
+
+def relative(curve: Published) -> list[tuple[float, float]]:
+    """(resolution, accuracy), each divided by that of training, ascending."""
+    at_1x = curve.accuracy[TRAINED_AT]
+    return [(size / TRAINED_AT, value / at_1x) for size, value in sorted(curve.accuracy.items())]
+
+
+_FAR = 2.0  # the scale at which losses are compared, or the largest measured below it
+
+
+class Curve(NamedTuple):
+    """One row: accuracy [seeds, scales] in [0, 1], over scales [S] ascending, and the resolutions they are [S]."""
+
+    scale: np.ndarray
+    accuracy: np.ndarray
+    resolution: tuple[int, ...]
+
+    @property
+    def at_1x(self) -> int:
+        """The index of the resolution of training."""
+        return int(np.argmin(np.abs(np.log(self.scale))))
+
+    def relative(self) -> np.ndarray:
+        """[seeds, scales], each seed divided by its own accuracy at the resolution of training."""
+        return self.accuracy / self.accuracy[:, self.at_1x, None]
+
+
+class Finding(NamedTuple):
+    """One thing that RoPE-ViT's curves show, and what ours say of it."""
+
+    claim: str
+    theirs: str
+    ours: str
+    verdict: str  # "agrees", "disagrees" or "not separated"
+
+
+def curve_of(runs: Sequence[Record]) -> Curve:
+    """The curve of one row.
+
+    Raises:
+      ValueError: its seeds were measured at different resolutions, or not at that of training.
+    """
+    found = [run["metrics"]["accuracy"] for run in runs]
+    sizes = sorted(map(int, found[0]))
+    if any(sorted(map(int, each)) != sizes for each in found):
+        raise ValueError(f"the seeds of row {runs[0]['label']!r} were measured at different resolutions")
+    trained = runs[0]["trained_at"]
+    if trained not in sizes:
+        raise ValueError(f"row {runs[0]['label']!r} was not measured at {trained}, where it was trained")
+    accuracy = [[math.nan if each[str(size)] is None else each[str(size)] for size in sizes] for each in found]
+    scale = np.array(sizes, float) / trained
+    return Curve(np.sqrt(scale) if runs[0].get("native") else scale, np.array(accuracy, float), tuple(sizes))
+
+
+def differences(curve: Curve) -> list[Interval | None]:
+    """Of every resolution, accuracy less that at 1x, each seed for itself; None at 1x and where a seed is not finite."""
+    change = curve.accuracy - curve.accuracy[:, curve.at_1x, None]
+    return [
+        None if index == curve.at_1x or not np.isfinite(values).all() else mean_interval(values.tolist())
+        for index, values in enumerate(change.T)
+    ]
+
+
+def peak(curve: Curve) -> float:
+    """The scale of the largest mean accuracy."""
+    return float(curve.scale[np.nanargmax(curve.accuracy.mean(axis=0))])
+
+
+def findings(rows: Rows) -> list[Finding]:
+    """What is claimed of learned, axial and mixed encodings, checked on the rows that are what RoPE-ViT compares."""
+    ours = compared(rows)
+    found = []
+    if {"learned", "axial_rope"} <= ours.keys():
+        found.append(_keeps("axial keeps more than learned", ours, "axial_rope", "learned"))
+    if {"axial_rope", "rope_mixed"} <= ours.keys():
+        found.append(_keeps("mixed keeps more than axial", ours, "rope_mixed", "axial_rope"))
+    if "learned" in ours:
+        found.append(_peaks("learned peaks near 1x to 1.15x", ours["learned"], "learned", 1.0, 1.2))
+    if "rope_mixed" in ours:
+        found.append(_peaks("mixed peaks near 1.4x", ours["rope_mixed"], "rope_mixed", 1.2, 1.6))
+    return found
+
+
+def sentence(study: str, found: Sequence[Finding]) -> str:
+    """The findings of a study in a line."""
+    parts = [f"{each.claim} (RoPE-ViT {each.theirs}; here {each.ours}): {each.verdict}" for each in found]
+    source = "means of ViT-S, B and L, linear between the resolutions tested, some of them read off its figure"
+    return f"{study}, beside RoPE-ViT ({source}): {'; '.join(parts)}." if parts else ""
+
+
+def compared(rows: Rows) -> dict[str, Curve]:
+    """{encoding: curve} of learned (resized), axial_rope and rope_mixed (both as trained)."""
+    found = {}
+    for runs in rows.values():
+        name = runs[0]["encoding"].split("(")[0]
+        plain = runs[0]["kind"] != "fine-tuned" and (name == "learned" or runs[0]["policy"] == "as trained")
+        if name in ("learned", "axial_rope", "rope_mixed") and plain:
+            found.setdefault(name, curve_of(runs))
+    return found
+
+
+def _far(curve: Curve) -> int:
+    return int(np.flatnonzero(curve.scale <= _FAR + 1e-6)[-1])
+
+
+def _keeps(claim: str, ours: Mapping[str, Curve], more: str, less: str) -> Finding:
+    """Of its accuracy at 1x one encoding keeps a larger share at 2x than another one: by Welch's interval."""
+    kept = [ours[name].relative()[:, _far(ours[name])].tolist() for name in (more, less)]
+    intervals, change = [mean_interval(values) for values in kept], difference_interval(*kept)
+    text = " and ".join(f"{100 * i.mean:.0f} ± {100 * i.half_width:.0f} %" for i in intervals)
+    at = ours[more].scale[_far(ours[more])]
+    theirs = " and ".join(f"{100 * _published_at(name, at):.1f} %" for name in (more, less))
+    verdict = "agrees" if change.low > 0 else "disagrees" if change.high < 0 else "not separated"
+    return Finding(f"{claim} at {at:.3g}x", theirs, text, verdict)
+
+
+def _peaks(claim: str, curve: Curve, name: str, low: float, high: float) -> Finding:
+    """The mean is largest between two scales; separated where every scale outside of them is surely lower."""
+    inside = (curve.scale >= low - 1e-6) & (curve.scale <= high)
+    best = int(np.nanargmax(curve.accuracy.mean(axis=0)))
+    rivals = np.flatnonzero(inside != inside[best])
+    behind = [mean_interval((curve.accuracy[:, best] - curve.accuracy[:, r]).tolist()).low > 0 for r in rivals]
+    verdict = ("agrees" if inside[best] else "disagrees") if all(behind) else "not separated"
+    peaks = [max(relative(each), key=lambda point: point[1])[0] for each in ROPE_VIT if each.encoding == name]
+    return Finding(claim, f"{min(peaks):.3g}x to {max(peaks):.3g}x", f"{peak(curve):.3g}x", verdict)
+
+
+def _published_at(name: str, scale: float) -> float:
+    """The mean over model sizes of what is kept at a scale, linear between the scales published."""
+    curves = [relative(each) for each in ROPE_VIT if each.encoding == name]
+    return float(np.mean([np.interp(scale, *zip(*points, strict=True)) for points in curves]))
+
+
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (4, 1.5, 1, 1.5)))
+_NAMES = {"learned": "learned (APE)", "axial_rope": "axial", "rope_mixed": "mixed"}
+_COLORS = dict(zip(_NAMES, (HUES[0], HUES[2], HUES[3]), strict=True))
+
+
+def accuracy_by_resolution(rows: Rows) -> Figure:
+    """Mean accuracy (%) over the scale of the test images (log2), a line per row: colour by encoding, dash by policy.
+
+    The left panel has each encoding under its first policy, the right one all policies of those that have several. Intervals
+    are in the table: bands of so many lines would hide each other.
+    """
+    bases: dict[str, list[str]] = {}
+    for label, runs in rows.items():
+        bases.setdefault(runs[0]["base"], []).append(label)
+    look, curves = _styles(list(bases)), {label: curve_of(runs) for label, runs in rows.items()}
+    figure = Figure(figsize=(11.5, 4.6), layout="constrained")
+    first, policies = figure.subplots(1, 2, sharey=True)
+    handles = []
+    for base, labels in bases.items():
+        _line(first, curves[labels[0]], look[base], 0)
+        for label, number in zip(labels, _dashes([rows[label] for label in labels]), strict=True):
+            if len(labels) > 1:
+                _line(policies, curves[label], look[base], number)
+            handles.append(_handle(label, look[base], number))
+    panels = {first: "each encoding under its first policy", policies: "all policies of those that have several"}
+    for axes, title in panels.items():
+        _scales(axes, next(iter(curves.values())))
+        axes.set_title(title, fontsize=SMALL + 2)
+    first.set_ylabel("accuracy (%)")
+    figure.legend(handles=handles, loc="outside right upper", fontsize=SMALL, frameon=False, handlelength=5)
+    return figure
+
+
+def beside_published(rows: Rows) -> Figure | None:
+    """Accuracy as a share of that at 1x, over the scale: learned, axial and mixed here (95 % bands), and in RoPE-ViT.
+
+    None where the study has none of them.
+    """
+    ours = compared(rows)
+    if not ours:
+        return None
+    figure = Figure(figsize=(10.5, 4.0), layout="constrained")
+    here, there = figure.subplots(1, 2)
+    for name, curve in ours.items():
+        share = [mean_interval(values.tolist()) for values in 100 * curve.relative().T]
+        mean, half = (np.array([getattr(each, field) for each in share]) for field in ("mean", "half_width"))
+        here.plot(curve.scale, mean, color=_COLORS[name], marker="o", markersize=4, linewidth=1.5, label=_NAMES[name])
+        here.fill_between(curve.scale, mean - half, mean + half, color=_COLORS[name], alpha=0.14, linewidth=0)
+    _scales(here, next(iter(ours.values())))
+    here.set_ylabel("accuracy (% of that at 1x)")
+    here.set_title("here", fontsize=SMALL + 2)
+    here.legend(fontsize=SMALL, frameon=False)
+    for dash, size in zip(_DASHES, ("ViT-S", "ViT-B", "ViT-L"), strict=False):
+        for curve in (each for each in ROPE_VIT if each.label.startswith(size)):
+            x, y = zip(*relative(curve), strict=True)
+            there.plot(
+                x, 100 * np.array(y), color=_COLORS[curve.encoding], linestyle=dash, linewidth=1.3, label=curve.label
+            )
+    _decorate(there, sorted({scale for curve in ROPE_VIT for scale, _ in relative(curve)}), "{:.3g}")
+    there.set_title("RoPE-ViT (Heo et al. 2024), ImageNet-1k", fontsize=SMALL + 2)
+    there.legend(fontsize=SMALL, frameon=False)
+    return figure
+
+
+def _styles(bases: Sequence[str]) -> Mapping[str, Style]:
+    """A colour and a marker for every encoding; `none` is grey."""
+    coloured = [base for base in bases if base != "none"]
+    found = {base: Style(HUES[i % len(HUES)], MARKERS[i % len(MARKERS)], "-") for i, base in enumerate(coloured)}
+    return {"none": Style(GREY, "o", "-"), **found}
+
+
+def _dashes(policies: Sequence[Sequence[Record]]) -> list[int]:
+    """Of the rows of one encoding: the first one's line is whole, those of fine-tunes are dashed and dotted."""
+    return [3 if i and runs[0]["kind"] == "fine-tuned" else min(i, 2) for i, runs in enumerate(policies)]
+
+
+def _handle(label: str, style: Style, number: int) -> Line2D:
+    look = dict(color=style.color, linestyle=_DASHES[number % len(_DASHES)], marker=style.marker, markersize=4)
+    return Line2D([], [], label=label.replace("$", r"\$"), linewidth=1.4, **look)
+
+
+def _line(axes: Axes, curve: Curve, style: Style, number: int) -> None:
+    mean = 100 * curve.accuracy.mean(axis=0)
+    look = dict(color=style.color, linestyle=_DASHES[number % len(_DASHES)], marker=style.marker)
+    axes.plot(curve.scale, mean, markersize=4, linewidth=1.4, **look)
+
+
+def _scales(axes: Axes, curve: Curve) -> None:
+    labels = [f"{size}\n{scale:.3g}x" for size, scale in zip(curve.resolution, curve.scale, strict=True)]
+    _decorate(axes, curve.scale.tolist(), labels)
+
+
+def _decorate(axes: Axes, scales: Sequence[float], labels: Sequence[str] | str) -> None:
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axes.axvline(1.0, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(scales))
+    axes.xaxis.set_minor_locator(NullLocator())
+    texts = [f"{labels.format(scale)}x" for scale in scales] if isinstance(labels, str) else labels
+    axes.set_xticks(scales, texts, fontsize=SMALL)
+    axes.tick_params(axis="y", labelsize=SMALL + 1)
+    axes.set_xlabel("resolution of the test images")
+
+
+def write_resolution_report(
+    records: Sequence[Record],
+    directory: Path,
+    title: str,
+    config_text: str | None = None,
+    notes: str = "",
+    command: str | None = None,
+) -> list[Path]:
+    """Writes table.md, the figures of each study and report.html; returns their paths.
+
+    Raises:
+      ValueError: no records, or rows of a study that were measured at different resolutions.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    figures = {}
+    for study, rows in group(records).items():
+        drawn = {"by_resolution": accuracy_by_resolution(rows), "beside_rope_vit": beside_published(rows)}
+        figures[study] = [
+            plots.save(figure, directory / f"{study}_{name}.png", dpi=130)
+            for name, figure in drawn.items()
+            if figure is not None
+        ]
+    described = dict(title=title, config_text=config_text, notes=notes, command=command)
+    return write_pages(tables(records), figures, records, directory, **described)
+
+
+def tables(records: Sequence[Record]) -> list[StudyTable]:
+    """Two tables of each study: accuracy by resolution, and how far it is from that at 1x."""
+    return [table for study, rows in group(records).items() for table in _tables(study, rows)]
+
+
+def _tables(study: str, rows: Rows) -> list[StudyTable]:
+    curves = {label: curve_of(runs) for label, runs in rows.items()}
+    first = next(iter(curves.values()))
+    if any(curve.resolution != first.resolution for curve in curves.values()):
+        raise ValueError(f"the rows of {study!r} were measured at different resolutions")
+    unit = "patches" if all_runs(rows)[0].get("native") else "px"
+    titles = [f"{size} {unit} ({scale:.3g}×)" for size, scale in zip(first.resolution, first.scale, strict=True)]
+    accuracy, change = _accuracy_cells(curves), {label: _change_cells(curve) for label, curve in curves.items()}
+    elsewhere = [i for i in range(len(titles)) if i != first.at_1x]
+
+    def table(name: str, titles: Sequence[str], cells, caption: str, notes: tuple[str, ...]) -> StudyTable:
+        made = tuple(Row(label, runs[0]["encoding"], tuple(cells[label])) for label, runs in rows.items())
+        return StudyTable(name, tuple(titles), made, caption, notes)
+
+    said = tuple(filter(None, [sentence(study, findings(rows))]))
+    against = f"{study}: accuracy less that at 1x"
+    return [
+        table(study, [f"{t}, %" for t in titles], accuracy, _caption(rows), (*said, _encodings(rows))),
+        table(against, [titles[i] for i in elsewhere], change, _CHANGE, ()),
+    ]
+
+
+_CHANGE = (
+    "Points of accuracy (%), mean ± half-width of the 95 % Student t interval over seeds, each seed less itself at 1x; "
+    "bold where the interval does not hold 0."
+)
+
+
+def _accuracy_cells(curves: dict[str, Curve]) -> dict[str, list[Cell]]:
+    """Of each row a cell per resolution; in bold the best mean of a resolution, ≈ where the interval touches its."""
+    columns = []
+    for index in range(len(next(iter(curves.values())).resolution)):
+        found = [mean_interval((100 * curve.accuracy[:, index]).tolist()) for curve in curves.values()]
+        best = max(found, key=lambda interval: interval.mean)
+        marks = ["best" if i.mean == best.mean else "" if separated(i, best) else "tied" for i in found]
+        columns.append([Cell(i.text(1), mark, i) for i, mark in zip(found, marks, strict=True)])
+    return {label: [column[row] for column in columns] for row, label in enumerate(curves)}
+
+
+def _change_cells(curve: Curve) -> list[Cell]:
+    cells = []
+    for index, change in enumerate(differences(curve)):
+        if index == curve.at_1x:
+            continue
+        if change is None:
+            cells.append(Cell("-"))
+            continue
+        points = change.scaled(100)
+        apart = points.low > 0 or points.high < 0
+        cells.append(Cell(points.text(1, signed=True), "best" if apart else "", points))
+    return cells
+
+
+def _caption(rows: Rows) -> str:
+    runs = all_runs(rows)
+    seeds = sorted({len(row) for row in rows.values()})
+    steps = sorted({run["steps"] for run in runs if run["kind"] != "fine-tuned"})
+    parts = [
+        f"{' / '.join(map(str, seeds))} seeds per row",
+        "mean ± half-width of the 95 % Student t interval over seeds, all on the same images",
+        "best mean in bold, ≈ where the interval touches that of the best",
+        f"{' / '.join(map(str, steps))} training steps",
+        f"{' / '.join(dict.fromkeys(str(run['images']) for run in runs))} test images",
+        f"device {' / '.join(dict.fromkeys(run['device'] for run in runs))}",
+        versions_text(runs),
+        f"wall time {_wall_time(rows):,.0f} s",
+    ]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def _wall_time(rows: Rows) -> float:
+    """Seconds of training, each model once, and of evaluation."""
+    trained = {run["training_hash"]: run["wall_time"] for run in all_runs(rows)}
+    return sum(trained.values()) + sum(run["evaluation_time"] for run in all_runs(rows))
+
+
+def _encodings(rows: Rows) -> str:
+    found = {label: (runs[0]["encoding"], runs[0]["policy"]) for label, runs in rows.items()}
+    named = [
+        f"{label} = {spec}" + (", resized" if policy == "resized" else "") for label, (spec, policy) in found.items()
+    ]
+    return f"Encodings: {'; '.join(named)}."

@@ -1,0 +1,1 @@
+"""Ideal properties of encodings, measured as one wishes for them."""

@@ -1,0 +1,1 @@
+"""What trained vision transformers have learned of positions."""

@@ -1,0 +1,1 @@
+"""Studies: rows are planned, trained, measured, recorded and shown."""

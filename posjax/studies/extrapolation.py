@@ -1,0 +1,332 @@
+"""Extrapolation: decoders trained at one length, read at many others: as trained, under other encodings, and fine-tuned."""
+
+import functools
+import pathlib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from posjax import data
+from posjax.analysis.statistics import Record
+from posjax.encoding import sites
+from posjax.spec import layers_text, nearest, parse_layers
+from posjax.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
+from posjax.studies.records import finite, row_hash
+from posjax.studies.running import bar, caption
+from posjax.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study, Weights, labels_differ, read_under
+from posjax.training.long_task import LongDocuments
+from posjax.training.metrics import config_hash
+from posjax.training.runs import load_run
+from posjax.training.tasks import LanguageModel, Task, make_task
+
+_OWN = ("name", "title", "notes", "seeds", "encodings", "variants", "finetune", "evaluation", "retrieval")
+_PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
+_RAMP = re.compile(r"\{(ramp|ones)\}")
+
+
+class Sizes(NamedTuple):
+    """What placeholders stand for."""
+
+    trained: int  # length in training
+    frequencies: int  # half a head's dim
+
+
+class Extrapolation(Study):
+    """`config.encodings` trained at `config.data.length`, with `variants` and `finetune` of them, and `evaluation`.
+
+    Args:
+      checkpoint: a run whose decoder is read instead of training some.
+
+    Raises:
+      ValueError: there is no decoder in the checkpoint, or no document is long enough.
+    """
+
+    task = "extrapolate"
+
+    def __init__(self, config: ConfigDict, checkpoint: pathlib.Path | None = None):
+        super().__init__(config)
+        least = first_scored(config.evaluation) + config.evaluation.bytes + 1
+        source = dict(data_dir=config.data.data_dir, files=config.data.files)
+        documents = data.load_documents(config.data.name, config.data.eval_split, **source)
+        self.documents = documents.longest(config.evaluation.documents, least)
+        self._restored = None if checkpoint is None else _restored(checkpoint)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return super().seeds if self._restored is None else self._restored.run.seeds
+
+    def rows(self) -> list[Row]:
+        if self._restored is None:
+            trainings = {label: training_config(self.config, spec) for label, spec in self.config.encodings.items()}
+            if not trainings:
+                raise ValueError("there is nothing to train: give encodings, {label: spec}, or --checkpoint")
+        else:
+            training = self._restored.run.config
+            known = {layers_text(parse_layers(text)): label for label, text in self.config.encodings.items()}
+            spec = layers_text(parse_layers(training.model.encoding))
+            trainings = {known.get(spec, spec): training}
+        rows = plan(self.config, trainings)
+        for task in self.config.retrieval.tasks:
+            for length in {*self.config.retrieval.lengths} & {*self.config.evaluation.lengths}:
+                given = dict(length=length, count=1, seed=0, depth=0.0, haystack=self.documents.texts[0])
+                data.retrieval_batch(task, **given)
+        return rows
+
+    def make_task(self, config: ConfigDict) -> Task:
+        return LongDocuments(config, self.splits)
+
+    def restored(self, row: Row) -> Weights | None:
+        del row
+        return self._restored
+
+    def tuned(self, row: Row, base: Weights) -> tuple[ConfigDict, Callable[[Any], Any]]:
+        """As many tokens a step, at another length, under the row's encoding."""
+        config, model = finetune_config(row.training, row.tuning, row.reading), base.run.model
+        tokens = jnp.zeros((1, 2), jnp.int32)
+
+        def init(changed: Any, key: jax.Array) -> Any:
+            return changed.init(key, tokens, sites(2))["params"]
+
+        return config, lambda params: read_under(model, params, row.reading, init)[1]
+
+    def hash_of_tuning(self, config: ConfigDict, start: str) -> str:
+        del start  # which data and base tell
+        return row_hash(config)
+
+    def hash_of_row(self, row: Row, training: str, digest: Callable[[], str]) -> str:
+        """Names the weights, the encoding that they are read under, and where."""
+        evaluation = {**self.config.evaluation.to_dict(), "long_rows": row.label in self.config.evaluation.long_rows}
+        asked = {"evaluation": evaluation, "retrieval": self.config.retrieval.to_dict()}
+        asked |= {"spec": row.reading, "kind": row.kind}
+        return config_hash({**asked, "training": training, "data": digest()})
+
+    def is_current(self, row: Row, record: Any) -> bool:
+        """A checkpoint says nothing of the documents that it is read on."""
+        del row
+        return record.more["documents"] == list(self.documents.titles)
+
+    def check(self, row: Row, base: Weights, weights: Weights) -> None:
+        """Traces the model at the row's longest length."""
+        run, length = weights.run, lengths_of(row, self.config.evaluation)[-1]
+        params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), run.params)
+        model, params = with_encoding(run.model, params, fill(row.reading, length, sizes_of(row.training)))
+        tokens = jax.ShapeDtypeStruct((1, length), np.int32)
+        jax.eval_shape(functools.partial(read_tokens, model, site=sites(length)), params, tokens, tokens)
+
+    def about(self, row: Row, base: Weights, weights: Weights) -> dict[str, Any]:
+        return {
+            "base": row.base,
+            "kind": row.kind,
+            "data": self.config.data.name,
+            "documents": list(self.documents.titles),
+            # The table says of all rows how long the sequences were that the weights first learned from.
+            "train_length": row.training.data.length,
+            "training_hash": weights.hash,
+        }
+
+    def measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> list[dict[str, Any]]:
+        """Loss and retrieval by length, loss by position, and what a length costs."""
+        config, documents, run = self.config, self.documents, weights.run
+        began, lengths = time.perf_counter(), lengths_of(row, config.evaluation)
+        found = [
+            {"metrics": {"sliding": {}, "chunked": {}}, "by_position": {}, "retrieval": {}, "cost": {}} for _ in seeds
+        ]
+        total = len(seeds) * sum(bytes_read(length, config, documents) for length in lengths)
+        with bar(total, "B", unit_scale=True, leave=False) as progress:
+            caption(progress, row.label)
+            for length in lengths:
+                spec = fill(row.reading, length, sizes_of(row.training))
+                hosts = [with_encoding(run.model, run.of(run.seeds.index(seed)), spec) for seed in seeds]
+                reader = Reader(*hosts[0], max(1, config.evaluation.batch_tokens // length), length)
+                for (_, params), measured in zip(hosts, found, strict=True):
+                    _read(reader, params, measured, documents, config)
+                    progress.update(bytes_read(length, config, documents))
+        elapsed = (time.perf_counter() - began) / len(seeds)
+        return [measured | {"evaluation_time": elapsed} for measured in found]
+
+    def show(self, records: Sequence[Record], directory: pathlib.Path, **about: Any):
+        from posjax.analysis.report.lengths import views, write_length_report
+        from posjax.analysis.report.table import summarize
+
+        return summarize(list(views(records))), write_length_report(records, directory, **about)
+
+
+def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict]) -> list[Row]:
+    """All rows: each base, then it under other encodings, then fine-tuned; specs are read now, so that typos cost nothing.
+
+    Args:
+      trainings: of what is trained, or was, by label.
+
+    Raises:
+      ValueError: a spec that cannot be read, a label given twice, variants of a base that there is not, or lengths that
+        cannot be.
+    """
+    _check_evaluation(config)
+    for section in (config.variants, config.finetune):
+        for base in section:
+            if base not in config.encodings:
+                raise ValueError(f"there is no base {base!r} for its variants; {nearest(base, list(config.encodings))}")
+    rows = []
+    for base, training in trainings.items():
+        sizes, spec = sizes_of(training), training.model.encoding
+        read = [(base, TRAINED, spec, None)]
+        read += [(label, AT_EVALUATION, text, None) for label, text in config.variants.get(base, {}).items()]
+        for label, tuning in config.finetune.get(base, {}).items():
+            read.append((label, FINE_TUNED, fill(tuning.spec, tuning.target, sizes), tuning))
+        for label, kind, text, tuning in read:
+            encoding = text if "{" in text else layers_text(parse_layers(text))
+            folder = "models" if tuning is None else f"finetuned-{row_hash(training)}"
+            rows.append(Row(config.name, label, base, training, encoding, kind, text, tuning, folder))
+            for length in config.evaluation.lengths:
+                parse_layers(fill(text, length, sizes))
+    labels_differ(rows)
+    return rows
+
+
+def training_config(config: ConfigDict, spec: str) -> ConfigDict:
+    """The configuration of a training run: the study's without what is about evaluating."""
+    row = ConfigDict({name: value for name, value in config.to_dict().items() if name not in _OWN})
+    row.task = "language_model"
+    row.model.encoding = spec
+    return row.lock()
+
+
+def finetune_config(base: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDict:
+    """The configuration of a fine-tune: the base's, as many tokens a step, at another length."""
+    row = ConfigDict(base.to_dict())
+    row.model.encoding = spec
+    row.batch_size = max(1, base.batch_size * base.data.length // tuning.length)
+    row.data.length, row.steps = tuning.length, tuning.steps
+    row.eval_lengths, row.eval_every = (tuning.length,), 0
+    row.optimizer.learning_rate, row.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
+    return row.lock()
+
+
+def sizes_of(training: ConfigDict) -> Sizes:
+    """What the placeholders of a base's rows stand for.
+
+    Raises:
+      ValueError: the width is not that of whole heads.
+    """
+    width, heads = training.model.width, training.model.num_heads
+    if heads < 1 or width % heads:
+        raise ValueError(f"model.width={width} is not divisible by model.num_heads={heads}")
+    return Sizes(training.data.length, width // heads // 2)
+
+
+def fill(spec: str, length: int, sizes: Sizes) -> str:
+    """The spec with its placeholders filled for one evaluated length.
+
+    {length} is that length, {trained} the one in training, {factor} their quotient, at least 1; a whole number may stand
+    before or behind, as in {2*factor} or {trained/2} (rounded down). {ramp} are as many numbers as a head has frequencies,
+    rising geometrically from 1 to the factor, and {ones} as many ones: for longrope, whose authors search for such numbers.
+    """
+    factor = max(1.0, length / sizes.trained)
+
+    def number(match: re.Match) -> str:
+        times, name, parts = match.groups()
+        value = {"factor": factor, "length": length, "trained": sizes.trained}[name] * int(times or 1)
+        value = value // int(parts) if parts else value
+        return str(int(value)) if value == int(value) else repr(value)
+
+    def numbers(match: re.Match) -> str:
+        last = max(sizes.frequencies - 1, 1)
+        ramp = [1.0 if match[1] == "ones" else factor ** (c / last) for c in range(sizes.frequencies)]
+        return f"({', '.join(f'{x:.6g}' for x in ramp)},)"
+
+    return _RAMP.sub(numbers, _PLACEHOLDER.sub(number, spec))
+
+
+def stride_of(length: int, evaluation: ConfigDict) -> int:
+    """How far apart sliding windows begin: the share of the length that the config says, and no more than is scored."""
+    return min(max(1, int(length * evaluation.stride)), evaluation.bytes)
+
+
+def lengths_of(row: Row, evaluation: ConfigDict) -> list[int]:
+    """The lengths at which a row is evaluated, ascending."""
+    long = evaluation.long_lengths if row.label in evaluation.long_rows else ()
+    return sorted({*evaluation.lengths, *long})
+
+
+def first_scored(evaluation: ConfigDict) -> int:
+    """How many bytes stand before those that are scored: the same bytes at every length, with room for the longest."""
+    return max(*evaluation.lengths, *evaluation.long_lengths, 0)
+
+
+def bytes_read(length: int, config: ConfigDict, documents: data.Documents) -> int:
+    """How many bytes one seed of one row reads at a length."""
+    windows = len(documents.texts) * config.evaluation.bytes // stride_of(length, config.evaluation)
+    if length in config.retrieval.lengths:
+        windows += len(config.retrieval.tasks) * len(config.retrieval.depths) * config.retrieval.examples
+    return windows * length
+
+
+def _check_evaluation(config: ConfigDict) -> None:
+    evaluation: Any = config.evaluation
+    if not evaluation.lengths or min(evaluation.lengths) < 2:
+        raise ValueError(
+            f"evaluation.lengths={tuple(evaluation.lengths)} must be lengths of at least 2, and one at least"
+        )
+    if not 0 < evaluation.stride <= 1:
+        raise ValueError(f"evaluation.stride={evaluation.stride} is a share of the length: it must lie in (0, 1]")
+    for length in (*evaluation.lengths, *evaluation.long_lengths):
+        stride = stride_of(length, evaluation)
+        if length % stride or evaluation.bytes % stride or (length <= evaluation.bytes and evaluation.bytes % length):
+            raise ValueError(
+                f"evaluation.bytes={evaluation.bytes} must be a multiple of length={length} (or its divisor) and of the "
+                f"stride {stride}: powers of two do"
+            )
+
+
+def _restored(workdir: pathlib.Path) -> Weights:
+    """What the seeds of a training run have in its newest checkpoint."""
+    run = load_run(workdir, task_of=lambda config: (LongDocuments if "retrieval" in config.data else make_task)(config))
+    if not isinstance(run.task, LanguageModel):
+        raise ValueError(f"{workdir} holds no decoder but the task {run.config.task!r}")
+    config = ConfigDict(run.config.to_dict())
+    if "retrieval" not in config.data:  # a fine-tune then is on text alone
+        config.data.update(files=None, retrieval=ConfigDict(dict(share=0.0, weight=0.0, tasks=())))
+    config.steps = run.step
+    return Weights(run._replace(config=config), row_hash(config), {}, workdir)
+
+
+def _read(reader: Reader, params: Any, measured: dict, documents: data.Documents, config: ConfigDict) -> None:
+    """Adds what one seed of a row makes of the documents at one length."""
+    evaluation, length = config.evaluation, str(reader.length)
+    sizes = dict(stride=stride_of(reader.length, evaluation), first=first_scored(evaluation), count=evaluation.bytes)
+    loss = text_loss(reader, params, documents.texts, **sizes)
+    measured["metrics"]["sliding"][length] = finite(loss.sliding)
+    measured["metrics"]["chunked"][length] = finite(loss.chunked)
+    measured["by_position"][length] = [[x, finite(y)] for x, y in loss.by_position]
+    if reader.length in config.retrieval.lengths:
+        for task in config.retrieval.tasks:
+            cells = _read_task(reader, params, task, documents, config.retrieval)
+            measured["retrieval"].setdefault(task, {})[length] = cells
+    measured["cost"][length] = reader.cost()
+
+
+def _read_task(reader: Reader, params: Any, task: str, documents: data.Documents, wanted: ConfigDict) -> list[dict]:
+    """A cell for each depth; the examples are the same for every row and seed."""
+    batches = [
+        data.retrieval_batch(
+            task,
+            length=reader.length,
+            count=wanted.examples,
+            seed=(wanted.seed, reader.length, index),
+            depth=depth,
+            haystack=documents.texts[0],
+        )
+        for index, depth in enumerate(wanted.depths)
+    ]
+    reading = reader(params, *(np.concatenate([batch[name] for batch in batches]) for name in ("tokens", "targets")))
+    parts = zip(*(np.split(x, len(batches)) for x in reading), strict=True)
+    return [
+        {"depth": depth} | {name: finite(value) for name, value in retrieved(Reading(*part), batch)._asdict().items()}
+        for depth, batch, part in zip(wanted.depths, batches, parts, strict=True)
+    ]

@@ -1,0 +1,82 @@
+"""Figures and tables of what was measured by length."""
+
+import numpy as np
+import pytest
+
+from posjax.analysis.report import lengths
+from posjax.analysis.report.lengths import CHUNKED, SLIDING, views, write_length_report
+from posjax.analysis.report.table import summarize
+
+
+def record(label, seed, loss=2.0, **more):
+    cells = [{"depth": d, "accuracy": 0.5 + 0.1 * seed, "exact": 0.0, "log_prob": -1.0} for d in (0.0, 1.0)]
+    lengths = {"64": loss, "128": loss + 0.5}
+    return {
+        "study": "lengths",
+        "label": label,
+        "encoding": f"{label}()",
+        "seed": seed,
+        "train_length": 64,
+        "metrics": {"sliding": lengths, "chunked": {n: 1.5 * x for n, x in lengths.items()}},
+        "by_position": {n: [[0.0, 3.0 + seed], [8.0, 2.0]] for n in lengths},
+        "retrieval": {"passkey": dict.fromkeys(lengths, cells)},
+        "cost": {n: {"seconds": 0.5, "temp_bytes": 2**21, "peak_rss_bytes": 2**30, "batch": 2} for n in lengths},
+        **more,
+    }
+
+
+@pytest.fixture
+def records():
+    return [record(label, seed, loss) for label, loss in (("none", 2.0), ("rope", 1.0)) for seed in (0, 1)]
+
+
+def test_every_thing_measured_is_a_table_of_its_own(records):
+    tables = {table.study: table for table in summarize(list(views(records)))}
+    assert list(tables) == [SLIDING, CHUNKED, "passkey"]
+    assert tables[SLIDING].columns[:2] == ("loss @64 (1×)", "loss @128 (2×)")
+    assert tables[SLIDING].rows[1].cells[0].text == "1.000 ± 0.000"
+    assert tables[CHUNKED].rows[1].cells[1].text == "2.250 ± 0.000"
+    assert tables["passkey"].rows[0].cells[0].interval.mean == pytest.approx(55)
+
+
+def test_a_cell_that_is_not_finite_leaves_no_mean(records):
+    records[0]["retrieval"]["passkey"]["64"][0]["accuracy"] = None
+    (table,) = [table for table in summarize(list(views(records))) if table.study == "passkey"]
+    assert "1/2 finite" in table.rows[0].cells[0].text
+
+
+def test_the_report_has_a_figure_for_each(records, tmp_path):
+    paths = write_length_report(records, tmp_path, "Lengths", command="python -m x")
+    assert {path.name.removesuffix(".png") for path in paths if path.suffix == ".png"} == {
+        "loss_in_sliding_windows_loss_by_length",
+        "loss_in_sliding_windows_cost",
+        "loss_in_windows_that_do_not_overlap_loss_by_length",
+        "loss_in_windows_that_do_not_overlap_by_position_128",
+        "passkey_by_depth",
+    }
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 5
+
+
+def test_maps_hold_the_mean_over_seeds(records):
+    figure = lengths.retrieval_maps(records, "passkey")
+    image = figure.axes[0].images[0].get_array()
+    np.testing.assert_allclose(image, 55.0)
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["none", "rope"]
+
+
+def test_positions_are_drawn_as_means_and_costs_for_one_window(records):
+    (line, *_) = lengths.loss_by_position(records, 128).axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), [3.5, 2.0])
+    seconds, temporaries = lengths.cost_by_length(records).axes[:2]
+    np.testing.assert_allclose(seconds.lines[0].get_ydata(), 0.25)
+    np.testing.assert_allclose(temporaries.lines[0].get_ydata(), 2.0)
+
+
+def test_what_was_not_measured_is_said(records):
+    with pytest.raises(ValueError, match="no record has the loss by position in windows of 99"):
+        lengths.loss_by_position(records, 99)
+    with pytest.raises(ValueError, match="no record has the retrieval task 'copy'"):
+        lengths.retrieval_maps(records, "copy")
+    with pytest.raises(ValueError, match="the records have no costs"):
+        lengths.cost_by_length([each | {"cost": {}} for each in records])

@@ -1,0 +1,196 @@
+"""Figures and report: what is written, that it is whole, escaped, self-contained and reproducible."""
+
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from posjax.analysis.report import plots
+from posjax.analysis.report.page import write_report
+
+LABELS = ("none", "learned", "rope", "<b>", "a|b")
+
+
+def runs(study="digits", labels=LABELS, seeds=3):
+    """Synthetic runs: a classifier if the study is called digits, else a language model."""
+    rng = np.random.default_rng(0)
+    records = []
+    for i, label in enumerate(labels):
+        for seed in range(seeds):
+            curve = [[step, 2.3 * 0.97**step + 0.02 * i + 0.01 * rng.random()] for step in range(0, 60, 10)]
+            loss = {str(64 * 2**k): 2.1 + 0.1 * k * i + 0.01 * rng.random() for k in range(4)}
+            metrics = {"accuracy": 0.9 + 0.01 * i + 0.002 * rng.random(), "loss": 0.3} if study == "digits" else {}
+            records.append(
+                {"study": study, "encoding": f"{label}()", "label": label, "seed": seed,
+                 "metrics": metrics or {"loss": loss}, "curve": curve, "parameters": 1000, "step_time": 0.01,
+                 "config_hash": "ab12", "versions": {"jax": "0.10.2"}, "device": "cpu", "wall_time": 9.0}
+            )  # fmt: skip
+    return records
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("report") / "deep"
+    records = runs() + runs("bytes decoder")
+    paths = write_report(
+        records, directory, "Digits & <bytes>", "seeds = 3  # <five>\n", "a <note>", command="python -m x > 'log'"
+    )
+    return records, directory, paths
+
+
+def test_report_writes_every_file_and_leaves_nothing_else(written):
+    _, directory, paths = written
+    names = [path.name for path in paths]
+    assert names == [
+        "table.md",
+        "digits_accuracy.png",
+        "digits_learning_curves.png",
+        "bytes_decoder_loss_by_length.png",
+        "bytes_decoder_learning_curves.png",
+        "report.html",
+    ]
+    assert sorted(path.name for path in directory.iterdir()) == sorted(names)
+
+
+def test_pngs_are_whole_sharp_and_not_blank(written):
+    for path in written[2]:
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("L"))
+                assert image.info["dpi"][0] == pytest.approx(200, abs=1)
+            assert pixels.shape[1] > 1000
+            assert pixels.min() < 50 < 250 < np.median(pixels)
+
+
+def test_html_is_self_contained(written):
+    text = written[2][-1].read_text(encoding="utf-8")
+    tags = Page(text).tags
+    links = [value for _, attrs in tags for name, value in attrs.items() if name in ("src", "href", "srcset", "data")]
+    assert len(links) == 4
+    assert all(link.startswith("data:image/png;base64,") for link in links)
+    assert not {tag for tag, _ in tags} & {"script", "link", "iframe", "object"}
+    assert not re.search(r"url\(|@import|https?:", text)
+
+
+def test_html_escapes_what_it_is_given(written):
+    page = Page(written[2][-1].read_text(encoding="utf-8"))
+    assert {tag for tag, _ in page.tags}.isdisjoint({"b", "note", "bytes", "five"})
+    text = "".join(page.text)
+    for part in ("Digits & <bytes>", "a <note>", "seeds = 3  # <five>", "python -m x > 'log'", "jax 0.10.2", "ab12"):
+        assert part in text
+    assert page.text.count("<b>") == 2  # its row in both tables
+
+
+def test_html_has_the_best_in_bold(written):
+    text = written[2][-1].read_text(encoding="utf-8")
+    row = re.search(r"<tr><td[^>]*>a\|b</td>.*</tr>", text).group()
+    assert re.search(r"<td><strong>94\.\d\d ± 0\.\d\d</strong></td>", row)
+
+
+def test_report_is_a_function_of_its_arguments(written, tmp_path):
+    records, _, paths = written
+    write_report(
+        records, tmp_path, "Digits & <bytes>", "seeds = 3  # <five>\n", "a <note>", command="python -m x > 'log'"
+    )
+    for path in paths:
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_unfinished_and_failed_runs_are_reported(tmp_path):
+    records = runs("lm")[:8]
+    records[4]["metrics"]["loss"]["512"] = None
+    del records[7]["curve"]
+    write_report(records, tmp_path, "partial")
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "(2/3 finite)" in table
+    assert "Rows differ in their seeds" in table
+
+
+def test_labels_are_no_mathematics(tmp_path):
+    records = runs(labels=(r"$\x{$",)) + runs("lm", labels=(r"$\x{$",))
+    assert len(write_report(records, tmp_path, "t")) == 6
+
+
+def test_study_whose_every_value_failed_still_has_its_table(tmp_path):
+    records = [run | {"metrics": {"accuracy": None}, "curve": []} for run in runs()]
+    assert [path.name for path in write_report(records, tmp_path, "t")] == ["table.md", "report.html"]
+
+
+def test_no_records_raise(tmp_path):
+    with pytest.raises(ValueError, match="no records"):
+        write_report([], tmp_path / "none", "title")
+    assert not (tmp_path / "none").exists()
+
+
+def test_study_names_stay_inside_the_directory(tmp_path):
+    paths = write_report(runs("../up/digits"), tmp_path, "t")
+    assert {path.parent for path in paths} == {tmp_path}
+    with pytest.raises(ValueError, match="share file names"):
+        write_report(runs("a b") + runs("a/b"), tmp_path / "unmade", "t")
+    assert not (tmp_path / "unmade").exists()
+
+
+def test_looks_are_unique_and_none_is_grey():
+    look = plots.styles(runs(labels=("rope", "none", *(f"e{i}" for i in range(20)))))
+    assert look["none"].color == plots.GREY
+    assert len(set(look.values())) == 22
+    assert plots.styles(runs())["learned"].color == look["rope"].color  # by position among the coloured
+
+
+@pytest.mark.parametrize("draw", [plots.accuracy_by_encoding, plots.loss_by_length, plots.learning_curves])
+def test_figures_of_nothing_raise(draw):
+    records = [run | {"metrics": {"other": 1.0}, "curve": []} for run in runs()]
+    with pytest.raises(ValueError, match=r"accuracy|loss|curve"):
+        draw(records)
+    with pytest.raises(ValueError, match="one study"):
+        draw(runs("a") + runs("b"))
+
+
+@pytest.mark.parametrize("draw", [plots.loss_by_length, plots.learning_curves])
+def test_names_of_twelve_lines_do_not_overlap(draw):
+    figure = draw(runs("lm", labels=["none", *(f"encoding{i}" for i in range(11))]))
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    texts = [text for text in figure.axes[0].texts if text.get_text().startswith(("none", "encoding"))]
+    boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.y0)
+    assert len(boxes) == 12
+    # window extents include the line back to the curve, so the spacing of the anchors is what must hold the text
+    height = figure.dpi * 9 / 72
+    centres = np.sort([figure.axes[0].transAxes.transform(text.xyann)[1] for text in texts])
+    assert np.diff(centres).min() > height
+
+
+def test_accuracy_axis_is_zoomed_and_shows_every_seed():
+    axes = plots.accuracy_by_encoding(runs()).axes[0]
+    low, high = axes.get_xlim()
+    assert 85 < low < 90
+    assert 94 < high <= 100.5
+    assert sum(len(dots.get_offsets()) for dots in axes.collections if len(dots.get_offsets()) == 3) == 3 * len(LABELS)
+
+
+def test_training_length_is_marked():
+    records = [run | {"train_length": 128} for run in runs("lm")]
+    axes = plots.loss_by_length(records).axes[0]
+    assert any(list(line.get_xdata()) == [128, 128] for line in axes.lines)
+
+
+def test_spread_apart_moves_as_little_as_needed():
+    np.testing.assert_allclose(plots.spread_apart([0.1, 0.5, 0.9], 0.1), [0.1, 0.5, 0.9])
+    np.testing.assert_allclose(plots.spread_apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
+    np.testing.assert_allclose(plots.spread_apart([1.0, 1.0], 0.1), [0.9, 1.0])
