@@ -37,7 +37,7 @@ def records_of(
         "study": study,
         "task": config.task,
         "label": label,
-        "encoding": "-" if config.get("architecture") == "resnet" else layers_text(parse_layers(config.model.encoding)),
+        "encoding": layers_text(parse_layers(config.model.encoding)) if hasattr(task.model, "encoding") else "-",
         "data": config.data.name,
         "data_digest": task.digest,
         "steps": config.steps,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posjax.encodings.resize import Resampling, resampling
-from posjax.models.trunk import layer_hosts
+from posjax.models.transformer import layer_hosts
 from posjax.models.vit import ViT, check_size
 from posjax.spec import layers_text, parse_layers
 
