@@ -37,8 +37,8 @@ def _study(share: float) -> ConfigDict:
         {
             "ViT, learned": {"model": {"encoding": "learned"}},
             "ViT, rope": {"model": {"encoding": "axial_rope"}},
-            "hybrid, learned": {"model": {"patch_size": 1, "stem": (1,), "stem_width": 16}},
-            "ResNet": {"architecture": "resnet", "model": {"stem": (1, 1, 1), "stem_width": 16}},
+            "hybrid, learned": {"model": {"patch_size": 1, "resnet": (1,), "resnet_width": 16}},
+            "ResNet": {"model": {"kind": "resnet", "resnet": (1, 1, 1), "resnet_width": 16}},
         },
         sort_keys=False,
     )

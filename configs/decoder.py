@@ -24,6 +24,7 @@ def get_config() -> ConfigDict:
     config.data.positions = "document"  # offsets in the document; "window" restarts at 0 at each window's edge
 
     config.model = ConfigDict()
+    config.model.kind = "decoder"
     config.model.encoding = "rope"
     config.model.injection = "stem"  # or every_layer, every_layer_shared
     config.model.length = config_dict.placeholder(int)  # positions of a learned table; as many as the data have

@@ -19,7 +19,6 @@ def get_config() -> ConfigDict:
     config.seed = 0
 
     config.data = _data()
-    config.architecture = "vit"  # or resnet: model.stem and model.stem_width are all that it reads of the model
     config.model = _model()
 
     config.steps = 1000
@@ -76,6 +75,7 @@ def _data() -> ConfigDict:
 
 def _model() -> ConfigDict:
     model = ConfigDict()
+    model.kind = "vit"  # or resnet, which reads resnet and resnet_width alone
     model.encoding = "learned"
     model.injection = "stem"  # or every_layer, every_layer_shared, lape
     model.variant = config_dict.placeholder(str)  # "S/16", "R50+B/16": the sizes of that name, in place of those below
@@ -90,8 +90,8 @@ def _model() -> ConfigDict:
     model.pre_logits = config_dict.placeholder(int)  # width of a tanh layer before the head
     model.num_registers = 0
     model.distillation_token = False
-    model.stem = config_dict.placeholder(tuple)  # "(3, 4, 9)": units of a ResNet before the patches, "()": its root
-    model.stem_width = 64
+    model.resnet = config_dict.placeholder(tuple)  # "(3, 4, 9)": units of a ResNet before the patches, "()": its root
+    model.resnet_width = 64
     model.mlp = "gelu"  # or gelu_exact, swiglu
     model.mlp_bias = config_dict.placeholder(bool)  # with gelu, not with swiglu
     model.norm_epsilon = 1e-6

@@ -138,7 +138,7 @@ def test_native_aspects_are_looked_at_as_they_were_trained(data_dir, tmp_path):
 @pytest.mark.slow
 def test_a_stem_whose_map_is_rounded_up(data_dir, tmp_path):
     """Images of 8x12 pixels whose cells are of 8: two columns, of which the second one sticks out."""
-    options = {"model__patch_size": 1, "model__stem": (1, 1), "model__stem_width": 8, "data__image_size": (8, 12)}
+    options = {"model__patch_size": 1, "model__resnet": (1, 1), "model__resnet_width": 8, "data__image_size": (8, 12)}
     workdir = save(config_of("vit", data_dir, **options), tmp_path / "run", (0,))
     found = run(workdir, tmp_path / "out", "--num_looked_into=1")
     assert (found["grid"], found["patch_size"]) == ([1, 2], 8)

@@ -64,6 +64,13 @@ def cross_entropy(logits, tokens):
     return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
 
 
+def projections(block):
+    """Query, key and value apart, and out."""
+    qkv, out = block["attention"]["qkv"], block["attention"]["out"]
+    parts = {name: {leaf: qkv[leaf][..., i, :] for leaf in qkv} for i, name in enumerate(("query", "key", "value"))}
+    return parts | {"out": out}
+
+
 def linen(recipes, encoding, ours, site):
     model = recipes["LinenDecoder"](encoding, **SIZES)
     trunk = ours["trunk"]
@@ -73,13 +80,14 @@ def linen(recipes, encoding, ours, site):
         f"LayerNorm_{2 * SIZES['depth']}": trunk["norm"],
     }
     for layer in range(SIZES["depth"]):
-        attention, mlp = trunk[f"attention_{layer}"], trunk[f"mlp_{layer}"]
-        for index, name in enumerate(("query", "key", "value", "out")):
-            params[f"DenseGeneral_{4 * layer + index}"] = attention[name]
+        block = trunk[f"block_{layer}"]
+        for index, one in enumerate(projections(block).values()):
+            params[f"DenseGeneral_{4 * layer + index}"] = one
+        mlp = block["mlp"]
         # Python makes the outer of two nested layers first.
         params |= {f"Dense_{2 * layer}": mlp["down"], f"Dense_{2 * layer + 1}": mlp["up"]}
-        params |= {f"LayerNorm_{2 * layer}": trunk[f"attention_norm_{layer}"]}
-        params |= {f"LayerNorm_{2 * layer + 1}": trunk[f"mlp_norm_{layer}"]}
+        params |= {f"LayerNorm_{2 * layer}": block["attention_norm"]}
+        params |= {f"LayerNorm_{2 * layer + 1}": block["mlp_norm"]}
     return params, lambda params, tokens, key: model.apply({"params": params}, tokens, site, key=key)
 
 
@@ -94,9 +102,10 @@ def in_nnx(recipes, encoding, ours, site):
 
     fill(model.norm, trunk["norm"])
     for layer, block in enumerate(model.blocks):
-        fill(block.norm, trunk[f"attention_norm_{layer}"])
-        fill(block.mlp_norm, trunk[f"mlp_norm_{layer}"])
-        for name, params in (trunk[f"attention_{layer}"] | trunk[f"mlp_{layer}"]).items():
+        ours = trunk[f"block_{layer}"]
+        fill(block.norm, ours["attention_norm"])
+        fill(block.mlp_norm, ours["mlp_norm"])
+        for name, params in (projections(ours) | ours["mlp"]).items():
             fill(getattr(block, name), params)
     graph, params = nnx.split(model, nnx.Param)
     return params, lambda params, tokens, key: nnx.merge(graph, params)(tokens, site, key=key)
@@ -119,11 +128,12 @@ def in_equinox(recipes, encoding, ours, site):
 
     new = [trunk["encoding"], ours["token_embedding"]["embedding"], trunk["norm"]["scale"], trunk["norm"]["bias"]]
     for layer in range(SIZES["depth"]):
-        for norm in (trunk[f"attention_norm_{layer}"], trunk[f"mlp_norm_{layer}"]):
+        block = trunk[f"block_{layer}"]
+        for norm in (block["attention_norm"], block["mlp_norm"]):
             new += [norm["scale"], norm["bias"]]
-        for name in ("query", "key", "value", "out"):
-            new += dense(trunk[f"attention_{layer}"][name], width)
-        new += dense(trunk[f"mlp_{layer}"]["up"], 4 * width) + dense(trunk[f"mlp_{layer}"]["down"], width)
+        for one in projections(block).values():
+            new += dense(one, width)
+        new += dense(block["mlp"]["up"], 4 * width) + dense(block["mlp"]["down"], width)
     params, static = eqx.partition(eqx.tree_at(values, model, new), eqx.is_array)
 
     def run(params, tokens, key):

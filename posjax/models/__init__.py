@@ -1,10 +1,12 @@
 """Flax Linen models that host any encoding in one line."""
 
+from posjax.models.block import BlockConfig
 from posjax.models.decoder import Decoder
 from posjax.models.generate import generate
 from posjax.models.resizing import resize_params
 from posjax.models.resnet import ResNet
 from posjax.models.sizes import vit_sizes
+from posjax.models.transformer import Transformer
 from posjax.models.vit import ViT
 
-__all__ = ["Decoder", "ResNet", "ViT", "generate", "resize_params", "vit_sizes"]
+__all__ = ["BlockConfig", "Decoder", "ResNet", "Transformer", "ViT", "generate", "resize_params", "vit_sizes"]

@@ -1,68 +1,46 @@
-"""A pre-norm decoder language model, hosting any encoding."""
+"""A decoder language model, hosting any encoding."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from posjax.attention import Cache, ContextParallel
+from posjax.attention import Cache
 from posjax.encoding import Encoding, Site
-from posjax.models.trunk import Trunk
-from posjax.spec import parse_layers
+from posjax.models.transformer import OfBlocks
 
 
-class Decoder(nn.Module):
+class Decoder(OfBlocks):
     """Tokens [B, T] at `site` (leaves [B, T, ...], or [T, ...] for all alike) to next-token logits [B, T, V] in float32.
 
         model = Decoder(vocab_size=256, encoding="alibi", length=1024)
         logits = model.apply(model.init(key, tokens, site), tokens, site)
 
     Token embeddings have unit variance after the scaling by sqrt(width) of Vaswani et al. (2017), section 3.4, so that
-    a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold.
+    a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold. Its other
+    fields are those of `BlockConfig` and `OfBlocks`: Decoder(32_000, norm="rms", mlp="swiglu", attention_bias=(), depth=32).
 
     For cached decoding, `prefill` reads a prompt and `extend` some more tokens; `posjax.models.generate` loops.
     """
 
+    reads: ClassVar[str] = "text"
     vocab_size: int
     encoding: str | Encoding | tuple[str | Encoding, ...] = "rope"
     length: int | None = None
-    width: int = 256
-    depth: int = 4
-    num_heads: int = 4
-    mlp_dim: int | None = None  # 4 * width where None
-    mlp: str = "gelu"
     tied_embedding: bool = True
-    injection: str = "stem"
-    dropout: float = 0.0
-    implementation: str = "auto"
-    dtype: Any = jnp.float32
-    attention_dtype: Any = None
-    param_dtype: Any = jnp.float32
-    context: ContextParallel | None = None  # the devices that share each sequence
-    num_kv_heads: int | None = None  # heads of keys and values; num_heads where None
+    embedding_scale: float | None = None  # factor of token embeddings; sqrt(width) where None
+
+    @classmethod
+    def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "Decoder":
+        return cls(**{**fields, **given})
 
     def setup(self):
-        types = dict(dtype=self.dtype, param_dtype=self.param_dtype)
         init = nn.initializers.normal(self.width**-0.5)
-        self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **types)
-        self.trunk = Trunk(
-            parse_layers(self.encoding),
-            self.depth,
-            self.num_heads,
-            self.mlp_dim or 4 * self.width,
-            injection=self.injection,
-            mlp=self.mlp,
-            causal=True,
-            length=self.length,
-            dropout=self.dropout,
-            implementation=self.implementation,
-            attention_dtype=self.attention_dtype,
-            context=self.context,
-            num_kv_heads=self.num_kv_heads,
-            **types,
-        )
+        self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **self.block.types)
+        self.trunk = self.transformer(self.encoding, causal=True, length=self.length)
         if not self.tied_embedding:
             self.head = nn.Dense(self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.param_dtype)
 
@@ -86,9 +64,18 @@ class Decoder(nn.Module):
         """Logits of further tokens and the caches with them in it."""
         return self._run(tokens, site, caches=caches)
 
-    def _run(self, tokens, site, **options):
-        x, caches = self.trunk(self.token_embedding(tokens) * self.width**0.5, site, **options)
+    def features(self, tokens: Int32[jax.Array, "B T"], site: Site, **options: Any):
+        """The output of the transformer, [B, T, M], and its caches; `options` are those of its call."""
+        scale = self.width**0.5 if self.embedding_scale is None else self.embedding_scale
+        return self.trunk(self.token_embedding(tokens) * scale, site, **options)
+
+    def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
+        """Next-token logits of features."""
         if not self.tied_embedding:
-            return self.head(x), caches
+            return self.head(x)
         table = jnp.asarray(self.token_embedding.embedding, x.dtype)
-        return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32), caches
+        return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
+
+    def _run(self, tokens, site, **options):
+        x, caches = self.features(tokens, site, **options)
+        return self.logits(x), caches

@@ -1,14 +1,12 @@
 """How tokens become one vector for each image."""
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from posjax.encoding import Site
-from posjax.models.layers import Mlp
+from posjax.models.block import BlockConfig, Mlp, Norm
 
 POOLINGS = ["cls", "cls_mean", "map", "mean", "none"]
 
@@ -33,21 +31,13 @@ class MapPooling(nn.Module):
     Zhai et al. (2021), arXiv 2106.04560, as `MAPHead` of big_vision has it.
     """
 
-    num_heads: int
-    mlp_dim: int
-    mlp: str = "gelu"
-    norm_epsilon: float = 1e-6
-    dtype: Any = jnp.float32
-    param_dtype: Any = jnp.float32
+    config: BlockConfig
 
     @nn.compact
     def __call__(self, x: Float[jax.Array, "B T M"], read: Bool[jax.Array, "*B I T"]) -> Float[jax.Array, "B I M"]:
-        batch, _, width = x.shape
-        types = dict(dtype=self.dtype, param_dtype=self.param_dtype)
-        query = self.param("probe", nn.initializers.xavier_uniform(), (1, width), self.param_dtype)
+        c, (batch, _, width) = self.config, x.shape
+        query = self.param("probe", nn.initializers.xavier_uniform(), (1, width), c.param_dtype)
         query = jnp.broadcast_to(query.astype(x.dtype), (batch, read.shape[-2], width))
         mask = jnp.broadcast_to(read, (batch, *read.shape[-2:]))[:, None]
-        y = nn.MultiHeadDotProductAttention(self.num_heads, name="attention", **types)(query, x, mask=mask)
-        return y + Mlp(self.mlp_dim, self.mlp, name="mlp", **types)(
-            nn.LayerNorm(self.norm_epsilon, name="norm", **types)(y)
-        )
+        y = nn.MultiHeadDotProductAttention(c.num_heads, name="attention", **c.types)(query, x, mask=mask)
+        return y + Mlp(c, name="mlp")(Norm(c, name="norm")(y))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posjax.encodings.resize import Resampling, resampling
-from posjax.models.trunk import layer_hosts
+from posjax.models.transformer import layer_hosts
 from posjax.models.vit import ViT, check_size
 from posjax.spec import layers_text, parse_layers
 
@@ -47,9 +47,3 @@ def resize_params(
     if tuple(resized) != pattern:
         encoding = layers_text(resized) if isinstance(encoding, str) else tuple(resized)
     return model.clone(encoding=encoding, image_size=tuple(image_size)), {**params, "trunk": trunk}
-
-
-def image_channels(params: Mapping[str, Any]) -> int:
-    """How many channels an image has for a model with these parameters, which may have leading axes."""
-    first = params["resnet"]["conv_root"] if "resnet" in params else params["patches_to_tokens"]
-    return first["kernel"].shape[-2]

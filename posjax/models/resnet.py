@@ -1,6 +1,7 @@
 """A ResNet with weight standardisation and group norm: the stem of hybrid ViTs, and a baseline without attention."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -114,11 +115,26 @@ class ResNet(nn.Module):
     ViTs' stem (post-activation). It knows of position by its padding and strides alone.
     """
 
+    reads: ClassVar[str] = "images"
+    one_size: ClassVar[bool] = True  # all images have to be of one size
     num_classes: int
     layers: tuple[int, ...] = (3, 4, 6, 3)
     width: int = 64
     dtype: Any = jnp.float32
     param_dtype: Any = jnp.float32
+
+    @classmethod
+    def from_config(cls, fields: Mapping[str, Any], *, num_classes: int, context: Any = None) -> "ResNet":
+        """Of the fields of a ViT's config those of its ResNet, which has units (1, 1, 1) where it names none."""
+        layers = (1, 1, 1) if fields["resnet"] is None else fields["resnet"]
+        return cls(num_classes, layers, fields["resnet_width"], fields["dtype"], fields["param_dtype"])
+
+    def sized(self, image_size: tuple[int, int]) -> "ResNet":
+        """Itself: it has no tables."""
+        return self
+
+    def sites(self, height: int, width: int) -> None:
+        """Nothing: it hosts no encoding."""
 
     @nn.compact
     def __call__(self, images: Float[jax.Array, "B h w C"], site: Any = None, *, train: bool = False):

@@ -46,11 +46,11 @@ def vit_sizes(variant: str) -> dict[str, Any]:
         return {**sizes, "patch_size": patch}
     if variant in _HYBRIDS:
         stem, on_map = _HYBRIDS[variant]
-        return {**sizes, "stem": stem, "patch_size": on_map}
+        return {**sizes, "resnet": stem, "patch_size": on_map}
     stem = _STEMS[match["stem"]]
     shrinks = ResNetStem.shrinks(stem)
     if patch % shrinks:
         raise ValueError(
             f"{variant!r}: the stem {match['stem']} shrinks {shrinks} times, which does not divide {patch}"
         )
-    return {**sizes, "stem": stem, "patch_size": patch // shrinks}
+    return {**sizes, "resnet": stem, "patch_size": patch // shrinks}

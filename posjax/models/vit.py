@@ -1,7 +1,8 @@
 """Vision transformer: Dosovitskiy et al. (2020), arXiv 2010.11929, hosting any encoding."""
 
 import functools
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -9,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.attention import ContextParallel
 from posjax.encoding import Array, Encoding, Site, grid
 from posjax.encodings.placement import standing
+from posjax.models.block import Norm
 from posjax.models.patch_dropout import Kept, draw_kept, taken
 from posjax.models.pooling import POOLINGS, MapPooling, mean, readers
 from posjax.models.resnet import ResNetStem
-from posjax.models.trunk import Trunk
-from posjax.spec import nearest, parse_layers
+from posjax.models.sizes import vit_sizes
+from posjax.models.transformer import OfBlocks
+from posjax.spec import nearest
 
 
-class ViT(nn.Module):
+class ViT(OfBlocks):
     """Images [B, height, width, channels] to class logits [B, num_classes] in float32.
 
         model = ViT(num_classes=10, encoding="rope(base=100)", image_size=(28, 28), patch_size=4)
@@ -37,16 +39,16 @@ class ViT(nn.Module):
 
     Args:
       num_classes: 0 for no head: what is pooled is returned.
-      stem: units in each stage of a ResNet whose map is cut into patches (the hybrid of the paper), () for its root alone,
-        with `stem_width` channels; None cuts the image itself.
+      resnet: units in each stage of a ResNet whose map is cut into patches (the hybrid of the paper), () for its root alone,
+        with `resnet_width` channels; None cuts the image itself.
       pooling: "cls", "mean" over the patches, "cls_mean", both side by side (as DINOv2's linear heads read them), "map",
         attention with a learned query (Zhai et al. 2021, arXiv 2106.04560), or "none": all tokens [B, T, M].
       distillation_token: a second class token with a head of its own, which at inference is averaged with the first
         (Touvron et al. 2020, arXiv 2012.12877). Both heads are trained on the same labels: there is no teacher here.
       pre_logits: width of a tanh layer before the head, which the paper has in pre-training.
-      layer_scale, drop_path, mlp, mlp_bias, injection: see `Trunk`, `Mlp`.
       patch_dropout: share of the patches left out in training, drawn for each image (Liu et al. 2022, arXiv 2208.07220).
       norm_after_pooling: pools tokens before the final norm, as timm's `fc_norm` does.
+      width, depth, injection, ...: the fields of `BlockConfig` and `OfBlocks`, by keyword.
 
     Raises (on call):
       ValueError: for an image size that the patches do not tile, an unknown pooling or injection, sites that do not fit.
@@ -54,39 +56,43 @@ class ViT(nn.Module):
         one numbered above `num_images`, gives NaN.
     """
 
+    reads: ClassVar[str] = "images"
     num_classes: int
     encoding: str | Encoding | tuple[str | Encoding, ...] = "learned"
     image_size: tuple[int, int] = (32, 32)
     patch_size: int = 4
-    width: int = 192
-    depth: int = 12
-    num_heads: int = 3
-    mlp_dim: int | None = None  # 4 * width where None
     pooling: str = "cls"
     num_registers: int = 0
-    injection: str = "stem"
-    dropout: float = 0.0
-    implementation: str = "auto"
-    dtype: Any = jnp.float32
-    attention_dtype: Any = None
-    param_dtype: Any = jnp.float32
-    context: ContextParallel | None = None  # the devices that share the tokens of each image
-    num_kv_heads: int | None = None  # heads of keys and values; num_heads where None
-    stem: tuple[int, ...] | None = None
-    stem_width: int = 64
     distillation_token: bool = False
     pre_logits: int | None = None
-    layer_scale: float | None = None
-    drop_path: float = 0.0
-    patch_dropout: float = 0.0
-    mlp: str = "gelu"
-    mlp_bias: bool | None = None
-    norm_epsilon: float = 1e-6
     norm_after_pooling: bool = False
+    patch_dropout: float = 0.0
+    resnet: tuple[int, ...] | None = None
+    resnet_width: int = 64
 
     def __post_init__(self):
         check_size("image_size", self.image_size)
         super().__post_init__()
+
+    @classmethod
+    def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "ViT":
+        """A `variant` stands for the sizes of that name, see `vit_sizes`."""
+        fields = {**fields, **given}
+        variant = fields.pop("variant", None)
+        return cls(**fields | ({} if variant is None else vit_sizes(variant)))
+
+    def sized(self, image_size: tuple[int, int]) -> "ViT":
+        """The model whose tables are made for images of this (height, width)."""
+        return self.clone(image_size=tuple(image_size))
+
+    def example(self, channels: int) -> tuple[Float[Array, "1 h w C"], Site]:
+        """Arguments of `init`."""
+        return jnp.zeros((1, *self.image_size, channels)), self.sites(*self.image_size)
+
+    @property
+    def one_size(self) -> bool:
+        """Whether all images have to be of one size."""
+        return self.resnet is not None
 
     @property
     def has_cls(self) -> bool:
@@ -99,13 +105,13 @@ class ViT(nn.Module):
     @property
     def cell(self) -> int:
         """Pixels a side of what becomes a token, a stem's shrinking included."""
-        return self.patch_size * (1 if self.stem is None else ResNetStem.shrinks(self.stem))
+        return self.patch_size * (1 if self.resnet is None else ResNetStem.shrinks(self.resnet))
 
     def patches(self, height: int, width: int) -> tuple[int, int]:
         """How many patches tile an image of this size, or the stem's map of it, down and across."""
         size, what = self.patch_size, "an image"
-        if self.stem is not None:
-            height, width = (ResNetStem.shrunk(side, self.stem) for side in (height, width))
+        if self.resnet is not None:
+            height, width = (ResNetStem.shrunk(side, self.resnet) for side in (height, width))
             what = "a stem's map"
         if size < 1 or height % size or width % size:
             fits = [s for s in range(1, min(height, width) + 1) if height % s == 0 and width % s == 0]
@@ -135,42 +141,18 @@ class ViT(nn.Module):
             )
         x = self._tokens(images, site, num_images)
         kept = self._kept(x.shape[0], site, num_images or 1) if train and self.patch_dropout else None
-        trunk = Trunk(
-            parse_layers(self.encoding),
-            self.depth,
-            self.num_heads,
-            self.mlp_dim or 4 * self.width,
-            injection=self.injection,
-            mlp=self.mlp,
-            grid=self.patches(*self.image_size),
-            prefix=self.num_prefix,
-            dropout=self.dropout,
-            implementation=self.implementation,
-            attention_dtype=self.attention_dtype,
-            context=self.context,
-            num_kv_heads=self.num_kv_heads,
-            mlp_bias=self.mlp_bias,
-            layer_scale=self.layer_scale,
-            drop_path=self.drop_path,
-            norm_epsilon=self.norm_epsilon,
-            final_norm=not self.norm_after_pooling,
-            name="trunk",
-            **self._types,
-        )
+        own = dict(grid=self.patches(*self.image_size), prefix=self.num_prefix, final_norm=not self.norm_after_pooling)
+        trunk = self.transformer(self.encoding, name="trunk", **own)
         x, _ = trunk(x, site, train=train, kept=kept)
         if self.pooling == "none":
             return x
         logits = self._read(x, site if kept is None else taken(site, kept), num_images)
         return logits[:, 0] if num_images is None else logits
 
-    @property
-    def _types(self) -> dict[str, Any]:
-        return dict(dtype=self.dtype, param_dtype=self.param_dtype)
-
     def _tokens(self, images, site: Site, num_images: int | None):
         """The tokens that the sites speak of, [B, T, M]."""
         images, size = jnp.asarray(images), self.patch_size
-        embed = PatchEmbedding(self.width, size, name="patches_to_tokens", **self._types)
+        embed = PatchEmbedding(self.width, size, name="patches_to_tokens", **self.block.types)
         if images.ndim == 5:
             self._refuse_patches(images, site, num_images)
             # What the other slots hold may be anything, and gradients would read it: 0 * NaN.
@@ -178,8 +160,8 @@ class ViT(nn.Module):
             return self._with_prefix_slots(embed(images), site)
         rows, columns = self.patches(*images.shape[1:3])
         self._refuse_site(images, site, rows, columns)
-        if self.stem is not None:
-            images = ResNetStem(self.stem, self.stem_width, name="resnet", **self._types)(images)
+        if self.resnet is not None:
+            images = ResNetStem(self.resnet, self.resnet_width, name="resnet", **self.block.types)(images)
         cut = images.reshape(len(images), rows, size, columns, size, -1).swapaxes(2, 3)
         x = embed(cut.reshape(len(images), rows * columns, size, size, -1))
         prefix = self._prefix(x.dtype)
@@ -187,8 +169,8 @@ class ViT(nn.Module):
 
     def _refuse_patches(self, patches, site: Site, num_images: int | None) -> None:
         size = self.patch_size
-        if self.stem is not None:
-            raise ValueError("a ResNet stem sees whole images: patches of several sizes take stem=None")
+        if self.resnet is not None:
+            raise ValueError("a ResNet stem sees whole images: patches of several sizes take resnet=None")
         if patches.shape[2:4] != (size, size) or site.segment.shape != patches.shape[:2]:
             raise ValueError(
                 f"patches are [B, N, {size}, {size}, C] with sites of their own, [B, N]; got {patches.shape} and "
@@ -239,11 +221,7 @@ class ViT(nn.Module):
         """Logits [B, I, num_classes] of the images in each row."""
         first = int(self.has_cls)
         read = readers(site, num_images, prefix=first)
-        if self.pooling == "map":
-            options = dict(mlp=self.mlp, norm_epsilon=self.norm_epsilon, **self._types)
-            pooled = MapPooling(self.num_heads, self.mlp_dim or 4 * self.width, name="map", **options)(x, read)
-        else:
-            pooled = mean(x, read)
+        pooled = MapPooling(self.block, name="map")(x, read) if self.pooling == "map" else mean(x, read)
         if self.has_cls:  # an image without a class token is a mistake, a row with fewer images than others is none
             lacks = readers(site, num_images).any(axis=-1) & ~read.any(axis=-1)
             pooled = jnp.where(lacks[..., None], jnp.nan, pooled)
@@ -252,9 +230,9 @@ class ViT(nn.Module):
         if self.pooling == "cls_mean":
             pooled = jnp.concatenate([pooled, mean(x, readers(site, num_images))], axis=-1)
         if self.norm_after_pooling:
-            pooled = nn.LayerNorm(self.norm_epsilon, name="pooled_norm", **self._types)(pooled)
+            pooled = Norm(self.block, name="pooled_norm")(pooled)
         if self.pre_logits:
-            pooled = jnp.tanh(nn.Dense(self.pre_logits, name="pre_logits", **self._types)(pooled))
+            pooled = jnp.tanh(nn.Dense(self.pre_logits, name="pre_logits", **self.block.types)(pooled))
         if not self.num_classes:
             return pooled
         types = dict(dtype=jnp.float32, param_dtype=self.param_dtype)
@@ -263,6 +241,12 @@ class ViT(nn.Module):
         if not self.distillation_token:
             return logits
         return (logits + head(name="head_distillation")(mean(x, readers(site, num_images, prefix=first + 1)))) / 2
+
+
+def image_channels(params: Mapping[str, Any]) -> int:
+    """How many channels images have for a model with these parameters, whose leaves may have further leading axes."""
+    first = params["resnet"]["conv_root"] if "resnet" in params else params["patches_to_tokens"]
+    return first["kernel"].shape[-2]
 
 
 def check_size(name: str, size: Any) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int32
 from posjax import data
 from posjax.encoding import Array, Site, sites
 from posjax.models import Decoder, replacing
-from posjax.models.layers import Mlp
+from posjax.models.block import Mlp
 
 _CHUNK = 2048  # tokens whose hidden layer and logits are held at once
 _BINS_PER_OCTAVE = 2
@@ -58,24 +58,13 @@ def read_tokens(
 ) -> tuple[Float[jax.Array, "B T"], Bool[jax.Array, "B T"]]:
     """The loss (nats) of every target, and whether it is the likeliest token, without ever holding all the logits."""
     with nn.intercept_methods(_Chunked()):
-        x = model.apply({"params": params}, tokens, site, method=_features)
+        x, _ = model.apply({"params": params}, tokens, site, method=Decoder.features)
 
     def scored(x, targets):
-        logits = model.apply({"params": params}, x, method=_logits)
+        logits = model.apply({"params": params}, x, method=Decoder.logits)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), jnp.argmax(logits, -1) == targets
 
     return _by_chunks(scored, x, targets)
-
-
-def _features(model: Decoder, tokens, site: Site):
-    return model.trunk(model.token_embedding(tokens) * model.width**0.5, site)[0]
-
-
-def _logits(model: Decoder, x):
-    if not model.tied_embedding:
-        return model.head(x)
-    table = jnp.asarray(model.token_embedding.embedding, x.dtype)
-    return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
 
 
 class _Chunked:

@@ -16,7 +16,8 @@ from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.models import ViT
-from posjax.models.resizing import image_channels, resize_params
+from posjax.models.resizing import resize_params
+from posjax.models.vit import image_channels
 from posjax.studies.study import read_under
 from posjax.training.classification import scores
 from posjax.training.evaluate import evaluate, make_score

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, parse_layers
 from posjax.training.loop import identity
 from posjax.training.metrics import append_jsonl, config_hash, read_jsonl
@@ -95,8 +96,9 @@ def study_hash(config: ConfigDict) -> str:
 
 
 def encoding_of(config: ConfigDict) -> str:
-    """The canonical spec of what a config trains."""
-    return "-" if config.get("architecture") == "resnet" else layers_text(parse_layers(config.model.encoding))
+    """The canonical spec of what a config trains; "-" for a model that hosts none."""
+    hosts = hasattr(KINDS[config.model.get("kind", "vit")], "encoding")
+    return layers_text(parse_layers(config.model.encoding)) if hosts else "-"
 
 
 def fields_of_run(run: Run) -> dict[str, Any]:

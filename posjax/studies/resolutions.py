@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from posjax.analysis.statistics import Record
-from posjax.models.resizing import image_channels
+from posjax.models.vit import image_channels
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.studies.other_sizes import AS_TRAINED, RESIZED, BriefEvaluation, Originals, measure, under
 from posjax.studies.records import finite

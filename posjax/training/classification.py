@@ -1,4 +1,4 @@
-"""Image classification: a ViT or a ResNet on images of one size, or a ViT on images of their own sizes and aspects."""
+"""Image classification, of images of one size, or of their own sizes and aspects."""
 
 import functools
 import math
@@ -13,12 +13,10 @@ import optax
 from ml_collections import ConfigDict
 
 from posjax import data
-from posjax.attention import ContextParallel
-from posjax.models import ResNet, ViT, vit_sizes
+from posjax.models.kinds import make_model
 from posjax.spec import nearest
 from posjax.training.devices import make_context
 
-_ARCHITECTURES = ["resnet", "vit"]
 _MODES = ["crop", "native", "pad", "stretch"]
 
 
@@ -46,7 +44,7 @@ class Classification:
         self.digest = self._train.digest + self._eval.digest
         self.classes = self._train.num_classes
         self.context = make_context(1)
-        self.model = make_vision_model(config, self.classes, self._table_size(), self.context)
+        self.model = make_model(dict(config.model), "images", num_classes=self.classes, context=self.context)
         self._prepare()
         self.scale = tuple(self._data.mean), tuple(self._data.std)  # of pixels in [0, 1]
         data.normalise(np.zeros((1, self._train.channels), np.uint8), *self.scale)
@@ -65,12 +63,10 @@ class Classification:
         images = data.load_native_images(name, split, data_dir=self._data.data_dir, channels=None)
         return data.as_images(images, tuple(size), self._data.mode)
 
-    def _table_size(self) -> tuple[int, int]:
-        """The image size at which tables are made."""
-        return self._train.image.shape[1:3]
-
     def _prepare(self) -> None:
-        self.site = None if isinstance(self.model, ResNet) else self.model.sites(*self._table_size())
+        size = self._train.image.shape[1:3]
+        self.model = self.model.sized(size)
+        self.site = self.model.sites(*size)
 
     def batches(self, seed):
         return data.image_batches(self._train, batch_size=self._config.batch_size, seed=seed)
@@ -157,13 +153,8 @@ class NativeClassification(Classification):
     def load(self, split):
         return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir, channels=None)
 
-    def _table_size(self):
-        if self._data.image_size is not None:
-            return tuple(self._data.image_size)
-        return (_fields(self._config)["patch_size"] * math.ceil(self._data.max_patches**0.5),) * 2
-
     def _prepare(self):
-        if isinstance(self.model, ResNet) or self.model.stem is not None:
+        if self.model.one_size:
             raise ValueError("a ResNet, also as a stem, sees images of one size: data.mode may be crop, pad or stretch")
         if self._data.mixup or self._data.crop_padding or self._data.least_area != 1:
             raise ValueError(
@@ -172,6 +163,7 @@ class NativeClassification(Classification):
             )
         most, least = self._data.max_patches, self._data.min_patches
         size = self.model.patch_size
+        self.model = self.model.sized(self._data.image_size or (size * math.ceil(most**0.5),) * 2)
         self._source = data.NativePatches(self._train, size, most if least is None else (least, most))
         self._eval_source = data.NativePatches(self._eval, size, most)
         self._rows = dict(
@@ -289,26 +281,3 @@ def make_classification(config: ConfigDict, splits: dict | None = None) -> Class
                 f"data.{name}={config.data[name]} is for images of native aspect: set data.mode='native' too"
             )
     return made(config, splits)
-
-
-def make_vision_model(
-    config: ConfigDict, num_classes: int, image_size: tuple[int, int], context: ContextParallel | None
-) -> ViT | ResNet:
-    """The model that `config.architecture` and `config.model` describe; a `variant` stands for the sizes of that name."""
-    if config.architecture == "resnet":
-        fields = config.model
-        layers = (1, 1, 1) if fields.stem is None else tuple(fields.stem)
-        return ResNet(num_classes, layers, fields.stem_width, fields.dtype, fields.param_dtype)
-    if config.architecture != "vit":
-        raise ValueError(
-            f"no architecture is named {config.architecture!r}; {nearest(config.architecture, _ARCHITECTURES)}"
-        )
-    return ViT(num_classes, image_size=tuple(image_size), context=context, **_fields(config))
-
-
-def _fields(config: ConfigDict) -> dict[str, Any]:
-    """Those of a ViT in `config.model`, the sizes of a variant in their places."""
-    fields = {name: config.model[name] for name in config.model}
-    variant, stem = fields.pop("variant"), fields["stem"]
-    fields["stem"] = None if stem is None else tuple(stem)  # a checkpoint's config has lists
-    return fields if variant is None else fields | vit_sizes(variant)

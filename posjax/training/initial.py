@@ -4,20 +4,21 @@ import os
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from posjax.models import ViT, resize_params
+from posjax.models import pretrained, resize_params
 from posjax.models.replacing import with_encoding
-from posjax.models.resizing import image_channels
+from posjax.models.transformer import OfBlocks
+from posjax.models.vit import image_channels
 from posjax.spec import nearest
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
 
 HEADS = ["keep", "new"]
 # What no shape tells: a model that differs in these takes the same parameters and computes something else.
-_UNSEEN = ("injection", "mlp", "norm_epsilon", "norm_after_pooling", "num_heads", "patch_size")
+_UNSEEN = ("injection", "logit_scale", "mlp", "norm", "norm_epsilon", "norm_after_pooling", "norm_offset", "num_heads")
+_UNSEEN += ("patch_size", "placement")
 
 
 def initial_params(
@@ -50,11 +51,9 @@ def initial_params(
         run = load_run(path)
         model, found = run.model, [run.of(_index(run.seeds, seed, path)) for seed in seeds]
     else:
-        from posjax.models import pretrained  # takes a while, and few need it
-
         model, params = pretrained.load(path)
         found, method = [params["params"]] * len(seeds), method or pretrained.info(path).method
-    if isinstance(model, ViT) and isinstance(task.model, ViT):
+    if isinstance(model, OfBlocks) and isinstance(task.model, type(model)):
         _refuse_unlike(path, model, task.model)
         if is_run(path):  # of a file it may be no more than what its family has
             _refuse_scale(path, run.config.data, task.scale)
@@ -67,9 +66,9 @@ def initial_params(
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(path, params, wanted, head) for params in found))
 
 
-def _refuse_unlike(path: Any, model: ViT, target: ViT) -> None:
+def _refuse_unlike(path: Any, model: OfBlocks, target: OfBlocks) -> None:
     for name in _UNSEEN:
-        was, is_now = getattr(model, name), getattr(target, name)
+        was, is_now = (getattr(each, name, None) for each in (model, target))
         if was != is_now:
             raise ValueError(
                 f"{name} is {was!r} in {path}, but {is_now!r} in this model: set config.model.{name}={was}"
@@ -94,13 +93,11 @@ def _index(seeds: tuple[int, ...], seed: int, path: Any) -> int:
 
 
 def _adapted(model: Any, params: Any, target: Any, wanted: Any) -> Any:
-    """What a ViT has learned, as one that sees other images, or has another encoding, takes it over."""
-
-    def init(changed: ViT) -> Any:
-        image = jnp.zeros((1, *model.image_size, image_channels(wanted)))
-        return changed.init(jax.random.key(0), image, model.sites(*model.image_size))["params"]
-
-    return params if model.encoding == target.encoding else with_encoding(model, params, target.encoding, init)[1]
+    """What a model has learned, as one with another encoding takes it over."""
+    if model.encoding == target.encoding:
+        return params
+    example = model.example(image_channels(wanted))
+    return with_encoding(model, params, target.encoding, lambda it: it.init(jax.random.key(0), *example)["params"])[1]
 
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:

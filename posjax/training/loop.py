@@ -26,6 +26,8 @@ _FREE = frozenset(
     ("checkpoint_every", "context_parallel", "data.data_dir", "eval_every", "keep_last", "log_every", "tensorboard")
 )
 _FREE |= {"init_from", "init_head", "init_resize"}  # what they give counts, and has a digest
+# Names that fields had when the first results were committed: by these their hashes are found again.
+_FIRST_NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 _WARM_UP = 3  # steps of a process that compile and fill caches: not timed
 
 
@@ -157,7 +159,10 @@ def _line_of(metrics: Metrics) -> dict[str, list[float]]:
 
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The fields that say what is computed, flat: {"model.width": 8, ...}."""
-    return {name: value for name, value in _flat(config.to_dict()).items() if name not in _FREE}
+    fields = {_FIRST_NAMES.get(name, name): value for name, value in _flat(config.to_dict()).items()}
+    if fields.get("architecture") == "decoder":  # a name that was not asked for
+        del fields["architecture"]
+    return {name: value for name, value in fields.items() if name not in _FREE}
 
 
 def _about(task: Task, config: ConfigDict, seeds: tuple[int, ...], initial: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from posjax import data
 from posjax.attention import ContextParallel
 from posjax.encoding import Site
-from posjax.models import Decoder
+from posjax.models.kinds import make_model
 from posjax.spec import nearest
 from posjax.training.classification import make_classification, once
 from posjax.training.devices import make_context
@@ -80,9 +80,8 @@ class LanguageModel:
         )
         self._eval = _first(whole, config.eval_tokens)
         self.digest = self._train.digest + self._eval.digest
-        sizes = dict(config.model)
-        sizes["length"] = self._table_length(sizes["length"])
-        self.model = Decoder(self._train.vocab_size, context=self.context, **sizes)
+        given = dict(vocab_size=self._train.vocab_size, length=self._table_length(config.model.length))
+        self.model = make_model(dict(config.model), "text", **given, context=self.context)
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
     def text(self, config: ConfigDict, split: str) -> data.Text:

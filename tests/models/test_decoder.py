@@ -15,7 +15,7 @@ from members import LINE, MEMBERS
 import posjax as pj
 from posjax.encoding import Needs
 from posjax.models import Decoder, generate
-from posjax.models.trunk import INJECTIONS
+from posjax.models.transformer import INJECTIONS
 
 VOCABULARY, ROWS, PROMPT, TOTAL = 11, 3, 3, 7
 # One spec for each registered name, as a model would host it.
@@ -195,13 +195,12 @@ def test_tied_and_untied_gelu_and_swiglu():
             }
     assert shapes[False, "gelu"].pop("head/kernel") == (16, VOCABULARY)
     assert shapes[False, "gelu"] == shapes[True, "gelu"]
-    assert {"trunk/mlp_0/up/bias", "trunk/mlp_0/down/bias"} <= set(shapes[True, "gelu"])
-    mlp = {name: shape for name, shape in shapes[True, "swiglu"].items() if "/mlp_1/" in name}
+    assert {"trunk/block_0/mlp/up/bias", "trunk/block_0/mlp/down/bias"} <= set(shapes[True, "gelu"])
+    mlp = {name: shape for name, shape in shapes[True, "swiglu"].items() if "/block_1/mlp/" in name}
     names = ("down", "gate", "up")
-    assert mlp == {f"trunk/mlp_1/{name}/kernel": (24, 16) if name == "down" else (16, 24) for name in names}
-    with pytest.raises(
-        ValueError, match=r"no MLP is named 'glu'; did you mean 'gelu'\? known: gelu, gelu_exact, swiglu"
-    ):
+    assert mlp == {f"trunk/block_1/mlp/{name}/kernel": (24, 16) if name == "down" else (16, 24) for name in names}
+    known = "geglu, gelu, gelu_exact, quick_gelu, relu, swiglu"
+    with pytest.raises(ValueError, match=rf"no MLP is named 'glu'; did you mean 'ge(g)?lu'\? known: {known}"):
         decoder(mlp="glu").init(jax.random.key(0), tokens(), LINE)
 
 

@@ -20,14 +20,13 @@ def decoder(num_kv_heads, **options):
 
 
 def shapes(model, *inputs):
-    params = jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]["trunk"]["attention_0"]
+    params = jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]["trunk"]["block_0"]["attention"]
     return {name: params[name]["kernel"].shape for name in params}
 
 
 @pytest.mark.parametrize(("num_kv_heads", "heads"), [(None, 4), (4, 4), (2, 2), (1, 1)])
 def test_keys_and_values_have_heads_of_their_own(num_kv_heads, heads):
-    few = (16, heads, 4)
-    expected = {"query": (16, 4, 4), "key": few, "value": few, "out": (4, 4, 16)}
+    expected = {"qkv": (16, heads, 4 // heads + 2, 4), "out": (4, 4, 16)}  # of each key head its queries, key and value
     assert shapes(decoder(num_kv_heads), TOKENS, SITE) == expected
     vit = ViT(3, image_size=(8, 8), width=16, depth=1, num_heads=4, num_kv_heads=num_kv_heads)
     assert shapes(vit, jnp.zeros((1, 8, 8, 1)), vit.sites(8, 8)) == expected
@@ -38,9 +37,10 @@ def test_shared_keys_are_keys_repeated():
     few, all_ = decoder(2), decoder(None)
     params = drawn(few.init, jax.random.key(0), TOKENS, SITE)["params"]
     repeated = jax.tree.map(lambda x: x, params)
-    for name in ("key", "value"):
-        layer = repeated["trunk"]["attention_0"][name]
-        layer["kernel"], layer["bias"] = np.repeat(layer["kernel"], 2, axis=1), np.repeat(layer["bias"], 2, axis=0)
+    layer = repeated["trunk"]["block_0"]["attention"]["qkv"]
+    for name, leaf in layer.items():  # [..., K, 2 queries, key and value, D]
+        pairs = [np.concatenate([leaf[..., i : i + 1, :], leaf[..., 2:, :]], axis=-2) for i in range(2)]
+        layer[name] = np.stack(pairs, axis=-3).reshape(*leaf.shape[:-3], 4, 3, 4)
 
     prefill = functools.partial(jax.jit, static_argnums=0)(
         lambda model, params: model.apply({"params": params}, TOKENS, SITE, cache_size=6, method=Decoder.prefill)

@@ -37,10 +37,10 @@ def test_patch_dropout_leaves_positions_as_among_all_patches():
     rngs = {"dropout": jax.random.key(0), "place": jax.random.key(1)}
     watched = dict(mutable=["intermediates"])
     _, seen = jax.jit(lambda v: model.apply(v, x, site, train=True, rngs=rngs, **watched))(variables)
-    some = seen["intermediates"]["trunk"]["attention_0"]["weights"][0]
+    some = seen["intermediates"]["trunk"]["block_0"]["attention"]["weights"][0]
     tokens = seen["intermediates"]["trunk"]["tokens_in"][0]
     _, whole = jax.jit(lambda v: model.apply(v, x, site, **watched))(variables)
-    every = whole["intermediates"]["trunk"]["attention_0"]["weights"][0]
+    every = whole["intermediates"]["trunk"]["block_0"]["attention"]["weights"][0]
     among = whole["intermediates"]["trunk"]["tokens_in"][0]
     for image in range(4):
         kept = [np.flatnonzero((among[image] == token).all(axis=1))[0] for token in tokens[image]]

@@ -43,7 +43,9 @@ def assert_same(params, others):
         pytest.param(dict(pooling="map", num_heads=4), "timm", marks=pytest.mark.slow),
         (dict(pooling="mean", norm_after_pooling=True, num_registers=3), "timm"),
         (dict(encoding="dinov3(base=50)", layer_scale=1.0, mlp="swiglu", mlp_bias=True), "timm"),
-        pytest.param(dict(stem=(1,), stem_width=32, image_size=(16, 32), patch_size=2), "timm", marks=pytest.mark.slow),
+        pytest.param(
+            dict(resnet=(1,), resnet_width=32, image_size=(16, 32), patch_size=2), "timm", marks=pytest.mark.slow
+        ),
         (dict(encoding="learned + rope_mixed", injection="every_layer"), "posjax"),
         (dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1), "posjax"),
         (dict(pooling="none", encoding="raster(width=3) >> learned"), "posjax"),
@@ -83,9 +85,9 @@ def test_what_is_saved_is_resized_pooled_and_scaled_as_asked(tmp_path):
 def test_types_and_signs_of_zero_come_back(tmp_path):
     model = ViT(**SMALL, param_dtype=jax.numpy.bfloat16)
     params = of(model)
-    for part in ("query", "key", "value"):
-        params["params"]["trunk"]["attention_0"][part]["bias"] *= np.float32(-0.0)
-        params["params"]["trunk"]["attention_1"][part]["bias"] = np.zeros((2, 8), jax.numpy.bfloat16)
+    qkv = [params["params"]["trunk"][f"block_{layer}"]["attention"]["qkv"] for layer in range(2)]
+    qkv[0]["bias"] *= np.float32(-0.0)
+    qkv[1]["bias"] = np.zeros((2, 3, 8), jax.numpy.bfloat16)
     params = jax.tree.map(lambda x, like: np.asarray(x, like.dtype), params, of(model))
     pretrained.save(tmp_path / "vit.safetensors", model, params)
     again, loaded = pretrained.load(tmp_path / "vit.safetensors")
@@ -129,6 +131,22 @@ def test_entries_turn_round():
     assert all(np.array_equal(back[path], params[path]) for path in params)
     params["rows"][1] = 1
     assert write(entries, params, num_heads=2) is None
+
+
+def test_tensors_are_slices_of_one_parameter():
+    """Three apart, and one with all three, are the same [6, 2 heads, 3, 4]."""
+    apart = Entry(("q", "k", "v"), "qkv", "(h d) m -> m h n d", optional=True)
+    together = Entry("packed", "qkv", "(x h d) m -> m h x d")
+    params = {"qkv": made("qkv", (6, 2, 3, 4))}
+    tensors = write([apart], params, num_heads=2)
+    assert {name: array.shape for name, array in tensors.items()} == dict.fromkeys("qkv", (8, 6))
+    np.testing.assert_array_equal(tensors["k"][4:], params["qkv"][:, 1, 1].T)
+    packed = write([together], params, num_heads=2)
+    np.testing.assert_array_equal(packed["packed"], np.concatenate([tensors[name] for name in "qkv"]))
+    for entries, given in (([apart], tensors), ([together], packed), ([together, apart], tensors)):
+        np.testing.assert_array_equal(read(entries, given, {"qkv": (6, 2, 3, 4)}, num_heads=2)["qkv"], params["qkv"])
+    some = read([apart], {"q": tensors["q"], "v": tensors["v"]}, {"qkv": (6, 2, 3, 4)}, num_heads=2)["qkv"]
+    np.testing.assert_array_equal(some, params["qkv"] * [[1], [0], [1]])
 
 
 def refused(path, match, **options):

@@ -8,8 +8,8 @@ import pytest
 
 import posjax as pj
 from posjax.models import Decoder, ResNet, ViT, generate
+from posjax.models.block import Block, drop_path
 from posjax.models.generate import _chosen, _Sampling
-from posjax.models.layers import DropPath
 
 TOKENS, SITE = jnp.zeros((2, 4), jnp.int32), pj.sites(4)
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 6, 3)), jnp.float32)
@@ -47,27 +47,44 @@ def zeroed(params, *parts):
 def test_branches_that_stay_make_up_for_those_that_are_dropped():
     """A quarter is dropped, the rest is 4/3 of itself, so that the mean stays."""
     x = jnp.ones((4000, 1, 1))
-    out = DropPath(0.25).apply({}, x, train=True, rngs={"dropout": jax.random.key(0)}).ravel()
+    out = drop_path(jax.random.key(0), x, 0.25).ravel()
     np.testing.assert_allclose(np.unique(out), [0, 4 / 3], rtol=1e-6)
     assert abs(out.mean() - 1) < 0.03
-    np.testing.assert_array_equal(DropPath(0.25).apply({}, x, train=False), x)
 
 
 def test_stochastic_depth_grows_to_its_rate():
     rates = []
 
     def note(call, args, kwargs, context):
-        if isinstance(context.module, DropPath):
-            rates.append(context.module.rate)
+        if isinstance(context.module, Block) and context.method_name == "__call__":
+            _, _, _, rate, _ = args  # tokens, the hosted encoding, its code, the rate, the key
+            rates.append(rate)
         return call(*args, **kwargs)
 
     model = vit(depth=4, drop_path=0.3)
     with nn.intercept_methods(note):
         jax.eval_shape(lambda: model.init(jax.random.key(0), IMAGES, model.sites(4, 6)))
-    np.testing.assert_allclose(rates, np.repeat([0, 0.1, 0.2, 0.3], 2))
+    np.testing.assert_allclose(rates, [0, 0.1, 0.2, 0.3])
 
 
-@pytest.mark.parametrize("other", [("attention_0", "'out'"), ("mlp_0", "'down'")], ids=["mlp", "attention"])
+@pytest.mark.parametrize("branch", ["attention", "mlp"])
+def test_each_branch_is_dropped_at_its_rate_and_in_training_only(branch):
+    """The other branch writes nothing. Of 400 copies of an image in a model of two blocks, whose second drops half."""
+    model = vit(depth=2, drop_path=0.5)
+    params, site = made(model), model.sites(4, 6)
+    for block in ("block_0", "block_1"):
+        params = zeroed(params, block, *(("mlp", "'down'") if branch == "attention" else ("attention", "'out'")))
+    x = jnp.repeat(IMAGES[:1], 400, axis=0)
+    rngs = {"dropout": jax.random.key(0), "place": jax.random.key(0)}
+    logits = jax.jit(lambda params: model.apply({"params": params}, x, site, train=True, rngs=rngs))(params)
+    found, count = np.unique(np.asarray(logits).round(4), axis=0, return_counts=True)
+    assert len(found) == 2
+    assert abs(count[0] / 400 - 0.5) < 0.08
+    still = jax.jit(lambda params: model.apply({"params": params}, x, site))(params)
+    assert len(np.unique(np.asarray(still).round(4), axis=0)) == 1
+
+
+@pytest.mark.parametrize("other", [("attention", "'out'"), ("mlp", "'down'")], ids=["mlp", "attention"])
 def test_dropout_is_behind_each_branch(other):
     """The other branch writes nothing."""
     model = vit(dropout=0.5)
@@ -78,9 +95,9 @@ def test_dropout_is_behind_each_branch(other):
 
 def test_layer_scales_start_where_they_are_told():
     model = vit(layer_scale=1e-4)
-    trunk = initial(model)["trunk"]
-    for name in ("attention_scale_0", "mlp_scale_0"):
-        np.testing.assert_array_equal(trunk[name], np.full(16, 1e-4, np.float32))
+    block = initial(model)["trunk"]["block_0"]
+    for name in ("attention_scale", "mlp_scale"):
+        np.testing.assert_array_equal(block[name], np.full(16, 1e-4, np.float32))
 
 
 def test_lape_norms_what_a_convolution_makes_of_the_tokens():

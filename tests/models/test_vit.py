@@ -16,7 +16,7 @@ from members import GRID, MEMBERS
 import posjax as pj
 from posjax.encoding import Needs
 from posjax.models import ViT
-from posjax.models.trunk import INJECTIONS
+from posjax.models.transformer import INJECTIONS
 
 HEIGHT, WIDTH, PATCH = 4, 6, 2  # 2 x 3 patches
 PATCHES = 6

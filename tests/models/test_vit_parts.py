@@ -33,10 +33,10 @@ def made(model, x=None):
     [
         ("Ti/16", dict(width=192, depth=12, num_heads=3, mlp_dim=768, patch_size=16)),
         ("L/32", dict(width=1024, depth=24, num_heads=16, mlp_dim=4096, patch_size=32)),
-        ("R50+B/16", dict(width=768, depth=12, num_heads=12, mlp_dim=3072, patch_size=1, stem=(3, 4, 9))),
-        ("R26+S/32", dict(width=384, depth=12, num_heads=6, mlp_dim=1536, patch_size=1, stem=(2, 2, 2, 2))),
-        ("R50+L/32", dict(width=1024, depth=24, num_heads=16, mlp_dim=4096, patch_size=1, stem=(3, 4, 6, 3))),
-        ("R+Ti/16", dict(width=192, depth=12, num_heads=3, mlp_dim=768, patch_size=8, stem=())),
+        ("R50+B/16", dict(width=768, depth=12, num_heads=12, mlp_dim=3072, patch_size=1, resnet=(3, 4, 9))),
+        ("R26+S/32", dict(width=384, depth=12, num_heads=6, mlp_dim=1536, patch_size=1, resnet=(2, 2, 2, 2))),
+        ("R50+L/32", dict(width=1024, depth=24, num_heads=16, mlp_dim=4096, patch_size=1, resnet=(3, 4, 6, 3))),
+        ("R+Ti/16", dict(width=192, depth=12, num_heads=3, mlp_dim=768, patch_size=8, resnet=())),
     ],
 )
 def test_published_sizes_by_name(variant, sizes):
@@ -85,7 +85,7 @@ def test_a_stem_shrinks_as_it_says(stem, size, side):
 
 @pytest.mark.parametrize("spec", ["learned", pytest.param("alibi", marks=pytest.mark.slow)])
 def test_a_hybrid_hosts_any_encoding(spec):
-    model = vit(encoding=spec, stem=(1,), stem_width=32, image_size=(16, 24), patch_size=2)
+    model = vit(encoding=spec, resnet=(1,), resnet_width=32, image_size=(16, 24), patch_size=2)
     variables, x, site = made(model, images(2, 16, 24))
     assert site.segment.shape == (1 + 2 * 3,)
     assert jnp.isfinite(jax.jit(model.apply)(variables, x, site)).all()
@@ -107,9 +107,9 @@ def test_lape_adds_a_normed_code_to_what_attention_reads_and_to_nothing_else():
     model = vit(injection="lape", depth=1)
     variables, x, site = made(model)
     trunk = variables["params"]["trunk"]
-    assert trunk["code_norm_0"]["scale"].shape == (16,)
+    assert trunk["block_0"]["code_norm"]["scale"].shape == (16,)
     # A norm with no scale and no bias silences the code: as if there were no encoding.
-    silent = jax.tree_util.tree_map_with_path(lambda p, w: 0 * w if "code_norm_0" in str(p) else w, variables)
+    silent = jax.tree_util.tree_map_with_path(lambda p, w: 0 * w if "code_norm" in str(p) else w, variables)
     bare = {**variables["params"], "trunk": {**trunk, "encoding": ()}}
     without = vit(encoding="none", depth=1).apply({"params": bare}, x, site)
     np.testing.assert_allclose(model.apply(silent, x, site), without, atol=1e-5)
@@ -130,8 +130,8 @@ def test_lape_does_not_see_the_scale_of_a_code():
 def test_layer_scale_of_zero_leaves_the_tokens_alone():
     model = vit(layer_scale=0.1)
     variables, x, site = made(model)
-    assert variables["params"]["trunk"]["attention_scale_1"].shape == (16,)
-    still = jax.tree_util.tree_map_with_path(lambda p, w: 0 * w if "_scale_" in str(p) else w, variables)
+    assert variables["params"]["trunk"]["block_1"]["attention_scale"].shape == (16,)
+    still = jax.tree_util.tree_map_with_path(lambda p, w: 0 * w if "_scale" in str(p) else w, variables)
     out, seen = model.apply(still, x, site, mutable=["intermediates"])
     seen = seen["intermediates"]["trunk"]
     np.testing.assert_array_equal(seen["tokens_1"][0], seen["tokens_in"][0])
@@ -142,7 +142,7 @@ def test_intermediates_are_what_the_model_computed():
     model = vit(num_registers=2)
     variables, x, site = made(model)
     out, seen = model.apply(variables, x, site, mutable=["intermediates"])
-    weights = seen["intermediates"]["trunk"]["attention_0"]["weights"][0]
+    weights = seen["intermediates"]["trunk"]["block_0"]["attention"]["weights"][0]
     assert weights.shape == (2, 2, 9, 9)
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
     np.testing.assert_allclose(out, model.apply(variables, x, site), atol=1e-5)
@@ -177,13 +177,14 @@ def test_a_distillation_token_has_a_head_of_its_own():
 
 
 def test_features_and_tokens_come_without_a_head():
-    model = ViT(0, "learned", (4, 6), 2, 16, 1, 2, pre_logits=5)
+    small = dict(width=16, depth=1, num_heads=2)
+    model = ViT(0, "learned", (4, 6), 2, **small, pre_logits=5)
     variables, x, site = made(model)
     assert "head" not in variables["params"]
     features = model.apply(variables, x, site)
     assert features.shape == (2, 5)
     assert jnp.abs(features).max() <= 1
-    tokens = ViT(0, "learned", (4, 6), 2, 16, 1, 2, pooling="none", num_registers=1)
+    tokens = ViT(0, "learned", (4, 6), 2, **small, pooling="none", num_registers=1)
     variables, x, site = made(tokens)
     assert tokens.apply(variables, x, site).shape == (2, 7, 16)
 
@@ -260,4 +261,4 @@ def test_patches_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"patches are \[B, N, 2, 2, C\] with sites of their own"):
         model.apply(variables, batch[0], site)
     with pytest.raises(ValueError, match="a ResNet stem sees whole images"):
-        model.clone(stem=(1,)).apply(variables, *batch)
+        model.clone(resnet=(1,)).apply(variables, *batch)

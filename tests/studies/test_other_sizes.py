@@ -9,7 +9,7 @@ from small import small_vit
 
 from posjax.encodings.resize import resize
 from posjax.models import ViT
-from posjax.models.resizing import image_channels
+from posjax.models.vit import image_channels
 from posjax.studies.other_sizes import AS_TRAINED, RESIZED, Originals, measure, under
 from posjax.training.classification import scaled_size
 from posjax.training.evaluate import evaluate, make_score

@@ -12,7 +12,7 @@ from small import small_vit
 from test_tasks import perturbed
 
 from posjax.models import ResNet
-from posjax.training.classification import make_vision_model
+from posjax.models.kinds import make_model
 from posjax.training.loop import train
 from posjax.training.tasks import make_task
 
@@ -90,7 +90,7 @@ def test_mean_and_std_are_those_that_are_asked_for(data_dir):
 
 
 def test_a_resnet_needs_no_sites(data_dir):
-    task = make_task(small_vit(data_dir, architecture="resnet", model__stem=(1,), model__stem_width=8))
+    task = make_task(small_vit(data_dir, model__kind="resnet", model__resnet=(1,), model__resnet_width=8))
     assert isinstance(task.model, ResNet)
     params, batch = perturbed(task), task.batches(0)[0]
     loss, weight = jax.jit(task.loss)(params, batch, jax.random.key(0))
@@ -108,10 +108,10 @@ def test_a_variant_gives_the_sizes(data_dir, pictures):
 
 def test_a_model_of_a_config_that_was_read_back_is_the_same():
     """JSON has lists for tuples, and lists have no hash, which compiling asks for."""
-    config = ConfigDict({"architecture": "vit", "model": {"variant": None, "patch_size": 1, "width": 8, "depth": 1}})
-    config.model.update(num_heads=1, stem=(1,))
+    config = ConfigDict({"model": {"kind": "vit", "variant": None, "patch_size": 1, "width": 8, "depth": 1}})
+    config.model.update(num_heads=1, resnet=(1,))
     read = ConfigDict(json.loads(json.dumps(config.to_dict())))
-    one, other = (make_vision_model(each, 10, (8, 8), None) for each in (config, read))
+    one, other = (make_model(dict(each.model), "images", num_classes=10) for each in (config, read))
     assert hash(one) == hash(other)
 
 
@@ -126,7 +126,7 @@ def test_a_share_of_the_training_images_only(data_dir):
     ("overrides", "message"),
     [
         ({"data__mode": "nativ"}, r"no data.mode is named 'nativ'; did you mean 'native'\?"),
-        ({"architecture": "resnt"}, r"no architecture is named 'resnt'; did you mean 'resnet'\?"),
+        ({"model__kind": "resnt"}, r"no model of images is named 'resnt'; did you mean 'resnet'\?"),
         ({"data__tokens": 64}, r"data.tokens=64 is for images of native aspect: set data.mode='native' too"),
         ({"data__fraction": 2.0}, r"fraction=2.0 of a set must lie in"),
         ({"model__variant": "Ty/4"}, r"no ViT is named 'Ty/4'"),
@@ -143,7 +143,7 @@ def test_mistakes_are_told(data_dir, overrides, message):
 
 
 def test_what_native_aspects_cannot_have(pictures):
-    for model in ({"architecture": "resnet"}, {"model__stem": (1,), "model__patch_size": 1}):
+    for model in ({"model__kind": "resnet"}, {"model__resnet": (1,), "model__patch_size": 1}):
         with pytest.raises(ValueError, match="a ResNet, also as a stem, sees images of one size"):
             make_task(native(pictures, **model))
     with pytest.raises(ValueError, match=r"data\.least_area are for images of one size"):

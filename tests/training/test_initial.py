@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_told(run, tmp_path):
     with pytest.raises(ValueError, match="no resize is named 'bicubic'"):
         initial_params(workdir, make_task(small_vit(data_dir, data__image_size=(12, 12))), (3,), method="bicubic")
     wider = make_task(small_vit(data_dir, model__mlp_dim=12))
-    with pytest.raises(ValueError, match=r"trunk/mlp_0/\S+ is \(.*config\.model must be as it was trained there"):
+    with pytest.raises(ValueError, match=r"trunk/block_0/mlp/\S+ is \(.*config\.model must be as it was trained there"):
         initial_params(workdir, wider, (3,))
     with pytest.raises(FileNotFoundError):
         initial_params(tmp_path / "nothing.npz", task, (3,))

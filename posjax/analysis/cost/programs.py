@@ -28,7 +28,7 @@ class Program(NamedTuple):
 
 def decoder(config: ConfigDict, attention: str, length: int, window: int) -> Decoder:
     """The model of a config, with this attention in all of its layers and tables for so many positions."""
-    sizes = dict(config.model)
+    sizes = {name: value for name, value in config.model.items() if name != "kind"}
     encodings = parse_layers(sizes.pop("encoding"))
     if attention == "window":
         encodings = tuple(encoding + parse(f"window(size={window})") for encoding in encodings)

@@ -13,7 +13,7 @@ from posjax.analysis.statistics import mean_interval
 from posjax.data.folders import pictures_in
 from posjax.encodings.resize import resampling
 from posjax.models import ViT, pretrained, resize_params
-from posjax.models.resizing import image_channels
+from posjax.models.vit import image_channels
 from posjax.training.runs import is_run, load_run
 
 _DEFAULT_METHOD = "torch_bicubic"  # of models that were trained here

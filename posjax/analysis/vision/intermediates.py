@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Float
 
 from posjax.encoding import Dims, Encoding, Params, Site
-from posjax.models.trunk import layer_hosts
+from posjax.models.transformer import layer_hosts
 from posjax.models.vit import ViT
 from posjax.spec import parse_layers
 
@@ -45,7 +45,7 @@ def watched(model: ViT, site: Site) -> Callable[[Any, jax.Array], Intermediates]
     def look(params: Any, images: jax.Array) -> Intermediates:
         output, variables = model.apply({"params": params}, images, site, mutable=["intermediates"])
         trunk = variables["intermediates"]["trunk"]
-        attention = [trunk[f"attention_{layer}"] for layer in range(model.depth)]
+        attention = [trunk[f"block_{layer}"]["attention"] for layer in range(model.depth)]
         tokens = ["tokens_in", *(f"tokens_{layer}" for layer in range(model.depth))]
         weights, query, key = ([each[name][0] for each in attention] for name in ("weights", "queries", "keys"))
         return Intermediates(output, weights, query, key, [trunk[name][0] for name in tokens])

@@ -9,7 +9,7 @@ import numpy as np
 
 from posjax import data
 from posjax.models import ViT
-from posjax.models.resizing import image_channels
+from posjax.models.vit import image_channels
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
 

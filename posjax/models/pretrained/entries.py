@@ -1,8 +1,11 @@
 """A map between the tensors of a file and our parameters, as data: it reads and, turned round, writes.
 
-    Entry("blocks.0.attn.qkv.weight", heads("trunk/attention_0/{}/kernel"), "(s h d) m -> m h d")
+    Entry("blocks.0.attn.qkv.weight", "trunk/block_0/attention/qkv/kernel", "(x h d) m -> m h x d")
+    Entry(("w1.weight", "w2.weight"), "pair/kernel", "o i -> i n o")
+    Entry("attn_pool.kv.weight", heads("map/attention/{}/kernel"), "(s h d) m -> m h d")
 
-says that one tensor [3 H D, M] of the file holds three parameters [M, H, D] of ours, stacked along its axis s.
+The first says that a tensor [3 H D, M] of the file is our parameter [M, H, 3, D], the second that two tensors of the file are
+slices of one of ours along its axis n, and the third that one tensor holds two parameters of ours, its slices along s.
 """
 
 import difflib
@@ -22,10 +25,12 @@ class Entry(NamedTuple):
     """One line of a map.
 
     Args:
-      theirs: name in the file; or several whose tensors follow one another along the first axis of ours.
+      theirs: name in the file; or several, whose tensors are slices along axis "n" of ours, or, where ours has no "n", follow
+        one another along its first axis.
       ours: path of the parameter; or several, stacked along axis "s" of theirs.
-      axes: "their axes -> our axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1.
-      optional: a file may lack it, and then ours is zeros; zeros need not be written.
+      axes: "their axes -> our axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h" is the number
+        of heads, and "x" is 3: query, key and value.
+      optional: a file may lack it, or some of its slices along "n", and then ours is zeros; zeros need not be written.
       without: (index, count) of rows of ours that the file does not have; they are zeros.
     """
 
@@ -57,7 +62,7 @@ def norm(theirs: str, ours: str) -> list[Entry]:
 
 
 def heads(ours: str, which: Sequence[str] = ("query", "key", "value")) -> tuple[str, ...]:
-    return tuple(ours.format(name) for name in which)
+    return tuple(ours.replace("{}", name) for name in which)
 
 
 def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
@@ -95,10 +100,12 @@ def read(
     found: dict[str, np.ndarray] = {}
     used: set[str] = set()
     for entry in entries:
-        if found.keys() & set(entry.paths) or not set(entry.names) <= tensors.keys():
+        there = [name for name in entry.names if name in tensors]
+        if found.keys() & set(entry.paths) or not there or not (entry.optional or len(there) == len(entry.names)):
             continue
-        used |= set(entry.names)
-        found |= zip(entry.paths, _ours(entry, [tensors[name] for name in entry.names], num_heads), strict=True)
+        used |= set(there)
+        given = [tensors[name] if name in there else np.zeros_like(tensors[there[0]]) for name in entry.names]
+        found |= zip(entry.paths, _ours(entry, given, num_heads), strict=True)
     for entry in entries:
         missing = [path for path in entry.paths if path in expected and path not in found]
         if entry.optional:
@@ -138,8 +145,7 @@ def write(entries: Iterable[Entry], params: Mapping[str, np.ndarray], num_heads:
             continue
         placed |= set(entry.paths)
         if not (entry.optional and all(_is_zero(array) for array in arrays)):
-            (name,) = entry.names
-            tensors[name] = _theirs(entry, arrays, num_heads)
+            tensors |= zip(entry.names, _theirs(entry, arrays, num_heads), strict=True)
     return tensors if placed == params.keys() else None
 
 
@@ -149,15 +155,24 @@ def _is_zero(array: np.ndarray) -> bool:
 
 def _ours(entry: Entry, tensors: list[np.ndarray], num_heads: int) -> list[np.ndarray]:
     index, count = entry.without
-    parts = [part for tensor in tensors for part in _rearranged(entry, tensor, num_heads)]
-    if len(tensors) > 1:
-        parts = [np.concatenate(parts)]
-    return [np.insert(part, [index] * count, 0, axis=0) if count else part for part in parts]
+    parts = list(zip(*(_rearranged(entry, tensor, num_heads) for tensor in tensors), strict=True))
+    if (slices := _slices(entry)) is not None:
+        joined = [np.stack(part, slices) for part in parts]
+    else:
+        joined = [np.concatenate(part) if len(part) > 1 else part[0] for part in parts]
+    return [np.insert(part, [index] * count, 0, axis=0) if count else part for part in joined]
+
+
+def _slices(entry: Entry) -> int | None:
+    """The axis of ours along which tensors of the file are slices, if there is one."""
+    _, ours = _sides(entry.axes)
+    return ours.index(["n"]) if ["n"] in ours else None
 
 
 def _rearranged(entry: Entry, tensor: np.ndarray, num_heads: int) -> list[np.ndarray]:
     """A tensor of the file as our arrays, one for each slice along s."""
     theirs, ours = _sides(entry.axes)
+    ours = [group for group in ours if group != ["n"]]
     sizes = _sizes(entry, theirs, tensor.shape, num_heads)
     flat = [letter for group in theirs for letter in group]
     full = tensor.reshape([sizes[letter] for letter in flat])
@@ -169,11 +184,20 @@ def _rearranged(entry: Entry, tensor: np.ndarray, num_heads: int) -> list[np.nda
     return [stacked[i].reshape(shape) for i in range(sizes["s"])]
 
 
-def _theirs(entry: Entry, arrays: list[np.ndarray], num_heads: int) -> np.ndarray:
-    """The inverse of `_rearranged`."""
-    theirs, ours = _sides(entry.axes)
+def _theirs(entry: Entry, arrays: list[np.ndarray], num_heads: int) -> list[np.ndarray]:
+    """The inverse of `_ours`."""
     index, count = entry.without
     arrays = [np.delete(array, range(index, index + count), axis=0) for array in arrays]
+    if (axis := _slices(entry)) is None:
+        return [_put_back(entry, arrays, num_heads)]
+    numbers = range(len(entry.names))
+    return [_put_back(entry, [array.take(number, axis) for array in arrays], num_heads) for number in numbers]
+
+
+def _put_back(entry: Entry, arrays: list[np.ndarray], num_heads: int) -> np.ndarray:
+    """The inverse of `_rearranged`."""
+    theirs, ours = _sides(entry.axes)
+    ours = [group for group in ours if group != ["n"]]
     sizes = _sizes(entry, ours, arrays[0].shape, num_heads) | {"s": len(arrays)}
     letters = [letter for group in ours for letter in group]
     full = np.stack([array.reshape([sizes[letter] for letter in letters]) for array in arrays])
@@ -195,7 +219,7 @@ def _sides(axes: str) -> tuple[list[list[str]], ...]:
 
 
 def _sizes(entry: Entry, groups: list[list[str]], shape: Sequence[int], num_heads: int) -> dict[str, int]:
-    sizes = {"h": num_heads, "s": len(entry.paths)}
+    sizes = {"h": num_heads, "s": len(entry.paths), "x": 3}
     fits = len(groups) == len(shape)
     for group, size in zip(groups, shape, strict=False):
         known = math.prod(sizes[letter] for letter in group if letter in sizes)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from posjax.models.pretrained.entries import Entry, layered
+from posjax.models.pretrained.entries import Entry, heads, layered
 from posjax.models.pretrained.origin import (
     Asked,
     Origin,
@@ -66,9 +66,9 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
     )
     if "conv_root/kernel" in shapes:
         stages = range(1, 1 + count(shapes, "block{}/unit1/conv1/kernel", 1))
-        fields["stem"] = tuple(count(shapes, f"block{stage}/unit{{}}/conv1/kernel", 1) for stage in stages)
-        fields["stem_width"] = shapes["conv_root/kernel"][-1]
-    cell = fields["patch_size"] * shrinks(fields.get("stem"))
+        fields["resnet"] = tuple(count(shapes, f"block{stage}/unit{{}}/conv1/kernel", 1) for stage in stages)
+        fields["resnet_width"] = shapes["conv_root/kernel"][-1]
+    cell = fields["patch_size"] * shrinks(fields.get("resnet"))
     if "pos_embedding" not in shapes:  # big_vision's sincos2d learns nothing
         size = asked.image_size or (14 * cell, 14 * cell)
         return {**fields, "encoding": asked.encoding or "sincos2d_big_vision", "image_size": size}
@@ -89,29 +89,39 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
     if "MAPHead_0/probe" in shapes:
         entries += [Entry("MAPHead_0/probe", "map/probe", "1 1 m -> 1 m")]
         entries += _same("MAPHead_0/LayerNorm_0", "map/norm", _NORM, shapes)
-        entries += _transformed("MAPHead_0/", "map/attention", "map/mlp", shapes)
+        for part in _PROJECTIONS:
+            theirs = f"MAPHead_0/MultiHeadDotProductAttention_0/{part}"
+            entries += _same(theirs, f"map/attention/{part}", _DENSE, shapes)
+        entries += _mlp("MAPHead_0/", "map/mlp", shapes)
     if f"{_SCAN}LayerNorm_0/scale" not in shapes:
         return [*entries, *layered(_block(_BLOCK, shapes), model.depth)]
     for entry in _block(_SCAN, shapes):
-        letters = "s" + entry.axes.split(" -> ")[0][1:]  # the file stacks layers along the first axis
-        ours = tuple(path.format(l=layer) for path in entry.paths for layer in range(model.depth))
-        entries.append(Entry(entry.theirs, ours, f"{letters} -> {letters[2:]}"))
+        theirs, ours = entry.axes.split(" -> ")  # the file stacks layers along the first axis
+        paths = tuple(path.format(l=layer) for path in entry.paths for layer in range(model.depth))
+        entries.append(Entry(entry.theirs, paths, f"s{theirs[1:]} -> {ours[2:]}"))
     return entries
 
 
 def _block(block: str, shapes: Shapes) -> list[Entry]:
+    attention, ours = f"{block}MultiHeadDotProductAttention_0", "trunk/block_{l}/attention"
     return [
-        *_same(f"{block}LayerNorm_0", "trunk/attention_norm_{l}", _NORM, shapes),
-        *_same(f"{block}LayerNorm_1", "trunk/mlp_norm_{l}", _NORM, shapes),
-        *_transformed(block, "trunk/attention_{l}", "trunk/mlp_{l}", shapes),
+        *_same(f"{block}LayerNorm_0", "trunk/block_{l}/attention_norm", _NORM, shapes),
+        *_same(f"{block}LayerNorm_1", "trunk/block_{l}/mlp_norm", _NORM, shapes),
+        *(
+            Entry(
+                heads(f"{attention}/{{}}/{kind}"), f"{ours}/qkv/{kind}", f"{letters} -> {letters[:-2]} n {letters[-1]}"
+            )
+            for kind in _DENSE
+            if (letters := _letters(f"{attention}/query/{kind}", shapes))
+        ),
+        *_same(f"{attention}/out", f"{ours}/out", _DENSE, shapes),
+        *_mlp(block, "trunk/block_{l}/mlp", shapes),
     ]
 
 
-def _transformed(theirs: str, attention: str, mlp: str, shapes: Shapes) -> Iterator[Entry]:
-    for part in _PROJECTIONS:
-        yield from _same(f"{theirs}MultiHeadDotProductAttention_0/{part}", f"{attention}/{part}", _DENSE, shapes)
+def _mlp(theirs: str, ours: str, shapes: Shapes) -> Iterator[Entry]:
     for index, part in enumerate(("up", "down")):
-        yield from _same(f"{theirs}MlpBlock_0/Dense_{index}", f"{mlp}/{part}", _DENSE, shapes)
+        yield from _same(f"{theirs}MlpBlock_0/Dense_{index}", f"{ours}/{part}", _DENSE, shapes)
 
 
 def _stem_entries(shapes: Shapes) -> Iterator[Entry]:
@@ -124,11 +134,13 @@ def _stem_entries(shapes: Shapes) -> Iterator[Entry]:
 
 
 def _same(theirs: str, ours: str, kinds: tuple[str, ...], shapes: Shapes) -> list[Entry]:
-    entries = []
-    for kind in kinds:
-        letters = _LETTERS[: 2 * len(shapes.get(f"{theirs}/{kind}".format(l=0), "?")) - 1]
-        entries.append(Entry(f"{theirs}/{kind}", f"{ours}/{kind}", f"{letters} -> {letters}"))
-    return entries
+    letters = {kind: _letters(f"{theirs}/{kind}", shapes) for kind in kinds}
+    return [Entry(f"{theirs}/{kind}", f"{ours}/{kind}", f"{axes} -> {axes}") for kind, axes in letters.items()]
+
+
+def _letters(name: str, shapes: Shapes) -> str:
+    """One for each axis of a tensor, "a b c"."""
+    return _LETTERS[: 2 * len(shapes.get(name.format(l=0), "?")) - 1]
 
 
 GOOGLE = Origin(

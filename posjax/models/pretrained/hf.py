@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posjax.encodings.rotary_grid import DinoV3
-from posjax.models.pretrained.entries import Entry, dense, layered, norm
+from posjax.models.pretrained.entries import Entry, dense, heads, layered, norm
 from posjax.models.pretrained.origin import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -152,15 +152,16 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
 
 
 def _block() -> Iterator[Entry]:
-    block, attention, mlp = "layer.{l}.", "trunk/attention_{l}/", "trunk/mlp_{l}/"
-    yield from norm(f"{block}norm1", "trunk/attention_norm_{l}")
-    yield from norm(f"{block}norm2", "trunk/mlp_norm_{l}")
-    yield Entry(f"{block}layer_scale1.lambda1", "trunk/attention_scale_{l}", "m -> m")
-    yield Entry(f"{block}layer_scale2.lambda1", "trunk/mlp_scale_{l}", "m -> m")
-    for part in ("query", "key", "value"):
-        theirs, ours = f"{block}attention.{part}", f"{attention}{part}"
-        yield Entry(f"{theirs}.weight", f"{ours}/kernel", "(h d) m -> m h d")
-        yield Entry(f"{theirs}.bias", f"{ours}/bias", "(h d) -> h d", optional=True)  # DINOv3's keys have none
+    block, attention, mlp = "layer.{l}.", "trunk/block_{l}/attention/", "trunk/block_{l}/mlp/"
+    yield from norm(f"{block}norm1", "trunk/block_{l}/attention_norm")
+    yield from norm(f"{block}norm2", "trunk/block_{l}/mlp_norm")
+    yield Entry(f"{block}layer_scale1.lambda1", "trunk/block_{l}/attention_scale", "m -> m")
+    yield Entry(f"{block}layer_scale2.lambda1", "trunk/block_{l}/mlp_scale", "m -> m")
+    theirs = f"{block}attention.{{}}"
+    yield Entry(heads(f"{theirs}.weight"), f"{attention}qkv/kernel", "(h d) m -> m h n d")
+    yield Entry(
+        heads(f"{theirs}.bias"), f"{attention}qkv/bias", "(h d) -> h n d", optional=True
+    )  # DINOv3's keys have none
     yield Entry(f"{block}attention.out.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attention.out.bias", f"{attention}out/bias", "m -> m", optional=True)
     yield from dense(f"{block}mlp.fc1", f"{mlp}up")

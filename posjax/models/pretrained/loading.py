@@ -14,10 +14,10 @@ from posjax.models.pretrained.files import Weights
 from posjax.models.pretrained.google import GOOGLE
 from posjax.models.pretrained.hf import HF
 from posjax.models.pretrained.origin import HALF, PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
-from posjax.models.pretrained.saving import METADATA, OWN, channels_of, expected_params, model_of, paths_of
+from posjax.models.pretrained.saving import METADATA, OWN, expected_params, model_of, paths_of
 from posjax.models.pretrained.timm import TIMM
 from posjax.models.resizing import resize_params
-from posjax.models.vit import ViT
+from posjax.models.vit import ViT, image_channels
 from posjax.spec import nearest, parse_layers
 
 ORIGINS = [GOOGLE, *HF, *TIMM]
@@ -241,7 +241,7 @@ def _changed(model: ViT, params, expected, num_classes: int | None, overrides: M
         )
     changed = model.clone(**{**overrides, "num_classes": model.num_classes if num_classes is None else num_classes})
     kept = paths_of(params)
-    expected = expected if changed == model else expected_params(changed, channels_of(kept))
+    expected = expected if changed == model else expected_params(changed, image_channels(params["params"]))
     leaves = []
     for path, leaf in paths_of(expected).items():
         if path not in kept or kept[path].shape != leaf.shape:

@@ -12,15 +12,17 @@ import numpy as np
 
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
+from posjax.models.block import BlockConfig
 from posjax.models.pretrained import entries as maps
 from posjax.models.pretrained.files import write_safetensors
 from posjax.models.pretrained.timm import TIMM
-from posjax.models.vit import ViT
+from posjax.models.vit import ViT, image_channels
 from posjax.spec import parse_layers
 
 METADATA = "posjax"  # key of the header
 OWN, _TIMM = "posjax", "timm"  # the spellings of names
 _TYPES = {"dtype", "attention_dtype", "param_dtype"}
+_AS_TIMM = ("attention_bias", "head_dim", "logit_scale", "norm", "norm_offset", "placement", "qk_norm")
 _TRAINING = {"parent", "name", "context"}  # of the moment, not of the model
 
 
@@ -36,7 +38,7 @@ def save(
 
     Tensors have timm's names and layouts where it has such a model: a learned table or `dinov3`, nothing but a linear head
     behind the pooling. timm takes the GELU to be the exact one and epsilons to be its own, whatever the model's.
-    Otherwise they have ours, "trunk.attention_0.query.kernel". The header's metadata hold the fields of the model.
+    Otherwise they have ours, "trunk.block_0.attention.qkv.kernel". The header's metadata hold the fields of the model.
 
     Args:
       params: {"params": tree}, or the tree alone.
@@ -47,7 +49,7 @@ def save(
     """
     tree = params["params"] if set(params) == {"params"} else params
     flat = {path: np.asarray(leaf) for path, leaf in paths_of({"params": tree}).items()}
-    _check_params(model, flat)
+    _check_params(model, flat, image_channels(tree))
     tensors = maps.write(TIMM[-1].entries(model, {}), flat, model.num_heads) if _timm_has(model) else None
     names = OWN if tensors is None else _TIMM
     if tensors is None:
@@ -67,7 +69,7 @@ def model_of(spec: Mapping[str, Any]) -> tuple[ViT, str]:
 
 
 def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of {"params": tree} by path, "trunk/attention_0/query/kernel"."""
+    """The leaves of {"params": tree} by path, "trunk/block_0/attention/qkv/kernel"."""
     leaves = jax.tree_util.tree_flatten_with_path(params["params"])[0]
     return {"/".join(_key(key) for key in path): leaf for path, leaf in leaves}
 
@@ -91,24 +93,18 @@ def _timm_has(model: ViT) -> bool:
         and model.injection == "stem"
         and model.num_kv_heads in (None, model.num_heads)
         and model.mlp_bias in (True, None if model.mlp != "swiglu" else True)
+        and all(getattr(model, name) == getattr(BlockConfig, name) for name in _AS_TIMM)
     )
-
-
-def channels_of(flat: Mapping[str, Any]) -> int:
-    """How many channels the images of these parameters have."""
-    return flat["resnet/conv_root/kernel" if "resnet/conv_root/kernel" in flat else "patches_to_tokens/kernel"].shape[2]
 
 
 def expected_params(model: ViT, channels: int) -> dict[str, Any]:
     """The shapes and types of a model's parameters, {"params": tree}."""
-    images = jax.ShapeDtypeStruct((1, *model.image_size, channels), jnp.float32)
-    site = model.sites(*model.image_size)
     init = model.clone(context=None, implementation="dense").init
-    return {"params": jax.eval_shape(lambda key, images: init(key, images, site), jax.random.key(0), images)["params"]}
+    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example(channels)))["params"]}
 
 
-def _check_params(model: ViT, flat: Mapping[str, np.ndarray]) -> None:
-    expected = paths_of(expected_params(model, channels_of(flat)))
+def _check_params(model: ViT, flat: Mapping[str, np.ndarray], channels: int) -> None:
+    expected = paths_of(expected_params(model, channels))
     shapes = {path: tuple(leaf.shape) for path, leaf in expected.items()}
     given = {path: leaf.shape for path, leaf in flat.items()}
     if wrong := sorted(path for path in shapes.keys() | given.keys() if shapes.get(path) != given.get(path)):

@@ -75,7 +75,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
         **prefix_fields(tokens, asked.pooling or _pooling(shapes, config)),
         **_stem(shapes),
     )
-    cell = fields["patch_size"] * shrinks(fields.get("stem"))
+    cell = fields["patch_size"] * shrinks(fields.get("resnet"))
     hint = _image_size(config)
     if "pos_embed" not in shapes:
         size = asked.image_size or hint or (16 * cell, 16 * cell)
@@ -165,7 +165,7 @@ def _stem(shapes: Shapes) -> dict[str, Any]:
         return {}
     stages = range(count(shapes, _STEM + "stages.{}.blocks.0.conv1.weight"))
     units = tuple(count(shapes, f"{_STEM}stages.{stage}.blocks.{{}}.conv1.weight") for stage in stages)
-    return dict(stem=units, stem_width=shapes[root][0])
+    return dict(resnet=units, resnet_width=shapes[root][0])
 
 
 def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
@@ -188,17 +188,16 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
 
 
 def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
-    block, attention, ours = "blocks.{l}.", "trunk/attention_{l}/", "trunk/mlp_{l}/"
+    block, attention, ours = "blocks.{l}.", "trunk/block_{l}/attention/", "trunk/block_{l}/mlp/"
     scales = (f"{block}gamma_1", f"{block}gamma_2") if is_eva else (f"{block}ls1.gamma", f"{block}ls2.gamma")
-    yield from norm(f"{block}norm1", "trunk/attention_norm_{l}")
-    yield from norm(f"{block}norm2", "trunk/mlp_norm_{l}")
-    yield Entry(scales[0], "trunk/attention_scale_{l}", "m -> m")
-    yield Entry(scales[1], "trunk/mlp_scale_{l}", "m -> m")
-    three = [f"{attention}{part}" for part in ("query", "key", "value")]
-    yield Entry(f"{block}attn.qkv.weight", tuple(f"{p}/kernel" for p in three), "(s h d) m -> m h d")
-    yield Entry(f"{block}attn.qkv.bias", tuple(f"{p}/bias" for p in three), "(s h d) -> h d", optional=True)
-    yield Entry(f"{block}attn.q_bias", f"{three[0]}/bias", "(h d) -> h d")  # keys have none then
-    yield Entry(f"{block}attn.v_bias", f"{three[2]}/bias", "(h d) -> h d")
+    yield from norm(f"{block}norm1", "trunk/block_{l}/attention_norm")
+    yield from norm(f"{block}norm2", "trunk/block_{l}/mlp_norm")
+    yield Entry(scales[0], "trunk/block_{l}/attention_scale", "m -> m")
+    yield Entry(scales[1], "trunk/block_{l}/mlp_scale", "m -> m")
+    yield Entry(f"{block}attn.qkv.weight", f"{attention}qkv/kernel", "(x h d) m -> m h x d")
+    yield Entry(f"{block}attn.qkv.bias", f"{attention}qkv/bias", "(x h d) -> h x d", optional=True)
+    apart = tuple(f"{block}attn.{part}_bias" for part in "qkv")  # keys have none then
+    yield Entry(apart, f"{attention}qkv/bias", "(h d) -> h n d", optional=True)
     yield Entry(f"{block}attn.proj.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attn.proj.bias", f"{attention}out/bias", "m -> m")
     if mlp == "swiglu" and not packed:
@@ -228,11 +227,11 @@ def _map_pooling() -> Iterator[Entry]:
 
 
 def _stem_entries(model: ViT) -> Iterator[Entry]:
-    if model.stem is None:
+    if model.resnet is None:
         return
-    root = f"{_STEM}stem." if model.stem else _STEM
+    root = f"{_STEM}stem." if model.resnet else _STEM
     yield from _convolution(f"{root}conv", "resnet/conv_root", f"{root}norm", "resnet/gn_root")
-    for stage, units in enumerate(model.stem):
+    for stage, units in enumerate(model.resnet):
         for unit in range(units):
             theirs, ours = f"{_STEM}stages.{stage}.blocks.{unit}.", f"resnet/block{stage + 1}_unit{unit + 1}/"
             for i in (1, 2, 3):

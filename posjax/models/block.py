@@ -1,0 +1,352 @@
+"""A transformer block and its parts. One value, `BlockConfig`, says what all of them are."""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from posjax.attention import Cache, ContextParallel, attend
+from posjax.encoding import Encoding, Site
+from posjax.hosting import Hosted, batch_axis
+from posjax.spec import nearest
+
+NORMS = ["layer", "rms"]
+PLACEMENTS = ["parallel", "parallel_shared", "post", "pre", "sandwich"]
+_PROJECTIONS = ("query", "key", "value", "out")
+_GATES = {"geglu": nn.gelu, "swiglu": nn.silu}
+_ACTIVATIONS: dict[str, Callable] = {
+    **_GATES,
+    "gelu": nn.gelu,
+    "gelu_exact": functools.partial(nn.gelu, approximate=False),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "relu": nn.relu,
+}
+
+
+@dataclass(frozen=True)
+class BlockConfig:
+    """What a block is made of and how it is computed.
+
+    Args:
+      width, num_heads: channels of a token (M) and heads of queries (H).
+      head_dim: channels of a head (D); width / num_heads where None.
+      num_kv_heads: heads of keys and values (K), each of which serves H / K query heads in a row (grouped queries, Ainslie et
+        al. 2023, arXiv 2305.13245; K = 1: Shazeer 2019, arXiv 1911.02150). num_heads where None.
+      mlp: "gelu" is the tanh approximation, as in Google's ViTs and GPT-2; "gelu_exact" the exact one, as in timm's and
+        transformers' ViTs; "quick_gelu" x sigmoid(1.702 x), as in CLIP; "relu"; "swiglu" silu(gate) * up and "geglu"
+        gelu(gate) * up, with the tanh approximation, as in Gemma (Shazeer 2020, arXiv 2002.05202).
+      mlp_dim: channels inside the MLP; 4 * width where None.
+      mlp_bias: whether the MLP's projections have biases; None: those of ungated MLPs have.
+      attention_bias: the projections of attention that have biases, of "query", "key", "value" and "out".
+      norm: "layer", or "rms" (Zhang & Sennrich 2019, arXiv 1910.07467), which has no bias.
+      norm_epsilon: added to the variance or mean square.
+      norm_offset: added to the learned scale of a norm, which starts at 1 - norm_offset; 1 in Gemma.
+      placement: where norms stand.
+        pre: x + f(norm(x)); post: norm(x + f(x)), as BERT; sandwich: x + norm(f(norm(x))), as Gemma 2;
+        parallel: x + attention(norm(x)) + mlp(norm'(x)), as GPT-NeoX; parallel_shared: the same with one norm, as GPT-J.
+      qk_norm: whether each head's queries and keys are RMS-normed, with a learned scale of D channels, before they are
+        rotated, as in Qwen3 and Gemma 3.
+      logit_scale: factor of q . k; 1 / sqrt(head_dim) where None.
+      layer_scale: initial value of a learned factor on each channel of a branch (Touvron et al. 2021, arXiv 2103.17239).
+      dropout: of each branch's output.
+      drop_path: rate of stochastic depth of the last block, to which it grows linearly from 0 (see `drop_path`).
+      implementation: of attention, see `posjax.attend`.
+      dtype, attention_dtype, param_dtype: of activations, of q, k and v (`dtype` where None), of parameters.
+      context: the devices that share each sequence.
+
+    Raises:
+      ValueError: a width that the heads do not divide, heads that their keys do not divide, an unknown name, a rate
+        outside [0, 1).
+    """
+
+    width: int = 256
+    num_heads: int = 4
+    head_dim: int | None = None
+    num_kv_heads: int | None = None
+    mlp: str = "gelu"
+    mlp_dim: int | None = None
+    mlp_bias: bool | None = None
+    attention_bias: tuple[str, ...] = _PROJECTIONS
+    norm: str = "layer"
+    norm_epsilon: float = 1e-6
+    norm_offset: float = 0.0
+    placement: str = "pre"
+    qk_norm: bool = False
+    logit_scale: float | None = None
+    layer_scale: float | None = None
+    dropout: float = 0.0
+    drop_path: float = 0.0
+    implementation: str = "auto"
+    dtype: Any = jnp.float32
+    attention_dtype: Any = None
+    param_dtype: Any = jnp.float32
+    context: ContextParallel | None = None
+
+    def __post_init__(self):
+        _check_names("norm", [self.norm], NORMS)
+        _check_names("placement", [self.placement], PLACEMENTS)
+        _check_names("MLP", [self.mlp], sorted(_ACTIVATIONS))
+        _check_names("projection", self.attention_bias, list(_PROJECTIONS))
+        if self.num_heads < 1 or (self.head_dim is None and self.width % self.num_heads):
+            raise ValueError(f"width {self.width} is not divisible by num_heads {self.num_heads}")
+        if self.key_heads < 1 or self.num_heads % self.key_heads:
+            divisors = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
+            raise ValueError(
+                f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}: it may be one of {divisors}"
+            )
+        for name in ("dropout", "drop_path"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must lie in [0, 1)")
+
+    @property
+    def channels(self) -> int:
+        """Channels of a head."""
+        return self.width // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def key_heads(self) -> int:
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """Those that every layer of a model takes."""
+        return dict(dtype=self.dtype, param_dtype=self.param_dtype)
+
+
+def _check_names(what: str, given, known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(f"no {what} is named {name!r}; {nearest(name, known)}")
+
+
+class Linear(nn.Module):
+    """A matrix product over the last axes of x, and a bias: [..., *inputs] to [..., *outputs].
+
+    The kernel [*inputs, *outputs] starts with variance 1 / inputs, whatever axes inputs and outputs have.
+    """
+
+    outputs: tuple[int, ...]
+    num_inputs: int = 1  # axes of x that are summed over
+    use_bias: bool | tuple[bool, ...] = True  # of all outputs, or of each row of their last axis but one
+    dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
+        batch, inputs = x.shape[: -self.num_inputs], x.shape[-self.num_inputs :]
+        shape = (*inputs, *self.outputs)
+        axes = range(len(shape))
+        init = nn.initializers.lecun_normal(axes[: self.num_inputs], axes[self.num_inputs :])
+        kernel = self.param("kernel", init, shape, self.param_dtype).astype(self.dtype)
+        y = x.astype(self.dtype).reshape(*batch, math.prod(inputs)) @ kernel.reshape(math.prod(inputs), -1)
+        y = y.reshape(*batch, *self.outputs)
+        return y + self._bias().astype(self.dtype) if np.any(self.use_bias) else y
+
+    def _bias(self):
+        if np.all(self.use_bias):
+            return self.param("bias", nn.initializers.zeros, self.outputs, self.param_dtype)
+        rows = np.flatnonzero(self.use_bias)
+        shape = (*self.outputs[:-2], len(rows), self.outputs[-1])
+        bias = self.param("bias", nn.initializers.zeros, shape, self.param_dtype)
+        return jnp.zeros(self.outputs, bias.dtype).at[..., rows, :].set(bias)
+
+
+class Norm(nn.Module):
+    """A config's norm of the last axis; statistics are float32 in every dtype."""
+
+    config: BlockConfig
+    kind: str | None = None  # the config's where None
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
+        c, shape = self.config, x.shape[-1:]
+        kind, start = self.kind or c.norm, nn.initializers.constant(1 - c.norm_offset)
+        scale = self.param("scale", start, shape, c.param_dtype).astype(jnp.float32) + c.norm_offset
+        x = x.astype(jnp.float32)
+        if kind == "layer":
+            x = x - jnp.mean(x, axis=-1, keepdims=True)
+        y = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + c.norm_epsilon) * scale
+        if kind == "layer":
+            y = y + self.param("bias", nn.initializers.zeros, shape, c.param_dtype).astype(jnp.float32)
+        return y.astype(c.dtype)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over [B, T, M], interpreting a hosted encoding.
+
+    Query, key and value are one product. Its kernel [M, K, H / K + 2, D] has for each key head the query heads that it
+    serves, then its key and its value, so that devices may share the key heads.
+
+    Where the collection "intermediates" is mutable, attention is dense, and its "weights" [B, H, T, T], "queries" and "keys"
+    as the encoding gets them, [B, T, H, D], are sown.
+    """
+
+    config: BlockConfig
+    causal: bool = False
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T M"],
+        hosted: Hosted,
+        cache: Cache | None = None,
+        cache_size: int | None = None,
+    ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
+        c = self.config
+        q, k, v = self._projected(x)
+        told = dict(scale=c.logit_scale, implementation=c.implementation)
+        if cache is not None or cache_size is not None:
+            read, cache = hosted.attend_cached(q, k, v, x=x, cache=cache, cache_size=cache_size, **told)
+        elif watched(self):
+            told |= dict(implementation="dense", return_weights=True)
+            read, weights = hosted.attend(q, k, v, x=x, causal=self.causal, **told)
+            for name, value in {"weights": weights, "queries": q, "keys": k}.items():
+                self.sow("intermediates", name, value)
+        else:
+            # A batch to initialise with is too small to share.
+            context = None if self.is_initializing() else c.context
+            read = hosted.attend(q, k, v, x=x, causal=self.causal, context=context, **told)
+        out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
+        return out(read.astype(c.dtype)), cache
+
+    def _projected(self, x):
+        """q [B, T, H, D], k and v [B, T, K, D]."""
+        c, served = self.config, self.config.num_heads // self.config.key_heads
+        rows = ("query",) * served + ("key", "value")
+        use_bias = tuple(name in c.attention_bias for name in rows)
+        qkv = Linear((c.key_heads, len(rows), c.channels), use_bias=use_bias, **c.types, name="qkv")(x)
+        q = qkv[..., :served, :].reshape(*x.shape[:2], c.num_heads, c.channels)
+        k, v = qkv[..., served, :], qkv[..., served + 1, :]
+        if c.qk_norm:
+            q, k = Norm(c, "rms", name="query_norm")(q), Norm(c, "rms", name="key_norm")(k)
+        inner = c.attention_dtype or c.dtype
+        return q.astype(inner), k.astype(inner), v.astype(inner)
+
+
+class CrossAttention(nn.Module):
+    """Attention of tokens [B, T, M] over a memory [B, S, M'], as of a decoder over its encoder's output.
+
+    No encoding acts between the two; a query sees the memory of its own document (`site.segment`).
+    """
+
+    config: BlockConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T M"],
+        site: Site,
+        memory: Float[jax.Array, "B S M2"],
+        memory_site: Site,
+    ) -> Float[jax.Array, "B T M"]:
+        c, inner = self.config, self.config.attention_dtype or self.config.dtype
+        linear = functools.partial(Linear, **c.types)
+        q = linear((c.num_heads, c.channels), use_bias="query" in c.attention_bias, name="query")(x)
+        k = linear((c.key_heads, c.channels), use_bias="key" in c.attention_bias, name="key")(memory)
+        v = linear((c.key_heads, c.channels), use_bias="value" in c.attention_bias, name="value")(memory)
+        if c.qk_norm:
+            q, k = Norm(c, "rms", name="query_norm")(q), Norm(c, "rms", name="key_norm")(k)
+        run = functools.partial(attend, Encoding(), (), scale=c.logit_scale, implementation=c.implementation)
+        sites = [each._replace(position=jnp.zeros_like(each.segment), state=()) for each in (site, memory_site)]
+        axes = (0, 0, 0, *map(batch_axis, sites))
+        read = jax.vmap(run, in_axes=axes)(q.astype(inner), k.astype(inner), v.astype(inner), *sites)
+        return linear((c.width,), 2, "out" in c.attention_bias, name="out")(read.astype(c.dtype))
+
+
+class Mlp(nn.Module):
+    """Two projections around an activation, or three around a gated one."""
+
+    config: BlockConfig
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "*B T M"]) -> Float[jax.Array, "*B T M"]:
+        c, gated = self.config, self.config.mlp in _GATES
+        use_bias = not gated if c.mlp_bias is None else c.mlp_bias
+        linear = functools.partial(Linear, use_bias=use_bias, **c.types)
+        inside = (4 * c.width if c.mlp_dim is None else c.mlp_dim,)
+        up, activation = linear(inside, name="up")(x), _ACTIVATIONS[c.mlp]
+        hidden = activation(linear(inside, name="gate")(x)) * up if gated else activation(up)
+        return linear((x.shape[-1],), name="down")(hidden)
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention where there is a memory, and an MLP, each added to the tokens [B, T, M]."""
+
+    config: BlockConfig
+    causal: bool = False
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T M"],
+        hosted: Hosted,
+        code: Float[jax.Array, "B T M"] | None = None,
+        rate: float | Float[jax.Array, ""] = 0.0,
+        key: jax.Array | None = None,
+        *,
+        memory: tuple[Float[jax.Array, "B S M2"], Site] | None = None,
+        cache: Cache | None = None,
+        cache_size: int | None = None,
+    ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
+        """The tokens behind the block, and its cache.
+
+        Args:
+          code: is normed and added to what attention reads.
+          rate: of stochastic depth.
+          key: of dropout and stochastic depth; None where this is no training.
+          memory: what cross-attention reads, and where its tokens stand.
+        """
+        c = self.config
+        keys = iter([None] * 3 if key is None else jax.random.split(key, 3))
+        joined = functools.partial(self._joined, rate=rate)
+        normed = self._before("attention", x)
+        read = normed if code is None else normed + Norm(c, name="code_norm")(code)
+        y, cache = Attention(c, self.causal, name="attention")(read, hosted, cache, cache_size)
+        behind = joined("attention", x, y, next(keys))
+        if memory is not None:
+            y = CrossAttention(c, name="cross")(self._before("cross", behind), hosted.site, *memory)
+            behind = joined("cross", behind, y, next(keys))
+        if c.placement == "parallel_shared":
+            before = normed
+        else:
+            before = self._before("mlp", x if c.placement == "parallel" else behind)
+        return joined("mlp", behind, Mlp(c, name="mlp")(before), next(keys)), cache
+
+    def _before(self, branch: str, x):
+        """What a branch reads."""
+        return x if self.config.placement == "post" else Norm(self.config, name=f"{branch}_norm")(x)
+
+    def _joined(self, branch: str, x, y, key, rate):
+        """Tokens x with a branch's output y."""
+        c = self.config
+        if c.placement == "sandwich":
+            y = Norm(c, name=f"{branch}_out_norm")(y)
+        y = nn.Dropout(c.dropout, deterministic=key is None)(y, rng=key)
+        if c.layer_scale is not None:
+            init = nn.initializers.constant(c.layer_scale)
+            y = y * self.param(f"{branch}_scale", init, (c.width,), c.param_dtype).astype(y.dtype)
+        if key is not None and c.drop_path:
+            y = drop_path(jax.random.fold_in(key, 1), y, rate)
+        x = x + y
+        return Norm(c, name=f"{branch}_norm")(x).astype(x.dtype) if c.placement == "post" else x
+
+
+def drop_path(key: jax.Array, x: Float[jax.Array, "B T M"], rate: float | jax.Array) -> Float[jax.Array, "B T M"]:
+    """Stochastic depth: zeros in place of a branch x for a share `rate` of the sequences.
+
+    Huang et al. (2016), arXiv 1603.09382; the others are divided by 1 - rate, as timm and big_vision do.
+    """
+    keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1, 1))
+    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
+
+
+def watched(module: nn.Module) -> bool:
+    """Whether the caller asked for intermediates."""
+    return not module.is_initializing() and module.is_mutable_collection("intermediates")
