@@ -93,8 +93,8 @@ def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
 
 
 class _Running(NamedTuple):
-    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). They are one array, so that XLA reads both
-    # before it writes either; of two arrays it would copy the second one whole for every tile.
+    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). They are one array, so that XLA reads
+    # both before it writes either; of two arrays it would copy the second one whole for every tile.
     peak_and_total: Array
     out: Array  # [H, T, E]: sum of exp(logit - peak) v
 
