@@ -80,8 +80,8 @@ def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
 
 
 class _Running(NamedTuple):
-    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). One array, as what is read of it then comes
-    # before the write: behind the write of peaks alone, XLA reads old ones, and copies those of all queries for it.
+    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). They are one array so that XLA reads it
+    # before it is written: peaks alone are written early, and for what reads the old ones XLA copies those of all queries.
     peak_and_total: Array
     out: Array  # [H, T, E]: sum of exp(logit - peak) v
 
