@@ -155,7 +155,7 @@ layer scale starts at one | models/trunk.py | models/test_training_noise.py -k l
 + init = nn.initializers.ones
 
 lape shows peg no tokens | models/trunk.py | models/test_training_noise.py -k lape
-- start = x if encoding.mixes_tokens else jnp.zeros_like(x)
+- start = x if Needs.BOTH_DIRECTIONS in encoding.needs else jnp.zeros_like(x)
 + start = jnp.zeros_like(x)
 
 every step draws alike | models/generate.py | models/test_training_noise.py -k step

@@ -9,8 +9,7 @@ import pytest
 
 import posjax as pj
 from posjax.attention.dense import shown
-from posjax.composition import Placed, Sum
-from posjax.encoding import Encoding, PositionMap, axes, stands
+from posjax.encoding import Encoding, Needs, Placed, PositionMap, Sum, axes, stands
 from posjax.mask import everything, near
 
 DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
@@ -202,18 +201,18 @@ class Absolute(Encoding):
 
 
 class OfLength(Encoding):
-    length_dependent = True
+    needs = Needs.DOCUMENT_LENGTH
 
 
-def test_traits_of_a_composition_are_those_of_its_parts():
+def test_a_composition_needs_what_its_parts_need():
     rope, shift = pj.parse("rope()"), Shift()
     assert (rope + rope).relative
     assert (shift >> rope).relative
     assert not (rope + Absolute()).relative
     assert not (shift >> Absolute()).relative
-    assert (rope + OfLength()).length_dependent
-    assert (shift >> OfLength()).length_dependent
-    assert not (shift >> (rope + rope)).length_dependent
+    assert (rope + OfLength()).needs == (shift >> OfLength()).needs == Needs.DOCUMENT_LENGTH
+    assert (shift >> (rope + rope)).needs == Needs(0)
+    assert (OfLength() + pj.parse("pope")).needs == Needs.DOCUMENT_LENGTH | Needs.HEAD_DIM | Needs.EVERY_HEAD
 
 
 def test_encodings_are_values():

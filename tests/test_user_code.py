@@ -77,7 +77,7 @@ def test_it_is_explained_listed_and_checked(source, capsys):
 
 
 def test_parameters_that_are_drawn_once_are_no_failure():
-    """fope declares `constant_params`."""
+    """fope needs `CONSTANT_PARAMS`."""
     encoding = pj.parse("fope")
     world = make_world(encoding, default_dims(encoding, 1), 1)
     assert properties.check_one("gradients are finite", world).ok

@@ -170,6 +170,14 @@ def read_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"
     return np.stack([look(key) for key in range(count)])
 
 
+def carried(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
+    """What one query reads of the first unit vector, as the value of each key, if it looked at that key alone."""
+    site = observed(part, dims)
+    unit = jnp.zeros((len(part.site.segment), dims.num_heads, dims.head_dim)).at[:, :, 0].set(1.0)
+    here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[query], leaf.shape), site)
+    return np.asarray(part.encoding.output(part.params, part.encoding.value(part.params, unit, site), here))
+
+
 def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Logits:
     """Logits between copies of one word, for a random one and random projections to queries and keys."""
     x, _, _ = content(dims, 1)

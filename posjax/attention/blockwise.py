@@ -16,7 +16,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int32
 
-from posjax.attention.dense import visible
+from posjax.attention.dense import visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
 from posjax.attention.tiles import Operands, Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
 from posjax.encoding import Array, Encoding, Params, Site
@@ -43,14 +43,27 @@ def blockwise(
     q_order: Int32[Array, " T"] | None = None,
     k_order: Int32[Array, " S"] | None = None,
     tile: int | None = None,
-) -> Float[jax.Array, "T H E"]:
+) -> Float[jax.Array, "T H F"]:
     """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
     Causal where orders are given. `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
     plan = plan_of(encoding, q, k, scale=scale, tile=tile)
     sites_and_orders = (q_site, k_site, q_order, k_order)
-    return _attention(plan, operands_of(plan, params, q, k, rotated_q, rotated_k, v, *sites_and_orders))[: q.shape[0]]
+    out, log_total = _attention(plan, operands_of(plan, params, q, k, rotated_q, rotated_k, v, *sites_and_orders))
+    return with_sink(encoding, params, out[: q.shape[0]], log_total[:, : q.shape[0]])
+
+
+def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]):
+    """What queries read where the encoding's sink, too, has its share of the softmax: out Z / (Z + exp(sink)).
+
+    log_total is log Z, the log of the softmax's denominator without the sink.
+    """
+    sink = encoding.sink(params, out.shape[1])
+    if sink is None:
+        return out
+    share = jax.nn.sigmoid(log_total - sink.astype(jnp.float32)[:, None])
+    return (out * share.T[..., None]).astype(out.dtype)
 
 
 def plan_of(encoding: Encoding, q, k, *, scale: float, tile: int | None = None) -> Plan:
@@ -63,15 +76,15 @@ def operands_of(
     plan: Plan, params: Params, q, k, rotated_q, rotated_k, v, q_site: Site, k_site: Site, q_order, k_order
 ) -> Operands:
     """The arguments of `blockwise` as they are read tile by tile."""
-    reads_q, reads_k = reads_content(plan, params, q, k, q_site, k_site)
-    heads_first = (jnp.moveaxis(x, 0, 1) for x in (rotated_q, rotated_k, v))
+    reads_q, reads_k = reads_content(plan.encoding, params, q, k, q_site, k_site)
+    heads_first = (jnp.moveaxis(x, 0, 1) for x in (rotated_q, rotated_k, with_room(plan.encoding, v)))
     contents = q if reads_q else None, k if reads_k else None
     return padded(plan, Operands(params, *contents, *heads_first, q_site, k_site, q_order, k_order))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention(plan: Plan, operands: Operands):
-    return forward(plan, operands, operands.rotated_q.dtype)[0]
+    return forward(plan, operands, operands.rotated_q.dtype)
 
 
 def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
@@ -103,7 +116,7 @@ def _forward(plan: Plan, dtype, operands: Operands):
         fade = jnp.exp(old_peak - peak)
         total = old_total * fade + jnp.sum(weights, axis=-1)
         out = read(running.out, i, plan.q_tile, 1) * fade[..., None] + _times(weights.astype(tile.v.dtype), tile.v)
-        if plan.encoding.reads_weights:
+        if "read" in plan.encoding.hooks:
             out = out + extras.read(tile, weights)
         return _Running(
             write(running.peak_and_total, jnp.stack([peak, total]), i, plan.q_tile, 2),
@@ -129,17 +142,17 @@ def _zero(x: Array) -> Float[jax.Array, ""]:
 
 def _forward_rule(plan: Plan, operands: Operands):
     out, log_total = checkpoint_name(forward(plan, operands, operands.rotated_q.dtype), SAVED)
-    return out, (operands, out, log_total)
+    return (out, log_total), (operands, out, log_total)
 
 
-def _backward_rule(plan: Plan, saved, d_out):
-    return (backward(plan, *saved, d_out),)
+def _backward_rule(plan: Plan, saved, gradients):
+    return (backward(plan, *saved, *gradients),)
 
 
-def backward(plan: Plan, operands: Operands, out, log_total, d_out) -> Operands:
+def backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total) -> Operands:
     """The gradients to the operands. They may be a part of the keys where `out` and `log_total` are of all of them."""
-    gradients = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))(operands, out, log_total, d_out)
-    return _with_zeros(operands, gradients)
+    run = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))
+    return _with_zeros(operands, run(operands, out, log_total, d_out, d_log_total))
 
 
 class _Gradients(NamedTuple):
@@ -150,11 +163,11 @@ class _Gradients(NamedTuple):
     v: Array  # [K, E, S]
 
 
-def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
+def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total):
     extras = extras_of(plan, operands)
     d_out = jnp.moveaxis(d_out, 1, 0)
-    # d logit = weight (d weight - sum over keys of weight d weight), and that sum is d_out . out
-    inner = jnp.sum(d_out.astype(jnp.float32) * jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1)
+    # d logit = weight (d weight - sum over keys of weight d weight + d log total), and that sum is d_out . out
+    inner = jnp.sum(d_out.astype(jnp.float32) * jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1) - d_log_total
     d_out = d_out.astype(operands.v.dtype)
     shapes = (operands.rotated_q.shape, _swapped(operands.rotated_k.shape), _swapped(operands.v.shape))
 
@@ -165,14 +178,14 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
         tile_out, tile_log, tile_inner = (read(x, i, plan.q_tile, 1) for x in (d_out, log_total, inner))
         weights = jnp.exp(logits - tile_log[..., None])
         d_weights = _against(tile_out, tile.v)
-        if plan.encoding.reads_weights:
+        if "read" in plan.encoding.hooks:
             beside, sums = extras.pull_read(sums, tile, weights, tile_out, i, j)
             d_weights = d_weights + beside
         d_logits = weights * (d_weights - tile_inner[..., None])
         sums = extras.pull(sums, tile, d_logits, i, j)
         d_v = _from_rows(weights.astype(tile.v.dtype), tile_out, len(tile.v))
         total = total._replace(v=add(total.v, d_v, j, plan.k_tile, 2))
-        if not plan.encoding.widens:
+        if "product" not in plan.encoding.hooks:
             d_product = d_logits.astype(tile.rotated_k.dtype)
             d_k = _from_rows(d_product, tile.rotated_q, len(tile.rotated_k))
             total = total._replace(
@@ -188,7 +201,7 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
     carry = (start, extras.no_gradients())
     total, sums = _over_tiles(plan, operands, extras, add_tile, end_run, carry)
     found = extras.gradients(sums)
-    if not plan.encoding.widens:
+    if "product" not in plan.encoding.hooks:
         found = found._replace(
             rotated_q=plan.scale * total.rotated_q, rotated_k=plan.scale * jnp.swapaxes(total.rotated_k, 1, 2)
         )
@@ -226,7 +239,7 @@ def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callab
 def _logits(plan: Plan, extras: Extras, shared, tile: Operands):
     """The logits of a tile, [H, T, S], those that are not seen at _HIDDEN."""
     logits = extras.logits(shared, tile)
-    if not plan.encoding.widens:
+    if "product" not in plan.encoding.hooks:
         logits = plan.scale * _against(tile.rotated_q, tile.rotated_k) + logits
     seen = visible(plan.encoding, tile.q_site, tile.k_site, tile.q_order, tile.k_order)
     return jnp.where(seen, logits, _HIDDEN)

@@ -13,12 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
-from posjax.composition import members
-from posjax.encoding import Array, Encoding, Params, Site, overridden
+from posjax.encoding import Array, Encoding, Params, Site, members
 from posjax.mask import Term, near
 
 _LANES = 128  # what splash attention is laid out in
-_BEFORE = {"place", "observe", "embed", "rotate"}  # hooks that leave nothing to do within attention
+_AROUND = {"place", "observe", "embed", "rotate", "value", "output"}  # hooks that leave nothing to do within attention
 
 
 def cudnn_refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, q_order=None, k_order=None) -> str | None:
@@ -137,10 +136,10 @@ def _plain_refusal(encoding: Encoding, q_site: Site, k_site: Site, q_order, k_or
     """Why this is more than softmax(q' k'^T) v over documents, causality in order of the arrays, and one window."""
     if q_order is not None and not (len(q_order) == len(k_order) and _counts(q_order) and _counts(k_order)):
         return "the kernel is causal in the order of the arrays, and q_order and k_order are not known to be that"
-    found = [member for member in members(encoding) if overridden(type(member)) - _BEFORE]
+    found = [member for member in members(encoding) if member.hooks - _AROUND]
     if not found:
         return None
-    if len(found) > 1 or overridden(type(found[0])) - _BEFORE != {"mask"} or _window(encoding) is None:
+    if len(found) > 1 or found[0].hooks - _AROUND != {"mask"} or _window(encoding) is None:
         return f"{' + '.join(map(str, found))} acts on logits: the kernel takes a window(size) at most"
     if not _is_regular(q_site, k_site, *encoding.mask().terms(q_site, k_site)):
         return "the kernel's window counts tokens, and positions are not known to count them one by one when traced"

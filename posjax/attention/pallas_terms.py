@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32
 
-from posjax.composition import Acting, acting, members
-from posjax.encoding import Array, Encoding, Params, Site, overridden
+from posjax.encoding import Acting, Array, Encoding, Params, Site, acting, members
 from posjax.encodings.pairs import ElementwiseBias, OffsetBias
 from posjax.mask import Coordinates, Mask, coordinates
 
 HIDDEN = -1e30  # the logit of a key that is not seen
 DOCUMENT, ORDER, STANDS, POSITIONS = 0, 1, 2, 3  # rows of the marks; one more per term behind them
-_KNOWN = {"place", "observe", "embed", "rotate", "bias", "mask"}  # hooks that act before the kernel or in it
+_KNOWN = {"place", "observe", "embed", "rotate", "value", "bias", "mask", "output"}  # hooks in the kernel or around it
 
 
 class Bias(NamedTuple):
@@ -41,7 +40,7 @@ class Terms(NamedTuple):
 def supported(encoding: Encoding) -> str | None:
     """Why the kernel cannot compute what this encoding does within attention; None if it can."""
     for member in members(encoding):
-        if unknown := sorted(overridden(type(member)) - _KNOWN):
+        if unknown := sorted(member.hooks - _KNOWN):
             return f"{member} has a {unknown[0]} of its own, which the kernel does not know"
         if not (_has_no_bias(member) or _is_elementwise(member)):
             return f"the bias of {member} is not written for a kernel (ElementwiseBias in posjax/encodings/pairs.py)"

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.encoding import Array, Encoding, Needs, Params, Site
 from posjax.mask import Bounds
 
 _GROUP = 64  # tiles of queries, or of keys, in a group at most
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) -> tuple[int, int]:
     """How many queries and keys a tile holds; `tile` is the most, by default what suits the encoding."""
     tile = tile or encoding.mask().tile or _TILE
-    if encoding.whole_rows:
+    if Needs.WHOLE_ROWS in encoding.needs:
         return min(tile, _ROWS, queries), keys
     return _even(queries, tile), _even(keys, tile)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
-from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
 from posjax.encodings.angles import angles, axial
 from posjax.encodings.pairs import HIDDEN, ElementwiseBias, length, per_head, related
 from posjax.spec import nearest, register
@@ -90,7 +90,7 @@ class AlibiPi(Encoding):
     """
 
     dimensions = (1,)
-    length_dependent = True
+    needs = Needs.DOCUMENT_LENGTH
 
     original_length: int
 

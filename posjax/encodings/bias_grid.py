@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32
 
-from posjax.encoding import Array, Encoding, Site, axes
+from posjax.encoding import Array, Encoding, Needs, Site, axes
 from posjax.encodings.pairs import HIDDEN, ElementwiseBias, length, related, same_document
 from posjax.encodings.resize import check_extent, resize_flat
 from posjax.encodings.tables import numpy_if_known
@@ -118,7 +118,7 @@ class Swin(Encoding):
       ValueError: from `init` where `dims` gives neither grid nor length; for fractional positions; as above.
     """
 
-    whole_positions = True
+    needs = Needs.WHOLE_POSITIONS
     dimensions = (1, 2)
 
     stddev: float = 0.02

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.composition import Composition
-from posjax.encoding import Encoding
+from posjax.encoding import Composition, Encoding
 from posjax.encodings.bias import Kerple
 from posjax.encodings.pairs import OffsetBias, length, linear, linear_init, log_offset, pairwise, related
 from posjax.spec import register
@@ -184,8 +183,6 @@ class Dape(Composition):
       ValueError: for an inner encoding that does more than bias logits, or a hidden_dim below 1.
     """
 
-    reads_keys = True
-
     encoding: Encoding = _KERPLE
     hidden_dim: int = 32
 
@@ -232,7 +229,7 @@ class Dape(Composition):
 
 
 def _only_biases(encoding: Encoding) -> bool:
-    return not encoding.hooks & {"embed", "rotate", "product", "mask", "read"}
+    return encoding.hooks <= {"place", "observe", "bias"}
 
 
 def _mlp(layers: list[dict[str, Any]], x: Float[jax.Array, "*N F"], activation) -> Float[jax.Array, "*N H"]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
 from posjax.encodings.angles import angles, axial
 from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line
 from posjax.encodings.pairs import related, whole_offset
@@ -47,8 +47,8 @@ class Shaw(Encoding):
             raise ValueError(f"shaw(max_relative_position=...) must be at least 1, got {self.max_relative_position}")
 
     @property
-    def reads_weights(self) -> bool:
-        return self.values
+    def hooks(self) -> frozenset[str]:
+        return super().hooks if self.values else super().hooks - {"read"}
 
     def init(self, key, dims):
         num_axes = 1 if dims.grid is None else len(dims.grid)
@@ -70,8 +70,6 @@ class Shaw(Encoding):
         return jnp.where(related(q_site, k_site), bias, 0.0)
 
     def read(self, params, weights, q_site, k_site):
-        if not self.values:
-            return 0.0
         out, line, far = 0.0, line_of(q_site, k_site), self.max_relative_position
         weights = jnp.where(related(q_site, k_site), weights, 0.0)
         for table, (start, to) in zip(params["value"], self._axes(params["value"], q_site, k_site), strict=True):
@@ -115,8 +113,6 @@ class TransformerXL(Encoding):
     Raises:
       ValueError: for a base that is not positive, a clamp_len of 0 or below -1, or a width not divisible by 2 A.
     """
-
-    reads_keys = True
 
     base: float = 10_000.0
     clamp_len: int = -1
@@ -195,8 +191,7 @@ class CoPE(Encoding):
     """
 
     dimensions = (1,)
-    reads_keys = True
-    whole_rows = True
+    needs = Needs.WHOLE_ROWS
 
     npos: int = 64
     scaled: bool = True

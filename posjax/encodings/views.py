@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.composition import Placed
-from posjax.encoding import Array, Encoding, PositionMap, Site, both_stand
+from posjax.encoding import Array, Encoding, Needs, Placed, PositionMap, Site, both_stand
 from posjax.encodings.masks import Sinks, at_least
 from posjax.mask import Mask, Term, coordinates
 from posjax.spec import register
@@ -42,12 +41,20 @@ class Viewed(Placed):
 
     Placed tokens keep their own position, by which views are selected; `site.state` holds their sites without any view
     and then, for every view, those as queries and as keys, each placed and observed by `encoding` as if it was the only one.
-    So codes are added as without views, and what the encoding accumulates along positions it accumulates in the order
-    of each view's, ties in the order of the array: `(self_extend() >> rope()) + fox()` leaves gates out of it.
+    So codes are added and values transformed as without views, and what the encoding accumulates along positions it
+    accumulates in the order of each view's, ties in the order of the array: `(self_extend() >> rope()) + fox()` leaves gates
+    out of it.
     A pair with a token that stands nowhere meets under the first view.
     """
 
-    widens = True  # channels of all views lie side by side
+    @property
+    def hooks(self):
+        return super().hooks | ({"product"} if "rotate" in super().hooks else set())
+
+    @property
+    def needs(self):
+        # Channels of all views lie side by side.
+        return super().needs | (Needs.HEAD_DIM if "product" in self.hooks else Needs(0))
 
     def __rshift__(self, other):
         return Viewed(self.position_map, self.encoding >> other)
@@ -80,10 +87,14 @@ class Viewed(Placed):
         return self.encoding.embed(params[1], x, site.state[0])
 
     def rotate(self, params, q, q_site, k, k_site):
+        if "product" not in self.hooks:
+            return q, k
         each = [self.encoding.rotate(params[1], q, qs, k, ks) for qs, ks in _views(q_site, k_site)]
         return tuple(jnp.concatenate(rotated, axis=-1) for rotated in zip(*each, strict=True))
 
     def product(self, q, q_site, k, k_site):
+        if "product" not in self.hooks:
+            return super().product(q, q_site, k, k_site)
         views = _views(q_site, k_site)
         split_q, split_k = (jnp.split(x, len(views), axis=-1) for x in (q, k))
         each = zip(split_q, split_k, views, strict=True)
@@ -97,13 +108,19 @@ class Viewed(Placed):
         return _OfViews(self.position_map, self.encoding.mask())
 
     def read(self, params, weights, q_site, k_site):
-        if not self.reads_weights:
+        if "read" not in self.hooks:
             return 0.0
         index = self._index(q_site, k_site)
         return sum(
             self.encoding.read(params[1], jnp.where(index == view, weights, 0.0), qs, ks)
             for view, (qs, ks) in enumerate(_views(q_site, k_site))
         )
+
+    def value(self, params, v, k_site):
+        return self.encoding.value(params[1], v, k_site.state[0])
+
+    def output(self, params, out, q_site):
+        return self.encoding.output(params[1], out, q_site.state[0])
 
     def _index(self, q_site: Site, k_site: Site) -> Int32[Array, "T S"]:
         q, k = (self.position_map.coordinates(site)[:, 0] for site in (q_site, k_site))

@@ -16,7 +16,7 @@ from posjax.attention import sweep
 from posjax.attention.dense import dense, shown, visible
 from posjax.attention.pallas_gpu import pallas, refusal
 from posjax.attention.pallas_terms import supported, terms
-from posjax.composition import members
+from posjax.encoding import members
 from posjax.encodings.bias import Alibi
 from posjax.encodings.pairs import ElementwiseBias
 
@@ -244,7 +244,15 @@ def test_what_acts_on_logits_is_hosted_or_refused(case):
     [
         ("rope()", jnp.float32, np.arange(6, dtype=np.int32), "half precision"),
         ("cope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "cope.*not written for a kernel"),
-        ("self_extend(2, 3) >> alibi()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
+        ("self_extend(2, 3) >> rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
+        (
+            "self_extend(2, 3) >> alibi()",
+            jnp.bfloat16,
+            np.arange(6, dtype=np.int32),
+            "self_extend.*not written for a kernel",
+        ),
+        ("value_rotary() + learned_sink()", jnp.bfloat16, np.arange(6, dtype=np.int32), "learned_sink.* has a sink"),
+        ("value_rotary()", jnp.bfloat16, np.arange(6, dtype=np.int32), None),
         ("swin() + rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "swin.*not written for a kernel"),
         ("alibi()", jnp.bfloat16, np.arange(6, dtype=np.float32), "no gradient"),
         ("alibi()", jnp.bfloat16, np.zeros((6, 2), np.int32), "on a line"),

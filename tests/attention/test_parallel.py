@@ -18,6 +18,7 @@ import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel, unzigzag, zigzag
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.attention.tiles import Operands, Plan, seen_tiles
+from posjax.encoding import Needs
 from posjax.models import Decoder
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -43,8 +44,9 @@ def assert_close(jobs, limit=2e-5):
 
 def test_devices_compute_what_one_does():
     """Values and gradients, on 4 devices that share a sequence and the batch between groups, by gathering and in a ring."""
-    gathered = ["(interpolate(factor=2) >> rope()) + t5() + sinusoidal()", LINE, 2, 4, "zigzag"]
-    assert_close([gathered, ["rope() + shaw() + fox()", LINE, 2, 4, "zigzag", "ring"]])
+    both = "value_rotary() + learned_sink(stddev=1)"
+    gathered = [f"(interpolate(factor=2) >> rope()) + t5() + sinusoidal() + {both}", LINE, 2, 4, "zigzag"]
+    assert_close([gathered, [f"rope() + shaw() + fox() + {both}", LINE, 2, 4, "zigzag", "ring"]])
 
 
 @pytest.mark.slow
@@ -74,8 +76,8 @@ def test_what_devices_hold_and_send():
 def sums_of(kind: str, size: int = 6) -> list[str]:
     """The first variant of every encoding, so many to a sum; of those that widen the head dim one a sum."""
     specs = [case.spec for member in MEMBERS.values() for case in member.variants[:1] if case.kind == kind]
-    specs.sort(key=lambda spec: not pj.parse(spec).widens)
-    count = max(-(-len(specs) // size), sum(pj.parse(spec).widens for spec in specs))
+    specs.sort(key=lambda spec: Needs.HEAD_DIM not in pj.parse(spec).needs)
+    count = max(-(-len(specs) // size), sum(Needs.HEAD_DIM in pj.parse(spec).needs for spec in specs))
     return [" + ".join(f"({spec})" for spec in specs[first::count]) for first in range(count)]
 
 

@@ -11,13 +11,12 @@ import pytest
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
 from posjax.attention.dense import shown
+from posjax.encoding import Needs
 
 
 @dataclass(frozen=True)
 class Distance(pj.Encoding):
     """A bias that is the distance itself, and a value read beside the others: the mean distance of what is read."""
-
-    reads_weights = True
 
     def bias(self, params, q, q_site, k, k_site):
         return jnp.asarray(q_site.position[:, None] - k_site.position[None], jnp.float32)[None]
@@ -122,7 +121,7 @@ def test_floors_are_exact_far_out():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_read_beside_the_values_is_of_each_view(compiled):
     encoding = pj.parse("self_extend(group=2, window=3)") >> Distance()
-    assert encoding.reads_weights
+    assert "read" in encoding.hooks
     params, site = ((), ()), pj.sites(9)
     site = encoding.place(params, site)
     q = jnp.zeros((9, 1, 4))
@@ -153,8 +152,7 @@ def test_spelling(spec):
     encoding = pj.parse(spec)
     assert str(encoding) == spec
     assert pj.parse(str(encoding)) == encoding
-    assert encoding.widens
-    assert encoding.keeps_raw_keys
+    assert Needs.HEAD_DIM in encoding.needs
 
 
 def test_views_within_views():
