@@ -93,8 +93,9 @@ def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
 
 
 class _Running(NamedTuple):
-    peak: Array  # [H, T]: maximum of the logits so far
-    total: Array  # [H, T]: sum of exp(logit - peak)
+    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). They are one array so that XLA reads it
+    # before it is written: peaks alone are written early, and for what reads the old ones XLA copies those of all queries.
+    peak_and_total: Array
     out: Array  # [H, T, E]: sum of exp(logit - peak) v
 
 
@@ -103,26 +104,30 @@ def _forward(plan: Plan, dtype, operands: Operands):
     heads, length, value_dim = plan.num_heads, operands.rotated_q.shape[1], operands.v.shape[-1]
     extras = extras_of(plan, operands)
     zeros = functools.partial(jnp.full, fill_value=_zero(operands.rotated_q), dtype=jnp.float32)
-    running = _Running(zeros((heads, length)) + _HIDDEN, zeros((heads, length)), zeros((heads, length, value_dim)))
+    nothing = jnp.stack([zeros((heads, length)) + _HIDDEN, zeros((heads, length))])
+    running = _Running(nothing, zeros((heads, length, value_dim)))
 
     def add_tile(i, j, shared, running):
         tile = cut(plan, operands, i, j)
         logits = _logits(plan, extras, shared, tile)
-        old = _Running(*(read(x, i, plan.q_tile, 1) for x in running))
-        peak = jnp.maximum(old.peak, jnp.max(logits, axis=-1))
+        old_peak, old_total = read(running.peak_and_total, i, plan.q_tile, 2)
+        peak = jnp.maximum(old_peak, jnp.max(logits, axis=-1))
         weights = jnp.exp(logits - peak[..., None])
-        fade = jnp.exp(old.peak - peak)
-        total = old.total * fade + jnp.sum(weights, axis=-1)
-        out = old.out * fade[..., None] + _times(weights.astype(tile.v.dtype), tile.v)
+        fade = jnp.exp(old_peak - peak)
+        total = old_total * fade + jnp.sum(weights, axis=-1)
+        out = read(running.out, i, plan.q_tile, 1) * fade[..., None] + _times(weights.astype(tile.v.dtype), tile.v)
         if "read" in plan.encoding.hooks:
             out = out + extras.read(tile, weights)
-        new = _Running(peak, total, out)
-        return _Running(*(write(x, y, i, plan.q_tile, 1) for x, y in zip(running, new, strict=True)))
+        return _Running(
+            write(running.peak_and_total, jnp.stack([peak, total]), i, plan.q_tile, 2),
+            write(running.out, out, i, plan.q_tile, 1),
+        )
 
     running = _over_tiles(plan, operands, extras, add_tile, lambda i, j, running: running, running)
-    some = running.peak > 0.5 * _HIDDEN  # whether a query sees any key
-    out = jnp.where(some, 1 / jnp.where(some, running.total, 1.0), 0.0)[..., None] * running.out
-    log_total = jnp.where(some, running.peak + jnp.log(jnp.where(some, running.total, 1.0)), -_HIDDEN)
+    peak, total = running.peak_and_total
+    some = peak > 0.5 * _HIDDEN  # whether a query sees any key
+    out = jnp.where(some, 1 / jnp.where(some, total, 1.0), 0.0)[..., None] * running.out
+    log_total = jnp.where(some, peak + jnp.log(jnp.where(some, total, 1.0)), -_HIDDEN)
     return jnp.moveaxis(out, 0, 1).astype(dtype), log_total
 
 
