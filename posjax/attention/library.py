@@ -11,7 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Bool, Float, Int32
 
 from posjax.encoding import Array, Encoding, Params, Site, members
 from posjax.mask import Term, near
@@ -33,8 +33,6 @@ def cudnn_refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, q_ord
 
 def splash_refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, q_order=None, k_order=None) -> str | None:
     """Why splash attention cannot compute this attention; None if it can."""
-    if q_order is not None and q_site.segment is not k_site.segment:
-        return "causal splash attention takes queries and keys of the same tokens"
     return _plain_refusal(encoding, q_site, k_site, q_order, k_order)
 
 
@@ -45,7 +43,7 @@ def cudnn(
     k: Float[Array, "S K D"],
     rotated_q: Float[Array, "T H D"],
     rotated_k: Float[Array, "S K2 D"],
-    v: Float[Array, "S K E"],
+    v: Float[Array, "S K3 E"],
     q_site: Site,
     k_site: Site,
     *,
@@ -78,7 +76,7 @@ def splash(
     k: Float[Array, "S K D"],
     rotated_q: Float[Array, "T H D"],
     rotated_k: Float[Array, "S K2 D"],
-    v: Float[Array, "S K E"],
+    v: Float[Array, "S K3 E"],
     q_site: Site,
     k_site: Site,
     *,
@@ -101,8 +99,16 @@ def splash(
     kernel = _splash_kernel(shape, heads, _window(encoding), q_order is not None, interpret)
     out = kernel(queries, keys, values, segment_ids=segments)[:, :length, :width].transpose(1, 0, 2)
     # What is read by a query that sees nothing is arbitrary.
-    sees = jnp.isin(q_site.segment, jnp.where(k_site.segment > 0, k_site.segment, -1))
-    return jnp.where((sees & (q_site.segment > 0))[:, None, None], out, 0.0).astype(q.dtype)
+    sees = _sees_any(jnp.asarray(q_site.segment), jnp.asarray(k_site.segment), q_order is not None)
+    return jnp.where(sees[:, None, None], out, 0.0).astype(q.dtype)
+
+
+def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], causal: bool) -> Bool[jax.Array, " T"]:
+    """Which queries see a key: their document has one, which under causality lies no later than they do."""
+    by_document = jnp.argsort(k_segment, stable=True)
+    first = by_document[jnp.minimum(jnp.searchsorted(k_segment[by_document], q_segment), len(k_segment) - 1)]
+    found = (k_segment[first] == q_segment) & (q_segment > 0)
+    return found & (first <= jnp.arange(len(q_segment))) if causal else found
 
 
 def _splash_kernel(shape: tuple[int, int], heads: int, size: int | None, causal: bool, interpret: bool):

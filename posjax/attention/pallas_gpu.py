@@ -48,7 +48,7 @@ def pallas(
     k: Float[Array, "S K D"],
     rotated_q: Float[Array, "T H C"],
     rotated_k: Float[Array, "S K2 C"],
-    v: Float[Array, "S K E"],
+    v: Float[Array, "S K3 E"],
     q_site: Site,
     k_site: Site,
     *,

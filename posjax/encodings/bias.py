@@ -176,7 +176,7 @@ class T5(ElementwiseBias):
 
     def _of_axis(self, table, offset):
         """A step at each offset with which a bucket begins."""
-        offset, buckets = jnp.trunc(offset), self.buckets()
+        buckets = self.buckets()
         bias = table[buckets[0]]
         for index in np.flatnonzero(np.diff(buckets)) + 1:
             bias = jnp.where(offset >= int(index) - self.max_distance, table[buckets[index]], bias)

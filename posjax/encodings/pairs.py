@@ -35,8 +35,8 @@ class ElementwiseBias(OffsetBias):
     arithmetic, abs, exp and log; no look-ups, no reductions.
     """
 
-    # A whole number from which on the bias is one constant, and another one up to minus it: then, on a line, it is a
-    # function of the whole part of the offset, and tiles look it up.
+    # Where finite, the bias is a function of the whole part of the offset, one constant from this offset on, and one up
+    # to minus it: on a line tiles then look it up.
     constant_beyond: ClassVar[float] = math.inf
 
     def constants(self, params: Params, num_heads: int) -> Float[Array, "H P"]:
@@ -50,11 +50,13 @@ class ElementwiseBias(OffsetBias):
     def of_offset(self, params, offset, num_heads):
         constants = self.constants(params, num_heads)
         each = tuple(constants[:, index, None, None] for index in range(constants.shape[1]))
-        if offset.shape[-1] > 1 or not math.isfinite(far := self.constant_beyond):
-            return self.logit(each, tuple(offset[..., axis] for axis in range(offset.shape[-1])))
-        known = np.arange(-far, far + 1, dtype=np.int32)
-        table = self.logit(tuple(constant[..., 0] for constant in each), (known,))
-        return jnp.take(table, whole_offset(offset[..., 0], far) + far, axis=1, mode="clip")  # clipped before
+        stepwise = math.isfinite(far := self.constant_beyond)
+        offset = whole_offset(offset, far) if stepwise else offset
+        axes = tuple(offset[..., axis] for axis in range(offset.shape[-1]))
+        if len(axes) > 1 or not stepwise:
+            return self.logit(each, axes)
+        table = self.logit(tuple(constant[..., 0] for constant in each), (np.arange(-far, far + 1, dtype=np.int32),))
+        return jnp.take(table, axes[0] + far, axis=1, mode="clip")  # the offset is clipped just above
 
 
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:

@@ -1,11 +1,13 @@
 """Which tiles blockwise attention computes: those that hold a pair that is seen, and few others."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_blockwise import largest
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
@@ -101,6 +103,41 @@ def test_a_window_costs_the_same_for_every_token():
     count = {n: int(computed(*planned(spec, pj.sites(n), length=n))[1].sum()) for n in (8192, 16384)}
     assert count[16384] / count[8192] == pytest.approx(2, rel=0.02)
     assert count[16384] * 128**2 <= 1.3 * 512 * 16384  # pairs of tokens within the tiles and within the window
+
+
+@pytest.mark.parametrize("spec", ["window(512)", "sinks(num_sinks=4, window=512)"])
+def test_what_is_listed_and_compared_grows_linearly(spec):
+    """Tiles are compared in those pairs of groups only that may see each other; no list is longer than there are tokens."""
+    compared, listed = [], []
+    names = ("q_site", "k_site", "q_order", "k_order")
+    for length in (2**16, 2**18):
+        plan, operands = planned(spec, pj.sites(length), length=length, heads=1)
+
+        def first_group(read, plan=plan):
+            return seen_tiles(plan, Operands(**(dict.fromkeys(Operands._fields) | read))).tiles(0, (128, 128))
+
+        read = {name: getattr(operands, name) for name in names}
+        listed.append(largest(jax.make_jaxpr(first_group)(read)))
+        seen = seen_tiles(plan, operands)
+        compared.append(int(seen.count) * np.prod(seen.sides) / (length / 128))
+    assert max(compared) <= 3 * 64  # by each tile of queries: those of the two last groups, and of the first
+    assert listed == [2**16, 2**18]  # the sites
+
+
+def test_no_tile_costs_a_copy_of_all_tokens():
+    """The bodies of the loops change their arrays in place."""
+    encoding, site = pj.parse("window(64) + rope"), pj.sites(8192)
+    q = jax.ShapeDtypeStruct((8192, 1, 8), jnp.float32)
+
+    def loss(q, k, v):
+        return jnp.sum(pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True, implementation="blockwise"))
+
+    text = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(q, q, q).compile().as_text()
+    bodies = re.findall(r"body=(%[\w.\-]+)", text)
+    assert len(bodies) >= 6  # groups, runs and tiles, forward and backward
+    for body in bodies:
+        (lines,) = re.findall(rf"^{re.escape(body)} .*?^}}", text, re.MULTILINE | re.DOTALL)
+        assert not [line for line in lines.split("\n") if " copy(" in line and "8192" in line.split(" copy(")[0]]
 
 
 def test_documents_are_not_compared():
