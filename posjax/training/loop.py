@@ -40,6 +40,48 @@ class Result(NamedTuple):
     wall_time: float  # seconds, over all the processes that it took, less what a kill lost
 
 
+class Programs:
+    """What a training compiles: its start, its step and its scores.
+
+    Args:
+      task, config, seeds: as `train` takes them.
+    """
+
+    def __init__(self, task: Task, config: ConfigDict, seeds: tuple[int, ...]):
+        self._task, self._seeds = task, seeds
+        self.replicated, self.split = shardings(task.context)
+        _check_sizes(config, seeds, self.split.mesh.shape["data"])
+        optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+        self._start = functools.partial(init_state, task, optimizer, seeds)
+        # It runs once: optimised it would take four times as long to compile, and no less to run.
+        brief = {"xla_backend_optimization_level": 0}
+        self.start = jax.jit(self._start, out_shardings=self.replicated, compiler_options=brief)
+        self.step = jax.jit(make_step(task, optimizer, config.accumulate), donate_argnums=0)
+        self.score = make_score(task)
+
+    def shapes(self, initial: Any = None) -> State:
+        """Those of the state."""
+        shapes = jax.eval_shape(self._start, initial)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.replicated), shapes)
+
+    def compile_training(self) -> None:
+        """Compiles start and step; XLA does so without Python's lock, so that another thread can train meanwhile."""
+        self.start.lower(None).compile()
+        one = self._task.batches(self._seeds[0])[0]
+        batch = {name: _abstract((len(self._seeds), *x.shape), x.dtype, self.split) for name, x in one.items()}
+        self.step.lower(self.shapes(), batch).compile()
+
+    def compile_scores(self) -> None:
+        """Compiles the scores of every evaluation set."""
+        params = self.shapes().params
+        for batches in self._task.evaluation().values():
+            self.score.lower(params, next(iter(batches))).compile()
+
+
+def _abstract(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype), sharding=sharding)
+
+
 class Stopped(Exception):
     """Training was asked to stop; `step` is saved and the same call goes on from there."""
 
@@ -55,6 +97,7 @@ def train(
     workdir: pathlib.Path,
     *,
     initial: Any = None,
+    programs: Programs | None = None,
     on_step: Callable[[int, dict[str, np.ndarray]], None] = lambda step, report: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Result:
@@ -65,6 +108,7 @@ def train(
 
     Args:
       initial: parameters to start from, leaves [R, ...], instead of random ones; a run goes on with these alone.
+      programs: of the same task, config and seeds, compiled ahead or not; made here if None.
       on_step: told (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite.
       should_stop: asked after every step; where it says True the state is saved and Stopped raised.
 
@@ -73,30 +117,25 @@ def train(
       CheckpointError: what is under `workdir` is of another configuration, or none of it is intact.
       ValueError: sizes that do not divide.
     """
-    replicated, split = shardings(task.context)
-    _check_sizes(config, seeds, split.mesh.shape["data"])
-    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    step = jax.jit(make_step(task, optimizer, config.accumulate), donate_argnums=0)
-    score = make_score(task)
+    programs = programs or Programs(task, config, seeds)
     with contextlib.ExitStack() as stack:
         initial = jax.tree.map(np.asarray, initial)  # a copy: steps may reuse the buffers of what they are given
         about = _about(task, config, seeds, initial)
         checkpoints = stack.enter_context(_checkpoints(task, config, about, workdir))
-        first = jax.jit(lambda initial: init_state(task, optimizer, seeds, initial), out_shardings=replicated)
-        state, earlier = _restored(checkpoints, functools.partial(first, initial), about, replicated)
+        state, earlier = _restored(checkpoints, programs, initial, about)
         start, clock = int(state.step), _Clock(**earlier)
         writer = stack.enter_context(MetricsWriter(workdir, start or None, config.tensorboard))
         journal = _Journal(config, seeds, writer, clock, on_step)
         metrics, pending = None, None
         for taken, batch in enumerate(_batches(task, seeds, start, config.steps), start + 1):
-            state, report = step(state, jax.device_put(batch, split))
+            state, report = programs.step(state, jax.device_put(batch, programs.split))
             if pending is not None:  # the last step's report is fetched while this one runs
                 journal.settle(*pending)
             pending, stop = (taken, report), should_stop()
             if stop or _is_milestone(taken, config):
                 journal.settle(*pending)
                 pending = None
-                metrics = evaluate(task, score, state.params) if _is_evaluated(taken, config) else None
+                metrics = evaluate(task, programs.score, state.params) if _is_evaluated(taken, config) else None
                 journal.evaluated(taken, metrics)
                 scores = None if metrics is None else {task.headline: headline(task, metrics)}
                 checkpoints.save(taken, {"state": state, "times": clock.times()}, scores)
@@ -104,7 +143,7 @@ def train(
             if stop:
                 raise Stopped(taken)
         if metrics is None:  # the run was finished before this process began
-            metrics = evaluate(task, score, state.params)
+            metrics = evaluate(task, programs.score, state.params)
         return Result(state, metrics, clock.times()["step_time"], clock.times()["elapsed"])
 
 
@@ -186,13 +225,12 @@ def _checkpoints(task: Task, config: ConfigDict, about: dict[str, Any], workdir:
 
 
 def _restored(
-    checkpoints: Checkpoints, init: Callable[[], State], about: dict[str, Any], sharding
+    checkpoints: Checkpoints, programs: Programs, initial: Any, about: dict[str, Any]
 ) -> tuple[State, dict[str, float]]:
     """The newest intact state, or that of step 0, and how long it took to get there."""
-    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), jax.eval_shape(init))
-    found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
+    found = checkpoints.restore({"state": programs.shapes(initial), "times": {"elapsed": 0.0, "step_time": 0.0}})
     if found is None:
-        return init(), {"elapsed": 0.0, "step_time": float("nan")}
+        return programs.start(initial), {"elapsed": 0.0, "step_time": float("nan")}
     _check_same_run(checkpoints, found[0], about)
     return found[1]["state"], found[1]["times"]
 
