@@ -138,6 +138,26 @@ prefill forgets the scale | attention/cache.py | attention/test_scales.py -k cac
 - options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
 + options = dict(causal=True, implementation=implementation, consumed=consumed)
 
+a sink has the share of its opposite | attention/blockwise.py | attention/test_sinks_and_values.py -k share
+- share = jax.nn.sigmoid(log_total - sink
++ share = jax.nn.sigmoid(log_total + sink
+
+a sink gives logits no gradient | attention/blockwise.py | encodings/test_properties.py -k "blockwise and learned_sink"
+- jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1) - d_log_total
++ jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1)
+
+values are turned twice | encodings/rotary.py | attention/test_sinks_and_values.py -k distance
+- return rotated(out, -angle, layout)
++ return rotated(out, angle, layout)
+
+a cache forgets to transform values | attention/cache.py | attention/test_sinks_and_values.py -k cache
+- k if raw else rotated_k, v if raw else values
++ k if raw else rotated_k, v
+
+outputs are transformed with what is read | attention/dense.py | encodings/test_properties.py -k "relative and shaw"
+- return {"read", "output"} <= encoding.hooks
++ return False
+
 drop path keeps the size | models/layers.py | models/test_training_noise.py -k branches
 - jnp.where(keep, x / (1 - self.rate), 0)
 + jnp.where(keep, x, 0)

@@ -188,6 +188,11 @@ def undecorated(base=pj.Encoding):
             lambda: dataclasses.dataclass(frozen=True)(undecorated(object)),
             r"Inverse has bias but is no encoding: class Inverse\(posjax.Encoding\)",
         ),
+        (
+            "inverse",
+            lambda: dataclasses.make_dataclass("Inverse", [("value", float, 1.0)], bases=(pj.Encoding,), frozen=True),
+            "Inverse has an argument named value, which is the name of a hook: rename the argument",
+        ),
         ("inverse", lambda: lambda: None, "it decorates a class, got <function"),
         ("My-Inverse", lambda: dataclasses.dataclass(frozen=True)(undecorated()), "snake case, as in 'my_inverse'"),
     ],

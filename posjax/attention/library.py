@@ -11,7 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.dense import Operands
 from posjax.encoding import Array, Encoding, Site, members
@@ -35,8 +35,6 @@ def cudnn_refusal(encoding: Encoding, x: Operands) -> str | None:
 
 def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why splash attention cannot compute this attention; None if it can."""
-    if x.q_order is not None and x.q_site.segment is not x.k_site.segment:
-        return "causal splash attention takes queries and keys of the same tokens"
     return _plain_refusal(encoding, x)
 
 
@@ -73,9 +71,16 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
     kernel = _splash_kernel(shape, heads, _window(encoding), x.q_order is not None, interpret)
     out = kernel(queries, keys, values, segment_ids=segments)[:, :length, :width].transpose(1, 0, 2)
     # What is read by a query that sees nothing is arbitrary.
-    q, k = x.q_site.segment, x.k_site.segment
-    sees = jnp.isin(q, jnp.where(k > 0, k, -1)) & (q > 0)
+    sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order is not None)
     return jnp.where(sees[:, None, None], out, 0.0).astype(x.q.dtype)
+
+
+def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], causal: bool) -> Bool[jax.Array, " T"]:
+    """Which queries see a key: their document has one, which under causality lies no later than they do."""
+    by_document = jnp.argsort(k_segment, stable=True)
+    first = by_document[jnp.minimum(jnp.searchsorted(k_segment[by_document], q_segment), len(k_segment) - 1)]
+    found = (k_segment[first] == q_segment) & (q_segment > 0)
+    return found & (first <= jnp.arange(len(q_segment))) if causal else found
 
 
 def _splash_kernel(shape: tuple[int, int], heads: int, size: int | None, causal: bool, interpret: bool):
