@@ -74,7 +74,9 @@ def test_the_guide_tells_of_every_hook_in_the_order_in_which_they_act():
     assert hooks == order
     methods = {name for name, value in vars(pj.Encoding).items() if callable(value) and not name.startswith("_")}
     assert methods - {*hooks} == {"coordinates"}
-    assert all(f"`{name}`" in GUIDE for name in ("sees", "memory"))
+    assert all(
+        f"`{name}`" in GUIDE for name in ("shows", "spans", "near", "every", "first_keys", "first_queries", "blocks")
+    )
 
 
 def test_the_guide_tells_of_all_that_is_declared():
@@ -94,7 +96,7 @@ def test_the_encodings_of_the_guide_hold_to_all_properties(monkeypatch):
     text = GUIDE.split("## A backend of your own")[0]
     exec("\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), {"__name__": "guide"})
     written = sorted({*pj.names()} - before)
-    assert len(written) == 8
+    assert len(written) == 9
     for name in written:
         spec = f"{name} >> steps" if name == "squeezed" else name
         assert [str(row) for row in check(pj.parse(spec)) if not row.ok] == [], name

@@ -71,7 +71,7 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
     kernel = _splash_kernel(shape, heads, _window(encoding), x.q_order is not None, interpret)
     out = kernel(queries, keys, values, segment_ids=segments)[:, :length, :width].transpose(1, 0, 2)
     # What is read by a query that sees nothing is arbitrary.
-    sees = _sees_any(jnp.asarray(x.q_site.segment), jnp.asarray(x.k_site.segment), x.q_order is not None)
+    sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order is not None)
     return jnp.where(sees[:, None, None], out, 0.0).astype(x.q.dtype)
 
 

@@ -69,8 +69,8 @@ def test_splash_hides_later_keys_of_other_tokens():
     k_site = q_site._replace(segment=np.roll(q_site.segment, 4))
     x = jax.random.normal(jax.random.key(0), (LENGTH, HEADS, WIDTH))
     given = Operands((), x, x, x, x, x, q_site, k_site, order, order)
-    assert not visible(pj.parse("none"), q_site, k_site, order, order)[:4].any()
     out = splash(pj.parse("none"), given, scale=0.3, interpret=True)
+    assert not visible(pj.parse("none"), q_site, k_site, order, order)[:4].any()
     close(out, dense(pj.parse("none"), given, scale=0.3)[0])
 
 
