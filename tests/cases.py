@@ -88,10 +88,9 @@ def forward(encoding, params, x, site, weights, *, placed=False, tile=None, head
     if tile is None:
         told = {"implementation": "dense", "consumed": BEFORE_ATTENTION} | options
         return pj.attend(encoding, params, q, k, v, site, site, **told)
-    operands = (q, k, *transform(encoding, params, q, k, v, site, site), site, site)
     order = np.arange(len(q), dtype=np.int32) if options.get("causal") else None
-    told = dict(q_order=order, k_order=order, scale=q.shape[-1] ** -0.5, tile=tile)
-    return finish(encoding, params, blockwise(encoding, params, *operands, **told), site)
+    operands = transform(encoding, params, q, k, v, site, site, order, order)
+    return finish(encoding, params, blockwise(encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile), site)
 
 
 def rows(site: pj.Site, index) -> pj.Site:

@@ -151,8 +151,8 @@ values are turned twice | encodings/rotary.py | attention/test_sinks_and_values.
 + return rotated(out, angle, layout)
 
 a cache forgets to transform values | attention/cache.py | attention/test_sinks_and_values.py -k cache
-- k if raw else rotated_k, v if raw else values
-+ k if raw else rotated_k, v
+- k if raw else here.rotated_k, v if raw else here.v
++ k if raw else here.rotated_k, v
 
 outputs are transformed with what is read | attention/dense.py | encodings/test_properties.py -k "relative and shaw"
 - return {"read", "output"} <= encoding.hooks

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention.backends import backend
 from posjax.attention.choose import choose
-from posjax.attention.dense import dense, reads_apart, repeated, visible
+from posjax.attention.dense import Operands, dense, reads_apart, repeated
 from posjax.encoding import Array, Encoding, Needs, Params, Site
 from posjax.spec import encoding_value
 
@@ -69,13 +69,12 @@ def attend(
     asked = "dense" if return_weights else implementation
     name = choose(encoding, q, k, v, q_site, k_site, causal=causal, **orders, implementation=asked).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    rotated_q, rotated_k, values = transform(encoding, params, q, k, v, q_site, k_site)
+    operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
     if not isinstance(scale, float | int):  # learned: kernels take a number
-        rotated_q, scale = (rotated_q * scale).astype(q.dtype), 1.0
-    operands = (encoding, params, q, k, rotated_q, rotated_k, values, q_site, k_site)
+        operands, scale = operands._replace(rotated_q=(operands.rotated_q * scale).astype(q.dtype)), 1.0
     if not return_weights:
-        return finish(encoding, params, backend(name).run(*operands, **orders, scale=scale), q_site)
-    out, weights = dense(*operands, seen=visible(encoding, q_site, k_site, q_order, k_order), scale=scale)
+        return finish(encoding, params, backend(name).run(encoding, operands, scale=scale), q_site)
+    out, weights = dense(encoding, operands, scale=scale)
     return finish(encoding, params, out, q_site), weights
 
 
@@ -87,15 +86,20 @@ def transform(
     v: Float[Array, "S K E"],
     q_site: Site,
     k_site: Site,
-) -> tuple[Float[Array, "T H C"], Float[Array, "S K2 C"], Float[Array, "S K3 E"]]:
-    """`encoding.rotate` of queries and keys and `encoding.value` of values: all that a backend multiplies.
+    q_order: Int32[Array, " T"] | None = None,
+    k_order: Int32[Array, " S"] | None = None,
+) -> Operands:
+    """All that a backend computes with: `encoding.rotate` of queries and keys and `encoding.value` of values.
 
     Keys and values of grouped queries are repeated before an encoding that treats heads differently.
     """
+    keys, values = k, v
     if Needs.EVERY_HEAD in encoding.needs:
-        k = repeated(k, q.shape[1])
-        v = repeated(v, q.shape[1]) if "value" in encoding.hooks else v
-    return *encoding.rotate(params, q, q_site, k, k_site), encoding.value(params, v, k_site).astype(v.dtype)
+        keys = repeated(k, q.shape[1])
+        values = repeated(v, q.shape[1]) if "value" in encoding.hooks else v
+    rotated = encoding.rotate(params, q, q_site, keys, k_site)
+    values = encoding.value(params, values, k_site).astype(v.dtype)
+    return Operands(params, q, k, *rotated, values, q_site, k_site, q_order, k_order)
 
 
 def finish(encoding: Encoding, params: Params, out: Float[Array, "T H C"], q_site: Site) -> Float[jax.Array, "T H E"]:

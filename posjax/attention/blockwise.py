@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Float, Int32
+from jaxtyping import Float
 
-from posjax.attention.dense import visible, with_room
+from posjax.attention.dense import Operands, visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
-from posjax.attention.tiles import Operands, Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
+from posjax.encoding import Array, Encoding, Params
 
 # A hidden logit: exp(_HIDDEN - m) is 0 for every logit m of a key that is seen, and no arithmetic here overflows to NaN.
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
@@ -28,30 +28,14 @@ _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 SAVED = "attention"
 
 
-def blockwise(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H C"],
-    rotated_k: Float[Array, "S K2 C"],
-    v: Float[Array, "S K3 E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    scale: float,
-    q_order: Int32[Array, " T"] | None = None,
-    k_order: Int32[Array, " S"] | None = None,
-    tile: int | None = None,
-) -> Float[jax.Array, "T H F"]:
+def blockwise(encoding: Encoding, x: Operands, *, scale: float, tile: int | None = None) -> Float[jax.Array, "T H F"]:
     """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
-    Causal where orders are given. `tile` is the most tokens a side of a tile; None: what suits the encoding.
+    `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
-    plan = plan_of(encoding, q, k, scale=scale, tile=tile)
-    sites_and_orders = (q_site, k_site, q_order, k_order)
-    out, log_total = _attention(plan, operands_of(plan, params, q, k, rotated_q, rotated_k, v, *sites_and_orders))
-    return with_sink(encoding, params, out[: q.shape[0]], log_total[:, : q.shape[0]])
+    plan, length = plan_of(encoding, x.q, x.k, scale=scale, tile=tile), x.q.shape[0]
+    out, log_total = _attention(plan, laid_out(plan, x))
+    return with_sink(encoding, x.params, out[:length], log_total[:, :length])
 
 
 def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]):
@@ -72,14 +56,12 @@ def plan_of(encoding: Encoding, q, k, *, scale: float, tile: int | None = None) 
     return Plan(encoding, scale, q.shape[1], q.shape[2], *sizes)
 
 
-def operands_of(
-    plan: Plan, params: Params, q, k, rotated_q, rotated_k, v, q_site: Site, k_site: Site, q_order, k_order
-) -> Operands:
-    """The arguments of `blockwise` as they are read tile by tile."""
-    reads_q, reads_k = reads_content(plan.encoding, params, q, k, q_site, k_site)
-    heads_first = (jnp.moveaxis(x, 0, 1) for x in (rotated_q, rotated_k, with_room(plan.encoding, v)))
-    contents = q if reads_q else None, k if reads_k else None
-    return padded(plan, Operands(params, *contents, *heads_first, q_site, k_site, q_order, k_order))
+def laid_out(plan: Plan, x: Operands) -> Operands:
+    """The operands as they are read tile by tile: heads before tokens, whole tiles, None for content that no bias reads."""
+    reads_q, reads_k = reads_content(plan.encoding, x.params, x.q, x.k, x.q_site, x.k_site)
+    v = with_room(plan.encoding, x.v)
+    heads_first = {n: jnp.moveaxis(y, 0, 1) for n, y in dict(rotated_q=x.rotated_q, rotated_k=x.rotated_k, v=v).items()}
+    return padded(plan, x._replace(q=x.q if reads_q else None, k=x.k if reads_k else None, **heads_first))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

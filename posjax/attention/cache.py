@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
-from posjax.attention.dense import dense, visible
+from posjax.attention.dense import dense
 from posjax.attention.tile_extras import reads_content
 from posjax.encoding import Array, Encoding, Needs, Params, Site, axes
 from posjax.mask import Memory
@@ -96,25 +96,24 @@ def attend_cached(
     ring = sum(memory) <= size
     if not ring and len(k) > size:
         raise ValueError(f"a prompt of {len(k)} tokens does not fit a cache of {size} slots")
-    rotated_q, rotated_k, values = transform(encoding, params, q, k, v, site, site)
-    raw = rotated_k.shape != k.shape or Needs.DOCUMENT_LENGTH in encoding.needs
+    here = transform(encoding, params, q, k, v, site, site)
+    raw = here.rotated_k.shape != k.shape or Needs.DOCUMENT_LENGTH in encoding.needs
     raw = raw or reads_content(encoding, params, q, k, site, site)[1]
     order = cache.filled + jnp.arange(len(k), dtype=jnp.int32)
-    tokens = _Tokens(k if raw else rotated_k, v if raw else values, site, order)
+    tokens = _Tokens(k if raw else here.rotated_k, v if raw else here.v, site, order)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     if prefill:
         options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
         return attend(encoding, params, q, k, v, site, site, **options), after
     # The first of several tokens may see what the last of them overwrites.
     seen = _joined(_tokens(cache), tokens) if ring and len(k) > 1 else _tokens(after)
+    orders = dict(q_order=order, k_order=seen.order)
     if raw:
-        rotated_q, rotated_k, values = transform(encoding, params, q, seen.key, seen.value, site, seen.site)
+        operands = transform(encoding, params, q, seen.key, seen.value, site, seen.site, **orders)
     else:
-        rotated_k, values = seen.key, seen.value
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    operands = (q, seen.key, rotated_q, rotated_k.astype(q.dtype), values.astype(q.dtype), site, seen.site)
-    shown = visible(encoding, site, seen.site, order, seen.order)
-    out, _ = dense(encoding, params, *operands, seen=shown, scale=scale)
+        operands = here._replace(k=seen.key, rotated_k=seen.key, v=seen.value, k_site=seen.site, **orders)
+    operands = operands._replace(rotated_k=operands.rotated_k.astype(q.dtype), v=operands.v.astype(q.dtype))
+    out, _ = dense(encoding, operands, scale=q.shape[-1] ** -0.5 if scale is None else scale)
     return jnp.where(after.lost, jnp.nan, finish(encoding, params, out, site)), after
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,29 +11,33 @@ from jaxtyping import Bool, Float, Int32
 from posjax.encoding import Array, Encoding, Params, Site, both_stand
 
 
+class Operands(NamedTuple):
+    """What every implementation of attention computes with, beside the encoding and the scale."""
+
+    params: Params
+    q: Float[Array, "T H D"]
+    k: Float[Array, "S K D"]
+    rotated_q: Float[Array, "T H C"]  # after `encoding.rotate`
+    rotated_k: Float[Array, "S K2 C"]
+    v: Float[Array, "S K3 E"]  # after `encoding.value`
+    q_site: Site
+    k_site: Site
+    q_order: Int32[Array, " T"] | None = None  # a query sees the keys of its order and those before; None: not causal
+    k_order: Int32[Array, " S"] | None = None
+
+
 def dense(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H C"],
-    rotated_k: Float[Array, "S K2 C"],
-    v: Float[Array, "S K3 E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    seen: Bool[Array, "T S"],
-    scale: float,
+    encoding: Encoding, x: Operands, *, scale: float
 ) -> tuple[Float[jax.Array, "T H F"], Float[jax.Array, "H T S"]]:
     """What the queries read and the weights they read it with; both zero for a query that sees nothing.
 
-    With a sink the weights of a query sum to less than 1. v are values after `encoding.value`. F is E, or 2 E for the
-    encodings for which `with_room` makes room.
+    With a sink the weights of a query sum to less than 1. F is E, or 2 E for the encodings for which `with_room` makes room.
     """
-    logits = tile_logits(encoding, scale, params, q, k, rotated_q, rotated_k, q_site, k_site)
+    seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
+    logits = tile_logits(encoding, scale, *x[:5], x.q_site, x.k_site)
     # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
     peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
-    sink = encoding.sink(params, q.shape[1])
+    sink = encoding.sink(x.params, x.q.shape[1])
     if sink is not None:
         sink = sink.astype(jnp.float32)[:, None, None]
         peak = jnp.maximum(peak, jax.lax.stop_gradient(sink))
@@ -41,11 +46,12 @@ def dense(
     total = jnp.sum(weights, axis=-1, keepdims=True)
     total = total if sink is None else total + jnp.exp(sink - peak)
     weights = weights / jnp.where(total > 0, total, 1.0)
-    v = with_room(encoding, v)
+    v = with_room(encoding, x.v)
     by_group = weights.astype(v.dtype).reshape(v.shape[1], -1, *weights.shape[1:])
     out = jnp.einsum("kgts,ske->tkge", by_group, v, preferred_element_type=jnp.float32)
-    out = out.reshape(out.shape[0], -1, out.shape[-1]) + read_beside(encoding, params, weights, q_site, k_site)
-    return out.astype(q.dtype), weights
+    out = out.reshape(out.shape[0], -1, out.shape[-1])
+    out = out + read_beside(encoding, x.params, weights, x.q_site, x.k_site)
+    return out.astype(x.q.dtype), weights
 
 
 def reads_apart(encoding: Encoding) -> bool:

@@ -12,17 +12,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from posjax.attention.pallas_steps import Operands, Plan, attention
+from posjax.attention.dense import Operands
+from posjax.attention.pallas_steps import KernelOperands, KernelPlan, attention
 from posjax.attention.pallas_terms import biased, marks, supported, terms
 from posjax.attention.tiles import may_see, tile_bounds
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.encoding import Array, Encoding, Site
 from posjax.mask import coordinates
 
 _TILE = 64  # a warpgroup's tile of tokens
 
 
-def refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, *, interpret: bool = False) -> str | None:
+def refusal(encoding: Encoding, x: Operands, *, interpret: bool = False) -> str | None:
     """Why the kernel cannot compute this attention; None if it can."""
+    q, k, v = x.q, x.k, x.v
     if reason := supported(encoding):
         return reason
     if q.dtype not in (jnp.bfloat16, jnp.float16) and not interpret:
@@ -31,8 +33,8 @@ def refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, *, interpre
         return f"q, k and v must share a dtype, got {q.dtype}, {k.dtype} and {v.dtype}"
     if max(q.shape[-1], v.shape[-1]) > 128:
         return f"the kernel holds head dims up to 128, got {q.shape[-1]} and {v.shape[-1]}"
-    biases = [(str(one.encoding), coordinates(one.q_site)) for one in biased(encoding, None, q_site, k_site)]
-    masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(q_site, k_site)]
+    biases = [(str(one.encoding), coordinates(one.q_site)) for one in biased(encoding, None, x.q_site, x.k_site)]
+    masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
     for name, position in biases + masks:
         if len(position) > 1:
             return f"{name} is computed on a line in the kernel, positions have {len(position)} axes"
@@ -42,21 +44,7 @@ def refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, *, interpre
 
 
 def pallas(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H C"],
-    rotated_k: Float[Array, "S K2 C"],
-    v: Float[Array, "S K3 E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    q_order: Int32[Array, " T"] | None,
-    k_order: Int32[Array, " S"] | None,
-    scale: float,
-    interpret: bool = False,
-    tile: int = _TILE,
+    encoding: Encoding, x: Operands, *, scale: float, interpret: bool = False, tile: int = _TILE
 ) -> Float[jax.Array, "T H E"]:
     """As `dense`, for what `refusal` does not refuse; differentiable in q, k, v and the encoding's parameters.
 
@@ -67,21 +55,22 @@ def pallas(
     Raises:
       ValueError: with the reason why the kernel cannot compute it.
     """
-    if reason := refusal(encoding, rotated_q, rotated_k, v, q_site, k_site, interpret=interpret):
+    if reason := refusal(encoding, x, interpret=interpret):
         raise ValueError(f"the pallas kernel cannot: {reason}; take implementation='blockwise'")
-    static, constants, *positions = terms(encoding, params, q_site, k_site, q.shape[1])
-    plan = Plan(static, scale, q_order is not None, tile, interpret)
-    tokens = (rotated_q, rotated_k, v), (q_site, k_site), (q_order, k_order), positions
-    return attention(plan, _operands(plan, encoding, constants, *tokens))[: q.shape[0], :, : v.shape[2]]
+    static, constants, *positions = terms(encoding, x.params, x.q_site, x.k_site, x.q.shape[1])
+    plan = KernelPlan(static, scale, x.q_order is not None, tile, interpret)
+    out = attention(plan, _operands(plan, encoding, x, constants, positions))
+    return out[: x.q.shape[0], :, : x.v.shape[2]]
 
 
-def _operands(plan: Plan, encoding: Encoding, constants: Array, qkv, sites, orders, positions) -> Operands:
-    """All in whole tiles; sites, orders and positions are those of queries, and of keys."""
+def _operands(plan: KernelPlan, encoding: Encoding, x: Operands, constants: Array, positions) -> KernelOperands:
+    """All in whole tiles; `positions` are those of queries and of keys that each term sees."""
+    sites, orders = (x.q_site, x.k_site), (x.q_order, x.k_order)
     queries, keys = lengths = [-(-len(site.segment) // plan.tile) * plan.tile for site in sites]
     width = 1 if plan.interpret else 64  # what tensor cores multiply is a multiple of 64 wide
     q, k, v = (
-        jnp.pad(x, [(0, length - x.shape[0]), (0, 0), (0, -x.shape[2] % width)])
-        for x, length in zip(qkv, (queries, keys, keys), strict=True)
+        jnp.pad(y, [(0, length - y.shape[0]), (0, 0), (0, -y.shape[2] % width)])
+        for y, length in ((x.rotated_q, queries), (x.rotated_k, keys), (x.v, keys))
     )
     lines = [[position[0] for position in each] for each in positions]
     each = list(zip(sites, orders, lines, strict=True))
@@ -89,7 +78,7 @@ def _operands(plan: Plan, encoding: Encoding, constants: Array, qkv, sites, orde
     bounds = [tile_bounds((site, order), site.segment > 0, plan.tile) for site, order, _ in each]
     tables = [_table(plan.tile, site, line) for site, _, line in each]
     seen = may_see(encoding, *bounds)
-    return Operands(q, k, v, constants, q_marks, k_marks, *tables, _ranges(seen), _ranges(seen.T))
+    return KernelOperands(q, k, v, constants, q_marks, k_marks, *tables, _ranges(seen), _ranges(seen.T))
 
 
 def _table(tile: int, site: Site, positions: list[Array]) -> Int32[jax.Array, "N P"]:

@@ -21,7 +21,7 @@ from posjax.encoding import Array
 _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LEAST) is 0
 
 
-class Plan(NamedTuple):
+class KernelPlan(NamedTuple):
     """All that is static."""
 
     terms: Terms
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     interpret: bool
 
 
-class Operands(NamedTuple):
+class KernelOperands(NamedTuple):
     """What attention reads, in whole tiles."""
 
     q: Array  # [T, H, C]
@@ -47,12 +47,12 @@ class Operands(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def attention(plan: Plan, operands: Operands) -> jax.Array:
+def attention(plan: KernelPlan, operands: KernelOperands) -> jax.Array:
     """[T, H, E] in the dtype of q; differentiable in q, k, v and the constants."""
     return _forward(plan, operands)[0]
 
 
-def _forward(plan: Plan, x: Operands):
+def _forward(plan: KernelPlan, x: KernelOperands):
     (length, heads, _), width = x.q.shape, x.v.shape[2]
 
     def init():
@@ -84,7 +84,7 @@ def _forward(plan: Plan, x: Operands):
     return out, (x, out, log_total)
 
 
-def _backward(plan: Plan, saved, d_out):
+def _backward(plan: KernelPlan, saved, d_out):
     x, out, log_total = saved
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32)
     d_out = d_out.astype(x.v.dtype)
@@ -93,13 +93,13 @@ def _backward(plan: Plan, saved, d_out):
     d_k, d_v = _backward_keys(plan, x, rows)
     floats = dict(q=d_q.astype(x.q.dtype), k=_grouped(d_k, x.k), v=_grouped(d_v, x.v), constants=d_constants)
     none = {n: np.zeros(leaf.shape, jax.dtypes.float0) for n, leaf in x._asdict().items() if n not in floats}
-    return (Operands(**floats, **none),)
+    return (KernelOperands(**floats, **none),)
 
 
 attention.defvjp(_forward, _backward)
 
 
-def _backward_queries(plan: Plan, x: Operands, rows: list[Operand]):
+def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     """Gradients of the queries [T, H, C] and of the constants [H, P]."""
     length, heads, width = x.q.shape
     learned = [c for bias in plan.terms.biases if bias.learned for c in range(bias.start, bias.stop)]
@@ -131,7 +131,7 @@ def _backward_queries(plan: Plan, x: Operands, rows: list[Operand]):
     return d_q, d_constants
 
 
-def _backward_keys(plan: Plan, x: Operands, rows: list[Operand]):
+def _backward_keys(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     """Gradients of the keys [S, H, C] and values [S, H, E], by query head."""
     heads, width, value_width = x.q.shape[1], x.k.shape[2], x.v.shape[2]
     # Those of grouped queries are added up behind the kernel, so they are not rounded before.
@@ -160,12 +160,12 @@ def _backward_keys(plan: Plan, x: Operands, rows: list[Operand]):
     return _sweep(plan, heads, x.q_tiles, outputs, Step(init, add, finish), held, swept, tables)
 
 
-def _sweep(plan: Plan, heads: int, ranges, outputs, step: Step, held, swept, tables):
+def _sweep(plan: KernelPlan, heads: int, ranges, outputs, step: Step, held, swept, tables):
     outputs = [(jax.ShapeDtypeStruct(shape, dtype), *axes) for shape, dtype, *axes in outputs]
     return sweep(Sweep(heads, plan.tile, plan.tile, ranges, outputs), step, held, swept, tables, plan.interpret)
 
 
-def _logits(plan: Plan, here, q, k, q_marks, k_marks, transposed: bool = False):
+def _logits(plan: KernelPlan, here, q, k, q_marks, k_marks, transposed: bool = False):
     """The logits of a tile, [T, S], or [S, T] if transposed; the terms as it shows them; what is known of its pairs."""
     s = plan.scale * (here.dot(k, q, True) if transposed else here.dot(q, k, True))
     constants, held_bounds, swept_bounds = here.tables

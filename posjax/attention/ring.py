@@ -14,9 +14,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from posjax.attention.attend import finish, transform
-from posjax.attention.blockwise import SAVED, backward, forward, operands_of, plan_of, with_sink
-from posjax.attention.dense import with_room
-from posjax.attention.tiles import Operands, Plan
+from posjax.attention.blockwise import SAVED, backward, forward, laid_out, plan_of, with_sink
+from posjax.attention.dense import Operands, with_room
+from posjax.attention.tiles import Plan
 from posjax.encoding import Array, Encoding, Params, Site
 
 _UNSEEN = 0.5 * float(jnp.finfo(jnp.float32).max)  # the log of a denominator is above it where no key is seen
@@ -118,9 +118,8 @@ def _plan(ring: Ring, queries: Queries, keys: Keys) -> Plan:
 
 
 def _operands(ring: Ring, plan: Plan, params: Params, queries: Queries, keys: Keys) -> Operands:
-    transformed = transform(ring.encoding, params, queries.q, keys.k, keys.v, queries.site, keys.site)
     sites_and_orders = (queries.site, keys.site, queries.order, keys.order)
-    return operands_of(plan, params, queries.q, keys.k, *transformed, *sites_and_orders)
+    return laid_out(plan, transform(ring.encoding, params, queries.q, keys.k, keys.v, *sites_and_orders))
 
 
 def _passed_on(ring: Ring, tree: Any) -> Any:

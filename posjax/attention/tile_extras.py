@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32
 
-from posjax.attention.dense import read_beside, repeated
-from posjax.attention.tiles import ON_K, ON_Q, Operands, Plan, add, cut
+from posjax.attention.dense import Operands, read_beside, repeated
+from posjax.attention.tiles import ON_K, ON_Q, Plan, add, cut
 from posjax.encoding import Array, Encoding, Params, Site, axes, members
 from posjax.encodings.pairs import OffsetBias
 

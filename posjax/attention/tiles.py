@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from posjax.encoding import Array, Encoding, Needs, Params, Site
+from posjax.attention.dense import Operands
+from posjax.encoding import Array, Encoding, Needs
 from posjax.mask import Bounds
 
 _GROUP = 64  # tiles of queries, or of keys, in a group at most
@@ -21,22 +22,8 @@ _ROWS = 64  # queries at a time where a tile must hold all the keys
 _MULTIPLE = 16  # of which a tile's size is one, where there are several
 
 
-class Operands(NamedTuple):
-    """What attention reads, heads first where heads are multiplied; None for what nobody reads."""
-
-    params: Params
-    q: Array | None  # [T, H, D]
-    k: Array | None  # [S, K, D]
-    rotated_q: Array  # [H, T, C]
-    rotated_k: Array  # [K, S, C]
-    v: Array  # [K, S, E]
-    q_site: Site
-    k_site: Site
-    q_order: Array | None
-    k_order: Array | None
-
-
-# The axis along which the tokens of each operand lie.
+# The axis along which the tokens of each operand lie, as `laid_out` in blockwise.py has them: heads first where heads are
+# multiplied, and None for what nobody reads.
 ON_Q = dict(q=0, rotated_q=1, q_site=0, q_order=0)
 ON_K = dict(k=0, rotated_k=1, v=1, k_site=0, k_order=0)
 

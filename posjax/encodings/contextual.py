@@ -70,6 +70,8 @@ class Shaw(Encoding):
         return jnp.where(related(q_site, k_site), bias, 0.0)
 
     def read(self, params, weights, q_site, k_site):
+        if not self.values:
+            return 0.0
         out, line, far = 0.0, line_of(q_site, k_site), self.max_relative_position
         weights = jnp.where(related(q_site, k_site), weights, 0.0)
         for table, (start, to) in zip(params["value"], self._axes(params["value"], q_site, k_site), strict=True):

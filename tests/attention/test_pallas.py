@@ -13,7 +13,8 @@ from test_blockwise import close, largest
 
 import posjax as pj
 from posjax.attention import sweep
-from posjax.attention.dense import dense, shown, visible
+from posjax.attention.attend import transform
+from posjax.attention.dense import Operands, dense, shown
 from posjax.attention.pallas_gpu import pallas, refusal
 from posjax.attention.pallas_terms import supported, terms
 from posjax.encoding import members
@@ -47,14 +48,11 @@ def world(spec: str, length: int = LENGTH, width: int = WIDTH, value_width: int 
 
 def read(encoding, params, q, k, v, site, causal, **options):
     """The output by the kernel, or by `dense` without options."""
-    rotated = encoding.rotate(params, q, site, k, site)
     order = np.arange(len(q), dtype=np.int32) if causal else None
-    scale = q.shape[-1] ** -0.5
+    operands, scale = transform(encoding, params, q, k, v, site, site, order, order), q.shape[-1] ** -0.5
     if options:
-        orders = dict(q_order=order, k_order=order)
-        return pallas(encoding, params, q, k, *rotated, v, site, site, **orders, scale=scale, **options)
-    seen = visible(encoding, site, site, order, order)
-    return dense(encoding, params, q, k, *rotated, v, site, site, seen=seen, scale=scale)[0]
+        return pallas(encoding, operands, scale=scale, **options)
+    return dense(encoding, operands, scale=scale)[0]
 
 
 def gradients(encoding, site, causal, **options):
@@ -264,5 +262,5 @@ def test_refusals(spec, dtype, position, reason):
     encoding = pj.parse(spec)
     q = jax.ShapeDtypeStruct((6, HEADS, WIDTH), dtype)
     site = pj.Site(position, np.ones(6, np.int32), np.zeros(6, np.int32))
-    got = refusal(encoding, q, q, q, site, site)
+    got = refusal(encoding, Operands(None, q, q, None, None, q, site, site))
     assert got is None if reason is None else re.search(reason, got)

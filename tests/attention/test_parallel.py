@@ -16,8 +16,9 @@ from members import GRID, LINE, MEMBERS
 
 import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel, unzigzag, zigzag
+from posjax.attention.dense import Operands
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
-from posjax.attention.tiles import Operands, Plan, seen_tiles
+from posjax.attention.tiles import Plan, seen_tiles
 from posjax.encoding import Needs
 from posjax.models import Decoder
 

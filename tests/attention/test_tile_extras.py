@@ -9,6 +9,7 @@ import pytest
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
+from posjax.attention.dense import Operands
 from posjax.encodings.bias import T5, Alibi
 from posjax.encodings.masks import Window
 from posjax.mask import Mask, Memory
@@ -22,7 +23,7 @@ def differences(encoding, site):
     @jax.jit
     def run(params, q):
         dense = pj.attend(encoding, params, q, q, q, site, site, implementation="dense")
-        return jnp.abs(blockwise(encoding, params, q, q, q, q, q, site, site, scale=8**-0.5, tile=16) - dense)
+        return jnp.abs(blockwise(encoding, Operands(params, q, q, q, q, q, site, site), scale=8**-0.5, tile=16) - dense)
 
     return run(params, q)
 

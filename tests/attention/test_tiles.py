@@ -11,9 +11,9 @@ from test_blockwise import largest
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
-from posjax.attention.dense import visible
+from posjax.attention.dense import Operands, visible
 from posjax.attention.tile_extras import extras_of
-from posjax.attention.tiles import Operands, Plan, padded, seen_tiles, tile_sizes
+from posjax.attention.tiles import Plan, padded, seen_tiles, tile_sizes
 
 LENGTH = 512
 MASKS = [
@@ -155,7 +155,7 @@ def test_documents_under_vmap():
 
     def one(segment):
         at = site._replace(segment=segment)
-        return blockwise(encoding, (), x, x, x, x, x, at, at, scale=1.0, q_order=order, k_order=order, tile=64)
+        return blockwise(encoding, Operands((), x, x, x, x, x, at, at, order, order), scale=1.0, tile=64)
 
     lowered = jax.jit(jax.vmap(one)).lower(segment)
     text = lowered.as_text()

@@ -93,10 +93,10 @@ def forward(w: World, *, causal: bool = False, tile: int | None = None):
     q, k, v, site = project(w, w.x, w.encoding.place(w.params, w.site))
     if tile is None:
         return attend(w.encoding, w.params, q, k, v, site, site, causal=causal, **_HOSTED)
-    operands = (q, k, *transform(w.encoding, w.params, q, k, v, site, site), site, site)
     order = np.arange(len(q), dtype=np.int32) if causal else None
-    options = dict(q_order=order, k_order=order, scale=q.shape[-1] ** -0.5, tile=tile)
-    return finish(w.encoding, w.params, blockwise(w.encoding, w.params, *operands, **options), site)
+    operands = transform(w.encoding, w.params, q, k, v, site, site, order, order)
+    out = blockwise(w.encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile)
+    return finish(w.encoding, w.params, out, site)
 
 
 def gap(a, b) -> float:
