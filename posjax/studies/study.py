@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from posjax.files import replace_file
 from posjax.models.replacing import with_encoding
 from posjax.studies import environment
 from posjax.studies.records import (
@@ -33,7 +34,7 @@ from posjax.studies.records import (
 from posjax.studies.running import Progress, StopRequest
 from posjax.training import loop
 from posjax.training.loop import Stopped
-from posjax.training.metrics import config_hash, replace_file, strict
+from posjax.training.metrics import config_hash, strict
 from posjax.training.runs import Run
 from posjax.training.tasks import Task, make_task
 
