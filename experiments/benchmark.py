@@ -128,7 +128,8 @@ def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
 
 def _write(out: pathlib.Path) -> None:
     """The table and the plots of all that is in results.jsonl."""
-    from posjax.training.metrics import read_jsonl, replace_file
+    from posjax.files import replace_file
+    from posjax.training.metrics import read_jsonl
 
     records, paths = read_jsonl(out / "results.jsonl"), []
     parts = ["# Benchmark", table.about_text(records[-1]["about"], records)]

@@ -173,8 +173,9 @@ def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any]
     from posjax.analysis.cost import table
     from posjax.analysis.cost.plots import against_length
     from posjax.analysis.report.plots import save
+    from posjax.files import replace_file
     from posjax.studies import environment
-    from posjax.training.metrics import replace_file, strict
+    from posjax.training.metrics import strict
 
     described = environment.describe(tune_allocator())
     about = {"model": strict(config.model.to_dict()), **given, **described}

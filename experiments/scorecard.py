@@ -144,9 +144,9 @@ def _write(out: pathlib.Path, rows: dict[str, Row], cards, about: dict[str, Any]
     from rich.console import Console
 
     from posjax.analysis.report.plots import save
-    from posjax.analysis.scorecard.plot import heat_map
-    from posjax.analysis.scorecard.table import to_markdown, to_rich
-    from posjax.training.metrics import replace_file, strict
+    from posjax.analysis.scorecard.show import heat_map, to_markdown, to_rich
+    from posjax.files import replace_file
+    from posjax.training.metrics import strict
 
     for label, card in cards.items():
         if "error" in card:

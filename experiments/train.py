@@ -40,7 +40,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
 
     seeds = (config.seed,)
     task = make_task(config)
-    check(task, config, seeds)
+    programs = check(task, config, seeds)
     initial = _initial(config, task, seeds)
     environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
@@ -48,7 +48,8 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     with StopRequest() as should_stop, Progress(config.steps) as progress:
         try:
             on_step = progress.row(config.model.encoding)
-            result = train(task, config, seeds, workdir, initial=initial, on_step=on_step, should_stop=should_stop)
+            told = dict(on_step=on_step, should_stop=should_stop)
+            result = train(task, config, seeds, workdir, initial=initial, programs=programs, **told)
         except Stopped as stopped:
             raise cli.StoppedRun(stopped) from None
     run = Run.of_result(task, config, seeds, result)

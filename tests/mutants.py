@@ -250,7 +250,7 @@ tested on what was fitted | analysis/scorecard/measures.py | analysis/test_worke
 - train, test = slice(0, 2000), slice(2000, None)
 + train, test = slice(0, 2000), slice(0, 2000)
 
-product of means for the mean product | analysis/vision/rotary_use.py | analysis/test_worked_numbers.py -k products
+product of means for the mean product | analysis/vision/positions.py | analysis/test_worked_numbers.py -k products
 - (query * key).mean(axis=0))
 + query.mean(axis=0) * key.mean(axis=0))
 

@@ -29,10 +29,11 @@ MAY_IMPORT = {
     "hf": {*_CONTRACT, "encodings"},
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
-    "data": {"encoding"},
-    "training": {*_CONTRACT, "attention", "models", "data"},
-    "analysis": {*_CONTRACT, "encodings", "attention", "models", "data", "training"},
-    "studies": {*_CONTRACT, "models", "data", "training", "analysis"},
+    "files": set(),
+    "data": {"encoding", "files"},
+    "training": {*_CONTRACT, "attention", "models", "data", "files"},
+    "analysis": {*_CONTRACT, "encodings", "attention", "models", "data", "training", "files"},
+    "studies": {*_CONTRACT, "models", "data", "training", "analysis", "files"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework

@@ -6,7 +6,8 @@ from typing import Any
 from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
 from experiments.benchmarks.pool import spread
 from posjax.analysis.cost.plots import Curve, Panel
-from posjax.analysis.report.table import escape_markdown
+from posjax.analysis.report import markdown
+from posjax.analysis.report.markdown import escape_markdown
 
 
 def to_markdown(name: str, records: Sequence[Record], findings: Sequence[Finding], note: str) -> str:
@@ -60,9 +61,7 @@ def mib(size: float | None) -> str:
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2)]
-    lines += [[_cell(text) for text in row] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown.grid(header, [[_cell(text) for text in row] for row in rows], left=2)
 
 
 def about_text(about: Mapping[str, Any], records: Sequence[Record]) -> str:

@@ -19,6 +19,7 @@ from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preparing import prepare
 from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.sources import images_of, text_of
+from posjax.files import replace_file
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -154,8 +155,8 @@ def _write_cache(stem: pathlib.Path, kind: str, arrays: Arrays, digest: str) -> 
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
             sums[field] = hashlib.sha256(buffer.getbuffer()).hexdigest()
-            _replace(_beside(stem, f"{field}.npy"), buffer.getbuffer())
-        _replace(_beside(stem, "json"), json.dumps(sums).encode())
+            replace_file(_beside(stem, f"{field}.npy"), buffer.getbuffer())
+        replace_file(_beside(stem, "json"), json.dumps(sums).encode())
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -169,13 +170,6 @@ def _beside(stem: pathlib.Path, ending: str) -> pathlib.Path:
 def _file_sum(path: str | os.PathLike) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _replace(path: pathlib.Path, content: bytes | memoryview) -> None:
-    # Two processes may write the same cache: each has its own temporary file, and the last rename wins whole.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
 
 
 def examples(source) -> Iterator[dict]:

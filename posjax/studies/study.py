@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from posjax.files import replace_file
 from posjax.models.replacing import with_encoding
 from posjax.studies import environment
 from posjax.studies.records import (
@@ -33,7 +34,7 @@ from posjax.studies.records import (
 from posjax.studies.running import Progress, StopRequest
 from posjax.training import loop
 from posjax.training.loop import Stopped
-from posjax.training.metrics import config_hash, replace_file, strict
+from posjax.training.metrics import config_hash, strict
 from posjax.training.runs import Run
 from posjax.training.tasks import Task, make_task
 
@@ -218,7 +219,7 @@ class _Rows:
     """
 
     def __init__(self, study: Study, workdir: pathlib.Path, ahead: Executor):
-        self._ahead, self._programs = ahead, {}
+        self._ahead, self._programs, self._begun = ahead, {}, {}
         self.study, self.workdir, self.plan, self.seeds = study, workdir, study.rows(), study.seeds
         self._path, self._tasks, self._trained = workdir / "results.jsonl", {}, {}
         self._records = read_records(self._path)
@@ -310,9 +311,9 @@ class _Rows:
 
     def _untrained(self, config: ConfigDict, seeds: tuple[int, ...]) -> Weights:
         task = self._task(config)
-        loop.check(task, config, seeds)
-        params = jax.eval_shape(lambda: jax.vmap(task.init)(jax.random.split(jax.random.key(0), len(seeds))))
-        return Weights(Run(task, task.model, params, seeds, config, 0, {}), row_hash(config), {}, self.workdir)
+        programs = self._programs[row_hash(config), seeds] = loop.check(task, config, seeds)
+        run = Run(task, task.model, programs.shapes().params, seeds, config, 0, {})
+        return Weights(run, row_hash(config), {}, self.workdir)
 
     def _refuse_other_data(self, row: Row, task: Task) -> None:
         """Rows of one table are trained on the same bytes, also when Python or a prepared set was replaced in between."""
@@ -376,19 +377,16 @@ class _Rows:
 
     def _compiled(self, row: Row, task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> loop.Programs:
         """The programs of a training; while it runs its scores, and then the next training, are compiled."""
-        key = row_hash(config), seeds
-        programs, begun = self._programs.pop(key, None) or (loop.Programs(task, config, seeds), None)
-        if begun is not None:
+        programs = self._programs.pop((row_hash(config), seeds), None) or loop.Programs(task, config, seeds)
+        if begun := self._begun.pop(programs, None):
             begun.result()
         self._ahead.submit(programs.compile_scores)
         if (following := self._following(row)) is not None:
-            seeds = self._missing_of_base(following)
-            made = loop.Programs(self._task(following.training), following.training, seeds)
-            self._programs[row_hash(following.training), seeds] = made, self._ahead.submit(made.compile_training)
+            self._begun[following] = self._ahead.submit(following.compile_training)
         return programs
 
-    def _following(self, row: Row) -> Row | None:
-        """The next row whose base begins to train; None where the next one has begun before."""
+    def _following(self, row: Row) -> loop.Programs | None:
+        """Those of the next base that begins to train; None where the next one has begun before."""
         for each in self.plan[self.plan.index(row) + 1 :]:
             if (
                 (each.study, each.base) != (row.study, row.base)
@@ -397,7 +395,11 @@ class _Rows:
             ):
                 seeds = self._missing_of_base(each)
                 directory = row_directory(self.workdir, each, each.base, each.training, seeds)
-                return None if (directory / "checkpoints").exists() else each
+                return (
+                    None
+                    if (directory / "checkpoints").exists()
+                    else self._programs.get((row_hash(each.training), seeds))
+                )
         return None
 
 

@@ -64,22 +64,30 @@ class Programs:
         shapes = jax.eval_shape(self._start, initial)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.replicated), shapes)
 
+    def trace(self) -> None:
+        """Traces what will be compiled, the scores on the longest evaluation set alone; computes nothing."""
+        self.start.trace(None)
+        self.step.trace(self.shapes(), self._batch())
+        *_, longest = self._task.evaluation().values()  # the last of several lengths is the longest
+        self.score.trace(self.shapes().params, next(iter(longest)))
+
     def compile_training(self) -> None:
         """Compiles start and step; XLA does so without Python's lock, so that another thread can train meanwhile."""
         self.start.lower(None).compile()
-        one = self._task.batches(self._seeds[0])[0]
-        batch = {name: _abstract((len(self._seeds), *x.shape), x.dtype, self.split) for name, x in one.items()}
-        self.step.lower(self.shapes(), batch).compile()
+        self.step.lower(self.shapes(), self._batch()).compile()
 
     def compile_scores(self) -> None:
         """Compiles the scores of every evaluation set."""
-        params = self.shapes().params
         for batches in self._task.evaluation().values():
-            self.score.lower(params, next(iter(batches))).compile()
+            self.score.lower(self.shapes().params, next(iter(batches))).compile()
 
-
-def _abstract(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype), sharding=sharding)
+    def _batch(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes of a batch of all seeds."""
+        runs, one = len(self._seeds), self._task.batches(self._seeds[0])[0]
+        return {
+            name: jax.ShapeDtypeStruct((runs, *x.shape), jax.dtypes.canonicalize_dtype(x.dtype), sharding=self.split)
+            for name, x in one.items()
+        }
 
 
 class Stopped(Exception):
@@ -147,24 +155,22 @@ def train(
         return Result(state, metrics, clock.times()["step_time"], clock.times()["elapsed"])
 
 
-def check(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> None:
+def check(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> Programs:
     """Refuses what `train` would refuse or fail at, computing nothing: the model is traced in training and at evaluation.
 
-    For runs that follow each other: what is wrong with the last one is told before the first one trains.
+    For runs that follow each other: what is wrong with the last one is told before the first one trains. The programs
+    returned need not be traced again.
 
     Raises:
       ValueError: sizes that do not divide, an optimizer that cannot be, an encoding that the model cannot host; whatever
         else the model refuses.
       ImportError: `config.tensorboard` without tensorboardX.
     """
-    _check_sizes(config, seeds, shardings(task.context)[1].mesh.shape["data"])
-    make_optimizer(total_steps=config.steps, **config.optimizer)
+    programs = Programs(task, config, seeds)
     if config.tensorboard:
         event_writer()
-    params = jax.eval_shape(task.init, jax.random.key(0))
-    jax.eval_shape(task.loss, params, dict(task.batches(seeds[0])[0]), jax.random.key(0))
-    *_, longest = task.evaluation().values()  # the last of several lengths is the longest
-    jax.eval_shape(task.score, params, next(iter(longest)))
+    programs.trace()
+    return programs
 
 
 class _Journal:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 import math
-import os
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+
+from posjax.files import replace_file
 
 
 def strict(value: Any) -> Any:
@@ -157,12 +158,3 @@ def _keep_until(path: pathlib.Path, step: int) -> None:
         if record["step"] <= step:
             kept.append(line + b"\n")
     replace_file(path, b"".join(kept))
-
-
-def replace_file(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file so that a kill leaves either the old or the new one."""
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(content)
-        os.fsync(file.fileno())
-    new.replace(path)

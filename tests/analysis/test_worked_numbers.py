@@ -12,7 +12,7 @@ from posjax.analysis.scorecard import measures as measures
 from posjax.analysis.scorecard import parts as scorecard_parts
 from posjax.analysis.scorecard.probe import Logits, box, logits, make_probe
 from posjax.analysis.statistics import Interval, train_length
-from posjax.analysis.vision.rotary_use import frequency_use
+from posjax.analysis.vision.positions import frequency_use
 from posjax.models import Decoder
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def trained(monkeypatch):
         return loop.Result(state, {"accuracy": accuracy, "loss": accuracy}, 0.1, 1.0)
 
     monkeypatch.setattr(loop, "train", train)
-    monkeypatch.setattr(loop, "check", lambda task, config, seeds: None)
+    monkeypatch.setattr(loop, "check", lambda task, config, seeds: mock.create_autospec(loop.Programs, instance=True))
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
     monkeypatch.setattr(Ablation, "make_task", lambda self, config: Toy())
     monkeypatch.setattr(sys, "argv", ["ablate"])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posjax.analysis.cost.plots import Curve, Panel
-from posjax.analysis.report.table import escape_markdown
+from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.training.metrics import strict
 
 Row = Mapping[str, Any]
@@ -34,12 +34,13 @@ def to_markdown(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     parts = [
         "# How long may the input be?",
         escape_markdown(head),
-        _grid(("attention", "work", "longest input", "what runs out", *_limits(about)), _answers(rows)),
+        grid(("attention", "work", "longest input", "what runs out", *_limits(about)), _answers(rows), left=2),
         escape_markdown(_ABOUT_ANSWERS),
         "## By length",
-        _grid(
+        grid(
             ("attention", "work", "length", *_COLUMNS),
             _points(rows),
+            left=2,
         ),
         escape_markdown(_ABOUT_POINTS),
         f"Model: {escape_markdown(model)}.",
@@ -147,8 +148,3 @@ def tokens(length: int) -> str:
         return "none"
     digits = max(0, len(str(length)) - 3)
     return f"{length // 10**digits * 10**digits:,}"
-
-
-def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,27 +1,216 @@
-"""The catalogue of encodings as tables: for a terminal and as a page of markdown."""
+"""What a registered encoding is, read off its class: where it acts, what it declares and learns, and whom it cites.
 
+Nothing here knows an encoding by name: `facts("mine")` describes one of the user's own as it does any other.
+"""
+
+import dataclasses
+import inspect
 import itertools
 import math
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import jax
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from posjax.analysis.encoding.describe import (
-    GRID,
-    HOOKS,
-    LINE,
-    Facts,
-    arxiv_number,
-    citation,
-    declared_meanings,
-    documentation,
-    family_of,
-    summary,
-)
-from posjax.analysis.report.table import escape_markdown
-from posjax.encoding import Dims
+from posjax.analysis.report.markdown import escape_markdown, grid
+from posjax.encoding import Dims, Encoding, Needs, PositionMap
+from posjax.spec import names, registered, registered_names
+
+HOOKS = {
+    "place": "moves tokens",
+    "__rshift__": "moves tokens pair by pair",
+    "observe": "reads content",
+    "embed": "added to tokens",
+    "rotate": "transforms q and k",
+    "value": "transforms values",
+    "product": "own product of q and k",
+    "bias": "logit bias",
+    "mask": "mask",
+    "sink": "sink in the softmax",
+    "read": "read beside values",
+    "output": "transforms what is read",
+}
+LINE = Dims(width=384, num_heads=6, head_dim=64, length=1024)
+GRID = Dims(width=384, num_heads=6, head_dim=64, grid=(14, 14))
+
+_ARXIV = re.compile(r"\b(\d{4}\.\d{4,5})\b")
+_AUTHORS = re.compile(r"((?:[A-Z][\w'’-]+(?:, | and | & )?)+(?: et al\.?)?),? \(?((?:19|20)\d\d)\)?")
+# Tried in turn for an argument without a default, to have an example of the encoding.
+_FILLERS = {int: (14, 2, 4, 16), float: (2.0, 0.5), bool: (True,), str: ("",)}
+_OTHER_FILLERS = ((2, 2), (2, 2, 4), 2)
+
+
+class Facts(NamedTuple):
+    """One row of the catalogue. `example` is the encoding with its defaults, or None where none could be made up."""
+
+    name: str
+    cls: type
+    family: str  # the module that defines it
+    example: object | None
+    hooks: tuple[str, ...]  # that it overrides
+    parameters: dict[str, tuple[int, ...]] | None  # path -> shape, in a model of `dims`; None: not without arguments
+    dims: Dims
+    dimensions: tuple[int, ...]
+    relative: bool
+    needs: tuple[str, ...]  # names of `Needs`, in lower case
+    reach: float
+    depends: frozenset[str]  # what of these depends on its arguments
+    arxiv: str | None
+    citation: str | None
+    summary: str
+
+    @property
+    def count(self) -> int:
+        """Learned numbers."""
+        return sum(math.prod(shape) for shape in (self.parameters or {}).values())
+
+
+def facts(name: str) -> Facts:
+    """Describes a registered encoding.
+
+    Raises:
+      ValueError: for an unknown name.
+    """
+    cls = registered(name)
+    example = _example(cls)
+    source = cls if example is None else example
+    by_arguments = {fact: isinstance(inspect.getattr_static(cls, fact), property) for fact in _DECLARED}
+    values = {fact: getattr(Encoding if source is cls and by_arguments[fact] else source, fact) for fact in _DECLARED}
+    dims = LINE if 1 in values["dimensions"] else GRID
+    text = documentation(cls)
+    return Facts(
+        name=name,
+        cls=cls,
+        family=family_of(cls),
+        example=example,
+        hooks=overridden(cls),
+        parameters=None if example is None else _parameters(example, dims),
+        dims=dims,
+        dimensions=tuple(values["dimensions"]),
+        relative=values["relative"],
+        needs=tuple(need.name.lower() for need in values["needs"]),
+        reach=values["reach"],
+        depends=frozenset(fact for fact, depends in by_arguments.items() if depends),
+        arxiv=arxiv_number(text),
+        citation=citation(text),
+        summary=summary(text),
+    )
+
+
+_DECLARED = ("relative", "dimensions", "reach", "needs")
+
+
+def catalogue() -> list[Facts]:
+    """Every registered encoding, by family and name."""
+    return sorted(map(facts, names()), key=lambda row: (row.family, row.name))
+
+
+def values() -> list[type]:
+    """Registered classes that are no encodings but arguments of them, such as frequency scalings."""
+    return [cls for name in registered_names() if not issubclass(cls := registered(name), Encoding)]
+
+
+def family_of(cls: type) -> str:
+    """The module that defines it, without the packages around it."""
+    return cls.__module__.rpartition(".")[2]
+
+
+def overridden(cls: type) -> tuple[str, ...]:
+    """The hooks of the contract that a class fills in, in the order in which a model calls them."""
+    base = PositionMap if issubclass(cls, PositionMap) else Encoding
+    return tuple(hook for hook in HOOKS if getattr(cls, hook) is not getattr(base, hook))
+
+
+def documentation(cls: type) -> str:
+    """Its docstring, cleaned; "" where it has only the signature that `dataclass` puts there."""
+    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    return "" if text.startswith(f"{cls.__name__}(") else text
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs before the first section (Args:, Raises:, Parameters: ...)."""
+    found = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        if re.match(r"(Args|Arguments|Raises|Returns|Parameters)\b[^\n]*:", paragraph):
+            break
+        if paragraph.strip():
+            found.append(paragraph)
+    return found
+
+
+def summary(text: str) -> str:
+    """The first sentence's line: what a docstring says first."""
+    first = (paragraphs(text) or [""])[0]
+    line, _, rest = first.partition("\n")
+    return line if line.endswith((".", ":")) or not rest else re.split(r"(?<=[a-z)])\.\s", " ".join(first.split()))[0]
+
+
+def arxiv_number(text: str) -> str | None:
+    """The first arXiv number of a docstring."""
+    match = _ARXIV.search(text)
+    return match[1] if match else None
+
+
+def citation(text: str) -> str | None:
+    """Authors and year, as "Su et al. 2021": those that stand last before the first arXiv number, or else the first."""
+    flat = " ".join(text.split())
+    number = _ARXIV.search(flat)
+    before = list(_AUTHORS.finditer(flat, 0, number.start() if number else len(flat)))
+    if not before:
+        return None
+    match = before[-1] if number else before[0]
+    return f"{match[1].strip(' ,')} {match[2]}"
+
+
+def declared_meanings() -> dict[str, str]:
+    """What each fact and each need means, in the words of the contract."""
+    facts = re.findall(r"^    (\w+): ClassVar\[.*?\] = .*?  # (.+)$", inspect.getsource(Encoding), re.MULTILINE)
+    needs = re.findall(r"^    (\w+) = enum.auto\(\)  # (.+)$", inspect.getsource(Needs), re.MULTILINE)
+    found = {name: meaning for name, meaning in facts if name in _DECLARED}
+    return found | {name.lower(): meaning for name, meaning in needs}
+
+
+def parameter_shapes(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]]:
+    """path -> shape of what an encoding learns in a model of these sizes."""
+    shapes = jax.eval_shape(lambda key: encoding.init(key, dims), jax.random.key(0))
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape
+        for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)
+    }
+
+
+def _parameters(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]] | None:
+    try:
+        return parameter_shapes(encoding, dims)
+    except ValueError:  # sizes that this one does not take
+        return None
+
+
+def _example(cls: type) -> object | None:
+    """The encoding with its defaults; what has none is made up."""
+    missing = [field for field in dataclasses.fields(cls) if _is_missing(field)]
+    fillers = [_FILLERS.get(field.type, (*_encodings(), *_OTHER_FILLERS)) for field in missing]
+    for arguments in itertools.product(*fillers):
+        try:
+            example = cls(**{field.name: value for field, value in zip(missing, arguments, strict=True)})
+            [getattr(example, fact) for fact in _DECLARED if isinstance(example, Encoding)]
+        except (ValueError, TypeError, AttributeError):
+            continue
+        return example
+    return None
+
+
+def _encodings() -> tuple[Encoding, ...]:
+    return tuple(registered(name)() for name in ("rope", "alibi") if name in names())
+
+
+def _is_missing(field: dataclasses.Field) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
 
 _BY_ARGUMENTS = "*"
 _NARROW = 110  # columns; below them the table leaves out what is declared
@@ -123,24 +312,22 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
     ]
     headers = ["encoding", "what it is", "acts", "learns", "axes", "relative", "declares", "reference"]
     for family, members in itertools.groupby(rows, key=lambda row: row.family):
-        lines += ["", f"## {family}", "", _line(headers), _line(["---"] * len(headers))]
+        rows_of_family = []
         for row in members:
             cells = [row.summary, acts(row), learns(row), on_axes(row), is_relative(row), declares(row)]
-            lines.append(_line([f"`{row.name}`", *map(escape_markdown, cells), _link(row.citation, row.arxiv)]))
+            rows_of_family.append([f"`{row.name}`", *map(escape_markdown, cells), _link(row.citation, row.arxiv)])
+        lines += ["", f"## {family}", "", grid(headers, rows_of_family, left=len(headers))]
     if kinds:
-        lines += ["", "## Arguments of encodings", "", _line(["value", "what it is", "family", "reference"])]
-        lines.append(_line(["---"] * 4))
+        arguments = []
         for cls in kinds:
             text = documentation(cls)
             cells = [f"`{cls.spec_name}`", escape_markdown(summary(text)), escape_markdown(family_of(cls))]
-            lines.append(_line([*cells, _link(citation(text), arxiv_number(text))]))
+            arguments.append([*cells, _link(citation(text), arxiv_number(text))])
+        header = ["value", "what it is", "family", "reference"]
+        lines += ["", "## Arguments of encodings", "", grid(header, arguments, left=len(header))]
     lines += ["", "## What is declared", ""]
     lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in declared_meanings().items()]
     return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _link(text_citation: str | None, number: str | None) -> str:

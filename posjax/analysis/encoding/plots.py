@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from posjax.analysis.encoding import probes
-from posjax.analysis.encoding.describe import overridden
+from posjax.analysis.encoding.catalogue import overridden
 from posjax.analysis.encoding.worlds import Part, normal, parts
 from posjax.analysis.report.plots import GREY, HUES, SMALL
 from posjax.attention.dense import tile_logits, visible

@@ -15,8 +15,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from posjax.analysis.report import plots
-from posjax.analysis.report.table import StudyTable, escape_markdown, shown, summarize, to_markdown, versions_text
+from posjax.analysis.report.markdown import escape_markdown
+from posjax.analysis.report.table import StudyTable, shown, summarize, to_markdown, versions_text
 from posjax.analysis.statistics import Metric, Record, Rows, all_runs, group, line_of_curves, metric_values, metrics_of
+from posjax.files import replace_file
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -89,11 +91,11 @@ def write_pages(
     """
     markdown = "\n".join([f"# {escape_markdown(title)}\n", *map(to_markdown, tables)])
     page = _page(records, tables, figures, title, config_text, notes, command)
-    return [
-        _write(directory / "table.md", markdown),
-        *[path for paths in figures.values() for path in paths],
-        _write(directory / "report.html", page),
-    ]
+    texts = {directory / "table.md": markdown, directory / "report.html": page}
+    for path, text in texts.items():
+        replace_file(path, text.encode())
+    drawn = [path for paths in figures.values() for path in paths]
+    return [directory / "table.md", *drawn, directory / "report.html"]
 
 
 def _save_figures(records: Sequence[Record], directory: Path, drawn) -> dict[str, list[Path]]:
@@ -147,13 +149,26 @@ def _page(
         parts.append(f'<p class="notes">{html.escape(notes)}</p>')
     for table in tables:
         parts.append(_table_html(table))
-        parts += [_image_html(path, table.study) for path in figures.get(table.study, ())]
+        parts += [
+            image_html(path, f"{table.study}: {path.stem}".replace("_", " ")) for path in figures.get(table.study, ())
+        ]
     parts.append(_reproduce_html(records, command))
     if config_text is not None:
         parts.append(f"<h2>Config</h2>\n<pre>{html.escape(config_text)}</pre>")
+    return html_page(title, parts)
+
+
+def html_page(title: str, parts: Sequence[str], style: str = "") -> str:
+    """A whole page that needs no other file.
+
+    Args:
+      parts: of its body, HTML.
+      style: CSS behind that of all pages.
+    """
     head = f'<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}'
+    css = "\n".join(filter(None, (STYLE, style)))
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}</title>\n<style>\n{css}\n</style>\n</head>\n<body>\n'
         + "\n".join(parts)
         + "\n</body>\n</html>\n"
     )
@@ -177,10 +192,10 @@ def _table_html(table: StudyTable) -> str:
     )
 
 
-def _image_html(path: Path, study: str) -> str:
-    what = html.escape(f"{study}: {path.stem}".replace("_", " "))
+def image_html(path: Path, what: str) -> str:
+    """The PNG within the page; `what` is said to who does not see it."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<p><img alt="{what}" src="data:image/png;base64,{data}"></p>'
+    return f'<p><img alt="{html.escape(what)}" src="data:image/png;base64,{data}"></p>'
 
 
 def _reproduce_html(records: Sequence[Record], command: str | None) -> str:
@@ -194,10 +209,3 @@ def _reproduce_html(records: Sequence[Record], command: str | None) -> str:
     )
     parts += [f'<p class="small">{html.escape(line)}</p>' for line in lines]
     return "\n".join(parts)
-
-
-def _write(path: Path, text: str) -> Path:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-    return path

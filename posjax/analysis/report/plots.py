@@ -34,6 +34,7 @@ from posjax.analysis.statistics import (
     metrics_of,
     train_length,
 )
+from posjax.files import replace_file
 
 GREY = "#7a7a7a"
 # After Paul Tol's "muted" scheme, https://personal.sron.nl/~pault/, hues told apart under colour blindness;
@@ -163,9 +164,7 @@ def save(figure: Figure, path: str | os.PathLike, dpi: int = 200) -> Path:
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(buffer.getvalue())
-    os.replace(partial, path)
+    replace_file(path, buffer.getvalue())
     return path
 
 

@@ -1,7 +1,5 @@
 """Records of runs -> one table per study, for the terminal (`to_rich`), a file (`to_markdown`) and the report."""
 
-import html
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.statistics import (
     Interval,
     Metric,
@@ -241,16 +240,10 @@ def to_rich(table: StudyTable, width: int = 120) -> Table:
 
 def to_markdown(table: StudyTable) -> str:
     """GitHub markdown: heading, table, caption and notes; ends with a newline."""
-    lines = [("encoding", *map(escape_markdown, table.columns)), ("---", *["---:"] * len(table.columns))]
+    rows = []
     for row in table.rows:
         cells = [f"**{shown(cell)}**" if cell.mark == "best" else shown(cell) for cell in row.cells]
-        lines.append((escape_markdown(row.label), *cells))
-    grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rows.append((escape_markdown(row.label), *cells))
+    whole = grid(("encoding", *map(escape_markdown, table.columns)), rows)
     below = "\n\n".join(escape_markdown(text) for text in (table.caption, *table.notes))
-    return f"## {escape_markdown(table.study)}\n\n{grid}\n\n{below}\n"
-
-
-def escape_markdown(text: str) -> str:
-    """Text that GitHub shows letter by letter, also in a table: no markup, no HTML, no cell borders, one line."""
-    text = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", text)
+    return f"## {escape_markdown(table.study)}\n\n{whole}\n\n{below}\n"

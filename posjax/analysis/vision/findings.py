@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.analysis.vision import attention_maps as maps
-from posjax.analysis.vision import rotary_use, similarity
+from posjax.analysis.vision import attention as maps
+from posjax.analysis.vision import positions
 from posjax.analysis.vision.filters import Components, filter_components
 from posjax.analysis.vision.intermediates import Intermediates, dims_of, hosted, watched
 from posjax.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
@@ -40,7 +40,7 @@ class Told(NamedTuple):
     codes: list[np.ndarray | None]  # [h, w, M]
     agreement: list[np.ndarray | None]  # [H, h, w, h, w]
     bias: list[np.ndarray | None]
-    waves: list[rotary_use.Waves | None]  # of each layer
+    waves: list[positions.Waves | None]  # of each layer
 
 
 class Robustness(NamedTuple):
@@ -108,15 +108,15 @@ def _told(subject: Subject) -> Told:
     for host in hosts:
         arguments = host.encoding, host.params, dims, site
         found = (
-            similarity.code_table(*arguments),
-            similarity.rotation_agreement(*arguments),
-            similarity.bias_map(*arguments),
+            positions.code_table(*arguments),
+            positions.rotation_agreement(*arguments),
+            positions.bias_map(*arguments),
         )
         names.append("all layers" if len(hosts) == 1 else "layer " + ", ".join(str(i + 1) for i in of[host.name]))
         codes.append(found[0] if found[0].any() else None)
         agreement.append(None if found[1] is None or np.allclose(found[1], 1) else found[1])
         bias.append(found[2] if found[2].any() else None)
-        waves[host.name] = rotary_use.waves(*arguments)
+        waves[host.name] = positions.waves(*arguments)
     return Told(names, codes, agreement, bias, [waves[layer.name] for layer in layers])
 
 
@@ -153,7 +153,7 @@ def _of_batch(seen: Intermediates, subject: Subject, told: Told | None) -> np.nd
             maps.share_of_prefix(weights, subject.site),
         ]
         if told is not None:
-            used = rotary_use.frequency_use(seen.query[layer], seen.key[layer], told.waves[layer].pairs, subject.site)
+            used = positions.frequency_use(seen.query[layer], seen.key[layer], told.waves[layer].pairs, subject.site)
             columns += [*used.product.T, *used.query.T, *used.key.T]
         layers.append(np.stack(columns, axis=-1))
     return np.stack(layers)

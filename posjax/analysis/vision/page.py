@@ -1,19 +1,64 @@
 """The pictures, the numbers and the page of `experiments.analyse`."""
 
+import html
 import json
 import pathlib
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from posjax.analysis.report.page import html_page, image_html
+from posjax.analysis.report.plots import save
 from posjax.analysis.statistics import Interval, mean_interval
-from posjax.analysis.vision import curves as curves
-from posjax.analysis.vision import plots as pictures
+from posjax.analysis.vision import plots
 from posjax.analysis.vision.findings import Findings, Robustness, Told
-from posjax.analysis.vision.report import Section, write_page
-from posjax.analysis.vision.similarity import similarity_map
+from posjax.analysis.vision.positions import similarity_map
 from posjax.analysis.vision.subject import Subject
-from posjax.training.metrics import replace_file, strict
+from posjax.files import replace_file
+from posjax.training.metrics import strict
+
+_DPI = 110
+
+
+class Section(NamedTuple):
+    """A heading, what is to be seen, and the pictures by file name without ".png"."""
+
+    heading: str
+    text: str
+    figures: Mapping[str, Figure]
+
+
+def write_page(
+    directory: pathlib.Path, title: str, sections: Sequence[Section], facts: Mapping[str, str], command: str
+) -> list[pathlib.Path]:
+    """Writes a PNG per figure and report.html, which holds them all; the paths, report.html last.
+
+    A function of its arguments: no clock, no host name. Files appear whole or not at all.
+
+    Args:
+      facts: what a reader must know of the model and the images, by name.
+      command: which makes the page again.
+
+    Raises:
+      ValueError: two figures of one name.
+    """
+    names = [name for section in sections for name in section.figures]
+    if len(set(names)) < len(names):
+        raise ValueError(f"figures share file names: {sorted(names)}")
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
+    parts, paths = [f"<h1>{html.escape(title)}</h1>", f'<div class="wide"><table>{rows}</table></div>'], []
+    for section in sections:
+        parts.append(f"<h2>{html.escape(section.heading)}</h2>\n<p>{html.escape(section.text)}</p>")
+        for name, figure in section.figures.items():
+            paths.append(save(figure, directory / f"{name}.png", dpi=_DPI))
+            parts.append(image_html(paths[-1], name))
+    parts.append(f"<h2>How to reproduce</h2>\n<pre>{html.escape(command)}</pre>")
+    page = html_page(title, parts, "td { white-space: normal; }")
+    replace_file(directory / "report.html", page.encode())
+    return [*paths, directory / "report.html"]
 
 
 def write(
@@ -95,11 +140,11 @@ def _told(told: Told, subject: Subject) -> list[Section]:
     sections, grid = [], "x".join(map(str, subject.grid))
     coded = [(name, codes) for name, codes in zip(told.names, told.codes, strict=True) if codes is not None]
     if coded:
-        figures = {"similarity": pictures.similarity(similarity_map(coded[0][1]), f"codes of {grid} patches")}
+        figures = {"similarity": plots.similarity(similarity_map(coded[0][1]), f"codes of {grid} patches")}
         if len(coded) > 1:
             maps, names = [similarity_map(codes)[None] for _, codes in coded], [name for name, _ in coded]
             title = "likeness to the code in the middle"
-            figures["similarity_by_layer"] = pictures.around_the_middle(maps, names, title, "cosine similarity")
+            figures["similarity_by_layer"] = plots.around_the_middle(maps, names, title, "cosine similarity")
         text = (
             "Cosine similarity between the code that is added to a patch, at the row and column of the tile, and those of "
             "all others (ViT, arXiv 2010.11929, figure 7 centre and figure 10). The codes of the first seed"
@@ -122,7 +167,7 @@ def _maps(names, values, name: str, heading: str, text: str, title: str, unit: s
     if not kept:
         return []
     labels, maps = zip(*kept, strict=True)
-    return [Section(heading, text, {name: pictures.around_the_middle(maps, labels, title, unit)})]
+    return [Section(heading, text, {name: plots.around_the_middle(maps, labels, title, unit)})]
 
 
 def _filters(found: Findings, subject: Subject) -> Section:
@@ -133,7 +178,7 @@ def _filters(found: Findings, subject: Subject) -> Section:
     flat = found.filters.filters.shape[1] == 1
     if flat:  # behind a stem a filter has one pixel, and nothing to show
         return Section("Patch filters", text, {})
-    return Section("Patch filters", text, {"filters": pictures.filters(found.filters)})
+    return Section("Patch filters", text, {"filters": plots.filters(found.filters)})
 
 
 def _attention(found: Findings, subject: Subject) -> list[Section]:
@@ -145,9 +190,7 @@ def _attention(found: Findings, subject: Subject) -> list[Section]:
     if attention.prefix.any():
         shares = attention.prefix.mean(axis=(0, 2))
         text += "Share that goes to them, by layer: " + ", ".join(f"{100 * share:.0f} %" for share in shares) + "."
-    figure = curves.distance_by_depth(
-        attention.distance, attention.uniform, "mean attention distance by head and depth"
-    )
+    figure = plots.distance_by_depth(attention.distance, attention.uniform, "mean attention distance by head and depth")
     return [Section("Attention distance", text, {"attention_distance": figure})]
 
 
@@ -161,7 +204,7 @@ def _rollout(found: Findings, subject: Subject) -> Section:
         "of half the attention, averaged over heads, and half the identity. It ignores what values and MLPs do. Above "
         "the images: class → answer. First seed."
     )
-    figure = pictures.rollouts(subject.images[: len(names)], found.rollout, names, "attention rollout")
+    figure = plots.rollouts(subject.images[: len(names)], found.rollout, names, "attention rollout")
     return Section("Attention rollout", text, {"rollout": figure})
 
 
@@ -175,12 +218,12 @@ def _frequencies(found: Findings) -> list[Section]:
         "the head's; 1 is an even share. Pairs of short wavelength tell neighbours apart, those of long ones carry content. "
         "First seed: another one may have learned other frequencies."
     )
-    figures = {"frequency_use": curves.frequency_use(use, magnitude, "use of rotary frequencies by head")}
+    figures = {"frequency_use": plots.frequency_use(use, magnitude, "use of rotary frequencies by head")}
     if len(waves[0].wave) == 2:
         whole = np.stack([each.wave for each in waves])
         names = [f"layer {i + 1}" for i in range(len(whole))]
         title = "wave vectors of the heads; the larger, the more used"
-        figures["wave_vectors"] = curves.wave_vectors(whole, use, names, title)
+        figures["wave_vectors"] = plots.wave_vectors(whole, use, names, title)
         text += " Below: in which direction each pair turns, and how fast."
     return [Section("Rotary frequencies", text, figures)]
 
@@ -193,7 +236,7 @@ def _position(found: Findings, subject: Subject) -> list[Section]:
         "Ridge regression from the tokens of half the images to where they stand, scored on the other half: R² of row and "
         f"column, and the share of patches whose index it names. {_over(subject)}"
     )
-    figure = curves.position_by_depth(found.attention.position, 1 / (rows * columns), "absolute position in the tokens")
+    figure = plots.position_by_depth(found.attention.position, 1 / (rows * columns), "absolute position in the tokens")
     return [Section("Where tokens know they are", text, {"position_probe": figure})]
 
 
@@ -208,5 +251,5 @@ def _robustness(found: Findings, subject: Subject) -> list[Section]:
         f"{subject.padding!r}. Mean and 95 % interval {over}."
     )
     chance = 1 / subject.model.num_classes
-    figure = curves.robustness(shuffled, translated, subject.patch, chance, "accuracy when patches or images move")
+    figure = plots.robustness(shuffled, translated, subject.patch, chance, "accuracy when patches or images move")
     return [Section("Patch shuffling and translation", text, {"robustness": figure})]

@@ -1,6 +1,7 @@
-"""Pictures of what a model of images learned: codes, filters, what encodings tell, and where attention comes from.
+"""Pictures of what a model of images learned, and curves of what it does by depth, frequency, shuffle and shift.
 
 As in `posjax.analysis.report.plots`, figures belong to nobody; `plots.save` writes them.
+Values of curves come with the seeds of an ensemble as their first axis R: means with their 95 % interval over seeds.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from posjax.analysis.report.plots import SMALL
+from posjax.analysis.report.plots import GREY, HUES, MARKERS, SMALL
+from posjax.analysis.statistics import Interval, mean_interval
 from posjax.analysis.vision.filters import Components
 
 _TILES = 7  # a side, of similarity maps
@@ -154,3 +156,181 @@ def _bar(figure: Figure, image, panels, unit: str) -> None:
     bar.ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     bar.outline.set_visible(False)
     bar.solids.set_alpha(1)
+
+
+_LAYERS = 6  # shown at most
+
+
+def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float, title: str) -> Figure:
+    """Mean attention distance of every head in every layer, in pixels; `uniform` is that of attention to all alike."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    seeds, layers, heads = distances.shape
+    for layer in range(layers):
+        values = distances[:, layer].ravel()
+        spread = np.linspace(-0.14, 0.14, heads)
+        x = layer + 1 + np.tile(spread, seeds)
+        axes.scatter(x, values, s=16, color=HUES[5], alpha=0.75, linewidths=0, label="a head" if not layer else None)
+    means = [mean_interval(distances[:, layer].mean(axis=1)) for layer in range(layers)]
+    _line(axes, range(1, layers + 1), means, 0, "mean over heads")
+    axes.axhline(uniform, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="uniform attention")
+    axes.set_ylim(0, 1.1 * max(float(np.nanmax(distances)), uniform))
+    axes.set_xlabel("layer", fontsize=SMALL + 1)
+    axes.set_ylabel("mean attention distance (pixels)", fontsize=SMALL + 1)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _finish(axes, title)
+    return figure
+
+
+def position_by_depth(found: Float[np.ndarray, "R L1 3"], chance: float, title: str) -> Figure:
+    """What a linear probe reads of the position before and behind every layer: R^2 of row, of column, share of patches."""
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    layers = range(found.shape[1])
+    for index, name in enumerate(("row", "column")):
+        if np.isfinite(found[..., index]).all():
+            _line(left, layers, [mean_interval(found[:, layer, index]) for layer in layers], index, name)
+    _line(right, layers, [mean_interval(100 * found[:, layer, 2]) for layer in layers], 2, "linear probe")
+    right.axhline(100 * chance, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="chance")
+    left.set_ylim(min(-0.05, np.nanmin(found[..., :2]) - 0.05), 1.05)
+    right.set_ylim(0, 103)
+    left.set_ylabel("R² of the position, held-out images", fontsize=SMALL + 1)
+    right.set_ylabel("patches named right (%)", fontsize=SMALL + 1)
+    for axes in (left, right):
+        shown = evenly(len(layers), 9)
+        axes.set_xticks(shown, ["embedding" if not layer else str(layer) for layer in shown])
+        axes.set_xlabel("tokens behind layer", fontsize=SMALL + 1)
+    _finish(left, "row and column")
+    _finish(right, "index of the patch")
+    figure.suptitle(title, fontsize=SMALL + 3)
+    return figure
+
+
+def robustness(
+    shuffled: Sequence[tuple[float, Interval]],
+    translated: Sequence[tuple[int, Interval]],
+    patch_size: int,
+    chance: float,
+    title: str,
+) -> Figure:
+    """Accuracy by share of the patches shuffled, and by pixels of translation; lines mark shifts by whole patches."""
+    figure = Figure(figsize=(8.4, 3.7), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _line(left, [100 * share for share, _ in shuffled], [each.scaled(100) for _, each in shuffled], 0, "accuracy")
+    _line(right, [shift for shift, _ in translated], [each.scaled(100) for _, each in translated], 2, "accuracy")
+    furthest = max(shift for shift, _ in translated)
+    for whole in range(patch_size, furthest + 1, patch_size):
+        right.axvline(
+            whole, color="#d0d0d0", linewidth=0.8, zorder=0, label="whole patches" if whole == patch_size else None
+        )
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (left, right):
+        axes.axhline(100 * chance, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="chance")
+    left.set_ylim(0, 103)
+    left.set_ylabel("accuracy (%)", fontsize=SMALL + 1)
+    left.set_xlabel("patches shuffled (%)", fontsize=SMALL + 1)
+    right.set_xlabel("translation (pixels, mean of four directions)", fontsize=SMALL + 1)
+    _finish(left, "patches in each other's places")
+    _finish(right, "images moved")
+    right.tick_params(labelleft=True)
+    figure.suptitle(title, fontsize=SMALL + 3)
+    return figure
+
+
+def frequency_use(use: Float[np.ndarray, "L H P"], magnitude: Float[np.ndarray, "L H P"], title: str) -> Figure:
+    """Which share of |q_c| |k_c| each head has in each pair of channels, from the fastest turning to the slowest."""
+    layers, pairs = evenly(len(use), _LAYERS), use.shape[2]
+    share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
+    order = np.argsort(-magnitude, axis=-1, kind="stable")
+    share, magnitude = (np.take_along_axis(each, order, axis=-1) for each in (share, magnitude))
+    figure = Figure(figsize=(min(9.5, 3.6 + 0.22 * pairs), 1.1 + len(layers) * (0.35 + 0.16 * use.shape[1])))
+    figure.set_layout_engine("constrained")
+    panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
+    for panel, layer in zip(panels, layers, strict=True):
+        image = panel.imshow(
+            share[layer] * pairs,
+            aspect="auto",
+            cmap="magma",
+            vmin=0,
+            vmax=share[layers].max() * pairs,
+            interpolation="nearest",
+        )
+        panel.set_ylabel(f"layer {layer + 1}\nhead", fontsize=SMALL)
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        panel.tick_params(labelsize=SMALL)
+    shown = evenly(pairs, 8)
+    mean = magnitude[layers].mean(axis=(0, 1))
+    panels[-1].set_xticks(shown, [_wavelength(mean[pair]) for pair in shown])
+    panels[-1].set_xlabel("pairs of channels, by wavelength (patches; mean over heads)", fontsize=SMALL + 1)
+    figure.suptitle(title, fontsize=SMALL + 3)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02)
+    bar.set_label("share of |q||k|, times\nnumber of pairs", fontsize=SMALL + 1)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def wave_vectors(
+    wave: Float[np.ndarray, "L 2 H P"], use: Float[np.ndarray, "L H P"], names: Sequence[str], title: str
+) -> Figure:
+    """Where on the plane of (column, row) frequencies the pairs of each head turn; larger dots are used more."""
+    layers, heads = evenly(len(wave), 4), wave.shape[2]
+    columns = min(2, len(layers))
+    rows = -(-len(layers) // columns)
+    figure = Figure(figsize=(3.5 * columns + 1.0, 3.4 * rows + 0.6), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
+    limit = 1.08 * max(float(np.abs(wave).max()), 1e-6)
+    for panel, layer in zip(panels, layers, strict=False):
+        for head in range(heads):
+            x, y = wave[layer, 1, head], wave[layer, 0, head]
+            size = 8 + 60 * share[layer, head] / share.max()
+            panel.scatter(
+                x, y, s=size, color=HUES[head % len(HUES)], marker=MARKERS[head // len(HUES) % len(MARKERS)], alpha=0.75,
+                linewidths=0, label=f"head {head}",
+            )  # fmt: skip
+        panel.axhline(0, color=GREY, linewidth=0.6, zorder=0)
+        panel.axvline(0, color=GREY, linewidth=0.6, zorder=0)
+        panel.set(xlim=(-limit, limit), ylim=(limit, -limit), aspect="equal")  # rows count downwards
+        panel.set_title(names[layer], fontsize=SMALL + 2)
+        panel.set_xlabel("along columns (radians per patch)", fontsize=SMALL + 1)
+        panel.set_ylabel("along rows (radians per patch)", fontsize=SMALL + 1)
+        panel.tick_params(labelsize=SMALL)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in panels[len(layers) :]:
+        panel.remove()
+    if heads <= 2 * len(HUES):
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            loc="outside right upper",
+            frameon=False,
+            fontsize=SMALL,
+            handletextpad=0.2,
+            markerscale=1.0,
+        )
+    figure.suptitle(title, fontsize=SMALL + 3)
+    return figure
+
+
+def _line(axes: Axes, x: Sequence[float], found: Sequence[Interval], index: int, name: str) -> None:
+    mean = np.array([each.mean for each in found])
+    half_width = np.nan_to_num([each.half_width for each in found])
+    color, marker = HUES[index], MARKERS[index]
+    axes.plot(x, mean, color=color, marker=marker, markersize=4.5, linewidth=1.5, label=name)
+    if half_width.any():
+        axes.fill_between(x, mean - half_width, mean + half_width, color=color, alpha=0.16, linewidth=0)
+
+
+def _finish(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=SMALL + 2)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=SMALL)
+
+
+def _wavelength(magnitude: float) -> str:
+    return "∞" if magnitude < 1e-6 else f"{2 * np.pi / magnitude:.3g}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
-from posjax.analysis.vision.grids import patch_index
+from posjax.analysis.vision.attention import patch_index
 from posjax.encoding import Array, Site
 from posjax.spec import nearest
 

@@ -6,8 +6,8 @@ import pytest
 
 import posjax as pj
 from experiments import catalogue
-from posjax.analysis.encoding.describe import arxiv_number, citation, declared_meanings, facts, summary
-from posjax.analysis.encoding.describe import catalogue as rows
+from posjax.analysis.encoding.catalogue import arxiv_number, citation, declared_meanings, facts, summary
+from posjax.analysis.encoding.catalogue import catalogue as rows
 from posjax.encoding import Needs
 
 

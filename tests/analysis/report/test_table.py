@@ -4,7 +4,8 @@ import re
 import pytest
 from rich.console import Console
 
-from posjax.analysis.report.table import escape_markdown, summarize, to_markdown, to_rich
+from posjax.analysis.report.markdown import escape_markdown
+from posjax.analysis.report.table import summarize, to_markdown, to_rich
 
 DIGITS = {
     "none": [0.905, 0.911, 0.908],

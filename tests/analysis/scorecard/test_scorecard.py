@@ -14,10 +14,9 @@ from posjax.analysis.scorecard import axes as scorecard_axes
 from posjax.analysis.scorecard import measures as scorecard_measures
 from posjax.analysis.scorecard import parts as scorecard_parts
 from posjax.analysis.scorecard.card import MEASURES, scorecard
-from posjax.analysis.scorecard.plot import heat_map
 from posjax.analysis.scorecard.probe import Logits, box, logits, make_probe
+from posjax.analysis.scorecard.show import groups, heat_map, number, to_markdown, to_rich
 from posjax.analysis.scorecard.specs import catalogue
-from posjax.analysis.scorecard.table import groups, number, to_markdown, to_rich
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
 

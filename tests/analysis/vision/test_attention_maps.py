@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 
 from posjax import grid, sites
-from posjax.analysis.vision.attention_maps import (
+from posjax.analysis.vision.attention import (
     attention_distance,
+    distances,
+    patch_index,
     rollout,
     rollout_map,
     share_of_prefix,
     uniform_distance,
 )
-from posjax.analysis.vision.grids import distances, patch_index
 
 
 def softmax_of(shape, seed=0):

@@ -6,8 +6,14 @@ import pytest
 
 import posjax as pj
 from posjax.analysis.vision.filters import filter_components
-from posjax.analysis.vision.rotary_use import frequency_use, waves
-from posjax.analysis.vision.similarity import bias_map, code_table, rotation_agreement, similarity_map
+from posjax.analysis.vision.positions import (
+    bias_map,
+    code_table,
+    frequency_use,
+    rotation_agreement,
+    similarity_map,
+    waves,
+)
 
 DIMS = pj.Dims(width=24, num_heads=3, head_dim=8, grid=(3, 4), prefix=1)
 SITE = pj.grid(3, 4, prefix=1)

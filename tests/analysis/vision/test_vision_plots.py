@@ -5,11 +5,10 @@ import pytest
 
 from posjax.analysis.report import plots
 from posjax.analysis.statistics import mean_interval
-from posjax.analysis.vision import curves as vision_curves
 from posjax.analysis.vision import plots as vision_plots
 from posjax.analysis.vision.filters import filter_components
-from posjax.analysis.vision.report import Section, write_page
-from posjax.analysis.vision.similarity import similarity_map
+from posjax.analysis.vision.page import Section, write_page
+from posjax.analysis.vision.positions import similarity_map
 
 
 def rng():
@@ -51,14 +50,14 @@ def figures():
     images, shares = rng().integers(0, 256, (3, 8, 12, 3), np.uint8), rng().dirichlet(np.ones(6), 3).reshape(3, 2, 3)
     yield vision_plots.rollouts(images, shares, ["a → b"] * 3, "rollout")
     yield vision_plots.rollouts(images[..., :1], shares, ["$a"] * 3, "rollout")
-    yield vision_curves.distance_by_depth(rng().uniform(0, 9, (3, 4, 6)), 5.0, "distance")
-    yield vision_curves.distance_by_depth(rng().uniform(0, 9, (1, 1, 1)), 5.0, "distance")
-    yield vision_curves.position_by_depth(rng().uniform(size=(2, 13, 3)), 0.1, "position")
-    yield vision_curves.position_by_depth(np.full((1, 2, 3), [np.nan, 1.0, 0.5]), 0.1, "position")
-    yield vision_curves.robustness(one, intervals, 2, 0.1, "robustness")
-    yield vision_curves.frequency_use(use, np.linalg.norm(wave, axis=1), "use")
-    yield vision_curves.wave_vectors(wave, use, names, "waves")
-    yield vision_curves.wave_vectors(wave[:1], use[:1], names, "waves")
+    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (3, 4, 6)), 5.0, "distance")
+    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (1, 1, 1)), 5.0, "distance")
+    yield vision_plots.position_by_depth(rng().uniform(size=(2, 13, 3)), 0.1, "position")
+    yield vision_plots.position_by_depth(np.full((1, 2, 3), [np.nan, 1.0, 0.5]), 0.1, "position")
+    yield vision_plots.robustness(one, intervals, 2, 0.1, "robustness")
+    yield vision_plots.frequency_use(use, np.linalg.norm(wave, axis=1), "use")
+    yield vision_plots.wave_vectors(wave, use, names, "waves")
+    yield vision_plots.wave_vectors(wave[:1], use[:1], names, "waves")
 
 
 def test_every_figure_is_drawn(tmp_path):

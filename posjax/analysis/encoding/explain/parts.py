@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from posjax.analysis.encoding import probes
-from posjax.analysis.encoding.describe import overridden
+from posjax.analysis.encoding.catalogue import overridden
 from posjax.analysis.encoding.explain.rotation import rotation
 from posjax.analysis.encoding.explain.text import heading, number, numbers, picture, place, prose, short, table
 from posjax.analysis.encoding.worlds import Part

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from posjax.analysis.encoding import probes
-from posjax.analysis.encoding.describe import citation, documentation, paragraphs, parameter_shapes
+from posjax.analysis.encoding.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.analysis.encoding.explain.parts import Example, labels, sections
 from posjax.analysis.encoding.explain.text import heading, number, place, prose, short, table, title
 from posjax.analysis.encoding.worlds import Part, awake, parts, volume

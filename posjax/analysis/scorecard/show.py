@@ -1,14 +1,93 @@
-"""One picture of many scorecards: encodings by measures, coloured by verdict, with the values written in."""
+"""A scorecard as tables, for a terminal and in markdown, and as a heat map."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
+from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.report.plots import GREY, SMALL
-from posjax.analysis.scorecard.card import MEASURES
-from posjax.analysis.scorecard.table import Cards, good, groups, measured, shown
+from posjax.analysis.scorecard.card import MEASURES, Measure
+
+Cards = Mapping[str, Mapping[str, Any]]  # label -> what `scorecard` returned, or {"encoding", "error"}
+MARKS = {"pass": "✓", "fail": "✗", "handled": "!", "n/a": "·"}
+_STYLES = {"pass": "green", "fail": "red", "handled": "yellow", "n/a": "dim"}
+CAPTION = (
+    "✓ as an ideal encoding would be, ✗ not, ! not, but declared and acted on in decoding, · does not apply. "
+    "What the columns are and when they are good stands below the table."
+)
+
+
+def number(value: float) -> str:
+    """Three digits at most: 0.0637, 12, 3e-06."""
+    if value == 0 or value != value or abs(value) == float("inf"):
+        return f"{value:g}"
+    if abs(value) >= 1e4 or abs(value) < 1e-3:
+        return f"{value:.0e}"
+    return f"{value:.3g}" if abs(value) >= 0.1 else f"{value:.2g}"
+
+
+def shown(cell: Mapping[str, Any]) -> str:
+    """The text of a cell without its mark."""
+    return "" if cell["value"] is None else number(cell["value"])
+
+
+def groups() -> dict[str, list[str]]:
+    """Names of the measures by group, in order."""
+    found: dict[str, list[str]] = {}
+    for name, measure in MEASURES.items():
+        found.setdefault(measure.group, []).append(name)
+    return found
+
+
+def measured(cards: Cards) -> dict[str, Mapping[str, Any]]:
+    return {label: card for label, card in cards.items() if "measures" in card}
+
+
+def to_rich(cards: Cards) -> list[Table]:
+    """A table for each group of measures."""
+    views = []
+    for group, names in groups().items():
+        view = Table(title=Text(group), box=box.SIMPLE_HEAD, title_justify="left")
+        view.add_column("encoding", overflow="fold")
+        for name in names:
+            view.add_column(Text(MEASURES[name].title), justify="right")
+        for label, card in measured(cards).items():
+            cells = [card["measures"][name] for name in names]
+            texts = [Text(f"{shown(c)} {MARKS[c['verdict']]}".strip(), _STYLES[c["verdict"]]) for c in cells]
+            view.add_row(Text(label), *texts)
+        views.append(view)
+    return views
+
+
+def to_markdown(cards: Cards, heading: str, notes: tuple[str, ...] = ()) -> str:
+    """One row for each encoding, the legend, and what could not be measured."""
+    titles = [f"{escape_markdown(m.group)}<br>{escape_markdown(m.title)}" for m in MEASURES.values()]
+    rows = []
+    for label, card in measured(cards).items():
+        cells = [f"{shown(c)} {MARKS[c['verdict']]}".strip() for c in card["measures"].values()]
+        rows.append((f"`{label}`", *cells))
+    told = [(f"{m.group}: {m.title}", m.about, good(m)) for m in MEASURES.values()]
+    legend = grid(("column", "what", "good"), [tuple(map(escape_markdown, line)) for line in told], left=3)
+    refused = [f"- `{label}`: {escape_markdown(card['error'])}" for label, card in cards.items() if "error" in card]
+    parts = [f"# {escape_markdown(heading)}", escape_markdown(CAPTION), grid(("encoding", *titles), rows), legend]
+    parts += [escape_markdown(note) for note in notes]
+    if refused:
+        parts.append("Could not be measured:\n\n" + "\n".join(refused))
+    return "\n\n".join(parts) + "\n"
+
+
+def good(measure: Measure) -> str:
+    """≤ 0.05, ≥ 1 or 0."""
+    if measure.bound == 0:
+        return "0"
+    return f"{'≥' if measure.at_least else '≤'} {number(measure.bound)}"
+
 
 COLOURS = {"pass": "#a9d5c0", "fail": "#f4b6a0", "handled": "#f5e08c", "n/a": "#f3f3f3"}
 _MEANING = {
