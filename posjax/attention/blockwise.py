@@ -114,10 +114,10 @@ def _forward(plan: Plan, dtype, operands: Operands):
 
 
 def _zero(x: Array) -> Float[jax.Array, ""]:
-    """0, of which XLA does not know that it is.
+    """A zero that XLA cannot constant-fold.
 
-    Of arrays of zeros it would make one, and at the start of the program a copy for the loop of each layer: an array of
-    the size of a layer's output for every layer, all at once.
+    It would fold equal arrays of zeros into one, and copy that at the start of the program for the loop of each layer: an
+    array of the size of a layer's output for every layer, all alive at once.
     """
     return jnp.minimum(jnp.abs(jnp.nan_to_num(x.ravel()[0].astype(jnp.float32))), 0.0)
 
@@ -138,7 +138,7 @@ def backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total)
 
 
 class _Gradients(NamedTuple):
-    """Of the three arrays that are multiplied; those of keys with the tokens last, which is how they come cheapest."""
+    """Gradients of q, k and v; those of keys and values keep tokens last, as the product that makes them leaves them."""
 
     rotated_q: Array  # [H, T, C]
     rotated_k: Array  # [K, C, S]
@@ -199,7 +199,7 @@ def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callab
     seen = seen_tiles(plan, operands)
 
     def each_group(group, carry):
-        pairs, count = seen.tiles(group, (plan.q_tile, plan.k_tile), extras.by_diagonal)
+        pairs, count = seen.tiles(group, extras.by_diagonal)
         begins = extras.runs(pairs, count)
         starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
         num_runs = jnp.sum(begins)

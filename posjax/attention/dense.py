@@ -79,7 +79,7 @@ def tile_logits(encoding: Encoding, scale: float, params: Params, q, k, rotated_
 
 
 def repeated(k: Float[Array, "S K D"], num_heads: int) -> Float[Array, "S H D"]:
-    """Each of K key heads as often as it has query heads, in a row."""
+    """Repeats each of K key heads H / K times in a row (grouped queries)."""
     return k if k.shape[1] == num_heads else jnp.repeat(k, num_heads // k.shape[1], axis=1)
 
 

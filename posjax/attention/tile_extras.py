@@ -1,4 +1,4 @@
-"""What an encoding adds to the tiles of blockwise attention, and the way back onto what it was computed from."""
+"""The bias inside the tiles of blockwise attention, what weights read beside values, and the gradients of both."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def reads_content(
 
 
 def _bias(plan: Plan, tile: Operands):
-    """The bias of a tile; where nobody reads queries and keys, arrays of their shapes stand for them."""
+    """The bias of a tile. Zeros stand for queries and keys that no bias reads: it still takes their shapes."""
     heads = plan.num_heads, plan.head_dim
     q = jnp.zeros((len(tile.q_site.segment), *heads)) if tile.q is None else tile.q
     k = jnp.zeros((len(tile.k_site.segment), *heads)) if tile.k is None else repeated(tile.k, plan.num_heads)
@@ -35,9 +35,9 @@ def _bias(plan: Plan, tile: Operands):
 
 
 class Extras:
-    """What every tile computes for itself; differentiated by JAX.
+    """A bias, or a whole product, that every tile computes for itself; JAX differentiates it.
 
-    A loop over tiles goes by runs, of tiles that share what `shared` computes, and carries the sums of gradients.
+    The loop goes by runs: tiles in a row that have the result of `shared` in common. It carries the sums of gradients.
     """
 
     by_diagonal = False  # the order in which it wants the tiles

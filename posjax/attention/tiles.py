@@ -1,8 +1,8 @@
-"""Tiles of the pairs of queries and keys: what is cut into them, and which of them hold a pair that is seen.
+"""Tiles of the pairs of queries and keys: how operands are cut into them, and which of them have to be computed.
 
-Which ones is told by the least and the greatest sites of each tile, and first by those of groups of tiles: a pair of groups
-that sees nothing is passed over as a whole. So the list of tiles is never longer than a pair of groups holds, and the time to
-find them grows with those that are seen.
+The least and the greatest site of each tile tell whether it may hold a pair that is seen. Groups of tiles are compared first,
+by the same test, and then the tiles of those pairs of groups that may see each other: no list holds all pairs of tiles, and
+the time to find those that are seen grows with their number.
 """
 
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ _ROWS = 64  # queries at a time where a tile must hold all the keys
 _MULTIPLE = 16  # of which a tile's size is one, where there are several
 
 
-# The axis along which the tokens of each operand lie, as `laid_out` in blockwise.py has them: heads first where heads are
-# multiplied, and None for what nobody reads.
+# The axis along which the tokens of each operand lie, as `laid_out` in blockwise.py arranges them: heads before tokens in
+# what is multiplied, None for unused inputs.
 ON_Q = dict(q=0, rotated_q=1, q_site=0, q_order=0)
 ON_K = dict(k=0, rotated_k=1, v=1, k_site=0, k_order=0)
 
@@ -90,25 +90,25 @@ def add(x, tile, index, size: int, axis: int = 0):
 class Seen(NamedTuple):
     """Which tiles may hold a pair of tokens that is seen."""
 
+    plan: Plan
     groups: Int32[jax.Array, "G 2"]  # pairs of groups of tiles, those in which something may be seen first
     count: Int32[jax.Array, ""]  # how many these are
     q: Bounds  # of (site, order) of every tile, in whole groups
     k: Bounds
-    encoding: Encoding
     sides: tuple[int, int]  # tiles of queries and of keys in a group
 
-    def tiles(self, group: Int32[Array, ""] | int, tile: tuple[int, int], by_diagonal: bool = False):
+    def tiles(self, group: Int32[Array, ""] | int, by_diagonal: bool = False):
         """(query tile, key tile) pairs of a pair of groups, [P, 2], and how many of them, the first ones, may be seen.
 
         They come by rows, so that what is summed up for a query stays in the cache, or by diagonals, so that neighbours
-        in the list show the same offsets of positions. `tile` is the number of queries and keys in one.
+        in the list show the same offsets of positions.
         """
         starts = self.groups[group]
         q, k = (read(bounds, n, side) for bounds, n, side in zip((self.q, self.k), starts, self.sides, strict=True))
         pairs = np.indices(self.sides, np.int32).reshape(2, -1).T
         if by_diagonal:
-            pairs = pairs[np.lexsort((pairs[:, 0], pairs @ (tile[0], -tile[1])))]
-        pairs, count = _seen_first(may_see(self.encoding, q, k), pairs)
+            pairs = pairs[np.lexsort((pairs[:, 0], pairs @ (self.plan.q_tile, -self.plan.k_tile)))]
+        pairs, count = _seen_first(may_see(self.plan.encoding, q, k), pairs)
         return pairs + starts * np.array(self.sides, np.int32), count
 
 
@@ -125,7 +125,7 @@ def seen_tiles(plan: Plan, operands: Operands) -> Seen:
         groups.append(tile_bounds((site, order), tokens, size * sides[-1]))
     seen = may_see(plan.encoding, *groups)
     pairs, count = _seen_first(seen, np.indices(seen.shape, np.int32).reshape(2, -1).T)
-    return Seen(pairs, count, *bounds, plan.encoding, tuple(sides))
+    return Seen(plan, pairs, count, *bounds, tuple(sides))
 
 
 def _seen_first(

@@ -130,7 +130,7 @@ def tiles_of_each(order, size=4):
     for own in np.split(order, size):
         pair = dict(q_site=rows(site, own), k_site=site, q_order=own, k_order=np.arange(len(order), dtype=np.int32))
         unread = dict.fromkeys({*Operands._fields} - pair.keys())
-        counts.append(int(seen_tiles(plan, Operands(**pair, **unread)).tiles(0, (128, 128))[1]))
+        counts.append(int(seen_tiles(plan, Operands(**pair, **unread)).tiles(0)[1]))
     return counts
 
 

@@ -57,7 +57,7 @@ def computed(plan, operands, by_diagonal=False):
     """The pairs of tiles of each group, and how many of them, the first ones, are computed: [G, P, 2] and [G]."""
     seen = seen_tiles(plan, operands)
     index = jnp.arange(len(seen.groups))
-    pairs, count = jax.lax.map(lambda n: seen.tiles(n, (plan.q_tile, plan.k_tile), by_diagonal), index)
+    pairs, count = jax.lax.map(lambda n: seen.tiles(n, by_diagonal), index)
     return pairs, jnp.where(index < seen.count, count, 0)
 
 
@@ -114,7 +114,7 @@ def test_what_is_listed_and_compared_grows_linearly(spec):
         plan, operands = planned(spec, pj.sites(length), length=length, heads=1)
 
         def first_group(read, plan=plan):
-            return seen_tiles(plan, Operands(**(dict.fromkeys(Operands._fields) | read))).tiles(0, (128, 128))
+            return seen_tiles(plan, Operands(**(dict.fromkeys(Operands._fields) | read))).tiles(0)
 
         read = {name: getattr(operands, name) for name in names}
         listed.append(largest(jax.make_jaxpr(first_group)(read)))
