@@ -67,7 +67,7 @@ def get_config() -> ConfigDict:
 
 
 def rope_variants() -> ConfigDict:
-    """What can be done to a trained rope without training. In braces: see posjax/studies/extrapolate_plan.py."""
+    """What can be done to a trained rope without training. In braces: see posjax/studies/extrapolation.py."""
     return ConfigDict(
         {
             "PI": "rope(scaling=linear(factor={factor}))",

@@ -39,31 +39,36 @@ def main(argv: list[str] | None = None) -> int:
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     from posjax.analysis.vision import page
     from posjax.analysis.vision.findings import left_out, measure, work
-    from posjax.analysis.vision.subject import Source, load
+    from posjax.analysis.vision.subject import holds_weights, load, pictures
     from posjax.studies.environment import describe
     from posjax.studies.running import bar
 
-    source = Source(args.data, args.split, args.data_dir)
-    subject = load(pathlib.Path(args.checkpoint), source, args.num_images, args.padding)
+    checkpoint = pathlib.Path(args.checkpoint)
+    if args.data is None and holds_weights(checkpoint):
+        raise ValueError(
+            f"{checkpoint} does not say which images it is for: give --data=NAME (or folder, with --data_dir)"
+        )
+    subject = load(checkpoint, data_dir=args.data_dir)
+    images = pictures(subject, args.data, args.split, args.data_dir, args.num_images, args.padding)
     out = cli.writable(args.out)
-    with bar(work(subject, args.num_looked_into), "image", unit_scale=True) as progress:
-        found = measure(subject, args.num_looked_into, args.num_shown, progress.update)
+    with bar(work(images, args.num_looked_into), "image", unit_scale=True) as progress:
+        found = measure(images, args.num_looked_into, args.num_shown, progress.update)
     environment = describe()
-    rows, columns = subject.grid
+    rows, columns = images.grid
     facts = {
         "encoding": f"{subject.encoding}, injection {subject.model.injection}",
         "model": f"width {subject.model.width}, {subject.model.depth} layers of {subject.model.num_heads} heads, "
-        f"{rows}x{columns} patches of {subject.patch}x{subject.patch} pixels, pooling {subject.model.pooling}, "
+        f"{rows}x{columns} patches of {images.patch}x{images.patch} pixels, pooling {subject.model.pooling}, "
         f"{subject.model.num_registers} registers",
         "seeds": ", ".join(map(str, subject.seeds)),
-        "images": f"{len(subject.images)} of {subject.about}, the first {args.num_looked_into} looked into",
+        "images": f"{len(images.pixels)} of {images.about}, the first {args.num_looked_into} looked into",
         "versions": ", ".join(f"{name} {environment[name]}" for name in ("posjax", "jax", "flax", "numpy", "commit")),
     }
-    if missing := left_out(subject, args.num_looked_into):
+    if missing := left_out(images, args.num_looked_into):
         facts["left out"] = "; ".join(missing)
     command = cli.command_line("analyse", given)
     title = f"What a ViT with {subject.encoding} looks at"
-    print("\n".join(map(str, page.write(subject, found, out, title, facts, command))))
+    print("\n".join(map(str, page.write(images, found, out, title, facts, command))))
 
 
 if __name__ == "__main__":

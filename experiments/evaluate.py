@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from posjax.analysis.vision.accuracy import load
+    from posjax.analysis.vision.accuracy import load_classifier
 
     if args.images and (args.data or args.split or args.data_dir or args.limit):
         raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
@@ -51,7 +51,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     if args.image_size and args.resolutions:
         raise ValueError("--image_size is one size, --resolutions are several: give one of them")
     told = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)
-    subject = load(pathlib.Path(args.checkpoint), args.method, **told)
+    subject = load_classifier(pathlib.Path(args.checkpoint), args.method, **told)
     sizes = _sizes(args, subject)
     print(f"{subject.about}; pixels scaled by mean {_numbers(subject.mean)}, std {_numbers(subject.std)}")
     if args.images:

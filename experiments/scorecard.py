@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
     """What to measure by label, and what a reader must know of it."""
-    from posjax.analysis.scorecard.specs import catalogue
+    from posjax.analysis.scorecard.specs import every_spec
     from posjax.spec import parse
 
     if args.checkpoint and args.spec:
@@ -69,7 +69,7 @@ def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
         raise ValueError(f"--length={args.length} is too short to measure anything on: at least 64")
     if args.checkpoint:
         return _trained(args.checkpoint), (f"As learned by the first seed of {args.checkpoint}.",)
-    specs, unknown = catalogue(args.length)
+    specs, unknown = every_spec(args.length)
     families = {str(parse(spec)): family for spec, family in specs.items()}
     if args.spec:
         chosen = [str(parse(spec)) for spec in args.spec]
@@ -82,28 +82,14 @@ def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
 
 def _trained(workdir: pathlib.Path) -> dict[str, Row]:
     """The encodings of a training run, or of a row of an ablation: what its first seed has in its newest checkpoint."""
-    import jax
-    from ml_collections import ConfigDict
-
     from posjax.encoding import Dims
     from posjax.spec import parse_layers
-    from posjax.training.checkpoints import Checkpoints
-    from posjax.training.optimizer import make_optimizer
-    from posjax.training.step import init_state
-    from posjax.training.tasks import make_task
+    from posjax.training.runs import load_run
 
-    checkpoints = Checkpoints(workdir / "checkpoints")
-    if not checkpoints.steps():
-        raise ValueError(f"there is no checkpoint in {workdir}: give the workdir of a run, or the folder of its row")
-    about = checkpoints.record(checkpoints.steps()[-1])["metadata"]
-    config = ConfigDict(about["config"])
-    pattern, task = parse_layers(config.model.encoding), make_task(config)
-    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    abstract = jax.eval_shape(lambda: init_state(task, optimizer, tuple(about["seeds"])))
-    _, found = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}})
-    trunk = jax.tree.map(lambda leaf: leaf[0], found["state"].params.get("trunk", {}))
+    run = load_run(workdir)
+    config, pattern, model = run.config, parse_layers(run.config.model.encoding), run.model
+    trunk = run.of(0).get("trunk", {})
     learned = {name: params for name, params in trunk.items() if name.split("_")[0] == "encoding"} or {"encoding": ()}
-    model = task.model
     dims = Dims(model.width, model.num_heads, model.width // model.num_heads, getattr(model, "length", None))
     if hasattr(model, "patches"):
         dims = dims._replace(grid=model.patches(*model.image_size), prefix=model.num_prefix)

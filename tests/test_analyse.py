@@ -164,7 +164,7 @@ def test_layers_that_turn_other_pairs_and_images_of_one_row(data_dir, tmp_path):
     [
         ("missing", ["there is no checkpoint", "give a workdir, or a file of weights"]),
         ("empty", ["there is no checkpoint in", "give the workdir of a run"]),
-        ("decoder", ["holds a Decoder", "analyse looks at vision transformers"]),
+        ("decoder", ["holds a Decoder", "only vision transformers are looked at"]),
         ("mine.safetensors", ["does not say which images it is for: give --data=NAME"]),
     ],
 )

@@ -7,8 +7,8 @@ import pytest
 from ml_collections import ConfigDict
 from small import small_vit
 
-from experiments import ablate
 from posjax.models import ViT, pretrained, resize_params
+from posjax.studies.ablation import Ablation
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.initial import initial_params
 from posjax.training.loop import train
@@ -128,7 +128,7 @@ def test_an_ablation_does_not_pass_over_it():
     study = {"encodings": {"none": "none"}, "init_from": "runs/vit", "model": {"encoding": "none"}}
     config = ConfigDict({"seeds": (0,), "studies": {"digits": study}})
     with pytest.raises(ValueError, match="row 'none' of 'digits' sets init_from"):
-        ablate.plan(config)
+        Ablation(config).rows()
 
 
 @pytest.mark.parametrize(

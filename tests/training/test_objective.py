@@ -157,7 +157,7 @@ def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
 def test_an_answer_weighs_what_it_is_told_beside_text():
     """The first row of a batch is a task, whose last byte is its answer; the other stays text."""
     task = object.__new__(LongDocuments)
-    task.rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
+    task._rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
     task._train = types.SimpleNamespace(tokens=np.zeros(99, np.uint8))
     text = dict.fromkeys(("tokens", "targets", "position", "segment"), np.zeros((2, 16), np.int32))
     mixed = task._mixed(text | {"weight": np.ones((2, 16), np.float32)}, seed=0, step=3)

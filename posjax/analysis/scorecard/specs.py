@@ -32,7 +32,7 @@ _ARGUMENTS = {
 _HOSTS = {"position_coupling": "learned()"}  # what a position map is measured with; rope() where nothing is said
 
 
-def catalogue(length: int) -> tuple[dict[str, str], list[str]]:
+def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     """({spec: family}, names without a spec): position maps as `map >> rope()`, frequency scalings as `rope(scaling=...)`.
 
     A name is left out if it needs an argument of which nothing is known here.

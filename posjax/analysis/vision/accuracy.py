@@ -3,86 +3,35 @@
 import math
 import pathlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from posjax import data
 from posjax.analysis.statistics import mean_interval
+from posjax.analysis.vision.subject import Subject, load
 from posjax.data.folders import pictures_in
 from posjax.encodings.resize import resampling
-from posjax.models import ViT, pretrained, resize_params
-from posjax.models.vit import image_channels
-from posjax.training.runs import is_run, load_run
+from posjax.models import resize_params
 
-_DEFAULT_METHOD = "torch_bicubic"  # of models that were trained here
 _Z = 1.959964  # 97.5 % of the normal distribution
 
 
-class Subject(NamedTuple):
-    """A model, what its seeds learned, and how images come to it."""
-
-    model: ViT
-    params: list[Any]  # {"params": tree} of each seed
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    labels: tuple[str, ...] | None
-    method: str
-    config: Any  # of the run's data; None for a file
-    about: str
-
-    @property
-    def channels(self) -> int:
-        return image_channels(self.params[0]["params"])
-
-
-def load(checkpoint: pathlib.Path, method: str | None, **told: Any) -> Subject:
-    """The subject of a workdir, or of a file of pretrained weights, for which `told` says what the file does not.
+def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -> Subject:
+    """As `load`, of a model with a head; `method` of resizing its tables, None for its own.
 
     Raises:
-      ValueError: for a model without a head, or none of images; and whatever the reader of a file refuses.
-      FileNotFoundError: there is no such checkpoint.
+      ValueError: for a model without a head, or an unknown method.
     """
-    if not checkpoint.exists():
-        raise FileNotFoundError(f"there is no checkpoint {checkpoint}: give a workdir, or a file of weights")
     if method is not None:
         resampling(method)  # says now what it would say behind the first batch
-    holds_weights = checkpoint.is_file() or any(checkpoint.glob("*.safetensors*"))
-    told = {name: value for name, value in told.items() if value is not None}
-    if holds_weights and not is_run(checkpoint):
-        subject = _of_file(checkpoint, method, told)
-    elif told:
-        flags = ", ".join(f"--{name}" for name in told)
-        raise ValueError(f"{flags}: for files of weights, but the run {checkpoint} knows its own, leave it out")
-    else:
-        subject = _of_run(checkpoint, method)
+    subject = load(checkpoint, **told)
     if not subject.model.num_classes or subject.model.pooling == "none":
         raise ValueError(
             f"{checkpoint} has no head, so it knows no classes: train one on it, or look at experiments.analyse"
         )
-    return subject
-
-
-def _of_file(path: pathlib.Path, method: str | None, options: dict[str, Any]) -> Subject:
-    told = pretrained.info(path, **options)
-    model, params = pretrained.load(path, **options)
-    sizes = f"width {model.width}, {model.depth} layers of {model.num_heads} heads, {model.encoding}"
-    chosen = method or told.method
-    return Subject(
-        model, [params], told.mean, told.std, told.labels, chosen, None, f"{path.name}: {told.origin}, {sizes}"
-    )
-
-
-def _of_run(workdir: pathlib.Path, method: str | None) -> Subject:
-    run = load_run(workdir)
-    if not isinstance(run.model, ViT):
-        raise ValueError(f"{workdir} holds a {type(run.model).__name__}: evaluate is for vision transformers")
-    config, seeds = run.config.data, len(run.seeds)
-    params = [{"params": run.of(index)} for index in range(seeds)]
-    about = f"{workdir}: step {run.step} of {seeds} seeds, {run.model.encoding}"
-    scale = tuple(config.mean), tuple(config.std)
-    return Subject(run.model, params, *scale, None, method or _DEFAULT_METHOD, config, about)
+    return subject if method is None else subject._replace(method=method)
 
 
 def read_set(subject: Subject, name: str | None, split: str | None, directory: str | None, limit: int | None):
@@ -91,7 +40,7 @@ def read_set(subject: Subject, name: str | None, split: str | None, directory: s
     Raises:
       ValueError: no set is named, or one of another number of classes than the model's.
     """
-    own = subject.config
+    own = subject.data
     if name is None and own is None:
         raise ValueError("a file of weights does not say which images it is for: give --data=NAME, or --images=DIR")
     split = split or (own.eval_split if own and name in (None, own.name) else "test")
@@ -153,7 +102,7 @@ def class_names(subject: Subject, path: str | None) -> tuple[str, ...]:
     """
     count = subject.model.num_classes
     if path is None:
-        return subject.labels or tuple(f"class {index}" for index in range(count))
+        return subject.classes or tuple(f"class {index}" for index in range(count))
     names = tuple(line.strip() for line in pathlib.Path(path).read_text().splitlines() if line.strip())
     if len(names) != count:
         raise ValueError(f"{path} names {len(names)} classes, the model has {count}")
@@ -164,28 +113,21 @@ def _at(subject: Subject, size: tuple[int, int]):
     """(pixels [n, h, w, C], batch size) -> logits [n, classes] of each seed; rows are filled up to a batch."""
     changed = [resize_params(subject.model, params, size, subject.method) for params in subject.params]
     model, site = changed[0][0], changed[0][0].sites(*size)
-    apply = jax.jit(lambda params, images: model.apply(params, images, site))
+    apply = jax.jit(lambda params, images: model.apply({"params": params}, images, site))
 
     def logits(pixels: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
         filled = np.concatenate([pixels, np.zeros((batch_size - len(pixels), *pixels.shape[1:]), pixels.dtype)])
-        images = data.normalise(
-            filled, *(_of_channels(values, subject.channels) for values in (subject.mean, subject.std))
-        )
+        images = subject.normalised(filled)
         for _, params in changed:
             yield np.asarray(apply(params, images))[: len(pixels)]
 
     return logits
 
 
-def _of_channels(values: tuple[float, ...], channels: int) -> tuple[float, ...]:
-    """For each channel: one number is that of all, and grey pixels are scaled as the first colour."""
-    return values if len(values) == channels else values[:1] * channels
-
-
 def _preprocessed(
     picture: Any, subject: Subject, size: tuple[int, int], mode: str | None, fraction: float
 ) -> np.ndarray:
-    own = subject.config.mode if subject.config and subject.config.mode != "native" else "crop"
+    own = subject.data.mode if subject.data and subject.data.mode != "native" else "crop"
     return data.preprocess(picture, size, mode or own, channels=subject.channels, crop_fraction=fraction)
 
 

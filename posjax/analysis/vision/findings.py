@@ -11,7 +11,7 @@ from posjax.analysis.vision import positions
 from posjax.analysis.vision.filters import Components, filter_components
 from posjax.analysis.vision.intermediates import Intermediates, dims_of, hosted, watched
 from posjax.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
-from posjax.analysis.vision.subject import Subject
+from posjax.analysis.vision.subject import Pictures
 
 SHARES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _FLOATS = 2**26  # of attention weights of a batch
@@ -59,49 +59,49 @@ class Findings(NamedTuple):
     robustness: Robustness | None
 
 
-def measure(subject: Subject, look_at: int, show: int, tick: Tick) -> Findings:
+def measure(images: Pictures, look_at: int, show: int, tick: Tick) -> Findings:
     """Everything. `look_at` images are looked into, `show` of them are shown, all of them are shuffled and moved.
 
     Args:
-      tick: told how many images were read, of `work(subject, look_at)`.
+      tick: told how many images were read, of `work(images, look_at)`.
     """
-    told = _told(subject)
-    attention = _attention(subject, min(look_at, len(subject.images)), told, tick)
-    rollout, answers = _rollout(subject, show)
-    robustness = _robustness(subject, tick) if _is_moved(subject) else None
-    kernel = subject.params[0]["patches_to_tokens"]["kernel"]
+    told = _told(images)
+    attention = _attention(images, min(look_at, len(images.pixels)), told, tick)
+    rollout, answers = _rollout(images, show)
+    robustness = _robustness(images, tick) if _is_moved(images) else None
+    kernel = images.subject.params[0]["patches_to_tokens"]["kernel"]
     return Findings(attention, told, filter_components(kernel), rollout, answers, robustness)
 
 
-def work(subject: Subject, look_at: int) -> int:
+def work(images: Pictures, look_at: int) -> int:
     """Images that will be read."""
-    passes = len(SHARES) + 4 * len(_shifts(subject)) - 3 if _is_moved(subject) else 0
-    return len(subject.params) * (min(look_at, len(subject.images)) + passes * len(subject.images))
+    passes = len(SHARES) + 4 * len(_shifts(images)) - 3 if _is_moved(images) else 0
+    return len(images.subject.params) * (min(look_at, len(images.pixels)) + passes * len(images.pixels))
 
 
-def _is_moved(subject: Subject) -> bool:
-    return subject.labels is not None and _is_tiled(subject)
+def _is_moved(images: Pictures) -> bool:
+    return images.labels is not None and _is_tiled(images)
 
 
-def _is_tiled(subject: Subject) -> bool:
-    return all(side % subject.patch == 0 for side in subject.size)
+def _is_tiled(images: Pictures) -> bool:
+    return all(side % images.patch == 0 for side in images.size)
 
 
-def left_out(subject: Subject, look_at: int) -> list[str]:
+def left_out(images: Pictures, look_at: int) -> list[str]:
     """What is not measured, and why not."""
     parts = []
-    if subject.labels is None:
+    if images.labels is None:
         parts.append("patch shuffling and translation: the images have other classes than the model")
-    elif not _is_tiled(subject):
-        parts.append(f"patch shuffling and translation: cells of {subject.patch} pixels stick out of the images")
-    if min(look_at, len(subject.images)) < 2:
+    elif not _is_tiled(images):
+        parts.append(f"patch shuffling and translation: cells of {images.patch} pixels stick out of the images")
+    if min(look_at, len(images.pixels)) < 2:
         parts.append("the linear probe: it is fitted to one image and scored on another")
     return parts
 
 
-def _told(subject: Subject) -> Told:
-    model, site, dims = subject.model, subject.site, dims_of(subject.model)
-    layers = hosted(model, subject.params[0])
+def _told(images: Pictures) -> Told:
+    model, site, dims = images.subject.model, images.site, dims_of(images.subject.model)
+    layers = hosted(model, images.subject.params[0])
     hosts = list({host.name: host for host in layers}.values())
     of = {host.name: [i for i, layer in enumerate(layers) if layer.name == host.name] for host in hosts}
     names, codes, agreement, bias, waves = [], [], [], [], {}
@@ -120,58 +120,57 @@ def _told(subject: Subject) -> Told:
     return Told(names, codes, agreement, bias, [waves[layer.name] for layer in layers])
 
 
-def _attention(subject: Subject, count: int, told: Told, tick: Tick) -> Attention:
-    model, site = subject.model, subject.site
-    look, batch = watched(model, site), _batch(subject)
+def _attention(images: Pictures, count: int, told: Told, tick: Tick) -> Attention:
+    model, site = images.subject.model, images.site
+    look, batch = watched(model, site), _batch(images)
     # Layers that host other encodings may turn other pairs: what has no common table is not shown.
     shapes = {None if waves is None else waves.wave.shape for waves in told.waves}
     turning = len(shapes) == 1 and None not in shapes
     found = []
-    for params in subject.params:
+    for params in images.subject.params:
         sums, tokens = 0.0, []
         for first in range(0, count, batch):
-            pixels = subject.images[first : min(first + batch, count)]
-            seen = look(params, subject.normalised(pixels))
-            sums = sums + len(pixels) * _of_batch(seen, subject, told if turning else None)
+            pixels = images.pixels[first : min(first + batch, count)]
+            seen = look(params, images.subject.normalised(pixels))
+            sums = sums + len(pixels) * _of_batch(seen, images, told if turning else None)
             tokens.append([np.asarray(layer, np.float32) for layer in seen.tokens])
             tick(len(pixels))
         half = count // 2
         by_layer = (np.concatenate(layer) for layer in zip(*tokens, strict=True))
         found.append((sums / count, np.array([position_probe(x[:half], x[half:], site) for x in by_layer if half])))
     means, position = (np.stack(each) for each in zip(*found, strict=True))
-    uniform = maps.uniform_distance(site, subject.patch)
+    uniform = maps.uniform_distance(site, images.patch)
     used = np.split(means[..., 2:], 3, axis=-1) if turning else [None] * 3
     return Attention(means[..., 0], uniform, means[..., 1], *used, position if half else None)
 
 
-def _of_batch(seen: Intermediates, subject: Subject, told: Told | None) -> np.ndarray:
+def _of_batch(seen: Intermediates, images: Pictures, told: Told | None) -> np.ndarray:
     """[L, H, 2 + 3 P]: mean distance, share of the prefix, and use, |q| and |k| of the P pairs of channels."""
     layers = []
     for layer, weights in enumerate(seen.weights):
         columns = [
-            maps.attention_distance(weights, subject.site, subject.patch),
-            maps.share_of_prefix(weights, subject.site),
+            maps.attention_distance(weights, images.site, images.patch),
+            maps.share_of_prefix(weights, images.site),
         ]
         if told is not None:
-            used = positions.frequency_use(seen.query[layer], seen.key[layer], told.waves[layer].pairs, subject.site)
+            used = positions.frequency_use(seen.query[layer], seen.key[layer], told.waves[layer].pairs, images.site)
             columns += [*used.product.T, *used.query.T, *used.key.T]
         layers.append(np.stack(columns, axis=-1))
     return np.stack(layers)
 
 
-def _rollout(subject: Subject, show: int) -> tuple[np.ndarray, np.ndarray | None]:
-    model = subject.model
-    seen = watched(model, subject.site)(subject.params[0], subject.normalised(subject.images[:show]))
+def _rollout(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None]:
+    model = images.subject.model
+    seen = watched(model, images.site)(images.subject.params[0], images.subject.normalised(images.pixels[:show]))
     flow = maps.rollout(seen.weights)
-    found = maps.rollout_map(flow, subject.site, token=0 if model.pooling.startswith("cls") else None)
+    found = maps.rollout_map(flow, images.site, token=0 if model.pooling.startswith("cls") else None)
     return found, np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None
 
 
-def _robustness(subject: Subject, tick: Tick) -> Robustness:
-    site = subject.site
-    answer = jax.jit(lambda params, images: subject.model.apply({"params": params}, images, site).argmax(axis=-1))
-    shifts, images, labels = _shifts(subject), subject.images, subject.labels
-    shuffled, translated = [], []
+def _robustness(images: Pictures, tick: Tick) -> Robustness:
+    subject, site, pixels, labels = images.subject, images.site, images.pixels, images.labels
+    answer = jax.jit(lambda params, batch: subject.model.apply({"params": params}, batch, site).argmax(axis=-1))
+    shifts, shuffled, translated = _shifts(images), [], []
     for params in subject.params:
 
         def predict(pixels: np.ndarray, params=params) -> np.ndarray:
@@ -184,19 +183,19 @@ def _robustness(subject: Subject, tick: Tick) -> Robustness:
             return np.concatenate(answers)
 
         rng = np.random.default_rng(0)  # the same shuffles for every seed
-        shuffled.append(right_when_shuffled(predict, images, labels, subject.patch, SHARES, rng))
-        translated.append(right_when_translated(predict, images, labels, shifts, subject.padding))
+        shuffled.append(right_when_shuffled(predict, pixels, labels, images.patch, SHARES, rng))
+        translated.append(right_when_translated(predict, pixels, labels, shifts, images.padding))
     return Robustness(SHARES, np.stack(shuffled), shifts, np.stack(translated))
 
 
-def _shifts(subject: Subject) -> list[int]:
+def _shifts(images: Pictures) -> list[int]:
     """Pixels up to a patch, then whole patches up to half the image, of which something must be left."""
-    patch, side = subject.patch, min(subject.size)
+    patch, side = images.patch, min(images.size)
     within = {round(i) for i in np.linspace(0, patch, min(patch, _PIXEL_STEPS) + 1)}
     further = range(patch, side // 2 + 1, max(patch, patch * (side // 2 // patch // 4)))
     return [shift for shift in sorted(within | set(further)) if shift < side]
 
 
-def _batch(subject: Subject) -> int:
-    tokens = len(subject.site.segment)
-    return int(np.clip(_FLOATS // (subject.model.depth * subject.model.num_heads * tokens**2), 1, 64))
+def _batch(images: Pictures) -> int:
+    tokens = len(images.site.segment)
+    return int(np.clip(_FLOATS // (images.subject.model.depth * images.subject.model.num_heads * tokens**2), 1, 64))

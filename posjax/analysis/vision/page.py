@@ -15,7 +15,7 @@ from posjax.analysis.statistics import Interval, mean_interval
 from posjax.analysis.vision import plots
 from posjax.analysis.vision.findings import Findings, Robustness, Told
 from posjax.analysis.vision.positions import similarity_map
-from posjax.analysis.vision.subject import Subject
+from posjax.analysis.vision.subject import Pictures
 from posjax.files import replace_file
 from posjax.training.metrics import strict
 
@@ -62,33 +62,33 @@ def write_page(
 
 
 def write(
-    subject: Subject, found: Findings, directory: pathlib.Path, title: str, facts: dict[str, str], command: str
+    images: Pictures, found: Findings, directory: pathlib.Path, title: str, facts: dict[str, str], command: str
 ) -> list[pathlib.Path]:
     """numbers.json, arrays.npz, a PNG per figure and report.html in the directory; their paths."""
     sections = [
-        *_told(found.told, subject),
-        _filters(found, subject),
-        *_attention(found, subject),
-        _rollout(found, subject),
+        *_told(found.told, images),
+        _filters(found, images),
+        *_attention(found, images),
+        _rollout(found, images),
         *_frequencies(found),
-        *_position(found, subject),
-        *_robustness(found, subject),
+        *_position(found, images),
+        *_robustness(found, images),
     ]
     paths = write_page(directory, title, [section for section in sections if section.figures], facts, command)
-    replace_file(directory / "numbers.json", json.dumps(strict(numbers(subject, found)), indent=1).encode() + b"\n")
+    replace_file(directory / "numbers.json", json.dumps(strict(numbers(images, found)), indent=1).encode() + b"\n")
     np.savez_compressed(directory / "arrays.npz", **arrays(found))
     return [directory / "numbers.json", directory / "arrays.npz", *paths]
 
 
-def numbers(subject: Subject, found: Findings) -> dict[str, Any]:
+def numbers(images: Pictures, found: Findings) -> dict[str, Any]:
     """What the curves show: nested lists in the order of their names, first of all by seed."""
     attention = found.attention
     whole = {
-        "encoding": subject.encoding,
-        "images": subject.about,
-        "seeds": subject.seeds,
-        "patch_size": subject.patch,
-        "grid": subject.grid,
+        "encoding": images.subject.encoding,
+        "images": images.about,
+        "seeds": images.subject.seeds,
+        "patch_size": images.patch,
+        "grid": images.grid,
         "attention_distance_pixels": {"seed, layer, head": attention.distance, "uniform": attention.uniform},
         "attention_to_prefix_share": {"seed, layer, head": attention.prefix},
     }
@@ -131,13 +131,13 @@ def _shown(interval: Interval) -> dict[str, float]:
     return {"mean": interval.mean, "half_width": interval.half_width}
 
 
-def _over(subject: Subject) -> str:
-    count = len(subject.seeds)
+def _over(images: Pictures) -> str:
+    count = len(images.subject.seeds)
     return f"Mean and 95 % interval over {count} seeds." if count > 1 else "One seed."
 
 
-def _told(told: Told, subject: Subject) -> list[Section]:
-    sections, grid = [], "x".join(map(str, subject.grid))
+def _told(told: Told, images: Pictures) -> list[Section]:
+    sections, grid = [], "x".join(map(str, images.grid))
     coded = [(name, codes) for name, codes in zip(told.names, told.codes, strict=True) if codes is not None]
     if coded:
         figures = {"similarity": plots.similarity(similarity_map(coded[0][1]), f"codes of {grid} patches")}
@@ -170,7 +170,7 @@ def _maps(names, values, name: str, heading: str, text: str, title: str, unit: s
     return [Section(heading, text, {name: plots.around_the_middle(maps, labels, title, unit)})]
 
 
-def _filters(found: Findings, subject: Subject) -> Section:
+def _filters(found: Findings, images: Pictures) -> Section:
     text = (
         "Principal components of the filters that make tokens of patches, the mean filter taken off (ViT, figure 7 left); "
         "each with its own contrast, grey is 0. First seed."
@@ -181,11 +181,11 @@ def _filters(found: Findings, subject: Subject) -> Section:
     return Section("Patch filters", text, {"filters": plots.filters(found.filters)})
 
 
-def _attention(found: Findings, subject: Subject) -> list[Section]:
+def _attention(found: Findings, images: Pictures) -> list[Section]:
     attention = found.attention
     text = (
         "How far from a patch its attention goes, for each head (ViT, figure 7 right and appendix D.7), among patches: what "
-        f"goes to class token and registers is left out. {_over(subject)} "
+        f"goes to class token and registers is left out. {_over(images)} "
     )
     if attention.prefix.any():
         shares = attention.prefix.mean(axis=(0, 2))
@@ -194,17 +194,17 @@ def _attention(found: Findings, subject: Subject) -> list[Section]:
     return [Section("Attention distance", text, {"attention_distance": figure})]
 
 
-def _rollout(found: Findings, subject: Subject) -> Section:
+def _rollout(found: Findings, images: Pictures) -> Section:
     names = [""] * len(found.rollout)
-    if found.answers is not None and subject.labels is not None:
-        names = [f"{subject.labels[i]} → {found.answers[i]}" for i in range(len(names))]
-    read = "the class token" if subject.model.pooling.startswith("cls") else "the mean of all patches"
+    if found.answers is not None and images.labels is not None:
+        names = [f"{images.labels[i]} → {found.answers[i]}" for i in range(len(names))]
+    read = "the class token" if images.subject.model.pooling.startswith("cls") else "the mean of all patches"
     text = (
         f"From which patches {read} comes by attention rollout (Abnar & Zuidema, arXiv 2005.00928): the product over layers "
         "of half the attention, averaged over heads, and half the identity. It ignores what values and MLPs do. Above "
         "the images: class → answer. First seed."
     )
-    figure = plots.rollouts(subject.images[: len(names)], found.rollout, names, "attention rollout")
+    figure = plots.rollouts(images.pixels[: len(names)], found.rollout, names, "attention rollout")
     return Section("Attention rollout", text, {"rollout": figure})
 
 
@@ -228,28 +228,32 @@ def _frequencies(found: Findings) -> list[Section]:
     return [Section("Rotary frequencies", text, figures)]
 
 
-def _position(found: Findings, subject: Subject) -> list[Section]:
+def _position(found: Findings, images: Pictures) -> list[Section]:
     if found.attention.position is None:
         return []
-    rows, columns = subject.grid
+    rows, columns = images.grid
     text = (
         "Ridge regression from the tokens of half the images to where they stand, scored on the other half: R² of row and "
-        f"column, and the share of patches whose index it names. {_over(subject)}"
+        f"column, and the share of patches whose index it names. {_over(images)}"
     )
     figure = plots.position_by_depth(found.attention.position, 1 / (rows * columns), "absolute position in the tokens")
     return [Section("Where tokens know they are", text, {"position_probe": figure})]
 
 
-def _robustness(found: Findings, subject: Subject) -> list[Section]:
+def _robustness(found: Findings, images: Pictures) -> list[Section]:
     if found.robustness is None:
         return []
     shuffled, translated = curves_of(found.robustness)
-    over = f"over {len(subject.seeds)} seeds" if len(subject.seeds) > 1 else f"over {len(subject.images)} images"
+    over = (
+        f"over {len(images.subject.seeds)} seeds"
+        if len(images.subject.seeds) > 1
+        else f"over {len(images.pixels)} images"
+    )
     text = (
         "Left: a share of the patches, drawn for each image, stand in each other's places; tokens keep the positions of "
         "their slots. Right: the whole image is moved, right, left, down and up, and what comes in is "
-        f"{subject.padding!r}. Mean and 95 % interval {over}."
+        f"{images.padding!r}. Mean and 95 % interval {over}."
     )
-    chance = 1 / subject.model.num_classes
-    figure = plots.robustness(shuffled, translated, subject.patch, chance, "accuracy when patches or images move")
+    chance = 1 / images.subject.model.num_classes
+    figure = plots.robustness(shuffled, translated, images.patch, chance, "accuracy when patches or images move")
     return [Section("Patch shuffling and translation", text, {"robustness": figure})]

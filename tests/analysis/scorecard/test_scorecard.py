@@ -16,7 +16,7 @@ from posjax.analysis.scorecard import parts as scorecard_parts
 from posjax.analysis.scorecard.card import MEASURES, scorecard
 from posjax.analysis.scorecard.probe import Logits, box, logits, make_probe
 from posjax.analysis.scorecard.show import groups, heat_map, number, to_markdown, to_rich
-from posjax.analysis.scorecard.specs import catalogue
+from posjax.analysis.scorecard.specs import every_spec
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
 
@@ -142,7 +142,7 @@ def test_trained_parameters_need_their_dims():
 
 
 def test_every_registered_name_is_in_the_catalogue():
-    specs, unknown = catalogue(256)
+    specs, unknown = every_spec(256)
     assert not unknown, "give its arguments in posjax/analysis/scorecard/specs.py"
     for spec in specs:
         assert pj.parse(spec)
