@@ -28,6 +28,7 @@ _ACTIVATIONS: dict[str, Callable] = {
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
     "relu": nn.relu,
 }
+MLPS = sorted(_ACTIVATIONS)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class BlockConfig:
     def __post_init__(self):
         _check_names("norm", [self.norm], NORMS)
         _check_names("placement", [self.placement], PLACEMENTS)
-        _check_names("MLP", [self.mlp], sorted(_ACTIVATIONS))
+        _check_names("MLP", [self.mlp], MLPS)
         _check_names("projection", self.attention_bias, list(_PROJECTIONS))
         if self.num_heads < 1 or (self.head_dim is None and self.width % self.num_heads):
             raise ValueError(f"width {self.width} is not divisible by num_heads {self.num_heads}")
@@ -167,15 +168,34 @@ class Norm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
         c, shape = self.config, x.shape[-1:]
-        kind, start = self.kind or c.norm, nn.initializers.constant(1 - c.norm_offset)
+        centred = (self.kind or c.norm) == "layer"
+        start = nn.initializers.constant(1 - c.norm_offset)
         scale = self.param("scale", start, shape, c.param_dtype).astype(jnp.float32) + c.norm_offset
-        x = x.astype(jnp.float32)
-        if kind == "layer":
-            x = x - jnp.mean(x, axis=-1, keepdims=True)
-        y = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + c.norm_epsilon) * scale
-        if kind == "layer":
+        y = normalised(x.astype(jnp.float32), centred, c.norm_epsilon) * scale
+        if centred:
             y = y + self.param("bias", nn.initializers.zeros, shape, c.param_dtype).astype(jnp.float32)
         return y.astype(c.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def normalised(x: Float[jax.Array, "..."], centred: bool, epsilon: float) -> Float[jax.Array, "..."]:
+    """x, less its mean over the last axis if `centred`, over the root of the mean square of that.
+
+    The backward pass is given x alone and computes the statistics again: cheaper than to store and read y.
+    """
+    x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
+
+
+def _normalised_backward(centred: bool, epsilon: float, x, d_y):
+    x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
+    factor = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
+    d_x = d_y - x * jnp.square(factor) * jnp.mean(d_y * x, axis=-1, keepdims=True)
+    d_x = d_x - jnp.mean(d_x, axis=-1, keepdims=True) if centred else d_x
+    return (factor * d_x,)
+
+
+normalised.defvjp(lambda x, centred, epsilon: (normalised(x, centred, epsilon), x), _normalised_backward)
 
 
 class Attention(nn.Module):
