@@ -9,7 +9,7 @@ import numpy as np
 from experiments._explain_parts import Example, labels, sections
 from experiments._explain_text import heading, number, place, prose, short, table, title
 from posjax.analysis import probes
-from posjax.analysis.describe import TRAITS, citation, documentation, paragraphs, parameter_shapes
+from posjax.analysis.describe import citation, documentation, paragraphs, parameter_shapes
 from posjax.analysis.worlds import Part, awake, parts, volume
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid
 
@@ -100,7 +100,7 @@ def _about(part: Part) -> list[str]:
         lines = lines[:-1]
     kind = "relative: attention sees differences of positions only" if encoding.relative else "absolute"
     declared = ["a map of positions" if isinstance(encoding, PositionMap) else kind]
-    declared += [trait for trait in TRAITS if getattr(encoding, trait)]
+    declared += [f"needs {need.name.lower()}" for need in encoding.needs]
     declared += [f"positions up to {encoding.reach:g} from 0"] if np.isfinite(encoding.reach) else []
     source = citation(documentation(type(encoding)))
     return [*lines, "", *prose(f"Declared: {'; '.join(declared)}.{f' Source: {source}.' if source else ''}")]

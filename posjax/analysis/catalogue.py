@@ -15,10 +15,10 @@ from posjax.analysis.describe import (
     Facts,
     arxiv_number,
     citation,
+    declared_meanings,
     documentation,
     family_of,
     summary,
-    trait_meanings,
 )
 from posjax.analysis.table import escape_markdown
 from posjax.encoding import Dims
@@ -53,12 +53,11 @@ def is_relative(row: Facts) -> str:
 
 
 def declares(row: Facts) -> str:
-    """The traits that hold."""
-    known = [f"{trait}{_BY_ARGUMENTS * (trait in row.depends)}" for trait in row.traits]
-    known += [f"reach {row.reach:g}"] if math.isfinite(row.reach) else []
-    may = row.depends - set(row.traits) - {"relative", "dimensions", "reach"}
-    known += [f"{'others' if known else 'some'} by its arguments"] if may else []
-    return ", ".join(known)
+    """What it needs, and how far out it may stand."""
+    known = [*row.needs]
+    if "needs" in row.depends:
+        known = [f"{need}{_BY_ARGUMENTS}" for need in known] or ["some by its arguments"]
+    return ", ".join(known + ([f"reach {row.reach:g}"] if math.isfinite(row.reach) else []))
 
 
 def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
@@ -136,7 +135,7 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
             cells = [f"`{cls.spec_name}`", escape_markdown(summary(text)), escape_markdown(family_of(cls))]
             lines.append(_line([*cells, _link(citation(text), arxiv_number(text))]))
     lines += ["", "## What is declared", ""]
-    lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in trait_meanings().items()]
+    lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in declared_meanings().items()]
     return "\n".join(lines) + "\n"
 
 

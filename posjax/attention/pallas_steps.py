@@ -14,7 +14,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from posjax.attention.blockwise import SAVED
-from posjax.attention.kernel_bias import Learns, Pairs, add_bias, pull_bias, views
+from posjax.attention.pallas_terms import Pairs, Terms, add_bias, pull_bias, views
 from posjax.attention.sweep import Operand, Step, Sweep, sweep
 from posjax.encoding import Array
 
@@ -24,7 +24,7 @@ _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LE
 class Plan(NamedTuple):
     """All that is static."""
 
-    members: tuple[Learns, ...]
+    terms: Terms
     scale: float
     causal: bool
     tile: int
@@ -102,7 +102,7 @@ attention.defvjp(_forward, _backward)
 def _backward_queries(plan: Plan, x: Operands, rows: list[Operand]):
     """Gradients of the queries [T, H, C] and of the constants [H, P]."""
     length, heads, width = x.q.shape
-    learned = [c for m in plan.members if m.learned for c in range(m.start, m.stop)]
+    learned = [c for bias in plan.terms.biases if bias.learned for c in range(bias.start, bias.stop)]
 
     def init():
         return jnp.zeros((plan.tile, width)), tuple(jnp.zeros((plan.tile,)) for _ in learned)
@@ -169,16 +169,17 @@ def _logits(plan: Plan, here, q, k, q_marks, k_marks, transposed: bool = False):
     """The logits of a tile, [T, S], or [S, T] if transposed; the terms as it shows them; what is known of its pairs."""
     s = plan.scale * (here.dot(k, q, True) if transposed else here.dot(q, k, True))
     constants, held_bounds, swept_bounds = here.tables
-    values = [constants[here.head, c] for c in range(plan.members[-1].stop if plan.members else 0)]
-    held, swept = (_term_bounds(*x, len(plan.members)) for x in ((held_bounds, here.held), (swept_bounds, here.swept)))
+    biases, count = plan.terms.biases, plan.terms.count
+    values = [constants[here.head, c] for c in range(biases[-1].stop if biases else 0)]
+    held, swept = (_term_bounds(*x, count) for x in ((held_bounds, here.held), (swept_bounds, here.swept)))
     pairs = Pairs(
         lambda row: _spread(q_marks[row], s.shape, int(transposed)),
         lambda row: _spread(k_marks[row], s.shape, int(not transposed)),
         swept if transposed else held,
         held if transposed else swept,
     )
-    found = views(plan.members, values, pairs)
-    return add_bias(found, plan.causal, s, pairs), found, pairs
+    found = views(plan.terms, values, pairs)
+    return add_bias(plan.terms, found, plan.causal, s, pairs), found, pairs
 
 
 def _term_bounds(table, tile, count: int):

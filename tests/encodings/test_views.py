@@ -10,13 +10,13 @@ import pytest
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
+from posjax.attention.dense import shown
+from posjax.encoding import Needs
 
 
 @dataclass(frozen=True)
 class Distance(pj.Encoding):
     """A bias that is the distance itself, and a value read beside the others: the mean distance of what is read."""
-
-    reads_weights = True
 
     def bias(self, params, q, q_site, k, k_site):
         return jnp.asarray(q_site.position[:, None] - k_site.position[None], jnp.float32)[None]
@@ -33,7 +33,7 @@ def distances(spec, length, start=0):
     @jax.jit
     def run(q):
         site = encoding.place(params, pj.sites(length, start))
-        return jnp.where(encoding.mask(site, site), encoding.bias(params, q, site, q, site)[0], jnp.nan)
+        return jnp.where(shown(encoding, site, site), encoding.bias(params, q, site, q, site)[0], jnp.nan)
 
     return np.asarray(run(jnp.zeros((length, 1, 4))))
 
@@ -107,7 +107,7 @@ def test_streaming_counts_within_the_cache():
 def test_streaming_sees_what_sinks_shows():
     site = pj.sites(12)
     seen = ~np.isnan(distances("streaming(num_sinks=3, window=2)", 12))
-    np.testing.assert_array_equal(seen, pj.parse("sinks(num_sinks=3, window=2)").mask(site, site))
+    np.testing.assert_array_equal(seen, shown(pj.parse("sinks(num_sinks=3, window=2)"), site, site))
 
 
 def test_floors_are_exact_far_out():
@@ -121,7 +121,7 @@ def test_floors_are_exact_far_out():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_read_beside_the_values_is_of_each_view(compiled):
     encoding = pj.parse("self_extend(group=2, window=3)") >> Distance()
-    assert encoding.reads_weights
+    assert "read" in encoding.hooks
     params, site = ((), ()), pj.sites(9)
     site = encoding.place(params, site)
     q = jnp.zeros((9, 1, 4))
@@ -152,8 +152,7 @@ def test_spelling(spec):
     encoding = pj.parse(spec)
     assert str(encoding) == spec
     assert pj.parse(str(encoding)) == encoding
-    assert encoding.widens
-    assert encoding.keeps_raw_keys
+    assert Needs.HEAD_DIM in encoding.needs
 
 
 def test_views_within_views():
