@@ -106,9 +106,9 @@ def backend(name: str) -> Backend:
     return _BACKENDS[name]
 
 
-def _run_dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale):
+def _run_dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, **options):
     seen = visible(encoding, q_site, k_site, q_order, k_order)
-    return dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, seen=seen, scale=scale)[0]
+    return dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, seen=seen, **options)[0]
 
 
 def _cudnn_refuses(asked: Asked) -> str | None:

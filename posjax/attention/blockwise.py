@@ -16,7 +16,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int32
 
-from posjax.attention.dense import visible, with_room
+from posjax.attention.dense import capped, visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
 from posjax.attention.tiles import Operands, Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
 from posjax.encoding import Array, Encoding, Params, Site
@@ -43,12 +43,13 @@ def blockwise(
     q_order: Int32[Array, " T"] | None = None,
     k_order: Int32[Array, " S"] | None = None,
     tile: int | None = None,
+    softcap: float | None = None,
 ) -> Float[jax.Array, "T H F"]:
     """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
     Causal where orders are given. `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
-    plan = plan_of(encoding, q, k, scale=scale, tile=tile)
+    plan = plan_of(encoding, q, k, scale=scale, tile=tile)._replace(softcap=softcap)
     sites_and_orders = (q_site, k_site, q_order, k_order)
     out, log_total = _attention(plan, operands_of(plan, params, q, k, rotated_q, rotated_k, v, *sites_and_orders))
     return with_sink(encoding, params, out[: q.shape[0]], log_total[:, : q.shape[0]])
@@ -186,6 +187,8 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
         d_v = _from_rows(weights.astype(tile.v.dtype), tile_out, len(tile.v))
         total = total._replace(v=add(total.v, d_v, j, plan.k_tile, 2))
         if "product" not in plan.encoding.hooks:
+            if plan.softcap is not None:
+                d_logits = d_logits * (1 - jnp.square(_product(plan, tile) / plan.softcap))
             d_product = d_logits.astype(tile.rotated_k.dtype)
             d_k = _from_rows(d_product, tile.rotated_q, len(tile.rotated_k))
             total = total._replace(
@@ -240,9 +243,14 @@ def _logits(plan: Plan, extras: Extras, shared, tile: Operands):
     """The logits of a tile, [H, T, S], those that are not seen at _HIDDEN."""
     logits = extras.logits(shared, tile)
     if "product" not in plan.encoding.hooks:
-        logits = plan.scale * _against(tile.rotated_q, tile.rotated_k) + logits
+        logits = _product(plan, tile) + logits
     seen = visible(plan.encoding, tile.q_site, tile.k_site, tile.q_order, tile.k_order)
     return jnp.where(seen, logits, _HIDDEN)
+
+
+def _product(plan: Plan, tile: Operands):
+    """The scaled and capped products of a tile."""
+    return capped(plan.scale * _against(tile.rotated_q, tile.rotated_k), plan.softcap)
 
 
 def _against(q: Float[Array, "H T C"], k: Float[Array, "K S C"]) -> Float[jax.Array, "H T S"]:

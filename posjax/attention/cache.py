@@ -70,6 +70,7 @@ def attend_cached(
     prefill: bool = False,
     implementation: str = "auto",
     scale: float | None = None,
+    softcap: float | None = None,
     consumed: Collection[str] = (),
 ) -> tuple[Float[jax.Array, "T H E"], Cache]:
     """Causal attention of T new tokens over themselves and the cache, and the cache with them in it.
@@ -78,6 +79,7 @@ def attend_cached(
       prefill: static; says that the cache is empty, so that a prompt is attended like any sequence, without the unfilled
         slots.
       implementation: of the prefill, as in `attend`.
+      scale, softcap: of the logits, as in `attend`.
       consumed: the hooks that were run before, as in `attend`.
 
     Returns:
@@ -103,7 +105,7 @@ def attend_cached(
     tokens = _Tokens(k if raw else rotated_k, v if raw else values, site, order)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     if prefill:
-        options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
+        options = dict(causal=True, implementation=implementation, scale=scale, softcap=softcap, consumed=consumed)
         return attend(encoding, params, q, k, v, site, site, **options), after
     # The first of several tokens may see what the last of them overwrites.
     seen = _joined(_tokens(cache), tokens) if ring and len(k) > 1 else _tokens(after)
@@ -114,7 +116,7 @@ def attend_cached(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = (q, seen.key, rotated_q, rotated_k.astype(q.dtype), values.astype(q.dtype), site, seen.site)
     shown = visible(encoding, site, seen.site, order, seen.order)
-    out, _ = dense(encoding, params, *operands, seen=shown, scale=scale)
+    out, _ = dense(encoding, params, *operands, seen=shown, scale=scale, softcap=softcap)
     return jnp.where(after.lost, jnp.nan, finish(encoding, params, out, site)), after
 
 

@@ -10,6 +10,7 @@ import pytest
 from drawn import drawn
 
 import posjax as pj
+from posjax.attention import ContextParallel
 from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Transformer, ViT
 from posjax.models.block import MLPS, Block, normalised
@@ -42,7 +43,7 @@ class Oracle:
         """[B, H, T, D] of heads [B, H, T, D]."""
         scale = self.c.logit_scale or q.shape[-1] ** -0.5
         logits = scale * q @ k.swapaxes(-1, -2)
-        if getattr(self.c, "softcap", None):
+        if self.c.softcap:
             logits = self.c.softcap * np.tanh(logits / self.c.softcap)
         if causal:
             logits = np.where(np.tri(*logits.shape[-2:]), logits, -np.inf)
@@ -157,6 +158,8 @@ def test_mlps(mlp):
         dict(num_kv_heads=1, attention_bias=("query", "value", "out")),  # as Whisper
         dict(attention_bias=(), mlp_bias=False, logit_scale=0.9),
         dict(mlp="swiglu", mlp_bias=True, qk_norm=True),
+        dict(softcap=1.5, implementation="dense"),  # as Gemma 2
+        dict(softcap=0.7, implementation="blockwise", num_kv_heads=2),
     ],
     ids=str,
 )
@@ -277,6 +280,34 @@ def test_rematerialisation_keeps_what_it_says():
 
     sizes = {remat: held(remat) for remat in ("none", "dots", "attention", "full")}
     assert sizes["full"] < sizes["attention"] < sizes["dots"] < sizes["none"]
+
+
+@pytest.mark.parametrize("spec", ["rope + t5", "self_extend(window=2, group=2) >> rope"])
+def test_capped_logits_are_the_same_in_tiles_and_in_a_cache(spec):
+    """With their gradients; the second encoding has a product of its own."""
+    options = dict(length=5, width=8, num_heads=2, depth=1, softcap=0.3, num_kv_heads=1)
+    dense, tiles = (Decoder(7, spec, **options, implementation=name) for name in ("dense", "blockwise"))
+    params = initial(dense)
+    one, other = losses(dense, params), losses(tiles, params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
+    free = losses(dense.clone(softcap=None), params)
+    assert np.abs(one[1] - free[1]).max() > 1e-3
+    tokens = jnp.asarray(np.arange(10).reshape(2, 5) % 7, jnp.int32)
+    out, caches = dense.apply({"params": params}, tokens[:, :4], pj.sites(4), cache_size=5, method=dense.prefill)
+    np.testing.assert_allclose(out, one[1][:, :4], atol=1e-5)
+    out, _ = dense.apply({"params": params}, tokens[:, 4:], pj.sites(1, start=4), caches, method=dense.extend)
+    np.testing.assert_allclose(out[:, 0], one[1][:, 4], atol=1e-5)
+
+
+def test_what_knows_no_soft_cap_refuses_it():
+    q, site = jnp.ones((4, 2, 8)), pj.sites(4)
+    with pytest.raises(
+        ValueError, match="implementation='pallas_interpret' knows no softcap: ask for dense or blockwise"
+    ):
+        pj.attend(pj.parse("rope"), (), q, q, q, site, site, softcap=2.0, implementation="pallas_interpret")
+    context = ContextParallel(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("context",)))
+    with pytest.raises(ValueError, match=r"softcap=2\.0: devices that share sequences know none"):
+        BlockConfig(softcap=2.0, context=context)
 
 
 @pytest.mark.parametrize(
