@@ -158,23 +158,23 @@ outputs are transformed with what is read | attention/dense.py | encodings/test_
 - return {"read", "output"} <= encoding.hooks
 + return False
 
-drop path keeps the size | models/layers.py | models/test_training_noise.py -k branches
-- jnp.where(keep, x / (1 - self.rate), 0)
+drop path keeps the size | models/block.py | models/test_training_noise.py -k branches
+- jnp.where(keep, x / (1 - rate), 0)
 + jnp.where(keep, x, 0)
 
-the last block never reaches drop_path | models/trunk.py | models/test_training_noise.py -k depth
-- self.drop_path * layer / max(self.depth - 1, 1)
-+ self.drop_path * layer / self.depth
+the last block never reaches drop_path | models/transformer.py | models/test_training_noise.py -k depth
+- c.drop_path * layer / max(self.depth - 1, 1)
++ c.drop_path * layer / self.depth
 
-no dropout behind the mlp | models/trunk.py | models/test_training_noise.py -k dropout
-- self._scaled(f"mlp_scale_{layer}", drop(mlp(self._norm(f"mlp_norm_{layer}")(x))))
-+ self._scaled(f"mlp_scale_{layer}", mlp(self._norm(f"mlp_norm_{layer}")(x)))
+no dropout behind the mlp | models/block.py | models/test_training_noise.py -k dropout
+- return joined("mlp", behind, Mlp(c, name="mlp")(before), next(keys)), cache
++ return behind + Mlp(c, name="mlp")(before), cache
 
-layer scale starts at one | models/trunk.py | models/test_training_noise.py -k layer_scales
-- init = nn.initializers.constant(self.layer_scale)
+layer scale starts at one | models/block.py | models/test_training_noise.py -k layer_scales
+- init = nn.initializers.constant(c.layer_scale)
 + init = nn.initializers.ones
 
-lape shows peg no tokens | models/trunk.py | models/test_training_noise.py -k lape
+lape shows peg no tokens | models/transformer.py | models/test_training_noise.py -k lape
 - start = x if Needs.BOTH_DIRECTIONS in encoding.needs else jnp.zeros_like(x)
 + start = jnp.zeros_like(x)
 

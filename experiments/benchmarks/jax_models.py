@@ -11,23 +11,56 @@ import optax
 import posjax
 from experiments.benchmarks.compiling import compiled
 from experiments.benchmarks.contender import Call
-from posjax.models import Decoder
+from posjax.models import Decoder, ViT
 from posjax.studies.long_context import Reader
 
 _VOCABULARY = 256  # bytes
 
 
-def train_step(case: Mapping[str, Any]) -> Call:
-    """Gradients and an AdamW update of a decoder of depth 4."""
+def train_decoder(case: Mapping[str, Any]) -> Call:
+    """Gradients and an AdamW update of a decoder."""
     model, variables, tokens, site = _model(case)
-    optimizer = optax.adamw(1e-3)
 
-    def step(variables, state, tokens, site):
-        loss, grads = jax.value_and_grad(lambda v: _loss(model, v, tokens, site))(variables)
+    def loss(variables, tokens):
+        logits = model.apply(variables, tokens, site)[:, :-1]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
+
+    return _step(case, loss, variables, tokens)
+
+
+def train_vit(case: Mapping[str, Any]) -> Call:
+    """Likewise of a ViT on images of 32x32 pixels in patches of 4x4."""
+    model = ViT(10, case["spec"], width=case["width"], depth=case["depth"], num_heads=case["heads"])
+    rng, site = np.random.default_rng(0), model.sites(32, 32)
+    images = rng.standard_normal((case["batch"], 32, 32, 3), np.float32)
+    labels = rng.integers(10, size=case["batch"])
+    variables = model.init(jax.random.key(0), images[:1], site)
+
+    def loss(variables, batch):
+        logits = model.apply(variables, batch[0], site)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
+
+    return _step(case, loss, variables, (images, labels))
+
+
+def _step(case: Mapping[str, Any], loss, variables, batch) -> Call:
+    """A step on the batch, in `case["parts"]` equal parts one after the other (1 where it says nothing)."""
+    optimizer, count = optax.adamw(1e-3), case.get("parts", 1)
+    parts = jax.tree.map(lambda x: np.asarray(x).reshape(count, -1, *x.shape[1:]), batch)
+
+    def step(variables, state, parts):
+        def add(sums, part):
+            return jax.tree.map(jnp.add, sums, jax.value_and_grad(loss)(variables, part)), None
+
+        zeros = jnp.float32(0), jax.tree.map(jnp.zeros_like, variables)
+        if count == 1:
+            value, grads = jax.value_and_grad(loss)(variables, jax.tree.map(lambda x: x[0], parts))
+        else:
+            value, grads = jax.tree.map(lambda x: x / count, jax.lax.scan(add, zeros, parts)[0])
         updates, state = optimizer.update(grads, state, variables)
-        return optax.apply_updates(variables, updates), state, loss
+        return optax.apply_updates(variables, updates), state, value
 
-    return compiled(step, variables, optimizer.init(variables), tokens, site)
+    return compiled(step, variables, optimizer.init(variables), parts)
 
 
 def decode(case: Mapping[str, Any]) -> Call:
@@ -62,12 +95,8 @@ def _model(case: Mapping[str, Any]):
     """A decoder, its parameters, tokens and sites."""
     length = case["length"]
     sizes = dict(width=case["width"], num_heads=case["heads"], implementation=case.get("implementation", "auto"))
+    sizes["depth"] = case.get("depth", 4)
     model = Decoder(_VOCABULARY, case["spec"], length=length, **sizes)
     tokens = np.random.default_rng(0).integers(_VOCABULARY, size=(case["batch"], length), dtype=np.int32)
     variables = model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), posjax.sites(2))
     return model, variables, tokens, posjax.sites(length)
-
-
-def _loss(model: Decoder, variables, tokens, site) -> jax.Array:
-    logits = model.apply(variables, tokens, site)[:, :-1]
-    return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()

@@ -98,7 +98,8 @@ _KINDS = {
     "temporaries": _temporaries,
     "rotate": _rotate,
     "copy": _copy,
-    "train_step": jax_models.train_step,
+    "train_decoder": jax_models.train_decoder,
+    "train_vit": jax_models.train_vit,
     "decode": jax_models.decode,
     "score": jax_models.score,
 }

@@ -19,12 +19,32 @@ def tile(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
 
 
 def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
-    """A whole training step of the small decoder, on 16 sequences of 256 tokens."""
+    """A whole training step: of a decoder and a ViT beside torch.compile, and of a smaller one with each encoding.
+
+    Those beside torch: a decoder of 4 layers on 32 sequences of 256 bytes, a ViT of 6 layers on 128 images of 65 tokens, both
+    of 128 channels with learned tables; posjax also takes the batch in parts one after the other.
+    """
     cheap = ("sinusoidal", "learned", "rope", "alibi", "t5", "kerple")
     most = dict.fromkeys(cheap, 1.05) | {"shaw": 1.6, "deberta": 1.6, "cope": 2.5}
     limits = {spec: {"step": (limit, None)} for spec, limit in most.items()}
-    cells = [{"batch": 16, "width": 128, "heads": 4, "mode": "step", "length": n} for n in lengths or (256,)]
-    return _over_none({"kind": "train_step"}, limits, cells)
+    shared = {"width": 128, "heads": 4}
+    cells = [{"batch": 16, **shared, "mode": "step", "length": n} for n in lengths or (256,)]
+    costs = _over_none({"kind": "train_decoder"}, limits, cells, {"mode": ["step"]})
+    peers, goals = [], []
+    for model, sizes in {
+        "decoder": dict(batch=32, depth=4, length=256),
+        "ViT": dict(batch=128, depth=6, length=65),
+    }.items():
+        kind, mode = {"kind": f"train_{model.lower()}", "spec": "learned"}, f"{model} step"
+        cells.append({**shared, "mode": mode, **sizes})
+        only, own, theirs = {"mode": [mode]}, f"posjax {model}", f"torch.compile, {model}"
+        peers += [Contender(own, "jax", kind, only), Contender(theirs, "torch", kind, only)]
+        goals.append(Goal(f"torch.compile / posjax, {model}", theirs, own, {mode: (1.0, 1.1)}))
+        for parts in (4, 8):
+            name = f"{own} in {parts} parts"
+            peers.append(Contender(name, "jax", {**kind, "parts": parts}, only))
+            goals.append(Goal(f"torch.compile / posjax, {model} in {parts} parts", theirs, name, {mode: (1.0, 1.1)}))
+    return costs._replace(contenders=[*costs.contenders, *peers], goals=[*costs.goals, *goals])
 
 
 def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
@@ -37,10 +57,12 @@ def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     return _over_none({"kind": "decode", "steps": 16}, limits, cells)
 
 
-def _over_none(case: Cell, limits: Mapping[str, Mapping[str, Any]], cells: Sequence[Cell]) -> Suite:
-    """Encodings with the most that each may cost, against none."""
-    contenders = [Contender(f"posjax {spec}", "jax", {**case, "spec": spec}) for spec in ("none", *limits)]
-    contenders.append(Contender("posjax none again", "jax", {**case, "spec": "none"}))
+def _over_none(
+    case: Cell, limits: Mapping[str, Mapping[str, Any]], cells: Sequence[Cell], only: Mapping[str, Any] | None = None
+) -> Suite:
+    """Encodings with the most that each may cost, against none, in the cells that have what `only` says."""
+    contenders = [Contender(f"posjax {spec}", "jax", {**case, "spec": spec}, only or {}) for spec in ("none", *limits)]
+    contenders.append(Contender("posjax none again", "jax", {**case, "spec": "none"}, only or {}))
     goals = [
         Goal(f"{spec} / none", f"posjax {spec}", "posjax none", limit, at_most=True) for spec, limit in limits.items()
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from experiments.benchmarks import torch_models
 from experiments.benchmarks.contender import Call, Skip
 
 _sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -152,4 +153,6 @@ _KINDS = {
     "flex": _flex,
     "transformers": _transformers,
     "complex": _complex,
+    "train_decoder": torch_models.train_decoder,
+    "train_vit": torch_models.train_vit,
 }

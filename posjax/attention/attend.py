@@ -28,6 +28,7 @@ def attend(
     k_order: Int32[Array, " S"] | None = None,
     implementation: str = "auto",
     scale: float | Array | None = None,
+    softcap: float | None = None,
     return_weights: bool = False,
     consumed: Collection[str] = (),
 ) -> Float[jax.Array, "T H E"] | tuple[Float[jax.Array, "T H E"], Float[jax.Array, "H T S"]]:
@@ -48,6 +49,8 @@ def attend(
         says for the platform, length and encoding (it knows of one sequence: where a large batch of many heads fills the
         memory, ask for "blockwise").
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
+      softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
+        dense and blockwise only.
       return_weights: also returns the attention weights, which sum to 1, or less where there is a sink; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
 
@@ -68,13 +71,18 @@ def attend(
     orders = dict(q_order=q_order, k_order=k_order)
     asked = "dense" if return_weights else implementation
     name = choose(encoding, q, k, v, q_site, k_site, causal=causal, **orders, implementation=asked).implementation
+    if softcap is not None and name not in ("dense", "blockwise"):
+        if implementation != "auto":
+            raise ValueError(f"implementation={implementation!r} knows no softcap: ask for dense or blockwise")
+        name = "blockwise"
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
     if not isinstance(scale, float | int):  # learned: kernels take a number
         operands, scale = operands._replace(rotated_q=(operands.rotated_q * scale).astype(q.dtype)), 1.0
     if not return_weights:
-        return finish(encoding, params, backend(name).run(encoding, operands, scale=scale), q_site)
-    out, weights = dense(encoding, operands, scale=scale)
+        options = dict(scale=scale) if softcap is None else dict(scale=scale, softcap=softcap)
+        return finish(encoding, params, backend(name).run(encoding, operands, **options), q_site)
+    out, weights = dense(encoding, operands, scale=scale, softcap=softcap)
     return finish(encoding, params, out, q_site), weights
 
 

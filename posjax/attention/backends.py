@@ -99,8 +99,8 @@ def backend(name: str) -> Backend:
     return _BACKENDS[name]
 
 
-def _run_dense(encoding: Encoding, x: Operands, *, scale: float):
-    return dense(encoding, x, scale=scale)[0]
+def _run_dense(encoding: Encoding, x: Operands, **options):
+    return dense(encoding, x, **options)[0]
 
 
 def _cudnn_refuses(asked: Asked) -> str | None:

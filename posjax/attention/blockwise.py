@@ -16,7 +16,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float
 
-from posjax.attention.dense import Operands, visible, with_room
+from posjax.attention.dense import Operands, capped, visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
 from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
 from posjax.encoding import Array, Encoding, Params
@@ -28,12 +28,14 @@ _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 SAVED = "attention"
 
 
-def blockwise(encoding: Encoding, x: Operands, *, scale: float, tile: int | None = None) -> Float[jax.Array, "T H F"]:
+def blockwise(
+    encoding: Encoding, x: Operands, *, scale: float, softcap: float | None = None, tile: int | None = None
+) -> Float[jax.Array, "T H F"]:
     """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
     `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
-    plan, length = plan_of(encoding, x.q, x.k, scale=scale, tile=tile), x.q.shape[0]
+    plan, length = plan_of(encoding, x.q, x.k, scale=scale, tile=tile)._replace(softcap=softcap), x.q.shape[0]
     out, log_total = _attention(plan, laid_out(plan, x))
     return with_sink(encoding, x.params, out[:length], log_total[:, :length])
 
@@ -168,6 +170,8 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
         d_v = _from_rows(weights.astype(tile.v.dtype), tile_out, len(tile.v))
         total = total._replace(v=add(total.v, d_v, j, plan.k_tile, 2))
         if "product" not in plan.encoding.hooks:
+            if plan.softcap is not None:
+                d_logits = d_logits * (1 - jnp.square(_product(plan, tile) / plan.softcap))
             d_product = d_logits.astype(tile.rotated_k.dtype)
             d_k = _from_rows(d_product, tile.rotated_q, len(tile.rotated_k))
             total = total._replace(
@@ -222,9 +226,14 @@ def _logits(plan: Plan, extras: Extras, shared, tile: Operands):
     """The logits of a tile, [H, T, S], those that are not seen at _HIDDEN."""
     logits = extras.logits(shared, tile)
     if "product" not in plan.encoding.hooks:
-        logits = plan.scale * _against(tile.rotated_q, tile.rotated_k) + logits
+        logits = _product(plan, tile) + logits
     seen = visible(plan.encoding, tile.q_site, tile.k_site, tile.q_order, tile.k_order)
     return jnp.where(seen, logits, _HIDDEN)
+
+
+def _product(plan: Plan, tile: Operands):
+    """The scaled and capped products of a tile."""
+    return capped(plan.scale * _against(tile.rotated_q, tile.rotated_k), plan.softcap)
 
 
 def _against(q: Float[Array, "H T C"], k: Float[Array, "K S C"]) -> Float[jax.Array, "H T S"]:

@@ -70,6 +70,7 @@ def attend_cached(
     prefill: bool = False,
     implementation: str = "auto",
     scale: float | None = None,
+    softcap: float | None = None,
     consumed: Collection[str] = (),
 ) -> tuple[Float[jax.Array, "T H E"], Cache]:
     """Causal attention of T new tokens over themselves and the cache, and the cache with them in it.
@@ -78,6 +79,7 @@ def attend_cached(
       prefill: static; says that the cache is empty, so that a prompt is attended like any sequence, without the unfilled
         slots.
       implementation: of the prefill, as in `attend`.
+      scale, softcap: of the logits, as in `attend`.
       consumed: the hooks that were run before, as in `attend`.
 
     Returns:
@@ -103,7 +105,7 @@ def attend_cached(
     tokens = _Tokens(k if raw else here.rotated_k, v if raw else here.v, site, order)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     if prefill:
-        options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
+        options = dict(causal=True, implementation=implementation, scale=scale, softcap=softcap, consumed=consumed)
         return attend(encoding, params, q, k, v, site, site, **options), after
     # The first of several tokens may see what the last of them overwrites.
     seen = _joined(_tokens(cache), tokens) if ring and len(k) > 1 else _tokens(after)
@@ -113,7 +115,8 @@ def attend_cached(
     else:
         operands = here._replace(k=seen.key, rotated_k=seen.key, v=seen.value, k_site=seen.site, **orders)
     operands = operands._replace(rotated_k=operands.rotated_k.astype(q.dtype), v=operands.v.astype(q.dtype))
-    out, _ = dense(encoding, operands, scale=q.shape[-1] ** -0.5 if scale is None else scale)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    out, _ = dense(encoding, operands, scale=scale, softcap=softcap)
     return jnp.where(after.lost, jnp.nan, finish(encoding, params, out, site)), after
 
 

@@ -27,14 +27,14 @@ class Operands(NamedTuple):
 
 
 def dense(
-    encoding: Encoding, x: Operands, *, scale: float
+    encoding: Encoding, x: Operands, *, scale: float, softcap: float | None = None
 ) -> tuple[Float[jax.Array, "T H F"], Float[jax.Array, "H T S"]]:
     """What the queries read and the weights they read it with; both zero for a query that sees nothing.
 
     With a sink the weights of a query sum to less than 1. F is E, or 2 E for the encodings for which `with_room` makes room.
     """
     seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
-    logits = tile_logits(encoding, scale, *x[:5], x.q_site, x.k_site)
+    logits = tile_logits(encoding, scale, *x[:5], x.q_site, x.k_site, softcap)
     # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
     peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
     sink = encoding.sink(x.params, x.q.shape[1])
@@ -72,10 +72,15 @@ def read_beside(encoding: Encoding, params: Params, weights: Float[Array, "H T S
     return jnp.pad(found, ((0, 0), (0, 0), (found.shape[-1], 0)))
 
 
-def tile_logits(encoding: Encoding, scale: float, params: Params, q, k, rotated_q, rotated_k, q_site, k_site):
-    """scale * q' k'^T + bias of a tile, [H, T, S] in float32."""
+def tile_logits(encoding: Encoding, scale, params: Params, q, k, rotated_q, rotated_k, q_site, k_site, softcap=None):
+    """scale * q' k'^T, capped, + bias of a tile, [H, T, S] in float32."""
     logits = encoding.product(rotated_q, q_site, rotated_k, k_site)
-    return scale * logits + encoding.bias(params, q, q_site, repeated(k, q.shape[1]), k_site)
+    return capped(scale * logits, softcap) + encoding.bias(params, q, q_site, repeated(k, q.shape[1]), k_site)
+
+
+def capped(logits: Float[Array, "H T S"], softcap: float | None) -> Float[Array, "H T S"]:
+    """softcap tanh(logits / softcap), between -softcap and softcap: Gemma Team (2024), arXiv 2408.00118."""
+    return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
 
 
 def repeated(k: Float[Array, "S K D"], num_heads: int) -> Float[Array, "S H D"]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32
 
-from posjax.attention.dense import Operands, read_beside, repeated
+from posjax.attention.dense import Operands, capped, read_beside, repeated
 from posjax.attention.tiles import ON_K, ON_Q, Plan, add, cut
 from posjax.encoding import Array, Encoding, Params, Site, axes, members
 from posjax.encodings.pairs import OffsetBias
@@ -59,7 +59,8 @@ class Extras:
         if "product" not in self.plan.encoding.hooks:
             return bias
         q, k = (jnp.moveaxis(x, 0, 1) for x in (tile.rotated_q, tile.rotated_k))
-        return self.plan.scale * self.plan.encoding.product(q, tile.q_site, k, tile.k_site) + bias
+        product = self.plan.encoding.product(q, tile.q_site, k, tile.k_site)
+        return capped(self.plan.scale * product, self.plan.softcap) + bias
 
     def no_gradients(self) -> Any:
         return jax.tree.map(lambda x: jnp.zeros(x.shape), self._trained(self.operands))

@@ -37,6 +37,7 @@ class Plan(NamedTuple):
     head_dim: int
     q_tile: int
     k_tile: int
+    softcap: float | None = None
 
 
 def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) -> tuple[int, int]:

@@ -28,6 +28,7 @@ _ACTIVATIONS: dict[str, Callable] = {
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
     "relu": nn.relu,
 }
+MLPS = sorted(_ACTIVATIONS)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class BlockConfig:
       qk_norm: whether each head's queries and keys are RMS-normed, with a learned scale of D channels, before they are
         rotated, as in Qwen3 and Gemma 3.
       logit_scale: factor of q . k; 1 / sqrt(head_dim) where None.
+      softcap: bound of the scaled q . k, see `posjax.attend`; not with a `context`.
       layer_scale: initial value of a learned factor on each channel of a branch (Touvron et al. 2021, arXiv 2103.17239).
       dropout: of each branch's output.
       drop_path: rate of stochastic depth of the last block, to which it grows linearly from 0 (see `drop_path`).
@@ -80,6 +82,7 @@ class BlockConfig:
     placement: str = "pre"
     qk_norm: bool = False
     logit_scale: float | None = None
+    softcap: float | None = None
     layer_scale: float | None = None
     dropout: float = 0.0
     drop_path: float = 0.0
@@ -92,7 +95,7 @@ class BlockConfig:
     def __post_init__(self):
         _check_names("norm", [self.norm], NORMS)
         _check_names("placement", [self.placement], PLACEMENTS)
-        _check_names("MLP", [self.mlp], sorted(_ACTIVATIONS))
+        _check_names("MLP", [self.mlp], MLPS)
         _check_names("projection", self.attention_bias, list(_PROJECTIONS))
         if self.num_heads < 1 or (self.head_dim is None and self.width % self.num_heads):
             raise ValueError(f"width {self.width} is not divisible by num_heads {self.num_heads}")
@@ -100,6 +103,10 @@ class BlockConfig:
             divisors = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
             raise ValueError(
                 f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}: it may be one of {divisors}"
+            )
+        if self.softcap is not None and self.context is not None:
+            raise ValueError(
+                f"softcap={self.softcap}: devices that share sequences know none; leave context or softcap out"
             )
         for name in ("dropout", "drop_path"):
             if not 0 <= getattr(self, name) < 1:
@@ -167,15 +174,34 @@ class Norm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
         c, shape = self.config, x.shape[-1:]
-        kind, start = self.kind or c.norm, nn.initializers.constant(1 - c.norm_offset)
+        centred = (self.kind or c.norm) == "layer"
+        start = nn.initializers.constant(1 - c.norm_offset)
         scale = self.param("scale", start, shape, c.param_dtype).astype(jnp.float32) + c.norm_offset
-        x = x.astype(jnp.float32)
-        if kind == "layer":
-            x = x - jnp.mean(x, axis=-1, keepdims=True)
-        y = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + c.norm_epsilon) * scale
-        if kind == "layer":
+        y = normalised(x.astype(jnp.float32), centred, c.norm_epsilon) * scale
+        if centred:
             y = y + self.param("bias", nn.initializers.zeros, shape, c.param_dtype).astype(jnp.float32)
         return y.astype(c.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def normalised(x: Float[jax.Array, "..."], centred: bool, epsilon: float) -> Float[jax.Array, "..."]:
+    """x, less its mean over the last axis if `centred`, over the root of the mean square of that.
+
+    The backward pass is given x alone and computes the statistics again: cheaper than to store and read y.
+    """
+    x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
+
+
+def _normalised_backward(centred: bool, epsilon: float, x, d_y):
+    x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
+    factor = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
+    d_x = d_y - x * jnp.square(factor) * jnp.mean(d_y * x, axis=-1, keepdims=True)
+    d_x = d_x - jnp.mean(d_x, axis=-1, keepdims=True) if centred else d_x
+    return (factor * d_x,)
+
+
+normalised.defvjp(lambda x, centred, epsilon: (normalised(x, centred, epsilon), x), _normalised_backward)
 
 
 class Attention(nn.Module):
@@ -202,6 +228,7 @@ class Attention(nn.Module):
         c = self.config
         q, k, v = self._projected(x)
         told = dict(scale=c.logit_scale, implementation=c.implementation)
+        told |= {} if c.softcap is None else dict(softcap=c.softcap)
         if cache is not None or cache_size is not None:
             read, cache = hosted.attend_cached(q, k, v, x=x, cache=cache, cache_size=cache_size, **told)
         elif watched(self):
@@ -253,7 +280,8 @@ class CrossAttention(nn.Module):
         v = linear((c.key_heads, c.channels), use_bias="value" in c.attention_bias, name="value")(memory)
         if c.qk_norm:
             q, k = Norm(c, "rms", name="query_norm")(q), Norm(c, "rms", name="key_norm")(k)
-        run = functools.partial(attend, Encoding(), (), scale=c.logit_scale, implementation=c.implementation)
+        told = dict(scale=c.logit_scale, softcap=c.softcap, implementation=c.implementation)
+        run = functools.partial(attend, Encoding(), (), **told)
         sites = [each._replace(position=jnp.zeros_like(each.segment), state=()) for each in (site, memory_site)]
         axes = (0, 0, 0, *map(batch_axis, sites))
         read = jax.vmap(run, in_axes=axes)(q.astype(inner), k.astype(inner), v.astype(inner), *sites)
@@ -272,6 +300,7 @@ class Mlp(nn.Module):
         linear = functools.partial(Linear, use_bias=use_bias, **c.types)
         inside = (4 * c.width if c.mlp_dim is None else c.mlp_dim,)
         up, activation = linear(inside, name="up")(x), _ACTIVATIONS[c.mlp]
+        activation = jax.checkpoint(activation)  # its derivative is computed again: cheaper than to store and read it
         hidden = activation(linear(inside, name="gate")(x)) * up if gated else activation(up)
         return linear((x.shape[-1],), name="down")(hidden)
 

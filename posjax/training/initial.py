@@ -18,7 +18,7 @@ from posjax.training.tasks import Task
 HEADS = ["keep", "new"]
 # What no shape tells: a model that differs in these takes the same parameters and computes something else.
 _UNSEEN = ("injection", "logit_scale", "mlp", "norm", "norm_epsilon", "norm_after_pooling", "norm_offset", "num_heads")
-_UNSEEN += ("patch_size", "placement")
+_UNSEEN += ("patch_size", "placement", "softcap")
 
 
 def initial_params(

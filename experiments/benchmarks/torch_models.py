@@ -1,0 +1,93 @@
+"""The contenders in torch that are whole models: compiled training steps. Imports torch and numpy alone."""
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from experiments.benchmarks.contender import Call, Skip
+
+_VOCABULARY, _CLASSES, _SIDE, _PATCH = 256, 10, 32, 4
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int, causal: bool):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.norm, self.mlp_norm = (nn.LayerNorm(width, eps=1e-6) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        read = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.out(read.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.mlp_norm(x)), approximate="tanh"))
+
+
+class _Decoder(nn.Module):
+    """A learned table of positions, and the embedding as the head."""
+
+    def __init__(self, width: int, heads: int, depth: int, length: int):
+        super().__init__()
+        self.embedding, self.table = nn.Embedding(_VOCABULARY, width), nn.Parameter(0.02 * torch.randn(length, width))
+        self.blocks = nn.Sequential(*(_Block(width, heads, True) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens) * self.table.shape[1] ** 0.5 + self.table
+        return F.linear(self.norm(self.blocks(x)), self.embedding.weight)
+
+
+class _ViT(nn.Module):
+    """A class token, read by a linear head, and a learned table."""
+
+    def __init__(self, width: int, heads: int, depth: int):
+        super().__init__()
+        self.patches = nn.Linear(3 * _PATCH**2, width)
+        self.cls = nn.Parameter(torch.zeros(1, 1, width))
+        self.table = nn.Parameter(0.02 * torch.randn(1 + (_SIDE // _PATCH) ** 2, width))
+        self.blocks = nn.Sequential(*(_Block(width, heads, False) for _ in range(depth)))
+        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, _CLASSES)
+
+    def forward(self, images):
+        cut = images.unflatten(1, (-1, _PATCH)).unflatten(3, (-1, _PATCH)).transpose(2, 3)
+        x = self.patches(cut.reshape(len(images), -1, 3 * _PATCH**2))
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1) + self.table
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+def train_decoder(case: Mapping[str, Any]) -> Call:
+    """Gradients and an AdamW update of a decoder."""
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(_VOCABULARY, size=(case["batch"], case["length"])))
+    model = _Decoder(case["width"], case["heads"], case["depth"], case["length"])
+    return _step(model, lambda: F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()))
+
+
+def train_vit(case: Mapping[str, Any]) -> Call:
+    """Likewise of a ViT on images of 32x32 pixels in patches of 4x4."""
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.standard_normal((case["batch"], _SIDE, _SIDE, 3), np.float32))
+    labels = torch.from_numpy(rng.integers(_CLASSES, size=case["batch"]))
+    model = _ViT(case["width"], case["heads"], case["depth"])
+    return _step(model, lambda: F.cross_entropy(model(images), labels))
+
+
+def _step(model: nn.Module, loss) -> Call:
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        raise Skip("torch.compile needs a C++ compiler, and there is none")
+    torch._dynamo.reset()
+    optimizer, compiled = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), torch.compile(loss)
+
+    def step():
+        optimizer.zero_grad()
+        compiled().backward()
+        optimizer.step()
+
+    step()  # compiles
+    return Call(step)

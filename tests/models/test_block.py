@@ -1,0 +1,332 @@
+"""What a block computes, beside a float64 oracle; how blocks are run changes no number."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn import drawn
+
+import posjax as pj
+from posjax.attention import ContextParallel
+from posjax.hosting import Hosted
+from posjax.models import BlockConfig, Decoder, Transformer, ViT
+from posjax.models.block import MLPS, Block, normalised
+
+BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 4
+SITE, MEMORY_SITE = pj.sites(LENGTH), pj.grid(1, 3)
+RNG = np.random.default_rng(0)
+X = jnp.asarray(RNG.normal(size=(BATCH, LENGTH, WIDTH)), jnp.float32)
+MEMORY = jnp.asarray(RNG.normal(size=(BATCH, 3, 7)), jnp.float32)
+NONE = Hosted(pj.parse("none"), (), SITE)
+
+
+def float64(tree):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+
+
+class Oracle:
+    """A block in numpy, one number after the other where that is what a formula says."""
+
+    def __init__(self, config, params, causal):
+        self.c, self.p, self.causal = config, float64(params), causal
+
+    def norm(self, x, p, kind=None):
+        if (kind or self.c.norm) == "layer":
+            x = x - x.mean(axis=-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + self.c.norm_epsilon)
+        return x * (p["scale"] + self.c.norm_offset) + p.get("bias", 0)
+
+    def read(self, q, k, v, causal):
+        """[B, H, T, D] of heads [B, H, T, D]."""
+        scale = self.c.logit_scale or q.shape[-1] ** -0.5
+        logits = scale * q @ k.swapaxes(-1, -2)
+        if self.c.softcap:
+            logits = self.c.softcap * np.tanh(logits / self.c.softcap)
+        if causal:
+            logits = np.where(np.tri(*logits.shape[-2:]), logits, -np.inf)
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+    def attention(self, x, p):
+        groups, rows = p["qkv"]["kernel"].shape[1:3]
+        bias = np.zeros(p["qkv"]["kernel"].shape[1:])
+        has = [name in self.c.attention_bias for name in ["query"] * (rows - 2) + ["key", "value"]]
+        if any(has):
+            bias[:, np.array(has)] = p["qkv"]["bias"]
+        heads = np.einsum("btm,mkrd->bkrtd", x, p["qkv"]["kernel"]) + bias[:, :, None]
+        q, k, v = heads[:, :, :-2], heads[:, :, -2], heads[:, :, -1]
+        return self.mixed(q.reshape(len(x), -1, *q.shape[3:]), k, v, p, self.causal)
+
+    def mixed(self, q, k, v, p, causal):
+        if self.c.qk_norm:
+            q, k = self.norm(q, p["query_norm"], "rms"), self.norm(k, p["key_norm"], "rms")
+        k, v = (np.repeat(each, q.shape[1] // k.shape[1], axis=1) for each in (k, v))
+        out = np.einsum("bhtd,hdm->btm", self.read(q, k, v, causal), p["out"]["kernel"])
+        return out + p["out"].get("bias", 0)
+
+    def cross(self, x, memory, p):
+        q, k, v = (
+            np.einsum("btm,mhd->bhtd", of, p[name]["kernel"]) + p[name]["bias"][:, None]
+            for of, name in ((x, "query"), (memory, "key"), (memory, "value"))
+        )
+        return self.mixed(q, k, v, p, False)
+
+    def mlp(self, x, p):
+        def dense(x, p):
+            return x @ p["kernel"] + p.get("bias", 0)
+
+        def gelu(x):
+            return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+        def sigmoid(x):
+            return 1 / (1 + np.exp(-x))
+
+        hidden = dense(x, p["up"])
+        if self.c.mlp in ("swiglu", "geglu"):
+            gate = dense(x, p["gate"])
+            hidden = hidden * (gate * sigmoid(gate) if self.c.mlp == "swiglu" else gelu(gate))
+        else:
+            hidden = {
+                "gelu": gelu,
+                "gelu_exact": lambda x: x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+                "quick_gelu": lambda x: x * sigmoid(1.702 * x),
+                "relu": lambda x: np.maximum(x, 0),
+            }[self.c.mlp](hidden)
+        return dense(hidden, p["down"])
+
+    def __call__(self, x, memory=None):
+        c, p, x = self.c, self.p, np.asarray(x, np.float64)
+        scales = [p.get(f"{name}_scale", 1) for name in ("attention", "mlp")]
+        branches = [
+            lambda x: self.attention(x, p["attention"]) * scales[0],
+            lambda x: self.mlp(x, p["mlp"]) * scales[1],
+        ]
+        names = ["attention", "mlp"]
+        if memory is not None:
+            branches.insert(1, lambda x: self.cross(x, np.asarray(memory, np.float64), p["cross"]))
+            names.insert(1, "cross")
+        if c.placement.startswith("parallel"):
+            attention, mlp = branches
+            other = p["attention_norm" if c.placement == "parallel_shared" else "mlp_norm"]
+            return x + attention(self.norm(x, p["attention_norm"])) + mlp(self.norm(x, other))
+        for name, branch in zip(names, branches, strict=True):
+            norm = p[f"{name}_norm"]
+            if c.placement == "post":
+                x = self.norm(x + branch(x), norm)
+            elif c.placement == "sandwich":
+                x = x + self.norm(branch(self.norm(x, norm)), p[f"{name}_out_norm"])
+            else:
+                x = x + branch(self.norm(x, norm))
+        return x
+
+
+def check(causal=False, memory=None, **fields):
+    config = BlockConfig(**dict(width=WIDTH, num_heads=HEADS) | fields)
+    block = Block(config, causal)
+    memory_told = None if memory is None else (memory, MEMORY_SITE)
+    params = drawn(lambda key: block.init(key, X, NONE, memory=memory_told)["params"], jax.random.key(0), spread=0.4)
+    out, _ = jax.jit(lambda params: block.apply({"params": params}, X, NONE, memory=memory_told))(params)
+    np.testing.assert_allclose(out, Oracle(config, params, causal)(X, memory), rtol=2e-5, atol=2e-5)
+    return params
+
+
+@pytest.mark.parametrize("placement", ["parallel", "parallel_shared", "post", "pre", "sandwich"])
+def test_norms_stand_where_they_are_placed(placement):
+    params = check(placement=placement)
+    more = {"sandwich": {"attention_out_norm", "mlp_out_norm"}}.get(placement, set())
+    fewer = {"mlp_norm"} if placement == "parallel_shared" else set()
+    norms = {name for name in params if name.endswith("norm")}
+    assert norms == {"attention_norm", "mlp_norm"} - fewer | more
+
+
+@pytest.mark.parametrize("mlp", MLPS)
+def test_mlps(mlp):
+    params = check(mlp=mlp, mlp_dim=7)
+    assert ("bias" in params["mlp"]["up"]) == (mlp not in ("geglu", "swiglu"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(norm="rms", norm_epsilon=1e-2),
+        dict(norm="rms", norm_offset=1.0, placement="sandwich", qk_norm=True),  # as Gemma
+        dict(norm_offset=0.5, layer_scale=0.3),
+        dict(head_dim=5, num_kv_heads=2, attention_bias=("query", "key", "value")),  # as Qwen2
+        dict(num_kv_heads=1, attention_bias=("query", "value", "out")),  # as Whisper
+        dict(attention_bias=(), mlp_bias=False, logit_scale=0.9),
+        dict(mlp="swiglu", mlp_bias=True, qk_norm=True),
+        dict(softcap=1.5, implementation="dense"),  # as Gemma 2
+        dict(softcap=0.7, implementation="blockwise", num_kv_heads=2),
+    ],
+    ids=str,
+)
+def test_parts_of_published_blocks(fields):
+    check(causal=True, **fields)
+
+
+def test_a_bias_of_some_projections_has_no_parameters_for_the_others():
+    params = check(attention_bias=("query", "value"), num_kv_heads=2)
+    assert params["attention"]["qkv"]["bias"].shape == (2, 3, 3)  # of two queries, a key and a value
+    assert "bias" not in params["attention"]["out"]
+
+
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_cross_attention_reads_the_memory(placement):
+    check(causal=True, memory=MEMORY, placement=placement)
+
+
+def test_cross_attention_sees_the_memory_of_its_own_document():
+    config = BlockConfig(width=WIDTH, num_heads=HEADS)
+    model = Transformer((pj.parse("alibi"),), config, 2, causal=True)
+    site = SITE._replace(segment=np.array([1, 1, 2, 2, 0], np.int32))
+    memory_site = MEMORY_SITE._replace(segment=np.array([1, 2, 2], np.int32))
+
+    def run(params, memory):
+        return model.apply({"params": params}, X, site, memory=(memory, memory_site))[0]
+
+    memory = (MEMORY, memory_site)
+    params = drawn(lambda key: model.init(key, X, site, memory=memory)["params"], jax.random.key(0))
+    change = np.abs(run(params, MEMORY) - run(params, MEMORY.at[:, 0].add(1))).max(axis=(0, 2))
+    assert (change > 1e-4).tolist() == [True, True, False, False, False]
+
+
+def test_a_norm_has_the_gradient_of_its_formula():
+    def formula(x, centred):
+        x = x - x.mean(axis=-1, keepdims=True) if centred else x
+        return x / jnp.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-3)
+
+    for centred in (True, False):
+        _, pull = jax.vjp(lambda x, centred=centred: normalised(x, centred, 1e-3), X)
+        _, expected = jax.vjp(lambda x, centred=centred: formula(x, centred), X)
+        np.testing.assert_allclose(pull(X[::-1])[0], expected(X[::-1])[0], atol=1e-6)
+
+
+def losses(model, params, train=False):
+    """Logits and gradients."""
+    tokens = jnp.asarray(np.arange(10).reshape(2, 5) % 7, jnp.int32)
+    rngs = {"dropout": jax.random.key(1), "place": jax.random.key(2)}
+
+    def loss(params):
+        logits = model.apply({"params": params}, tokens, SITE, train=train, rngs=rngs)
+        return jnp.square(logits).sum(), logits
+
+    return jax.jit(jax.grad(loss, has_aux=True))(params)
+
+
+def initial(model):
+    tokens = jnp.zeros((1, 5), jnp.int32)
+    return drawn(lambda key: model.init(key, tokens, SITE)["params"], jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options"),
+    [
+        ("t5", dict(depth=3, dropout=0.2, drop_path=0.3)),
+        ("rope, none", dict(depth=5, injection="every_layer_shared", dtype="bfloat16", placement="post")),
+        pytest.param("learned, t5, learned", dict(depth=6, injection="lape"), marks=pytest.mark.slow),
+        pytest.param("t5", dict(depth=2, injection="every_layer"), marks=pytest.mark.slow),
+    ],
+)
+def test_a_scan_over_layers_changes_nothing(encoding, options):
+    """Nor does training with dropout and stochastic depth."""
+    model = Decoder(7, encoding, length=5, **dict(width=8, num_heads=2) | options)
+    params = initial(model)
+    train = "dropout" in options
+    one, other = (losses(each, params, train) for each in (model, model.clone(scan=True)))
+    tolerance = dict(rtol=0.1, atol=0.1) if "dtype" in options else dict(rtol=1e-4, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), one, other)
+
+
+def test_the_scan_compiles_one_block():
+    calls = []
+
+    def note(call, args, kwargs, context):
+        if isinstance(context.module, Block) and context.method_name == "__call__":
+            calls.append(context.module)
+        return call(*args, **kwargs)
+
+    model = Decoder(7, "rope, none", length=5, width=8, num_heads=2, depth=6)
+    params = initial(model)
+    with nn.intercept_methods(note):
+        for scan, blocks in ((False, 6), (True, 2)):
+            calls.clear()
+            jax.eval_shape(
+                lambda scan=scan: model.clone(scan=scan).apply({"params": params}, jnp.ones((1, 5), int), SITE)
+            )
+            assert len(calls) == blocks
+
+
+@pytest.mark.parametrize("remat", ["full", "dots", "attention"])
+@pytest.mark.parametrize("scan", [False, True])
+def test_what_is_computed_again_is_the_same(remat, scan):
+    model = Decoder(7, "rope + t5", length=5, width=8, num_heads=2, depth=2, implementation="blockwise")
+    params = initial(model)
+    one, other = (losses(each, params) for each in (model, model.clone(remat=remat, scan=scan)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
+
+
+def test_rematerialisation_keeps_what_it_says():
+    """The arrays that the backward pass of a model of 64 channels and 256 tokens is given."""
+
+    def held(remat):
+        model = Decoder(7, "rope", width=64, num_heads=2, depth=2, implementation="blockwise", remat=remat)
+        tokens, site = jnp.zeros((1, 256), jnp.int32), pj.sites(256)
+        params = jax.eval_shape(lambda: model.init(jax.random.key(0), tokens[:, :2], pj.sites(2)))
+        _, pull = jax.eval_shape(lambda params: jax.vjp(lambda p: model.apply(p, tokens, site).sum(), params), params)
+        return sum(leaf.size for leaf in jax.tree.leaves(pull))
+
+    sizes = {remat: held(remat) for remat in ("none", "dots", "attention", "full")}
+    assert sizes["full"] < sizes["attention"] < sizes["dots"] < sizes["none"]
+
+
+@pytest.mark.parametrize("spec", ["rope + t5", "self_extend(window=2, group=2) >> rope"])
+def test_capped_logits_are_the_same_in_tiles_and_in_a_cache(spec):
+    """With their gradients; the second encoding has a product of its own."""
+    options = dict(length=5, width=8, num_heads=2, depth=1, softcap=0.3, num_kv_heads=1)
+    dense, tiles = (Decoder(7, spec, **options, implementation=name) for name in ("dense", "blockwise"))
+    params = initial(dense)
+    one, other = losses(dense, params), losses(tiles, params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
+    free = losses(dense.clone(softcap=None), params)
+    assert np.abs(one[1] - free[1]).max() > 1e-3
+    tokens = jnp.asarray(np.arange(10).reshape(2, 5) % 7, jnp.int32)
+    out, caches = dense.apply({"params": params}, tokens[:, :4], pj.sites(4), cache_size=5, method=dense.prefill)
+    np.testing.assert_allclose(out, one[1][:, :4], atol=1e-5)
+    out, _ = dense.apply({"params": params}, tokens[:, 4:], pj.sites(1, start=4), caches, method=dense.extend)
+    np.testing.assert_allclose(out[:, 0], one[1][:, 4], atol=1e-5)
+
+
+def test_what_knows_no_soft_cap_refuses_it():
+    q, site = jnp.ones((4, 2, 8)), pj.sites(4)
+    with pytest.raises(
+        ValueError, match="implementation='pallas_interpret' knows no softcap: ask for dense or blockwise"
+    ):
+        pj.attend(pj.parse("rope"), (), q, q, q, site, site, softcap=2.0, implementation="pallas_interpret")
+    context = ContextParallel(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("context",)))
+    with pytest.raises(ValueError, match=r"softcap=2\.0: devices that share sequences know none"):
+        BlockConfig(softcap=2.0, context=context)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(norm="rmss"), r"no norm is named 'rmss'; did you mean 'rms'"),
+        (dict(placement="prenorm"), r"no placement is named 'prenorm'; did you mean 'pre'|no placement is named"),
+        (dict(attention_bias=("q",)), r"no projection is named 'q'"),
+        (dict(dropout=1.0), r"dropout=1.0 must lie in \[0, 1\)"),
+        (dict(remat="all"), r"no remat is named 'all'; .*known: none, full, dots, attention|no remat is named 'all'"),
+    ],
+)
+def test_a_block_that_cannot_be_is_refused_with_the_mend(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Decoder(7, **fields).init(jax.random.key(0), jnp.zeros((1, 5), jnp.int32), SITE)
+
+
+def test_every_model_has_the_fields_of_a_block():
+    fields = dict(width=8, num_heads=2, head_dim=6, norm="rms", mlp="geglu", attention_bias=(), placement="sandwich")
+    for model in (Decoder(7, **fields), ViT(3, **fields)):
+        assert model.block == BlockConfig(**fields)
+        assert model.clone(qk_norm=True).block == BlockConfig(**fields, qk_norm=True)
