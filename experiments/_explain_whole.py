@@ -140,6 +140,8 @@ def _verdict(encoding: Encoding, spread: float, found: probes.Logits, site: Site
     alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
     if alike and not found.seen.all():
         return "All logits that are seen are equal: the mask alone tells such words apart."
+    if alike and "value" in encoding.hooks:
+        return "All logits are equal: where a key stands shows in what is read of its value alone."
     if alike:
         return "All logits are equal: such a word cannot tell positions apart by this encoding."
     if spread < 1e-3:

@@ -1,4 +1,4 @@
-"""The contract: where tokens stand (`Site`), what tells a model about it (`Encoding`), and how encodings are spelled.
+"""The contract: where tokens stand (`Site`), what tells a model about it (`Encoding`), and how encodings compose.
 
 Methods are written for ONE sequence; `jax.vmap` them over a batch. Shape letters, everywhere in posjax:
 `T` query tokens, `S` key tokens, `H` heads, `D` head dim, `M` model width, `A` position axes, `B` batch.
@@ -238,15 +238,15 @@ class PositionMap(Encoding):
         return super().hooks | {"place"}
 
     def dims(self, dims: Dims) -> Dims:
-        """The dims in which the moved tokens stand."""
+        """The sizes by which the encoding behind the map is initialised."""
         return dims
 
     def axes_after(self, num_axes: int) -> int:
-        """On how many axes the moved tokens stand."""
+        """The number of position axes of the moved tokens."""
         return num_axes
 
     def grid_after(self, grid: Grid) -> Grid:
-        """The grid on which the moved tokens of such a grid stand, as `Encoding.resized` has them."""
+        """The grid of the moved tokens, as `Encoding.resized` takes it, where the model's tokens stand on `grid`."""
         line = math.prod(np.ravel(grid[0]).tolist()) if len(grid) == 1 else None
         dims = self.dims(Dims(0, 0, 0, length=line, grid=None if line else grid))
         return grid if line and dims.length == line else dims.grid or (dims.length,)

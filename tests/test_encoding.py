@@ -163,6 +163,21 @@ def test_a_sum_that_moves_nobody_is_transparent():
     assert encoding.observe(((), ()), jnp.zeros((3, 8)), site) is site
 
 
+@pytest.mark.parametrize(
+    "parts", [(Gate(), pj.parse("rope")), (pj.parse("randomized(evaluate='keep') >> rope"), Gate())]
+)
+def test_the_state_of_a_sum_has_one_shape(parts):
+    """A site for each part once a part places or observes, whether or not anything has moved."""
+    encoding, site, x = Sum(parts), pj.sites(3), jnp.ones((3, 8))
+    params = encoding.init(KEY, DIMS)
+    placed = encoding.place(params, site)
+    for each in (placed, encoding.observe(params, x, placed), encoding.observe(params, x, site)):
+        assert [type(part) for part in each.state] == [pj.Site, pj.Site]
+        np.testing.assert_array_equal(each.position, site.position)
+    both = Shift() >> encoding
+    assert len(both.place(both.init(KEY, DIMS), site).state) == 2
+
+
 def test_state_of_one_part_is_not_seen_by_the_others():
     encoding = Gate() + (Shift(3) >> Gate()) + pj.parse("alibi()")
     params = encoding.init(KEY, DIMS)

@@ -94,7 +94,7 @@ class Viewed(Placed):
 
     def product(self, q, q_site, k, k_site):
         if "product" not in self.hooks:
-            return super().product(q, q_site, k, k_site)
+            return Encoding.product(self, q, q_site, k, k_site)
         views = _views(q_site, k_site)
         split_q, split_k = (jnp.split(x, len(views), axis=-1) for x in (q, k))
         each = zip(split_q, split_k, views, strict=True)

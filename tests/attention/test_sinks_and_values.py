@@ -133,3 +133,10 @@ def test_views_leave_values_where_they_stand():
     site = encoding.place(((), ((), ())), SITE)
     np.testing.assert_array_equal(encoding.value(((), ((), ())), V, site), plain.value((), V, SITE))
     np.testing.assert_array_equal(encoding.output(((), ((), ())), Q, site), plain.output((), Q, SITE))
+
+
+def test_an_attention_factor_does_not_scale_values():
+    encoding = pj.parse("value_rotary(scaling=yarn(factor=16, original_length=4))")
+    turned = encoding.value((), V, SITE)
+    assert np.abs(turned - V).max() > 0.1
+    np.testing.assert_allclose(jnp.linalg.norm(turned, axis=-1), jnp.linalg.norm(V, axis=-1), rtol=1e-5)

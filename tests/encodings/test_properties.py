@@ -169,6 +169,20 @@ def test_token_by_token(deep_case, deep):
         close(out[len(past) - 1], past[-1])
 
 
+def test_another_head_dim_is_declared(case):
+    """Caches and sums need to know; a product of one's own goes with it."""
+    w = world(case)
+    q = jnp.zeros((len(w.x), HEADS, HEAD_DIM))
+
+    def rotated(params, q):
+        site = w.encoding.observe(params, w.x, w.placed)
+        return w.encoding.rotate(params, q, site, q, site)
+
+    shapes = {x.shape[-1] for x in jax.eval_shape(rotated, w.params, q)}
+    assert (shapes != {HEAD_DIM}) == (Needs.HEAD_DIM in w.encoding.needs)
+    assert Needs.HEAD_DIM in w.encoding.needs or "product" not in w.encoding.hooks
+
+
 def test_place_keeps_sites_well_formed(case):
     w = world(case)
     leaves = jax.tree.leaves(w.placed)

@@ -161,6 +161,22 @@ def test_views_within_views():
     np.testing.assert_array_equal(seen, [5, 5, 5, 5, 4, 4, 3, 2, 1, 0])
 
 
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_views_of_parts_that_bias_only_widen_nothing(implementation):
+    """Queries and keys are those of the model; each part sees the site of its own view."""
+    views, q = pj.parse("self_extend(group=2, window=3)"), jax.random.normal(jax.random.key(0), (9, 2, 4))
+    encoding, params = views >> (pj.parse("interpolate(factor=2) >> alibi") + Distance()), ((), (((), ()), ()))
+    assert Needs.HEAD_DIM not in encoding.needs
+    site = encoding.place(params, pj.sites(9))
+    told = dict(consumed=BEFORE_ATTENTION, implementation=implementation)
+    out = pj.attend(encoding, params, q, q, jnp.zeros((9, 2, 1)), site, site, causal=True, **told)
+    seen = distances("self_extend(group=2, window=3)", 9)
+    slopes = np.array([1 / 16, 1 / 256])[:, None, None]
+    logits = np.einsum("thd,shd->hts", q, q) / 2 - slopes * np.abs(seen) / 2 + seen
+    weights = np.exp(logits) * np.tril(np.ones((9, 9)))
+    np.testing.assert_allclose(out[..., 0].T, (weights * seen).sum(-1) / weights.sum(-1), rtol=1e-4)
+
+
 def test_codes_are_added_as_without_views():
     x, site = jnp.ones((5, 8)), pj.sites(5)
     viewed = pj.parse("dual_chunk(chunk=2, local=1) >> sinusoidal()")

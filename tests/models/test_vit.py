@@ -206,7 +206,7 @@ def test_patches_may_come_in_any_order_if_their_sites_come_along(spec):
     moved = jax.tree.map(lambda leaf: leaf[whole], site)
     before, x = run(model, variables), shuffled(images(), order)
     close(run(model, variables, x, moved), before)
-    if spec == "none()":
+    if pj.parse(spec).hooks <= {"sink"}:  # knows nothing of position
         close(run(model, variables, x), before)
     else:
         assert differ(run(model, variables, x), before)
