@@ -126,6 +126,14 @@ dpb ignores log_distance | encodings/bias_network.py | encodings/test_arguments.
 - log_offset(features) if self.log_distance else features
 + features
 
+groups that see each other are passed over | attention/tiles.py | attention/test_tiles.py -k "missed and window"
+- groups.append(tile_bounds((site, order), tokens, size * sides[-1]))
++ groups.append(tile_bounds((site, order), tokens & (jnp.arange(len(tokens)) % (size * sides[-1]) < size), size * sides[-1]))
+
+global keys are not remembered | mask.py | attention/test_ring_buffer.py -k "slots"
+- return Memory(1, math.ceil(first)) if first < math.inf else Memory()
++ return Memory(1) if first < math.inf else Memory()
+
 splash window looks back only | attention/library.py | attention/test_scales.py -k splash
 - library.LocalMask(shape, (size - 1, 0 if causal else size - 1), 0)
 + library.LocalMask(shape, (size - 1, 0), 0)
