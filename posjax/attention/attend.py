@@ -50,7 +50,7 @@ def attend(
         memory, ask for "blockwise").
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
-        dense and blockwise only.
+        of the library's implementations, dense and blockwise know it.
       return_weights: also returns the attention weights, which sum to 1, or less where there is a sink; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
 
@@ -70,11 +70,8 @@ def attend(
         )
     orders = dict(q_order=q_order, k_order=k_order)
     asked = "dense" if return_weights else implementation
-    name = choose(encoding, q, k, v, q_site, k_site, causal=causal, **orders, implementation=asked).implementation
-    if softcap is not None and name not in ("dense", "blockwise"):
-        if implementation != "auto":
-            raise ValueError(f"implementation={implementation!r} knows no softcap: ask for dense or blockwise")
-        name = "blockwise"
+    told = dict(causal=causal, **orders, softcap=softcap, implementation=asked)
+    name = choose(encoding, q, k, v, q_site, k_site, **told).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
     if not isinstance(scale, float | int):  # learned: kernels take a number

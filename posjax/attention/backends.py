@@ -35,6 +35,7 @@ class Asked(NamedTuple):
     operands: Operands  # tracers or `jax.ShapeDtypeStruct`s; params and what is rotated are None
     platform: str
     capability: str | None  # of the GPU, as "9.0"; None where there is none
+    softcap: float | None = None  # see `attend`
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Backend:
       refuse: says why it cannot compute what is `Asked`, or None; by default it can compute everything.
       platform: "cpu", "gpu" or "tpu", if it runs on one only; None for all.
       preferred: whether "auto" takes it before dense and blockwise wherever it can.
+      softcaps: whether `run` takes `softcap=`, too; without it logits that are to be capped are refused.
       elsewhere: what to do instead on other platforms; ends the refusal.
 
     Raises:
@@ -57,6 +59,7 @@ class Backend:
     refuse: Callable[[Asked], str | None] = lambda asked: None
     platform: str | None = None
     preferred: bool = False
+    softcaps: bool = False
     elsewhere: str = ""
 
     def __post_init__(self):
@@ -67,6 +70,8 @@ class Backend:
         """Why it cannot compute this; None if it can."""
         if self.platform not in (None, asked.platform):
             return f"it runs on a {self.platform.upper()}, this is for a {asked.platform.upper()}{self.elsewhere}"
+        if asked.softcap is not None and not self.softcaps:
+            return "it knows no softcap, dense and blockwise do"
         return self.refuse(asked)
 
 
@@ -116,8 +121,8 @@ def _pallas_refuses(asked: Asked) -> str | None:
 
 
 _BACKENDS = {
-    "dense": Backend(_run_dense),
-    "blockwise": Backend(blockwise),
+    "dense": Backend(_run_dense, softcaps=True),
+    "blockwise": Backend(blockwise, softcaps=True),
     # For those who ask for it: it has not been run on a GPU yet.
     "pallas": Backend(pallas, _pallas_refuses, "gpu", elsewhere='; "pallas_interpret" runs it anywhere, slowly'),
     "pallas_interpret": Backend(

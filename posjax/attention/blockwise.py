@@ -35,7 +35,7 @@ def blockwise(
 
     `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
-    plan, length = plan_of(encoding, x.q, x.k, scale=scale, tile=tile)._replace(softcap=softcap), x.q.shape[0]
+    plan, length = plan_of(encoding, x.q, x.k, scale=scale, softcap=softcap, tile=tile), x.q.shape[0]
     out, log_total = _attention(plan, laid_out(plan, x))
     return with_sink(encoding, x.params, out[:length], log_total[:, :length])
 
@@ -52,10 +52,10 @@ def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], lo
     return (out * share.T[..., None]).astype(out.dtype)
 
 
-def plan_of(encoding: Encoding, q, k, *, scale: float, tile: int | None = None) -> Plan:
+def plan_of(encoding: Encoding, q, k, *, scale: float, softcap: float | None = None, tile: int | None = None) -> Plan:
     """How `blockwise` goes about arguments of these shapes."""
     sizes = tile_sizes(encoding, q.shape[0], k.shape[0], tile)
-    return Plan(encoding, scale, q.shape[1], q.shape[2], *sizes)
+    return Plan(encoding, scale, q.shape[1], q.shape[2], *sizes, softcap)
 
 
 def laid_out(plan: Plan, x: Operands) -> Operands:

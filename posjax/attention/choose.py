@@ -33,6 +33,7 @@ def choose(
     causal: bool = False,
     q_order: Array | None = None,
     k_order: Array | None = None,
+    softcap: float | None = None,
     implementation: str = "auto",
     platform: str | None = None,
     capability: str | None = None,
@@ -43,7 +44,7 @@ def choose(
     hold documents and padding.
 
     Args:
-      q, k, v, q_site, k_site, causal, q_order, k_order: as in `attend`; orders of None are those of the arrays.
+      q, k, v, q_site, k_site, causal, q_order, k_order, softcap: as in `attend`; orders of None are those of the arrays.
       implementation: "auto", or the one that is wanted.
       platform: "cpu", "gpu" or "tpu"; jax's default backend if None.
       capability: compute capability of the GPU, as "9.0"; that of the first one here if None.
@@ -55,7 +56,7 @@ def choose(
     capability = _capability() if capability is None else capability
     orders = (None, None) if not causal else (_arange(q), _arange(k)) if q_order is None else (q_order, k_order)
     operands = Operands(None, q, k, None, None, v, q_site, k_site, *orders)
-    asked = Asked(encoding, operands, platform, capability)
+    asked = Asked(encoding, operands, platform, capability, softcap)
     if implementation != "auto":
         if reason := backends.backend(implementation).refusal(asked):
             raise ValueError(f'implementation={implementation!r} cannot compute this: {reason}; or take "auto"')
