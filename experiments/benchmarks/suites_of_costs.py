@@ -31,7 +31,10 @@ def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     cells = [{"batch": 16, **shared, "mode": "step", "length": n} for n in lengths or (256,)]
     costs = _over_none({"kind": "train_decoder"}, limits, cells, {"mode": ["step"]})
     peers, goals = [], []
-    for model, sizes in {"decoder": dict(batch=32, depth=4, length=256), "ViT": dict(batch=128, depth=6, length=65)}.items():
+    for model, sizes in {
+        "decoder": dict(batch=32, depth=4, length=256),
+        "ViT": dict(batch=128, depth=6, length=65),
+    }.items():
         kind, mode = {"kind": f"train_{model.lower()}", "spec": "learned"}, f"{model} step"
         cells.append({**shared, "mode": mode, **sizes})
         only, own, theirs = {"mode": [mode]}, f"posjax {model}", f"torch.compile, {model}"
