@@ -143,8 +143,8 @@ a forgotten sink is not missed | attention/cache.py | attention/test_scales.py -
 + among_first = (position < memory.first) if memory.first else False
 
 prefill forgets the scale | attention/cache.py | attention/test_scales.py -k cache
-- options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
-+ options = dict(causal=True, implementation=implementation, consumed=consumed)
+- implementation=implementation, scale=scale, softcap=softcap, consumed=consumed)
++ implementation=implementation, softcap=softcap, consumed=consumed)
 
 a sink has the share of its opposite | attention/blockwise.py | attention/test_sinks_and_values.py -k share
 - share = jax.nn.sigmoid(log_total - sink

@@ -49,11 +49,12 @@ class Transformer(nn.Module):
           Layer-adaptive Position Embedding", ICCV, eq. 5; the authors' code chains the norms from layer to layer, the
           paper does not.
         In a pattern, layers whose encodings are equal share them; at the stem each is embedded once.
-      scan: compiles the blocks of one pattern once, in a loop over its repeats, in place of one copy for each layer. The
+      scan: runs the blocks as a loop over repeats of the pattern, which is traced once, in place of a copy of each layer. The
         parameters are the same either way: the loop stacks them when it starts. Without effect where layers differ or are
-        looked into: with injection "every_layer", with caches and with intermediates.
-      remat: what is kept of a block for its backward pass: "none" recomputes nothing, "full" everything, "dots" all but
-        matrix products, "attention" all but the result of blockwise attention.
+        looked into: with injection "every_layer", with caches and with intermediates. On CPUs a training step was measured
+        at 1.2 times the time, and compiling 12 and 24 layers at twice.
+      remat: what of a block the backward pass computes again: "none"; "full": all of it; "dots": all but matrix products;
+        "attention": all but the result of blockwise attention.
       length, grid: positions that a 1-D table must hold; (height, width) of a 2-D one.
 
     Raises (on call):
