@@ -78,6 +78,11 @@ def test_arrows_point_down(path):
     assert not any(name.startswith(("experiments", "configs", "tests")) for name in names)
 
 
+def test_an_experiment_is_one_module():
+    """What it needs lies in the library's rooms, or in a folder of its own."""
+    assert [path.name for path in (REPO / "experiments").glob("_*.py")] == ["__init__.py"]
+
+
 @of_source
 def test_functions_are_short(path):
     for node in ast.walk(tree_of(path)):
