@@ -110,6 +110,11 @@ def owner(modules, name):
     return name if name in modules else parent if (parent := name.rpartition(".")[0]) in modules else None
 
 
+def test_an_experiment_is_one_module():
+    """What it needs lies in the library's rooms, or in a folder of its own."""
+    assert [path.name for path in (REPO / "experiments").glob("_*.py")] == ["__init__.py"]
+
+
 @of_source
 def test_functions_are_short(path):
     for node in ast.walk(tree_of(path)):

@@ -1,1 +1,10 @@
-"""Studies: rows are planned, trained, measured, recorded and shown."""
+"""Studies: rows are planned, trained, measured, recorded and shown.
+
+study.py          the engine, and `Study`: what a new kind of study says of itself
+ablation.py       rows differ in their config; training's own scores are what is measured
+resolutions.py    ViTs tested at other resolutions, by policy; other_sizes.py measures them
+extrapolation.py  decoders read at other lengths; long_context.py measures them
+records.py        one line of results.jsonl for each seed of a row: one writer, one reader
+running.py        progress, and the request to stop
+environment.py    versions and hardware for records, and the cache of compiled programs
+"""

@@ -235,15 +235,10 @@ class _Rows:
         bases = {(row.study, row.base): row.training.steps for row in left if not self.study.restored(row)}
         return sum(bases.values()) + sum(row.tuning.steps for row in left if row.tuning)
 
-    def missing(self, row: Row, training: str | None = None) -> tuple[int, ...]:
-        """The seeds that have no record; all of them where a fine-tune's hash is not known before it begins."""
-        if training is None:
-            if row.tuning:
-                return self.seeds
-            given = self.study.restored(row)
-            training = given.hash if given else row_hash(row.training)
-        there = {record.seed for record in self._recorded(row, training)}
-        return tuple(seed for seed in self.seeds if seed not in there)
+    def missing(self, row: Row) -> tuple[int, ...]:
+        """The seeds that have no record; all of them for a fine-tune, whose hash is not known before it begins."""
+        training = self._hash_of_training(row)
+        return self.seeds if training is None else self._unrecorded(row, training)
 
     def finish(self, row: Row, described: Mapping[str, Any], progress: Progress, should_stop) -> list[dict[str, Any]]:
         """The records of a row, those that are missing made now; in the order of the seeds.
@@ -252,19 +247,16 @@ class _Rows:
           Stopped: as `train`, or between two rows.
           FloatingPointError: as `train`.
         """
-        missing, training = self.missing(row), None
-        if missing:
+        training = self._hash_of_training(row)
+        if training is None or self._unrecorded(row, training):
             base = weights = self._base(row, progress, should_stop)
             if row.tuning:
                 weights = self._fine_tuned(row, base, progress, should_stop)
             training = weights.hash
-            missing = [seed for seed in self.missing(row, training) if seed in weights.run.seeds]
-            if missing:
+            if left := [seed for seed in self._unrecorded(row, training) if seed in weights.run.seeds]:
                 if should_stop():
                     raise Stopped(weights.run.step)
-                self._measure(row, base, weights, missing, described)
-        if training is None:
-            training = row_hash(row.training)
+                self._measure(row, base, weights, left, described)
         found = self._recorded(row, training)
         return [record.fields() for seed in self.seeds for record in found if record.seed == seed]
 
@@ -283,6 +275,16 @@ class _Rows:
         new = [Record.of(about | {"seed": seed} | fields) for seed, fields in zip(seeds, measured, strict=True)]
         append_records(self._path, new)
         self._records += new
+
+    def _hash_of_training(self, row: Row) -> str | None:
+        if row.tuning:
+            return None
+        given = self.study.restored(row)
+        return given.hash if given else row_hash(row.training)
+
+    def _unrecorded(self, row: Row, training: str) -> tuple[int, ...]:
+        there = {record.seed for record in self._recorded(row, training)}
+        return tuple(seed for seed in self.seeds if seed not in there)
 
     def _recorded(self, row: Row, training: str) -> list[Record]:
         wanted = (row.study, row.label, self.study.hash_of_row(row, training, lambda: self._digest(row)))

@@ -15,7 +15,9 @@ Example:
     checkpoints.save(step, state, {"eval_loss": 1.2})
 """
 
+import dataclasses
 import errno
+import hashlib
 import json
 import logging as std_logging
 import math
@@ -27,17 +29,28 @@ from collections.abc import Iterable, Mapping
 from typing import Any, SupportsFloat
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
-from posjax.training import _sealing
-from posjax.training._sealing import CheckpointError, DamagedError
 from posjax.training.metrics import strict
 
 __all__ = ["CheckpointError", "Checkpoints"]
 
 PyTree = Any
+_RECORD, _SEAL = "record.json", "seal.json"
+_SCALARS = (bool, int, float)
+_Leaves = dict[str, Any]  # tree path, as jax.tree_util.keystr writes it -> leaf
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used as asked; the message says which, why, and what to do."""
+
+
+class _DamagedError(Exception):
+    """The bytes of a step are not those that were written."""
 
 
 class Checkpoints:
@@ -113,8 +126,8 @@ class Checkpoints:
           TypeError, ValueError: a leaf (named by its path) or a metric that cannot be stored.
           CheckpointError: `step` is not newer than what is there.
         """
-        leaves = _sealing.flatten(tree)
-        _sealing.check_storable(leaves)
+        leaves = _flatten(tree)
+        _check_storable(leaves)
         metrics = {name: float(value) for name, value in (metrics or {}).items()}
         if metrics and self._best is not None and self._best not in metrics:
             raise ValueError(f"metrics hold {sorted(metrics)}, but not best={self._best!r}")
@@ -125,9 +138,7 @@ class Checkpoints:
                 f"cannot save step {step}: {self.directory} already holds step {newest}; continue from that step, "
                 "remove the later ones, or use another directory"
             )
-        described = {
-            path: {**_sealing.describe(path, leaf), "digest": _sealing.digest(leaf)} for path, leaf in leaves.items()
-        }
+        described = {path: {**_describe(path, leaf), "digest": _digest(leaf)} for path, leaf in leaves.items()}
         record = {
             "format": 1,
             "step": step,
@@ -138,7 +149,7 @@ class Checkpoints:
         text = json.dumps(record, allow_nan=False)
         manager = self._writer()
         self._score(step, metrics)
-        items = ocp.args.Composite(tree=ocp.args.StandardSave(leaves), record=_sealing.RecordArgs(text))
+        items = ocp.args.Composite(tree=ocp.args.StandardSave(leaves), record=_RecordArgs(text))
         manager.save(step, args=items, force=True)
 
     def restore(self, abstract: PyTree, *, step: int | None = None) -> tuple[int, PyTree] | None:
@@ -172,16 +183,16 @@ class Checkpoints:
     def record(self, step: int) -> dict[str, Any]:
         """What was stored beside the tree: "step", "metrics", "metadata", and per leaf dtype, shape and digest."""
         try:
-            return _sealing.unseal(self.directory / str(step))
-        except DamagedError as error:
+            return _unseal(self.directory / str(step))
+        except _DamagedError as error:
             raise CheckpointError(f"the record of step {step} in {self.directory} is damaged: {error}") from error
 
     def _first_intact(self, abstract: PyTree, candidates: Iterable[int]) -> tuple[int, PyTree] | None:
-        wanted, reasons = _sealing.flatten(abstract), []
+        wanted, reasons = _flatten(abstract), []
         for step in candidates:
             try:
-                leaves = _sealing.read(self.directory / str(step), wanted)
-            except DamagedError as error:
+                leaves = _read(self.directory / str(step), wanted)
+            except _DamagedError as error:
                 logging.warning("checkpoint %d in %s is damaged and not used: %s", step, self.directory, error)
                 reasons.append(f"step {step}: {error}")
                 self._damaged.add(step)
@@ -206,7 +217,7 @@ class Checkpoints:
                     create=True, preservation_policy=_Keep(self._keep_last, self._scores)
                 ),
                 # In this order: the record is sealed after the tree is complete.
-                item_handlers={"tree": ocp.StandardCheckpointHandler(), "record": _sealing.RecordHandler()},
+                item_handlers={"tree": ocp.StandardCheckpointHandler(), "record": _RecordHandler()},
             )
         return self._manager
 
@@ -222,8 +233,8 @@ class Checkpoints:
     def _load_scores(self, steps: Iterable[int]) -> None:
         for step in steps:
             try:
-                self._score(step, _sealing.unseal(self.directory / str(step))["metrics"])
-            except DamagedError as error:
+                self._score(step, _unseal(self.directory / str(step))["metrics"])
+            except _DamagedError as error:
                 logging.warning("checkpoint %d in %s has no readable metrics: %s", step, self.directory, error)
 
     def _score(self, step: int, metrics: Mapping[str, float | str]) -> None:
@@ -250,3 +261,165 @@ class _Keep(checkpoint_managers.PreservationPolicy):
 def _not_orbax_chatter(record: std_logging.LogRecord) -> bool:
     """Orbax logs tens of INFO lines per save; its warnings pass."""
     return record.levelno >= std_logging.WARNING or "orbax" not in record.pathname
+
+
+# What stands beside the arrays: the record of every leaf, and the seal over every file.
+
+
+def _flatten(tree: Any) -> _Leaves:
+    """The leaves of `tree` by path, in tree order; ValueError if two of them have the same path."""
+    leaves: _Leaves = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = jax.tree_util.keystr(path)
+        if name in leaves:
+            raise ValueError(f"two leaves share the path {name}; give their pytree node keys that differ")
+        leaves[name] = leaf
+    return leaves
+
+
+def _describe(path: str, leaf: Any) -> dict[str, Any]:
+    """{"dtype", "shape"} of an array, an abstract array or a Python number; TypeError for anything else."""
+    if type(leaf) in _SCALARS:
+        return {"dtype": type(leaf).__name__, "shape": []}
+    if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) or (_is_numpy(leaf) and leaf.dtype.kind not in "OSUMm"):
+        return {"dtype": str(leaf.dtype), "shape": list(leaf.shape)}
+    raise TypeError(
+        f"{path} is {leaf!r:.80} of type {type(leaf).__name__}, which a checkpoint cannot hold; use arrays or Python "
+        "bool/int/float, and put text into metadata"
+    )
+
+
+def _check_storable(leaves: _Leaves) -> None:
+    """Raises for what orbax would only refuse in its background thread, where a failure can hang the exit."""
+    if not leaves:
+        raise ValueError("the tree has no leaves; there is nothing to save")
+    for path, leaf in leaves.items():
+        shape = _describe(path, leaf)["shape"]
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            raise TypeError(f"{path} is abstract ({leaf}); save the array itself")
+        if 0 in shape:
+            raise ValueError(f"{path} has no elements (shape {tuple(shape)}), which orbax cannot store; leave it out")
+        if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
+            raise ValueError(f"{path} is {leaf}, which does not fit into 64 bits")
+
+
+def _digest(leaf: Any) -> str | None:
+    """sha256 over the dtype, shape and host bytes of a leaf; None if other processes hold parts of it."""
+    if type(leaf) in _SCALARS:
+        return hashlib.sha256(repr(leaf).encode()).hexdigest()
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return None
+    content = hashlib.sha256(f"{leaf.dtype}{leaf.shape}".encode())
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    content.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
+    return content.hexdigest()
+
+
+def _is_numpy(leaf: Any) -> bool:
+    return isinstance(leaf, (np.ndarray, np.generic))
+
+
+def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
+    """The leaves of the step in `directory`, as `wanted` describes them and in its order.
+
+    Raises:
+      _DamagedError: a file or a value is not what was written.
+      CheckpointError: the checkpoint is sound but holds another tree than `wanted`.
+    """
+    record = _unseal(directory)
+    _check_same_tree(directory, record["leaves"], wanted)
+    for name, sha256 in _read_seal(directory).items():
+        _check_file(directory, name, sha256)
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        targets = {path: _target(leaf) for path, leaf in wanted.items()}
+        found = checkpointer.restore(directory / "tree", args=ocp.args.StandardRestore(targets))
+    leaves = {path: found[path][()] if isinstance(leaf, np.generic) else found[path] for path, leaf in wanted.items()}
+    for path, leaf in leaves.items():
+        expected = record["leaves"][path]["digest"]
+        if expected is not None and _digest(leaf) not in (expected, None):
+            raise _DamagedError(f"{path} does not have the content that was saved")
+    return leaves
+
+
+def _target(leaf: Any) -> Any:
+    """How to ask orbax for a leaf like this one."""
+    if type(leaf) in _SCALARS:
+        return leaf
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    # 64-bit values come back as numpy when jax, with x64 off, would cut them in two.
+    if _is_numpy(leaf) or (not is_key and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype):
+        return np.empty(leaf.shape, leaf.dtype)
+    sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], wanted: _Leaves) -> None:
+    mend = "use the config it was saved with, or another directory for this one"
+    for path, leaf in wanted.items():
+        if path not in saved:
+            raise CheckpointError(f"{path} is not in the checkpoint {directory}, but this run has it; {mend}")
+        described = _describe(path, leaf)
+        for aspect in ("shape", "dtype"):
+            if saved[path][aspect] != described[aspect]:
+                raise CheckpointError(
+                    f"{path} has {aspect} {saved[path][aspect]} in the checkpoint {directory}, but "
+                    f"{described[aspect]} in this run; {mend}"
+                )
+    for path in saved:
+        if path not in wanted:
+            raise CheckpointError(f"the checkpoint {directory} has {path}, but this run has not; {mend}")
+
+
+class _RecordHandler(ocp.CheckpointHandler):
+    """Writes the record; `finalize`, which orbax calls once the tree's files are final, seals both."""
+
+    def save(self, directory, args: "RecordArgs"):
+        if jax.process_index() == 0:
+            (pathlib.Path(directory) / _RECORD).write_text(args.text)
+
+    def restore(self, directory, args=None):
+        raise NotImplementedError("records are read by posjax, which checks the seal first")
+
+    def finalize(self, directory):
+        directory = pathlib.Path(directory)
+        step = directory.parent
+        seal = {str(path.relative_to(step)): _sha256(path) for path in (step / "tree").rglob("*") if path.is_file()}
+        seal[f"record/{_RECORD}"] = _sha256(directory / _RECORD)
+        (directory / _SEAL).write_text(json.dumps(seal, indent=1))
+
+
+@ocp.args.register_with_handler(_RecordHandler, for_save=True, for_restore=True)
+@dataclasses.dataclass
+class _RecordArgs(ocp.args.CheckpointArgs):
+    text: str
+
+
+def _sha256(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_seal(directory: pathlib.Path) -> dict[str, str]:
+    try:
+        seal = json.loads((directory / "record" / _SEAL).read_text())
+    except (OSError, ValueError) as error:
+        raise _DamagedError(f"record/{_SEAL} cannot be read ({error})") from error
+    if not isinstance(seal, dict) or f"record/{_RECORD}" not in seal:
+        raise _DamagedError(f"record/{_SEAL} does not list record/{_RECORD}")
+    return seal
+
+
+def _check_file(directory: pathlib.Path, name: str, digest: str) -> None:
+    try:
+        same = _sha256(directory / name) == digest
+    except (OSError, ValueError) as error:  # ValueError: a flipped bit made the name impossible
+        raise _DamagedError(f"{name} cannot be read ({error})") from error
+    if not same:
+        raise _DamagedError(f"{name} differs from what was written")
+
+
+def _unseal(directory: pathlib.Path) -> dict[str, Any]:
+    """The record of one step, after checking that it is the one written."""
+    _check_file(directory, f"record/{_RECORD}", _read_seal(directory)[f"record/{_RECORD}"])
+    return json.loads((directory / "record" / _RECORD).read_text())

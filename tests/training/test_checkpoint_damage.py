@@ -11,10 +11,10 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from absl import logging
 
-from posjax.training import _sealing
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 
 REPO = pathlib.Path(__file__).parents[2]
@@ -104,13 +104,13 @@ def test_every_single_bit_of_the_record_and_the_seal_counts(copy):
 
 
 def test_a_value_that_differs_from_its_digest_is_damage_even_in_sound_files(two_steps, monkeypatch, warnings):
-    real = _sealing.ocp.Checkpointer.restore
+    real = ocp.Checkpointer.restore
 
     def cast(self, directory, args):
         found = real(self, directory, args=args)
         return {path: leaf * (2 if "w" in path and "/2/" in str(directory) else 1) for path, leaf in found.items()}
 
-    monkeypatch.setattr(_sealing.ocp.Checkpointer, "restore", cast)
+    monkeypatch.setattr(ocp.Checkpointer, "restore", cast)
     assert Checkpoints(two_steps).restore(small())[0] == 1
     assert "['w'] does not have the content" in warnings[0]
 
