@@ -1,4 +1,4 @@
-"""The contract: where tokens stand (`Site`), what tells a model about it (`Encoding`), and how encodings are spelled.
+"""The contract: where tokens stand (`Site`), what tells a model about it (`Encoding`), and how encodings compose.
 
 Methods are written for ONE sequence; `jax.vmap` them over a batch. Shape letters, everywhere in posjax:
 `T` query tokens, `S` key tokens, `H` heads, `D` head dim, `M` model width, `A` position axes, `B` batch.
@@ -10,14 +10,20 @@ Methods are written for ONE sequence; `jax.vmap` them over a batch. Shape letter
     out = hosted.attend(q, k, v, x=x, causal=True)             # reads the layer's input, attends
 """
 
+import enum
+import functools
 import math
-from dataclasses import dataclass
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
+
+from posjax.mask import Mask, Memory, everything
 
 Array = jax.Array | np.ndarray
 Params = Any  # any pytree of arrays; () where an encoding learns nothing
@@ -26,30 +32,17 @@ Grid = tuple[int | tuple[int, ...], ...]
 
 
 class Site(NamedTuple):
-    """Where each token of one sequence stands. Every leaf has the tokens as its first axis."""
+    """Where each token of one sequence stands. Every leaf has the tokens as its first axis.
+
+    `state` is () until an encoding writes it. Then it is, for an encoding: the arrays that its `place` or `observe` sets; for
+    `map >> encoding`: what `encoding` sets; for a sum of which any part has `place` or `observe`: one Site for each part, in
+    their order, which that part alone sees.
+    """
 
     position: Shaped[Array, "T *A"]  # int32 or float32, never a half-precision type
     segment: Int32[Array, " T"]  # document within a packed row; 0 is padding
     prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
-    state: Any = ()  # what the encoding itself knows of each token; travels into the KV cache
-
-
-class Bounds(NamedTuple):
-    """Sites whose leaves are the least and the greatest values among the tokens of each tile, [N, ...] for N tiles."""
-
-    low: Site
-    high: Site
-
-
-class Memory(NamedTuple):
-    """Of a document's tokens, counted in their order, those that a causal query may need: its `last` and its `first` ones.
-
-    The query itself is one of the last. Positions rise, or fall, by at least 1 from token to token; if `first` is not 0, they
-    rise from 0 or above.
-    """
-
-    last: float = math.inf
-    first: int = 0
+    state: Any = ()  # what the encoding itself keeps of each token; travels into the KV cache
 
 
 class Dims(NamedTuple):
@@ -82,8 +75,21 @@ def grid(height: int, width: int, prefix: int = 0) -> Site:
     return Site(position, np.ones(count, np.int32), nowhere)
 
 
-# The methods by which an encoding acts.
-HOOKS = ("place", "observe", "embed", "rotate", "product", "bias", "mask", "read")
+# The methods by which an encoding acts, in the order in which they are called.
+HOOKS = ("place", "observe", "embed", "rotate", "value", "product", "bias", "mask", "sink", "read", "output")
+
+
+class Needs(enum.Flag):
+    """What an encoding asks of those who run it, beyond calling its hooks. A composition needs what any member needs."""
+
+    WHOLE_POSITIONS = enum.auto()  # positions are integers: they are looked up
+    WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
+    BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
+    DOCUMENT_LENGTH = enum.auto()  # logits depend on how many keys there are: caches keep all keys, untransformed
+    WHOLE_ROWS = enum.auto()  # `bias` needs all the keys of a query in one tile
+    EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
+    HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
+    CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
 
 
 @dataclass(frozen=True, eq=False)  # so that a subclass which is no dataclass equals nothing but itself
@@ -91,32 +97,14 @@ class Encoding:
     """A positional encoding: a value with pure methods. Every hook defaults to "knows nothing of position".
 
     An encoding knows no array sizes, framework or model: it reads the head dim and the number of heads off its arguments.
+    The first part below is all that most encodings use; the second is for those that the interpreters must treat specially.
     """
 
     spec_name: ClassVar[str] = ""
-    # What holds for it. Tests hold every encoding to what it declares; a composition inherits from its members.
+    # Facts, which the tests hold every encoding to.
     relative: ClassVar[bool] = True  # logits of tokens that stand somewhere see only differences of positions
     dimensions: ClassVar[tuple[int, ...]] = (1, 2, 3)  # numbers of position axes that it takes
     reach: ClassVar[float] = math.inf  # largest distance from 0 at which a token may stand
-    whole_positions: ClassVar[bool] = False  # looks positions up: they must be integers
-    length_dependent: ClassVar[bool] = False  # the transform of a key depends on tokens to come: caches keep raw keys
-    reads_keys: ClassVar[bool] = False  # `bias` depends on what k holds, not on its shape alone: caches keep raw keys
-    widens: ClassVar[bool] = False  # `rotate` returns another head dim than it was given: caches keep raw keys
-    reads_weights: ClassVar[bool] = False  # has a `read`
-    whole_rows: ClassVar[bool] = False  # `bias` needs all the keys of a query in one tile
-    heads_differ: ClassVar[bool] = False  # `rotate` treats heads differently: grouped keys are repeated before it
-    mixes_tokens: ClassVar[bool] = False  # `embed` reads other tokens, later ones too: never in a causal model
-    constant_params: ClassVar[bool] = False  # some parameters are drawn once and never trained: their gradient is 0
-    places_whole: ClassVar[bool] = False  # `place` needs all the tokens of a document at once: no cached decoding
-    tile: ClassVar[int | None] = None  # tokens a side of the tiles of which `mask` rules out many; None: it does not
-    memory: ClassVar[Memory] = Memory()  # all the tokens on a line that `mask` may show to a causal query
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if {"mask", "shows"} & vars(cls).keys():
-            # What was said of another mask's tiles and of its memory does not hold for this one.
-            for name in {"sees", "memory"} - vars(cls).keys():
-                setattr(cls, name, vars(Encoding)[name])
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""
@@ -140,22 +128,11 @@ class Encoding:
     def rotate(
         self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S K D"], k_site: Site
     ) -> tuple[Float[Array, "T H C"], Float[Array, "S K C"]]:
-        """Transforms queries and keys; where C is not D, the encoding `widens`.
+        """Transforms queries and keys. Where C is not D, it needs `HEAD_DIM`.
 
-        Keys have K heads, as many as queries or a divisor of it; H where `heads_differ`.
+        Keys have K heads, as many as queries or a divisor of it; H where it needs `EVERY_HEAD`.
         """
         return q, k
-
-    def product(
-        self, q: Float[Array, "T H C"], q_site: Site, k: Float[Array, "S K C"], k_site: Site
-    ) -> Float[Array, "H T S"]:
-        """The logits, in float32 and before scaling, of a TILE of transformed queries and keys.
-
-        Each of K key heads serves H / K query heads in a row. Whoever overrides this `widens`.
-        """
-        grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[2])
-        logits = jnp.einsum("tkgc,skc->kgts", grouped, k, preferred_element_type=jnp.float32)
-        return logits.reshape(-1, *logits.shape[2:])
 
     def bias(
         self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S H D"], k_site: Site
@@ -163,38 +140,21 @@ class Encoding:
         """What is added to a TILE of scaled logits; q and k come untransformed."""
         return 0.0
 
-    def mask(self, q_site: Site, k_site: Site) -> Bool[Array, "T S"] | bool:
-        """Which keys a TILE of queries may see, beyond causality and documents."""
-        return True
+    def mask(self) -> Mask:
+        """Which keys a query sees, beyond causality and documents: a value, see posjax/mask.py."""
+        return everything()
 
-    def sees(self, q_bounds: Bounds, k_bounds: Bounds) -> Bool[Array, "N O"] | bool:
-        """Which tiles of keys `mask` may show to which tiles of queries, among tokens that stand somewhere.
+    def sink(self, params: Params, num_heads: int) -> Float[Array, " H"] | None:
+        """A logit for each head that takes a share of the softmax and reads nothing; None for no such logit."""
+        return None
 
-        N tiles of queries, O of keys. False only where no query sees any key: such tiles are never computed. A class that
-        changes `mask` has to restate `sees` and `memory`, or has those of an encoding without a mask.
-        """
-        return True
+    def value(self, params: Params, v: Float[Array, "S K E"], k_site: Site) -> Float[Array, "S K E"]:
+        """Transforms values, each by its own site, before they are summed. Heads are those of keys in `rotate`."""
+        return v
 
-    def read(
-        self, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site
-    ) -> Float[Array, "T H E"] | float:
-        """What a TILE of attention weights reads beside the values; linear in the weights. Needs `reads_weights`."""
-        return 0.0
-
-    def coordinates(self, site: Site) -> Shaped[Array, "T A"]:
-        """Positions with their axes spelled out: [T] becomes [T, 1].
-
-        Raises:
-          ValueError: for a number of axes that the encoding does not take.
-        """
-        position = axes(site)
-        if position.shape[1] not in self.dimensions:
-            mend = f": lay a grid out on a line with raster(width=...) >> {self}" if self.dimensions == (1,) else ""
-            raise ValueError(
-                f"{self.spec_name or self} takes positions of {' or '.join(map(str, self.dimensions))} axes, "
-                f"got {position.shape[1]}{mend}"
-            )
-        return position
+    def output(self, params: Params, out: Float[Array, "T H E"], q_site: Site) -> Float[Array, "T H E"]:
+        """Transforms the weighted sums of values, each by its query's site; linear in them."""
+        return out
 
     def resized(
         self, params: Params, old_grid: Grid, new_grid: Grid, method: Any = "torch_bicubic"
@@ -214,45 +174,60 @@ class Encoding:
         """
         return self, params
 
-    @property
-    def hooks(self) -> frozenset[str]:
-        """The hooks by which the encoding acts: those that its class overrides."""
-        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Encoding, name))
+    def coordinates(self, site: Site) -> Shaped[Array, "T A"]:
+        """Positions with their axes spelled out: [T] becomes [T, 1].
 
-    @property
-    def offset_bias(self) -> bool:
-        """Whether `bias` knows of two tokens that stand, in one document, only how far apart: equal offsets share it."""
-        return type(self).bias is Encoding.bias
-
-    @property
-    def placed_memory(self) -> Memory:
-        """`memory`, where positions are as `place` leaves them."""
-        return self.memory
-
-    @property
-    def observes(self) -> float:
-        """How many tokens before its own, in their order, `observe` asks `past` for."""
-        return 0 if type(self).observe is Encoding.observe else math.inf
-
-    @property
-    def keeps_raw_keys(self) -> bool:
-        """Whether a cache must hold keys as they were before `rotate`."""
-        return self.length_dependent or self.reads_keys or self.widens
+        Raises:
+          ValueError: for a number of axes that the encoding does not take.
+        """
+        position = axes(site)
+        if position.shape[1] not in self.dimensions:
+            mend = f": lay a grid out on a line with raster(width=...) >> {self}" if self.dimensions == (1,) else ""
+            raise ValueError(
+                f"{self.spec_name or self} takes positions of {' or '.join(map(str, self.dimensions))} axes, "
+                f"got {position.shape[1]}{mend}"
+            )
+        return position
 
     def __add__(self, other: "Encoding") -> "Encoding":
-        if not isinstance(other, Encoding):
-            return NotImplemented
-        from posjax.composition import Sum, parts
-
-        return Sum(parts(self) + parts(other))
+        return Sum(parts(self) + parts(other)) if isinstance(other, Encoding) else NotImplemented
 
     def __rshift__(self, other: "Encoding") -> "Encoding":
         raise TypeError(f"only a position map can stand left of >>; {self} is not one")
 
     def __str__(self) -> str:
-        from posjax.spec import spec_text  # the grammar knows the values, the values need not know the grammar
-
         return spec_text(self)
+
+    # Second part: what interpreters ask, and the hooks that few encodings have.
+
+    needs: ClassVar[Needs] = Needs(0)
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """The hooks by which the encoding acts: those that its class overrides."""
+        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Encoding, name))
+
+    def product(
+        self, q: Float[Array, "T H C"], q_site: Site, k: Float[Array, "S K C"], k_site: Site
+    ) -> Float[Array, "H T S"]:
+        """The logits, in float32 and before scaling, of a TILE of transformed queries and keys.
+
+        Each of K key heads serves H / K query heads in a row. An encoding that overrides this needs `HEAD_DIM`.
+        """
+        grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[2])
+        logits = jnp.einsum("tkgc,skc->kgts", grouped, k, preferred_element_type=jnp.float32)
+        return logits.reshape(-1, *logits.shape[2:])
+
+    def read(
+        self, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site
+    ) -> Float[Array, "T H E"] | float:
+        """What a TILE of attention weights reads beside the values; linear in the weights."""
+        return 0.0
+
+    @property
+    def observes(self) -> float:
+        """How many of the tokens before its own, in their order, `observe` needs as its `past`."""
+        return math.inf if "observe" in self.hooks else 0
 
 
 class PositionMap(Encoding):
@@ -263,34 +238,345 @@ class PositionMap(Encoding):
         return super().hooks | {"place"}
 
     def dims(self, dims: Dims) -> Dims:
-        """The dims in which the moved tokens stand."""
+        """The sizes by which the encoding behind the map is initialised."""
         return dims
 
     def axes_after(self, num_axes: int) -> int:
-        """On how many axes the moved tokens stand."""
+        """The number of position axes of the moved tokens."""
         return num_axes
 
     def grid_after(self, grid: Grid) -> Grid:
-        """The grid on which the moved tokens of such a grid stand, as `Encoding.resized` has them."""
+        """The grid of the moved tokens, as `Encoding.resized` takes it, where the model's tokens stand on `grid`."""
         line = math.prod(np.ravel(grid[0]).tolist()) if len(grid) == 1 else None
         dims = self.dims(Dims(0, 0, 0, length=line, grid=None if line else grid))
         return grid if line and dims.length == line else dims.grid or (dims.length,)
 
     def before(self, memory: Memory) -> Memory:
-        """Where `memory` is right for the moved tokens, what is right for them before the map."""
+        """Converts what is remembered of moved positions to the original ones."""
         return Memory()
 
     def __rshift__(self, other: Encoding) -> Encoding:
-        if not isinstance(other, Encoding):
-            return NotImplemented
-        from posjax.composition import Placed
+        return Placed(self, other) if isinstance(other, Encoding) else NotImplemented
 
-        return Placed(self, other)
+
+class Composition(Encoding):
+    """An encoding made of others. It is relative if all of them are, and needs what one of them needs."""
+
+    @property
+    def members(self) -> tuple[Encoding, ...]:
+        raise NotImplementedError
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return frozenset().union(*(member.hooks for member in self.members))
+
+    @property
+    def relative(self) -> bool:
+        return all(member.relative for member in self.members)
+
+    @property
+    def reach(self) -> float:
+        return min(member.reach for member in self.members)
+
+    @property
+    def observes(self) -> float:
+        return max(member.observes for member in self.members)
+
+    @property
+    def needs(self) -> Needs:
+        return functools.reduce(operator.or_, (member.needs for member in self.members), Needs(0))
+
+
+@dataclass(frozen=True)
+class Placed(Composition):
+    """`position_map >> encoding`. Parameters: the pair (map's, encoding's)."""
+
+    position_map: PositionMap
+    encoding: Encoding
+
+    @property
+    def members(self) -> tuple[Encoding, ...]:
+        return self.position_map, self.encoding
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        after = self.position_map.axes_after
+        return tuple(a for a in self.position_map.dimensions if after(a) in self.encoding.dimensions)
+
+    def __rshift__(self, other: Encoding) -> Encoding:
+        return self.position_map >> (self.encoding >> other)
+
+    def init(self, key, dims):
+        map_key, encoding_key = jax.random.split(key)
+        return self.position_map.init(map_key, dims), self.encoding.init(encoding_key, self.position_map.dims(dims))
+
+    def place(self, params, site, key=None):
+        map_key, encoding_key = (None, None) if key is None else jax.random.split(key)
+        return self.encoding.place(params[1], self.position_map.place(params[0], site, map_key), encoding_key)
+
+    def observe(self, params, x, site, past=None):
+        return self.encoding.observe(params[1], x, site, past)
+
+    def embed(self, params, x, site):
+        return self.encoding.embed(params[1], x, site)
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return self.encoding.rotate(params[1], q, q_site, k, k_site)
+
+    def product(self, q, q_site, k, k_site):
+        return self.encoding.product(q, q_site, k, k_site)
+
+    def bias(self, params, q, q_site, k, k_site):
+        return self.encoding.bias(params[1], q, q_site, k, k_site)
+
+    def mask(self):
+        return _Moved(self.position_map, self.encoding.mask())
+
+    def sink(self, params, num_heads):
+        return self.encoding.sink(params[1], num_heads)
+
+    def value(self, params, v, k_site):
+        return self.encoding.value(params[1], v, k_site)
+
+    def output(self, params, out, q_site):
+        return self.encoding.output(params[1], out, q_site)
+
+    def read(self, params, weights, q_site, k_site):
+        return self.encoding.read(params[1], weights, q_site, k_site)
+
+    def __str__(self) -> str:
+        inner = f"({self.encoding})" if isinstance(self.encoding, Sum) else str(self.encoding)
+        return f"{self.position_map} >> {inner}"
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        position_map, map_params = self.position_map.resized(params[0], old_grid, new_grid, method)
+        old, new = self.position_map.grid_after(old_grid), position_map.grid_after(new_grid)
+        laid_out = [isinstance(grid[0], tuple) for grid in (old_grid, old, new)]
+        if laid_out[0] and not all(laid_out) and old != new:
+            raise ValueError(f"{self} has more places on its line than the grid has: it cannot be resized as that grid")
+        encoding, encoding_params = self.encoding.resized(params[1], old, new, method)
+        return replace(self, position_map=position_map, encoding=encoding), (map_params, encoding_params)
+
+
+@dataclass(frozen=True)
+class Sum(Composition):
+    """`a + b + ...`: codes, biases and exponentials of sinks add up, transforms chain, masks intersect.
+
+    Parameters: a tuple, one per part. A part may move its own tokens or keep its own state, which the others do not see.
+    """
+
+    parts: tuple[Encoding, ...]
+
+    def __post_init__(self):
+        if sum(Needs.HEAD_DIM in part.needs for part in self.parts) > 1:
+            raise ValueError(f"only one part of a sum can turn queries and keys into another head dim: {self}")
+
+    @property
+    def members(self) -> tuple[Encoding, ...]:
+        return self.parts
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        return tuple(sorted(set.intersection(*(set(part.dimensions) for part in self.parts))))
+
+    def init(self, key, dims):
+        keys = jax.random.split(key, len(self.parts))
+        return tuple(part.init(part_key, dims) for part, part_key in zip(self.parts, keys, strict=True))
+
+    def place(self, params, site, key=None):
+        if not self._has_sites:
+            return site
+        keys = [None] * len(self.parts) if key is None else jax.random.split(key, len(self.parts))
+        each = zip(self._each(params, site), keys, strict=True)
+        return site._replace(state=tuple(part.place(p, s, part_key) for (part, p, s), part_key in each))
+
+    def observe(self, params, x, site, past=None):
+        if not self._has_sites:
+            return site
+        each = self._each(params, site) if past is None else self._each(params, site, past)
+        return site._replace(state=tuple(part.observe(p, x, *sites) for part, p, *sites in each))
+
+    def embed(self, params, x, site):
+        for part, p, s in self._each(params, site):
+            x = part.embed(p, x, s)
+        return x
+
+    def rotate(self, params, q, q_site, k, k_site):
+        # The part that leaves another head dim goes last: the others rotate the one that the model has.
+        each = self._each(params, q_site, k_site)
+        for part, p, qs, ks in sorted(each, key=lambda one: Needs.HEAD_DIM in one[0].needs):
+            q, k = part.rotate(p, q, qs, k, ks)
+        return q, k
+
+    def product(self, q, q_site, k, k_site):
+        for part, _, qs, ks in self._each(self.parts, q_site, k_site):
+            if Needs.HEAD_DIM in part.needs:
+                return part.product(q, qs, k, ks)
+        return super().product(q, q_site, k, k_site)
+
+    def bias(self, params, q, q_site, k, k_site):
+        return sum(part.bias(p, q, qs, k, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
+
+    def mask(self):
+        return _OfParts(tuple(part.mask() for part in self.parts))
+
+    def sink(self, params, num_heads):
+        each = (part.sink(p, num_heads) for part, p in zip(self.parts, params, strict=True))
+        sinks = [sink for sink in each if sink is not None]
+        return functools.reduce(jnp.logaddexp, sinks) if sinks else None
+
+    def value(self, params, v, k_site):
+        for part, p, s in self._each(params, k_site):
+            v = part.value(p, v, s)
+        return v
+
+    def output(self, params, out, q_site):
+        for part, p, s in reversed(list(self._each(params, q_site))):
+            out = part.output(p, out, s)
+        return out
+
+    def read(self, params, weights, q_site, k_site):
+        return sum(part.read(p, weights, qs, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        each = [part.resized(p, old_grid, new_grid, method) for part, p in zip(self.parts, params, strict=True)]
+        return Sum(tuple(part for part, _ in each)), tuple(p for _, p in each)
+
+    def __str__(self) -> str:
+        return " + ".join(f"({part})" if isinstance(part, Placed) else str(part) for part in self.parts)
+
+    @property
+    def _has_sites(self) -> bool:
+        """Whether each part has a Site of its own, in `site.state`."""
+        return not self.hooks.isdisjoint({"place", "observe"})
+
+    def _each(self, params, *whole_sites):
+        """(part, its parameters, its own sites) for every part."""
+        return zip(self.parts, params, *(_sites_of_parts(site, len(self.parts)) for site in whole_sites), strict=True)
+
+
+@dataclass(frozen=True)
+class _Moved(Mask):
+    """A mask on tokens that a position map has moved."""
+
+    position_map: PositionMap
+    mask: Mask
+
+    @property
+    def tile(self):
+        return self.mask.tile
+
+    @property
+    def memory(self):
+        return self.position_map.before(self.mask.memory)
+
+    @property
+    def placed_memory(self):
+        return self.mask.placed_memory
+
+    def terms(self, q_site, k_site):
+        return self.mask.terms(q_site, k_site)
+
+
+@dataclass(frozen=True)
+class _OfParts(Mask):
+    """The masks of the parts of a sum, each at the part's own sites."""
+
+    masks: tuple[Mask, ...]
+
+    @property
+    def tile(self):
+        return min((mask.tile for mask in self.masks if mask.tile), default=None)
+
+    @property
+    def memory(self):
+        return min((mask.memory for mask in self.masks), key=sum)  # what all parts show, each of them shows
+
+    def terms(self, q_site, k_site):
+        views = (_sites_of_parts(site, len(self.masks)) for site in (q_site, k_site))
+        return [term for mask, q, k in zip(self.masks, *views, strict=True) for term in mask.terms(q, k)]
+
+
+class Acting(NamedTuple):
+    """One of a composition's `members`, with its parameters and its own view of where tokens stand."""
+
+    encoding: Encoding
+    params: Params
+    q_site: Site
+    k_site: Site
+
+
+def acting(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> list[Acting]:
+    """The `members` of a composition, each as it sees the tokens; `params` may be None for who asks of the sites only."""
+    if type(encoding) is Placed:
+        return acting(encoding.encoding, None if params is None else params[1], q_site, k_site)
+    if type(encoding) is Sum:
+        count = len(encoding.parts)
+        views = (_sites_of_parts(site, count) for site in (q_site, k_site))
+        each = zip(encoding.parts, (None,) * count if params is None else params, *views, strict=True)
+        return [member for part in each for member in acting(*part)]
+    return [Acting(encoding, params, q_site, k_site)]
+
+
+def members(encoding: Encoding) -> Iterator[Encoding]:
+    """The encodings of a composition that act within attention: neither sums nor position maps, in the order of `acting`.
+
+    A class that derives from `Placed` or `Sum` composes in a way of its own, and is a member itself.
+    """
+    if type(encoding) is Placed:
+        yield from members(encoding.encoding)
+    elif type(encoding) is Sum:
+        for part in encoding.parts:
+            yield from members(part)
+    else:
+        yield encoding
+
+
+def parts(encoding: Encoding) -> tuple[Encoding, ...]:
+    """The parts of a sum; of anything else, itself alone."""
+    return encoding.parts if isinstance(encoding, Sum) else (encoding,)
+
+
+def _sites_of_parts(site: Site, count: int) -> tuple[Site, ...]:
+    """The site of each part of a sum: all have the same one before `place` and `observe`."""
+    return site.state if site.state else (site,) * count
+
+
+def spec_text(value: object) -> str:
+    """The text that `posjax.parse` reads back, without the arguments that are at their defaults.
+
+    For an encoding that is no composition, or a registered value that encodings take; the repr of what is not registered.
+    """
+    if not getattr(value, "spec_name", ""):
+        return repr(value)
+    given = [
+        f"{field.name}={_value_text(argument)}"
+        for field in fields(value)
+        if (argument := getattr(value, field.name)) != field.default
+    ]
+    return f"{value.spec_name}({', '.join(given)})"
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, Encoding):
+        return str(value)
+    if "spec_name" in vars(type(value)):
+        return spec_text(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_value_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return repr(value)
 
 
 def stands(site: Site) -> Bool[Array, " T"]:
     """Which tokens stand somewhere, that is, are no class token or register."""
     return jnp.asarray(site.prefix == 0)
+
+
+def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
+    """Of which pairs neither token is a class token or a register."""
+    return (q_site.prefix == 0)[:, None] & (k_site.prefix == 0)[None]
 
 
 def axes(site: Site) -> Shaped[Array, "T A"]:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from posjax.attention.attend import BEFORE_ATTENTION, attend
 from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
 from posjax.attention.parallel import ContextParallel, attend_parallel
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.encoding import Array, Encoding, Needs, Params, Site
 from posjax.spec import encoding_value
 
 
@@ -95,7 +95,7 @@ class Hosted:
           ValueError: as `attend` and `posjax.attention.attend_cached`; for an encoding that places documents as a whole.
         """
         self._refuse(x, causal=True)
-        if self.encoding.places_whole:
+        if Needs.WHOLE_DOCUMENT in self.encoding.needs:
             raise ValueError(
                 f"{self.encoding} places the tokens of a document by all of them, so it cannot decode token by token: "
                 "run the full pass, or place the tokens yourself and leave the map out"
@@ -125,7 +125,7 @@ class Hosted:
             raise ValueError(
                 f"{self.encoding} {BEFORE_ATTENTION['observe']} (`observe`): give it, hosted.attend(q, k, v, x=...)"
             )
-        if causal and self.encoding.mixes_tokens:
+        if causal and Needs.BOTH_DIRECTIONS in self.encoding.needs:
             raise ValueError(f"{self.encoding} mixes tokens with later ones: it cannot be hosted by a causal model")
 
 

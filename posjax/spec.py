@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from posjax.composition import Placed, Sum
 from posjax.encoding import HOOKS, Encoding
 
 _REGISTRY: dict[str, type] = {}
@@ -59,6 +58,10 @@ def _unfit(name: str, cls: type) -> str | None:
         return f"{cls.__name__} is no dataclass: write @dataclass(frozen=True) between @posjax.register and the class"
     if not cls.__dataclass_params__.frozen:
         return f"{cls.__name__} can be changed, an encoding cannot: @dataclass(frozen=True)"
+    if issubclass(cls, Encoding) and (hooks := sorted({*HOOKS} & {field.name for field in dataclasses.fields(cls)})):
+        return (
+            f"{cls.__name__} has an argument named {', '.join(hooks)}, which is the name of a hook: rename the argument"
+        )
     if not issubclass(cls, Encoding) and (hooks := sorted({*HOOKS} & {*dir(cls)})):
         return f"{cls.__name__} has {', '.join(hooks)} but is no encoding: class {cls.__name__}(posjax.Encoding)"
     return None
@@ -173,25 +176,6 @@ def nearest(word: str, known: list[str]) -> str:
     return f"{meant}known: {', '.join(known) or 'none'}"
 
 
-def spec_text(encoding: object) -> str:
-    """The spec of an encoding, or of a value that encodings take, arguments at their defaults left out."""
-    if isinstance(encoding, Sum):
-        return " + ".join(f"({part})" if isinstance(part, Placed) else str(part) for part in encoding.parts)
-    if isinstance(encoding, Placed):
-        inner = f"({encoding.encoding})" if isinstance(encoding.encoding, Sum) else str(encoding.encoding)
-        return f"{encoding.position_map} >> {inner}"
-    return _call_text(encoding) if encoding.spec_name else repr(encoding)
-
-
-def _call_text(value: object) -> str:
-    given = [
-        f"{field.name}={_value_text(argument)}"
-        for field in dataclasses.fields(value)
-        if (argument := getattr(value, field.name)) != field.default
-    ]
-    return f"{value.spec_name}({', '.join(given)})"
-
-
 def _encoding(node: ast.expr) -> object:
     match node:
         case ast.BinOp(left, ast.Add() | ast.RShift() as operator, right):
@@ -249,15 +233,3 @@ def _check_type(name: str, field: dataclasses.Field, value: object) -> None:
         raise ValueError(f"{name}({field.name}=...) takes {field.type.__name__}, got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name}({field.name}=...) takes a finite float, got {value!r}")
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, Encoding):
-        return str(value)
-    if type(value) in _REGISTRY.values():
-        return _call_text(value)
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_value_text, value))}{',' if len(value) == 1 else ''})"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    return repr(value)

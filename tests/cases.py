@@ -11,17 +11,19 @@ from members import LINE, MEMBERS, Case, grids, lines
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
+from posjax.attention.attend import finish, transform
 from posjax.attention.blockwise import blockwise
 
 HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is no power of two
 WIDTH = HEADS * HEAD_DIM
 COMPOSITIONS: list[Case] = [
     *lines("(interpolate(factor=2) >> rope()) + t5() + sinusoidal()"),
+    *lines("rope() + shaw(max_relative_position=3) + value_rotary() + learned_sink(stddev=1) + learned_sink(stddev=2)"),
     *grids("(raster(width=7) >> sinusoidal()) + rope()", "raster(width=7) >> (rope() + t5(max_distance=20))"),
 ]
 # One of every way to act, and of every trait that changes how attention is computed: for what takes seconds.
 SAMPLE = ["none", "sinusoidal", "learned", "peg", "rope", "dinov3", "alibi", "t5", "shaw", "cope", "tupe", "fox"]
-SAMPLE += ["self_extend", "interpolate"]
+SAMPLE += ["self_extend", "interpolate", "value_rotary", "learned_sink"]
 FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
@@ -86,11 +88,9 @@ def forward(encoding, params, x, site, weights, *, placed=False, tile=None, head
     if tile is None:
         told = {"implementation": "dense", "consumed": BEFORE_ATTENTION} | options
         return pj.attend(encoding, params, q, k, v, site, site, **told)
-    rotated = encoding.rotate(params, q, site, k, site)
-    scale = q.shape[-1] ** -0.5
     order = np.arange(len(q), dtype=np.int32) if options.get("causal") else None
-    orders = dict(q_order=order, k_order=order)
-    return blockwise(encoding, params, q, k, *rotated, v, site, site, scale=scale, tile=tile, **orders)
+    operands = transform(encoding, params, q, k, v, site, site, order, order)
+    return finish(encoding, params, blockwise(encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile), site)
 
 
 def rows(site: pj.Site, index) -> pj.Site:

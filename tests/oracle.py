@@ -5,7 +5,7 @@ import math
 import numpy as np
 from members import MEMBERS, Row
 
-from posjax.composition import Placed, Sum
+from posjax.encoding import Placed, Sum
 
 
 def leaves(encoding, params, maps=()):
@@ -49,10 +49,18 @@ def attention(encoding, params, x, site, weights, *, causal=False):
             if not seen:
                 continue
             logits = [_logit(members, q[i, head], k[j, head], i, j, head) for j in seen]
-            weight = np.exp(np.array(logits) - max(logits))
+            sinks = [sink for oracle, _ in members if (sink := oracle.sink(head)) is not None]
+            weight = np.exp(np.array(logits + sinks) - max(logits + sinks))
             beside = [sum(o.value(row, head, i, j, v.shape[-1]) for o, row in members) for j in seen]
-            out[i, head] = weight / weight.sum() @ (v[seen, head] + np.array(beside))
+            carried = [_carried(members, v[j, head], i, j, head) for j in seen]
+            out[i, head] = weight[: len(seen)] / weight.sum() @ (np.array(carried) + np.array(beside))
     return out
+
+
+def _carried(members, v, i, j, head):
+    for oracle, row in members:
+        v = oracle.carried(row, head, i, j, v)
+    return v
 
 
 def _logit(members, q, k, i, j, head):

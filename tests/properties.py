@@ -16,6 +16,7 @@ from members import LINE, Case
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
+from posjax.encoding import Needs
 
 COUNT = 14  # tokens of every case
 PACKED = 5, 9  # tokens of two documents of a row, or of its padding and its document
@@ -57,7 +58,7 @@ def variants(case: Case) -> dict[str, Sequence]:
     standing = site._replace(prefix=np.zeros_like(site.prefix))
     first, second = (rows(site, slice(count)) for count in PACKED)
     pad = first._replace(position=first.position - np.int32(9), segment=np.zeros_like(first.segment))
-    far = not w.encoding.whole_positions and w.encoding.reach > 2**18
+    far = Needs.WHOLE_POSITIONS not in w.encoding.needs and w.encoding.reach > 2**18
     twice, wandering = site.position.copy(), site.position.copy()
     twice[4] = twice[5]
     wandering[:2] = wandering[[8, 10]]
@@ -129,8 +130,8 @@ def further(case: Case) -> Further:
                 "dense": layer(plain, heads=lambda x: x[:, :1]),
                 "blockwise": layer(plain, heads=lambda x: x[:, :1], implementation="blockwise"),
             },
-            cached=None if w.encoding.mixes_tokens else decoded(seen, plain),
-            short=beginnings(seen, plain) if w.encoding.length_dependent else {},
+            cached=None if Needs.BOTH_DIRECTIONS in w.encoding.needs else decoded(seen, plain),
+            short=beginnings(seen, plain) if Needs.DOCUMENT_LENGTH in w.encoding.needs else {},
         )
 
     found = jax.device_get(compute(w.params, w.weights, stacked(named.values())))
@@ -173,7 +174,7 @@ def with_gradients(w: World, batch: Sequence, **options):
     """Outputs of each sequence, and gradients to (params, x, positions where they may be floats, weights)."""
 
     def loss(params, x, position, weights, site):
-        site = site if w.encoding.whole_positions else site._replace(position=position)
+        site = site if Needs.WHOLE_POSITIONS in w.encoding.needs else site._replace(position=position)
         out = forward(w.encoding, params, x, site, weights, **options)
         return jnp.sum(jnp.sin(out)), out
 

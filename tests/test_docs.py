@@ -9,6 +9,7 @@ from goldens import CHECKS
 import posjax as pj
 import posjax.spec
 from posjax.analysis.encoding.properties import PROPERTIES, check
+from posjax.encoding import Needs
 from posjax.spec import registered_names
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -55,17 +56,33 @@ def first_cells(heading):
 
 def test_the_guide_tells_of_every_hook_in_the_order_in_which_they_act():
     hooks = [re.search(r"`(\w+)\(", cell)[1] for cell in first_cells("The hooks")]
-    order = ["init", "place", "embed", "observe", "rotate", "product", "bias", "mask", "read", "resized"]
+    order = [
+        "init",
+        "place",
+        "embed",
+        "observe",
+        "rotate",
+        "value",
+        "product",
+        "bias",
+        "mask",
+        "sink",
+        "read",
+        "output",
+    ]
+    order += ["resized"]
     assert hooks == order
     methods = {name for name, value in vars(pj.Encoding).items() if callable(value) and not name.startswith("_")}
-    assert methods - {*hooks} == {"sees", "coordinates"}
-    assert all(f"`{name}`" in GUIDE for name in ("sees", "memory"))
+    assert methods - {*hooks} == {"coordinates"}
+    assert all(
+        f"`{name}`" in GUIDE for name in ("shows", "spans", "near", "every", "first_keys", "first_queries", "blocks")
+    )
 
 
 def test_the_guide_tells_of_all_that_is_declared():
     named = {name for cell in first_cells("What an encoding declares") for name in re.findall(r"`(\w+)`", cell)}
     declared = {name for name, kind in pj.Encoding.__annotations__.items() if "ClassVar" in str(kind)} - {"spec_name"}
-    assert named == declared | {"observes"}
+    assert named == declared | {"observes"} | {need.name for need in Needs}
 
 
 def test_the_guide_tells_what_each_failure_of_a_check_means():
@@ -79,7 +96,7 @@ def test_the_encodings_of_the_guide_hold_to_all_properties(monkeypatch):
     text = GUIDE.split("## A backend of your own")[0]
     exec("\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), {"__name__": "guide"})
     written = sorted({*pj.names()} - before)
-    assert len(written) == 7
+    assert len(written) == 9
     for name in written:
         spec = f"{name} >> steps" if name == "squeezed" else name
         assert [str(row) for row in check(pj.parse(spec)) if not row.ok] == [], name

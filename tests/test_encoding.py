@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.composition import Placed, Sum
-from posjax.encoding import Encoding, PositionMap, axes, stands
+from posjax.attention.dense import shown
+from posjax.encoding import Encoding, Needs, Placed, PositionMap, Sum, axes, stands
+from posjax.mask import everything, near
 
 DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
 KEY = jax.random.key(0)
@@ -44,8 +45,8 @@ class Gate(Encoding):
 class Window(Encoding):
     size: int
 
-    def mask(self, q_site, k_site):
-        return jnp.abs(q_site.position[:, None] - k_site.position[None]) < self.size
+    def mask(self):
+        return near(self.size)
 
 
 def test_sites():
@@ -87,7 +88,8 @@ def test_every_hook_of_the_base_is_the_identity():
     assert e.embed((), x, site) is x
     assert all(out is q for out in e.rotate((), q, site, q, site))
     assert e.bias((), q, site, q, site) == 0.0
-    assert e.mask(site, site) is True
+    assert e.mask() == everything()
+    assert shown(e, site, site) is True
 
 
 def test_plus_flattens():
@@ -161,6 +163,21 @@ def test_a_sum_that_moves_nobody_is_transparent():
     assert encoding.observe(((), ()), jnp.zeros((3, 8)), site) is site
 
 
+@pytest.mark.parametrize(
+    "parts", [(Gate(), pj.parse("rope")), (pj.parse("randomized(evaluate='keep') >> rope"), Gate())]
+)
+def test_the_state_of_a_sum_has_one_shape(parts):
+    """A site for each part once a part places or observes, whether or not anything has moved."""
+    encoding, site, x = Sum(parts), pj.sites(3), jnp.ones((3, 8))
+    params = encoding.init(KEY, DIMS)
+    placed = encoding.place(params, site)
+    for each in (placed, encoding.observe(params, x, placed), encoding.observe(params, x, site)):
+        assert [type(part) for part in each.state] == [pj.Site, pj.Site]
+        np.testing.assert_array_equal(each.position, site.position)
+    both = Shift() >> encoding
+    assert len(both.place(both.init(KEY, DIMS), site).state) == 2
+
+
 def test_state_of_one_part_is_not_seen_by_the_others():
     encoding = Gate() + (Shift(3) >> Gate()) + pj.parse("alibi()")
     params = encoding.init(KEY, DIMS)
@@ -175,9 +192,9 @@ def test_state_of_one_part_is_not_seen_by_the_others():
 
 def test_masks_intersect():
     site = pj.sites(6)
-    mask = (Window(3) + pj.parse("rope()") + Window(2)).mask(site, site)
-    np.testing.assert_array_equal(mask, Window(2).mask(site, site))
-    assert pj.parse("rope() + alibi()").mask(site, site) is True
+    mask = shown(Window(3) + pj.parse("rope()") + Window(2), site, site)
+    np.testing.assert_array_equal(mask, shown(Window(2), site, site))
+    assert shown(pj.parse("rope() + alibi()"), site, site) is True
     q = jax.random.normal(KEY, (6, 2, 4))
     for implementation in ("dense", "blockwise"):
         encoding, options = Window(1) + pj.parse("alibi()"), dict(implementation=implementation)
@@ -199,18 +216,18 @@ class Absolute(Encoding):
 
 
 class OfLength(Encoding):
-    length_dependent = True
+    needs = Needs.DOCUMENT_LENGTH
 
 
-def test_traits_of_a_composition_are_those_of_its_parts():
+def test_a_composition_needs_what_its_parts_need():
     rope, shift = pj.parse("rope()"), Shift()
     assert (rope + rope).relative
     assert (shift >> rope).relative
     assert not (rope + Absolute()).relative
     assert not (shift >> Absolute()).relative
-    assert (rope + OfLength()).length_dependent
-    assert (shift >> OfLength()).length_dependent
-    assert not (shift >> (rope + rope)).length_dependent
+    assert (rope + OfLength()).needs == (shift >> OfLength()).needs == Needs.DOCUMENT_LENGTH
+    assert (shift >> (rope + rope)).needs == Needs(0)
+    assert (OfLength() + pj.parse("pope")).needs == Needs.DOCUMENT_LENGTH | Needs.HEAD_DIM | Needs.EVERY_HEAD
 
 
 def test_encodings_are_values():

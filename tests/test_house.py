@@ -19,11 +19,11 @@ LIBRARY = [path for path in SOURCES if path.is_relative_to(REPO / "posjax")]
 CONFIGS = sorted((REPO / "configs").rglob("*.py"))
 MAX_FUNCTION = 60  # lines, beside the docstring
 # Arrows point down only: what each part may import beside itself.
-_CONTRACT = {"encoding", "composition", "spec"}  # the values, + and >> of them, and their text form
+_CONTRACT = {"mask", "encoding", "spec"}  # the values, what joins them, and how their text is read
 MAY_IMPORT = {
-    "encoding": _CONTRACT,
-    "composition": {"encoding"},
-    "spec": _CONTRACT,
+    "mask": set(),
+    "encoding": {"mask"},
+    "spec": {"mask", "encoding"},
     "encodings": _CONTRACT,
     "attention": {*_CONTRACT, "encodings"},
     "hf": {*_CONTRACT, "encodings"},
@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "analysis": {*_CONTRACT, "encodings", "attention", "models", "data", "training", "files"},
     "studies": {*_CONTRACT, "models", "data", "training", "analysis", "files"},
 }
-CORE = {"spec", "encoding", "composition", "encodings", "attention", "hf", "hosting"}
+CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
 FRAMEWORK_FREE = {"jax", "numpy", "jaxtyping", "posjax", *sys.stdlib_module_names}
 of_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))
@@ -81,6 +81,38 @@ def test_arrows_point_down(path):
 def test_an_experiment_is_one_module():
     """What it needs lies in the library's rooms, or in a folder of its own."""
     assert [path.name for path in (REPO / "experiments").glob("_*.py")] == ["__init__.py"]
+
+
+@of_library
+def test_the_core_defers_no_import(path):
+    """An import of our own inside a function hides a circle."""
+    if part_of(path) in CORE:
+        top = set(tree_of(path).body)
+        deferred = [node for node in ast.walk(tree_of(path)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+        names = [name for node in deferred if node not in top for name in imports(node)]
+        assert [name for name in names if name.startswith("posjax")] == []
+
+
+def test_no_modules_import_each_other():
+    """Neither two nor more of them in a circle, wherever they do it."""
+    modules = {module_of(path): path for path in LIBRARY}
+    used = {
+        name: {n for n in map(functools.partial(owner, modules), imports(tree_of(path))) if n}
+        for name, path in modules.items()
+    }
+    while leaves := {name for name, others in used.items() if not others}:
+        used = {name: others - leaves for name, others in used.items() if name not in leaves}
+    assert {name: sorted(others) for name, others in used.items()} == {}
+
+
+def module_of(path):
+    """posjax/models/vit.py -> posjax.models.vit."""
+    return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
+
+
+def owner(modules, name):
+    """The module of ours that an imported name is, or that holds it; None for others'."""
+    return name if name in modules else parent if (parent := name.rpartition(".")[0]) in modules else None
 
 
 @of_source

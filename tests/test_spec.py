@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from members import MEMBERS, VALUES
 
 import posjax as pj
-from posjax.encoding import PositionMap
+from posjax.encoding import Needs, PositionMap
 from posjax.encodings import rope, t5
 from posjax.models import ViT
 from posjax.spec import _REGISTRY, nearest
@@ -33,7 +33,7 @@ def arguments(name):
 
 
 def summed(a, b):
-    assume(not (a.widens and b.widens))  # a sum refuses two of these
+    assume(not a.needs & b.needs & Needs.HEAD_DIM)  # a sum refuses two of these
     return a + b
 
 
@@ -187,6 +187,11 @@ def undecorated(base=pj.Encoding):
             "inverse",
             lambda: dataclasses.dataclass(frozen=True)(undecorated(object)),
             r"Inverse has bias but is no encoding: class Inverse\(posjax.Encoding\)",
+        ),
+        (
+            "inverse",
+            lambda: dataclasses.make_dataclass("Inverse", [("value", float, 1.0)], bases=(pj.Encoding,), frozen=True),
+            "Inverse has an argument named value, which is the name of a hook: rename the argument",
         ),
         ("inverse", lambda: lambda: None, "it decorates a class, got <function"),
         ("My-Inverse", lambda: dataclasses.dataclass(frozen=True)(undecorated()), "snake case, as in 'my_inverse'"),

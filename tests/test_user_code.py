@@ -14,7 +14,7 @@ import posjax.spec
 from experiments import catalogue, check, cli, explain
 from posjax.analysis.encoding import properties
 from posjax.analysis.encoding.worlds import default_dims, make_world
-from posjax.encoding import Memory
+from posjax.mask import Mask, Span
 
 REPO = pathlib.Path(__file__).parents[1]
 SOURCE = '''
@@ -77,7 +77,7 @@ def test_it_is_explained_listed_and_checked(source, capsys):
 
 
 def test_parameters_that_are_drawn_once_are_no_failure():
-    """fope declares `constant_params`."""
+    """fope needs `CONSTANT_PARAMS`."""
     encoding = pj.parse("fope")
     world = make_world(encoding, default_dims(encoding, 1), 1)
     assert properties.check_one("gradients are finite", world).ok
@@ -85,17 +85,24 @@ def test_parameters_that_are_drawn_once_are_no_failure():
 
 @dataclass(frozen=True)
 class Forgetful(pj.Encoding):
-    """A mask that shows more than `memory` promises to need."""
+    """A mask that shows more than its spans promise."""
 
     dimensions = (1,)
-    memory = Memory(last=3)
 
-    def mask(self, q_site, k_site):
-        return abs(q_site.position[:, None] - k_site.position[None]) < 6
+    def mask(self):
+        return TooNear()
+
+
+@dataclass(frozen=True)
+class TooNear(Mask):
+    spans = (Span(within=3),)
+
+    def shows(self, q, k):
+        return abs(q[0] - k[0]) < 6
 
 
 def test_a_memory_that_forgets_what_is_seen_fails():
-    """Caches hold as many tokens as `memory` says."""
+    """Caches hold as many tokens as `spans` say."""
     world = make_world(Forgetful(), default_dims(Forgetful(), 1), 1)
     row = properties.check_one("decoding token by token is the full pass", world)
     assert not row.ok

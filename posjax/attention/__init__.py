@@ -9,6 +9,7 @@ from posjax.attention.attend import BEFORE_ATTENTION, attend
 from posjax.attention.backends import Asked, Backend, register
 from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
 from posjax.attention.choose import Choice, choose
+from posjax.attention.dense import Operands
 from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Cache",
     "Choice",
     "ContextParallel",
+    "Operands",
     "attend",
     "attend_cached",
     "attend_parallel",

@@ -3,13 +3,14 @@
 from collections.abc import Collection
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
 from posjax.attention.backends import backend
 from posjax.attention.choose import choose
-from posjax.attention.dense import dense, repeated, visible
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.attention.dense import Operands, dense, reads_apart, repeated
+from posjax.encoding import Array, Encoding, Needs, Params, Site
 from posjax.spec import encoding_value
 
 
@@ -30,10 +31,11 @@ def attend(
     return_weights: bool = False,
     consumed: Collection[str] = (),
 ) -> Float[jax.Array, "T H E"] | tuple[Float[jax.Array, "T H E"], Float[jax.Array, "H T S"]]:
-    """softmax(scale * q' k'^T + bias, over the visible keys) v, of one sequence; `jax.vmap` it over a batch.
+    """softmax(scale * q' k'^T + bias, over the visible keys) v', of one sequence; `jax.vmap` it over a batch.
 
     Args:
-      encoding, params: what the logits know of position; q' and k' are `encoding.rotate`'s.
+      encoding, params: what attention knows of position; q' and k' are `encoding.rotate`'s, v' `encoding.value`'s, and
+        the result goes through `encoding.output`.
       k, v: of K heads, each of which serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
         2305.13245): as if repeated so often along their head axis.
       q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding.
@@ -46,7 +48,7 @@ def attend(
         says for the platform, length and encoding (it knows of one sequence: where a large batch of many heads fills the
         memory, ask for "blockwise").
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
-      return_weights: also returns the attention weights; dense only.
+      return_weights: also returns the attention weights, which sum to 1, or less where there is a sink; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
 
     Returns:
@@ -67,19 +69,45 @@ def attend(
     asked = "dense" if return_weights else implementation
     name = choose(encoding, q, k, v, q_site, k_site, causal=causal, **orders, implementation=asked).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    rotated = rotate(encoding, params, q, q_site, k, k_site)
+    operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
     if not isinstance(scale, float | int):  # learned: kernels take a number
-        rotated, scale = ((rotated[0] * scale).astype(q.dtype), rotated[1]), 1.0
+        operands, scale = operands._replace(rotated_q=(operands.rotated_q * scale).astype(q.dtype)), 1.0
     if not return_weights:
-        return backend(name).run(encoding, params, q, k, *rotated, v, q_site, k_site, **orders, scale=scale)
-    seen = visible(encoding, q_site, k_site, q_order, k_order)
-    return dense(encoding, params, q, k, *rotated, v, q_site, k_site, seen=seen, scale=scale)
+        return finish(encoding, params, backend(name).run(encoding, operands, scale=scale), q_site)
+    out, weights = dense(encoding, operands, scale=scale)
+    return finish(encoding, params, out, q_site), weights
 
 
-def rotate(encoding: Encoding, params: Params, q, q_site: Site, k, k_site: Site):
-    """`encoding.rotate`, for which the keys of grouped queries are repeated if it tells heads apart."""
-    k = repeated(k, q.shape[1]) if encoding.heads_differ else k
-    return encoding.rotate(params, q, q_site, k, k_site)
+def transform(
+    encoding: Encoding,
+    params: Params,
+    q: Float[Array, "T H D"],
+    k: Float[Array, "S K D"],
+    v: Float[Array, "S K E"],
+    q_site: Site,
+    k_site: Site,
+    q_order: Int32[Array, " T"] | None = None,
+    k_order: Int32[Array, " S"] | None = None,
+) -> Operands:
+    """All that a backend computes with: `encoding.rotate` of queries and keys and `encoding.value` of values.
+
+    Keys and values of grouped queries are repeated before an encoding that treats heads differently.
+    """
+    keys, values = k, v
+    if Needs.EVERY_HEAD in encoding.needs:
+        keys = repeated(k, q.shape[1])
+        values = repeated(v, q.shape[1]) if "value" in encoding.hooks else v
+    rotated = encoding.rotate(params, q, q_site, keys, k_site)
+    values = encoding.value(params, values, k_site).astype(v.dtype)
+    return Operands(params, q, k, *rotated, values, q_site, k_site, q_order, k_order)
+
+
+def finish(encoding: Encoding, params: Params, out: Float[Array, "T H C"], q_site: Site) -> Float[jax.Array, "T H E"]:
+    """`encoding.output` of what a backend returns."""
+    if "output" not in encoding.hooks:
+        return out
+    out, beside = jnp.split(out, 2, axis=-1) if reads_apart(encoding) else (out, 0.0)
+    return (encoding.output(params, out, q_site) + beside).astype(out.dtype)
 
 
 def orders_of(q, k, causal: bool, q_order, k_order):

@@ -2,8 +2,8 @@
 
 from posjax.attention import Backend, register
 
-def run(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale): ...
-def refuse(asked): return None if asked.q.shape[-1] <= 128 else "head dims up to 128 only"
+def run(encoding, operands, *, scale): ...
+def refuse(asked): return None if asked.operands.q.shape[-1] <= 128 else "head dims up to 128 only"
 
 register("mine", Backend(run, refuse, platform="gpu"))
 attend(..., implementation="mine")
@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import jax
 
 from posjax.attention.blockwise import blockwise
-from posjax.attention.dense import dense, visible
+from posjax.attention.dense import Operands, dense
 from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
 from posjax.attention.pallas_gpu import pallas, refusal
-from posjax.encoding import Array, Encoding, Site
+from posjax.encoding import Array, Encoding
 from posjax.spec import nearest
 
 Tokens = Array | jax.ShapeDtypeStruct
@@ -29,16 +29,10 @@ _AMPERE, _HOPPER = 8.0, "9.0"
 
 
 class Asked(NamedTuple):
-    """An attention that is to be computed; arrays may be tracers or `jax.ShapeDtypeStruct`s."""
+    """An attention that is to be computed."""
 
     encoding: Encoding
-    q: Tokens
-    k: Tokens
-    v: Tokens
-    q_site: Site
-    k_site: Site
-    q_order: Array | None  # None: not causal
-    k_order: Array | None
+    operands: Operands  # tracers or `jax.ShapeDtypeStruct`s; params and what is rotated are None
     platform: str
     capability: str | None  # of the GPU, as "9.0"; None where there is none
 
@@ -48,9 +42,8 @@ class Backend:
     """A way of computing attention.
 
     Attributes:
-      run: `run(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale)` returns what the
-        queries read, [T, H, E] in q's dtype, zeros for a query that sees no key. q and k come untransformed too, as
-        `encoding.bias` wants them. Orders of None: not causal. It must equal `dense`, gradients included.
+      run: `run(encoding, operands, *, scale)` returns what the queries read of the `Operands`, [T, H, E] in q's dtype, zeros
+        for a query that sees no key. It must equal `dense`, gradients included.
       refuse: says why it cannot compute what is `Asked`, or None; by default it can compute everything.
       platform: "cpu", "gpu" or "tpu", if it runs on one only; None for all.
       preferred: whether "auto" takes it before dense and blockwise wherever it can.
@@ -106,21 +99,20 @@ def backend(name: str) -> Backend:
     return _BACKENDS[name]
 
 
-def _run_dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale):
-    seen = visible(encoding, q_site, k_site, q_order, k_order)
-    return dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, seen=seen, scale=scale)[0]
+def _run_dense(encoding: Encoding, x: Operands, *, scale: float):
+    return dense(encoding, x, scale=scale)[0]
 
 
 def _cudnn_refuses(asked: Asked) -> str | None:
     if asked.capability and float(asked.capability) < _AMPERE:
         return f"cuDNN's flash attention needs compute capability {_AMPERE}, this GPU has {asked.capability}"
-    return cudnn_refusal(*asked[:8])
+    return cudnn_refusal(asked.encoding, asked.operands)
 
 
 def _pallas_refuses(asked: Asked) -> str | None:
     if asked.capability != _HOPPER:
         return f"it is written for GPUs of compute capability {_HOPPER}, this one has {asked.capability or 'none'}"
-    return refusal(*asked[:6])
+    return refusal(asked.encoding, asked.operands)
 
 
 _BACKENDS = {
@@ -129,8 +121,8 @@ _BACKENDS = {
     # For those who ask for it: it has not been run on a GPU yet.
     "pallas": Backend(pallas, _pallas_refuses, "gpu", elsewhere='; "pallas_interpret" runs it anywhere, slowly'),
     "pallas_interpret": Backend(
-        functools.partial(pallas, interpret=True), lambda asked: refusal(*asked[:6], interpret=True)
+        functools.partial(pallas, interpret=True), lambda asked: refusal(asked.encoding, asked.operands, interpret=True)
     ),
     "cudnn": Backend(cudnn, _cudnn_refuses, "gpu", preferred=True),
-    "splash": Backend(splash, lambda asked: splash_refusal(*asked[:8]), "tpu", preferred=True),
+    "splash": Backend(splash, lambda asked: splash_refusal(asked.encoding, asked.operands), "tpu", preferred=True),
 }

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Float, Int32
+from jaxtyping import Float
 
-from posjax.attention.dense import visible
+from posjax.attention.dense import Operands, visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
-from posjax.attention.tiles import Operands, Plan, add, cut, padded, read, tile_sizes, visited, write
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
+from posjax.encoding import Array, Encoding, Params
 
 # A hidden logit: exp(_HIDDEN - m) is 0 for every logit m of a key that is seen, and no arithmetic here overflows to NaN.
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
@@ -28,55 +28,45 @@ _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 SAVED = "attention"
 
 
-def blockwise(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H C"],
-    rotated_k: Float[Array, "S K2 C"],
-    v: Float[Array, "S K E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    scale: float,
-    q_order: Int32[Array, " T"] | None = None,
-    k_order: Int32[Array, " S"] | None = None,
-    tile: int | None = None,
-) -> Float[jax.Array, "T H E"]:
+def blockwise(encoding: Encoding, x: Operands, *, scale: float, tile: int | None = None) -> Float[jax.Array, "T H F"]:
     """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
-    Causal where orders are given. `tile` is the most tokens a side of a tile; None: what suits the encoding.
+    `tile` is the most tokens a side of a tile; None: what suits the encoding.
     """
-    plan = plan_of(encoding, q, k, q_order, k_order, scale=scale, tile=tile)
-    sites_and_orders = (q_site, k_site, q_order, k_order)
-    return _attention(plan, operands_of(plan, params, q, k, rotated_q, rotated_k, v, *sites_and_orders))[: q.shape[0]]
+    plan, length = plan_of(encoding, x.q, x.k, scale=scale, tile=tile), x.q.shape[0]
+    out, log_total = _attention(plan, laid_out(plan, x))
+    return with_sink(encoding, x.params, out[:length], log_total[:, :length])
 
 
-def plan_of(encoding: Encoding, q, k, q_order, k_order, *, scale: float, tile: int | None = None) -> Plan:
+def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]):
+    """What queries read where the encoding's sink, too, has its share of the softmax: out Z / (Z + exp(sink)).
+
+    log_total is log Z, the log of the softmax's denominator without the sink.
+    """
+    sink = encoding.sink(params, out.shape[1])
+    if sink is None:
+        return out
+    share = jax.nn.sigmoid(log_total - sink.astype(jnp.float32)[:, None])
+    return (out * share.T[..., None]).astype(out.dtype)
+
+
+def plan_of(encoding: Encoding, q, k, *, scale: float, tile: int | None = None) -> Plan:
     """How `blockwise` goes about arguments of these shapes."""
     sizes = tile_sizes(encoding, q.shape[0], k.shape[0], tile)
-    return Plan(encoding, scale, q.shape[1], q.shape[2], _in_order(q_order, k_order), *sizes)
+    return Plan(encoding, scale, q.shape[1], q.shape[2], *sizes)
 
 
-def operands_of(
-    plan: Plan, params: Params, q, k, rotated_q, rotated_k, v, q_site: Site, k_site: Site, q_order, k_order
-) -> Operands:
-    """The arguments of `blockwise` as they are read tile by tile."""
-    reads_q, reads_k = reads_content(plan, params, q, k, q_site, k_site)
-    heads_first = (jnp.moveaxis(x, 0, 1) for x in (rotated_q, rotated_k, v))
-    contents = q if reads_q else None, k if reads_k else None
-    return padded(plan, Operands(params, *contents, *heads_first, q_site, k_site, q_order, k_order))
-
-
-def _in_order(q_order, k_order) -> bool:
-    """Whether the orders are known to be those of the arrays, so that tiles above the diagonal can be left out at once."""
-    return isinstance(q_order, np.ndarray) and all(np.array_equal(x, np.arange(len(x))) for x in (q_order, k_order))
+def laid_out(plan: Plan, x: Operands) -> Operands:
+    """The operands as they are read tile by tile: heads before tokens, whole tiles, None for content that no bias reads."""
+    reads_q, reads_k = reads_content(plan.encoding, x.params, x.q, x.k, x.q_site, x.k_site)
+    v = with_room(plan.encoding, x.v)
+    heads_first = {n: jnp.moveaxis(y, 0, 1) for n, y in dict(rotated_q=x.rotated_q, rotated_k=x.rotated_k, v=v).items()}
+    return padded(plan, x._replace(q=x.q if reads_q else None, k=x.k if reads_k else None, **heads_first))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention(plan: Plan, operands: Operands):
-    return forward(plan, operands, operands.rotated_q.dtype)[0]
+    return forward(plan, operands, operands.rotated_q.dtype)
 
 
 def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
@@ -85,8 +75,9 @@ def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
 
 
 class _Running(NamedTuple):
-    peak: Array  # [H, T]: maximum of the logits so far
-    total: Array  # [H, T]: sum of exp(logit - peak)
+    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). They are one array so that XLA reads it
+    # before it is written: peaks alone are written early, and for what reads the old ones XLA copies those of all queries.
+    peak_and_total: Array
     out: Array  # [H, T, E]: sum of exp(logit - peak) v
 
 
@@ -95,66 +86,70 @@ def _forward(plan: Plan, dtype, operands: Operands):
     heads, length, value_dim = plan.num_heads, operands.rotated_q.shape[1], operands.v.shape[-1]
     extras = extras_of(plan, operands)
     zeros = functools.partial(jnp.full, fill_value=_zero(operands.rotated_q), dtype=jnp.float32)
-    running = _Running(zeros((heads, length)) + _HIDDEN, zeros((heads, length)), zeros((heads, length, value_dim)))
+    nothing = jnp.stack([zeros((heads, length)) + _HIDDEN, zeros((heads, length))])
+    running = _Running(nothing, zeros((heads, length, value_dim)))
 
     def add_tile(i, j, shared, running):
         tile = cut(plan, operands, i, j)
         logits = _logits(plan, extras, shared, tile)
-        old = _Running(*(read(x, i, plan.q_tile, 1) for x in running))
-        peak = jnp.maximum(old.peak, jnp.max(logits, axis=-1))
+        old_peak, old_total = read(running.peak_and_total, i, plan.q_tile, 2)
+        peak = jnp.maximum(old_peak, jnp.max(logits, axis=-1))
         weights = jnp.exp(logits - peak[..., None])
-        fade = jnp.exp(old.peak - peak)
-        total = old.total * fade + jnp.sum(weights, axis=-1)
-        out = old.out * fade[..., None] + _times(weights.astype(tile.v.dtype), tile.v)
-        if plan.encoding.reads_weights:
+        fade = jnp.exp(old_peak - peak)
+        total = old_total * fade + jnp.sum(weights, axis=-1)
+        out = read(running.out, i, plan.q_tile, 1) * fade[..., None] + _times(weights.astype(tile.v.dtype), tile.v)
+        if "read" in plan.encoding.hooks:
             out = out + extras.read(tile, weights)
-        new = _Running(peak, total, out)
-        return _Running(*(write(x, y, i, plan.q_tile, 1) for x, y in zip(running, new, strict=True)))
+        return _Running(
+            write(running.peak_and_total, jnp.stack([peak, total]), i, plan.q_tile, 2),
+            write(running.out, out, i, plan.q_tile, 1),
+        )
 
     running = _over_tiles(plan, operands, extras, add_tile, lambda i, j, running: running, running)
-    some = running.peak > 0.5 * _HIDDEN  # whether a query sees any key
-    out = jnp.where(some, 1 / jnp.where(some, running.total, 1.0), 0.0)[..., None] * running.out
-    log_total = jnp.where(some, running.peak + jnp.log(jnp.where(some, running.total, 1.0)), -_HIDDEN)
+    peak, total = running.peak_and_total
+    some = peak > 0.5 * _HIDDEN  # whether a query sees any key
+    out = jnp.where(some, 1 / jnp.where(some, total, 1.0), 0.0)[..., None] * running.out
+    log_total = jnp.where(some, peak + jnp.log(jnp.where(some, total, 1.0)), -_HIDDEN)
     return jnp.moveaxis(out, 0, 1).astype(dtype), log_total
 
 
 def _zero(x: Array) -> Float[jax.Array, ""]:
-    """0, of which XLA does not know that it is.
+    """A zero that XLA cannot constant-fold.
 
-    Of arrays of zeros it would make one, and at the start of the program a copy for the loop of each layer: an array of
-    the size of a layer's output for every layer, all at once.
+    It would fold equal arrays of zeros into one, and copy that at the start of the program for the loop of each layer: an
+    array of the size of a layer's output for every layer, all alive at once.
     """
     return jnp.minimum(jnp.abs(jnp.nan_to_num(x.ravel()[0].astype(jnp.float32))), 0.0)
 
 
 def _forward_rule(plan: Plan, operands: Operands):
     out, log_total = checkpoint_name(forward(plan, operands, operands.rotated_q.dtype), SAVED)
-    return out, (operands, out, log_total)
+    return (out, log_total), (operands, out, log_total)
 
 
-def _backward_rule(plan: Plan, saved, d_out):
-    return (backward(plan, *saved, d_out),)
+def _backward_rule(plan: Plan, saved, gradients):
+    return (backward(plan, *saved, *gradients),)
 
 
-def backward(plan: Plan, operands: Operands, out, log_total, d_out) -> Operands:
+def backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total) -> Operands:
     """The gradients to the operands. They may be a part of the keys where `out` and `log_total` are of all of them."""
-    gradients = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))(operands, out, log_total, d_out)
-    return _with_zeros(operands, gradients)
+    run = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))
+    return _with_zeros(operands, run(operands, out, log_total, d_out, d_log_total))
 
 
 class _Gradients(NamedTuple):
-    """Of the three arrays that are multiplied; those of keys with the tokens last, which is how they come cheapest."""
+    """Gradients of q, k and v; those of keys and values keep tokens last, as the product that makes them leaves them."""
 
     rotated_q: Array  # [H, T, C]
     rotated_k: Array  # [K, C, S]
     v: Array  # [K, E, S]
 
 
-def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
+def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total):
     extras = extras_of(plan, operands)
     d_out = jnp.moveaxis(d_out, 1, 0)
-    # d logit = weight (d weight - sum over keys of weight d weight), and that sum is d_out . out
-    inner = jnp.sum(d_out.astype(jnp.float32) * jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1)
+    # d logit = weight (d weight - sum over keys of weight d weight + d log total), and that sum is d_out . out
+    inner = jnp.sum(d_out.astype(jnp.float32) * jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1) - d_log_total
     d_out = d_out.astype(operands.v.dtype)
     shapes = (operands.rotated_q.shape, _swapped(operands.rotated_k.shape), _swapped(operands.v.shape))
 
@@ -165,14 +160,14 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
         tile_out, tile_log, tile_inner = (read(x, i, plan.q_tile, 1) for x in (d_out, log_total, inner))
         weights = jnp.exp(logits - tile_log[..., None])
         d_weights = _against(tile_out, tile.v)
-        if plan.encoding.reads_weights:
+        if "read" in plan.encoding.hooks:
             beside, sums = extras.pull_read(sums, tile, weights, tile_out, i, j)
             d_weights = d_weights + beside
         d_logits = weights * (d_weights - tile_inner[..., None])
         sums = extras.pull(sums, tile, d_logits, i, j)
         d_v = _from_rows(weights.astype(tile.v.dtype), tile_out, len(tile.v))
         total = total._replace(v=add(total.v, d_v, j, plan.k_tile, 2))
-        if not plan.encoding.widens:
+        if "product" not in plan.encoding.hooks:
             d_product = d_logits.astype(tile.rotated_k.dtype)
             d_k = _from_rows(d_product, tile.rotated_q, len(tile.rotated_k))
             total = total._replace(
@@ -188,7 +183,7 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out):
     carry = (start, extras.no_gradients())
     total, sums = _over_tiles(plan, operands, extras, add_tile, end_run, carry)
     found = extras.gradients(sums)
-    if not plan.encoding.widens:
+    if "product" not in plan.encoding.hooks:
         found = found._replace(
             rotated_q=plan.scale * total.rotated_q, rotated_k=plan.scale * jnp.swapaxes(total.rotated_k, 1, 2)
         )
@@ -201,25 +196,32 @@ _attention.defvjp(_forward_rule, _backward_rule)
 
 def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callable, end_run: Callable, carry):
     """Carries something over all tiles that hold a pair that is seen, a run of them at a time."""
-    pairs, count = visited(plan, operands, extras.by_diagonal)
-    begins = extras.runs(pairs, count)
-    starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
+    seen = seen_tiles(plan, operands)
 
-    def each_run(run, carry):
-        start = starts[run]
-        end = jnp.where(run + 1 < num_runs, starts[run + 1], count)
-        shared = extras.shared(*pairs[start])
-        carry = jax.lax.fori_loop(start, end, lambda n, carry: add_tile(*pairs[n], shared, carry), carry)
-        return end_run(*pairs[start], carry)
+    def each_group(group, carry):
+        pairs, count = seen.tiles(group, extras.by_diagonal)
+        begins = extras.runs(pairs, count)
+        starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
+        num_runs = jnp.sum(begins)
 
-    num_runs = jnp.sum(begins)
-    return jax.lax.fori_loop(0, num_runs, each_run, carry)
+        def each_run(run, carry):
+            start = starts[run]
+            end = jnp.where(run + 1 < num_runs, starts[run + 1], count)
+            shared = extras.shared(*pairs[start])
+            carry = jax.lax.fori_loop(start, end, lambda n, carry: add_tile(*pairs[n], shared, carry), carry)
+            return end_run(*pairs[start], carry)
+
+        return jax.lax.fori_loop(0, num_runs, each_run, carry)
+
+    if len(seen.groups) == 1:
+        return each_group(0, carry)
+    return jax.lax.fori_loop(0, seen.count, each_group, carry)
 
 
 def _logits(plan: Plan, extras: Extras, shared, tile: Operands):
     """The logits of a tile, [H, T, S], those that are not seen at _HIDDEN."""
     logits = extras.logits(shared, tile)
-    if not plan.encoding.widens:
+    if "product" not in plan.encoding.hooks:
         logits = plan.scale * _against(tile.rotated_q, tile.rotated_k) + logits
     seen = visible(plan.encoding, tile.q_site, tile.k_site, tile.q_order, tile.k_order)
     return jnp.where(seen, logits, _HIDDEN)

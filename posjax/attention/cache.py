@@ -1,9 +1,10 @@
 """Cached decoding: keys, values and sites of the tokens so far, in arrays of a fixed size.
 
-A slot that holds no token has segment 0 and is never seen, so nothing here computes with lengths. Keys are kept transformed,
-unless the encoding `keeps_raw_keys` or turns keys that several heads share by the head.
+A slot that holds no token has segment 0 and is never seen, so nothing here computes with lengths. Keys and values are kept
+as attention multiplies them, after `rotate` and `value`. Where these depend on the number of keys or change the shape of
+keys (channels, or heads that share one), and where `bias` reads raw keys, both are kept raw and transformed at every step.
 
-Slots are filled in the order of the tokens. Where the encoding's `memory` is bounded and fits, the cache is a ring instead,
+Slots are filled in the order of the tokens. Where the `memory` of its mask is bounded and fits, the cache is a ring instead,
 however many tokens come: the first tokens of the current document keep their slots, its others overwrite the oldest one, and
 padding is not written. As what a query sees follows from sites and order, it does not matter where a token lies.
 """
@@ -15,9 +16,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Shaped
 
-from posjax.attention.attend import attend, check, check_consumed, rotate
-from posjax.attention.dense import dense, visible
-from posjax.encoding import Array, Encoding, Memory, Params, Site, axes
+from posjax.attention.attend import attend, check, check_consumed, finish, transform
+from posjax.attention.dense import dense
+from posjax.attention.tile_extras import reads_content
+from posjax.encoding import Array, Encoding, Needs, Params, Site, axes
+from posjax.mask import Memory
 
 
 class Cache(NamedTuple):
@@ -93,25 +96,25 @@ def attend_cached(
     ring = sum(memory) <= size
     if not ring and len(k) > size:
         raise ValueError(f"a prompt of {len(k)} tokens does not fit a cache of {size} slots")
-    raw = encoding.keeps_raw_keys or (encoding.heads_differ and k.shape[1] != q.shape[1])
-    rotated_q, rotated_k = rotate(encoding, params, q, site, k, site)
+    here = transform(encoding, params, q, k, v, site, site)
+    raw = here.rotated_k.shape != k.shape or Needs.DOCUMENT_LENGTH in encoding.needs
+    raw = raw or reads_content(encoding, params, q, k, site, site)[1]
     order = cache.filled + jnp.arange(len(k), dtype=jnp.int32)
-    tokens = _Tokens(k if raw else rotated_k, v, site, order)
+    tokens = _Tokens(k if raw else here.rotated_k, v if raw else here.v, site, order)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     if prefill:
         options = dict(causal=True, implementation=implementation, scale=scale, consumed=consumed)
         return attend(encoding, params, q, k, v, site, site, **options), after
     # The first of several tokens may see what the last of them overwrites.
     seen = _joined(_tokens(cache), tokens) if ring and len(k) > 1 else _tokens(after)
+    orders = dict(q_order=order, k_order=seen.order)
     if raw:
-        rotated_q, rotated_k = rotate(encoding, params, q, site, seen.key, seen.site)
+        operands = transform(encoding, params, q, seen.key, seen.value, site, seen.site, **orders)
     else:
-        rotated_k = seen.key
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    operands = (q, seen.key, rotated_q, rotated_k.astype(q.dtype), seen.value.astype(q.dtype), site, seen.site)
-    shown = visible(encoding, site, seen.site, order, seen.order)
-    out, _ = dense(encoding, params, *operands, seen=shown, scale=scale)
-    return jnp.where(after.lost, jnp.nan, out), after
+        operands = here._replace(k=seen.key, rotated_k=seen.key, v=seen.value, k_site=seen.site, **orders)
+    operands = operands._replace(rotated_k=operands.rotated_k.astype(q.dtype), v=operands.v.astype(q.dtype))
+    out, _ = dense(encoding, operands, scale=q.shape[-1] ** -0.5 if scale is None else scale)
+    return jnp.where(after.lost, jnp.nan, finish(encoding, params, out, site)), after
 
 
 def _check_fits(cache: Cache, k: Float[Array, "T K D"], v: Float[Array, "T K E"]) -> None:
@@ -142,9 +145,10 @@ def _joined(past: _Tokens, new: _Tokens) -> _Tokens:
 
 def _memory(encoding: Encoding, site: Site) -> Memory:
     """What a cache must remember of a document: all of it, where encodings look at more than pairs of tokens on a line."""
-    if encoding.whole_rows or encoding.length_dependent or axes(site).shape[1] > 1:
+    if encoding.needs & (Needs.WHOLE_ROWS | Needs.DOCUMENT_LENGTH) or axes(site).shape[1] > 1:
         return Memory()
-    return encoding.memory._replace(last=max(encoding.memory.last, encoding.observes))
+    memory = encoding.mask().memory
+    return memory._replace(last=max(memory.last, encoding.observes))
 
 
 def _with_behind(cache: Cache, tokens: _Tokens) -> Cache:
@@ -176,7 +180,7 @@ def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens)
     # One token alone does not see what it overwrites; several see all that was there, and each other.
     missed = forgotten if len(index) == 1 else cache.forgotten
     position_before = jnp.where(before < 0, cache.position, position[before])
-    sees = _may_see(encoding.placed_memory, missed, position, position_before) | (tokens.site.prefix > 0)
+    sees = _may_see(encoding.mask().placed_memory, missed, position, position_before) | (tokens.site.prefix > 0)
     sees = sees & (missed[0] <= missed[1]) & real & (start < 0)
     return _written(cache, tokens, jnp.where(kept, slot, size + index))._replace(
         document=jnp.where(last[-1] < 0, cache.document, segment[last[-1]]),

@@ -7,6 +7,7 @@ import numpy as np
 
 from posjax.attention import backends
 from posjax.attention.backends import Asked, Tokens
+from posjax.attention.dense import Operands
 from posjax.encoding import Array, Encoding, Site
 
 # Up to so many logits a head one product is fastest. On CPUs tiles stay in the cache: a training step on 512 tokens was
@@ -53,7 +54,8 @@ def choose(
     platform = _platform() if platform is None else platform
     capability = _capability() if capability is None else capability
     orders = (None, None) if not causal else (_arange(q), _arange(k)) if q_order is None else (q_order, k_order)
-    asked = Asked(encoding, q, k, v, q_site, k_site, *orders, platform, capability)
+    operands = Operands(None, q, k, None, None, v, q_site, k_site, *orders)
+    asked = Asked(encoding, operands, platform, capability)
     if implementation != "auto":
         if reason := backends.backend(implementation).refusal(asked):
             raise ValueError(f'implementation={implementation!r} cannot compute this: {reason}; or take "auto"')

@@ -1,38 +1,75 @@
 """Attention by its definition: the oracle of every other implementation."""
 
+import functools
+import operator
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32
 
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.encoding import Array, Encoding, Params, Site, both_stand
+
+
+class Operands(NamedTuple):
+    """What every implementation of attention computes with, beside the encoding and the scale."""
+
+    params: Params
+    q: Float[Array, "T H D"]
+    k: Float[Array, "S K D"]
+    rotated_q: Float[Array, "T H C"]  # after `encoding.rotate`
+    rotated_k: Float[Array, "S K2 C"]
+    v: Float[Array, "S K3 E"]  # after `encoding.value`
+    q_site: Site
+    k_site: Site
+    q_order: Int32[Array, " T"] | None = None  # a query sees the keys of its order and those before; None: not causal
+    k_order: Int32[Array, " S"] | None = None
 
 
 def dense(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H C"],
-    rotated_k: Float[Array, "S K2 C"],
-    v: Float[Array, "S K E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    seen: Bool[Array, "T S"],
-    scale: float,
-) -> tuple[Float[jax.Array, "T H E"], Float[jax.Array, "H T S"]]:
-    """What the queries read and the weights they read it with; both zero for a query that sees nothing."""
-    logits = tile_logits(encoding, scale, params, q, k, rotated_q, rotated_k, q_site, k_site)
+    encoding: Encoding, x: Operands, *, scale: float
+) -> tuple[Float[jax.Array, "T H F"], Float[jax.Array, "H T S"]]:
+    """What the queries read and the weights they read it with; both zero for a query that sees nothing.
+
+    With a sink the weights of a query sum to less than 1. F is E, or 2 E for the encodings for which `with_room` makes room.
+    """
+    seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
+    logits = tile_logits(encoding, scale, *x[:5], x.q_site, x.k_site)
     # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
     peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
+    sink = encoding.sink(x.params, x.q.shape[1])
+    if sink is not None:
+        sink = sink.astype(jnp.float32)[:, None, None]
+        peak = jnp.maximum(peak, jax.lax.stop_gradient(sink))
     peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
     weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - peak, 0.0)), 0.0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
+    total = total if sink is None else total + jnp.exp(sink - peak)
     weights = weights / jnp.where(total > 0, total, 1.0)
+    v = with_room(encoding, x.v)
     by_group = weights.astype(v.dtype).reshape(v.shape[1], -1, *weights.shape[1:])
     out = jnp.einsum("kgts,ske->tkge", by_group, v, preferred_element_type=jnp.float32)
-    out = out.reshape(out.shape[0], -1, out.shape[-1]) + encoding.read(params, weights, q_site, k_site)
-    return out.astype(q.dtype), weights
+    out = out.reshape(out.shape[0], -1, out.shape[-1])
+    out = out + read_beside(encoding, x.params, weights, x.q_site, x.k_site)
+    return out.astype(x.q.dtype), weights
+
+
+def reads_apart(encoding: Encoding) -> bool:
+    """Whether what weights read beside values must be kept apart from the sum of values, the only one that `output` sees."""
+    return {"read", "output"} <= encoding.hooks
+
+
+def with_room(encoding: Encoding, v: Float[Array, "S K E"]) -> Float[Array, "S K C"]:
+    """Values with E zeros behind them where `read` needs channels of its own, so that outputs are [values | read]."""
+    return jnp.concatenate([v, jnp.zeros_like(v)], axis=-1) if reads_apart(encoding) else v
+
+
+def read_beside(encoding: Encoding, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site):
+    """`encoding.read`, in the last channels where it is kept apart."""
+    found = encoding.read(params, weights, q_site, k_site)
+    if not reads_apart(encoding) or jnp.ndim(found) == 0:
+        return found
+    return jnp.pad(found, ((0, 0), (0, 0), (found.shape[-1], 0)))
 
 
 def tile_logits(encoding: Encoding, scale: float, params: Params, q, k, rotated_q, rotated_k, q_site, k_site):
@@ -42,7 +79,7 @@ def tile_logits(encoding: Encoding, scale: float, params: Params, q, k, rotated_
 
 
 def repeated(k: Float[Array, "S K D"], num_heads: int) -> Float[Array, "S H D"]:
-    """Each of K key heads as often as it has query heads, in a row."""
+    """Repeats each of K key heads H / K times in a row (grouped queries)."""
     return k if k.shape[1] == num_heads else jnp.repeat(k, num_heads // k.shape[1], axis=1)
 
 
@@ -58,5 +95,15 @@ def visible(
     With orders, no query sees a key whose order is above its own: causality.
     """
     seen = (q_site.segment[:, None] == k_site.segment[None]) & (k_site.segment > 0)[None]
-    seen = jnp.asarray(seen & encoding.mask(q_site, k_site))
+    seen = jnp.asarray(seen & shown(encoding, q_site, k_site))
     return seen if q_order is None else seen & (k_order[None] <= q_order[:, None])
+
+
+def shown(encoding: Encoding, q_site: Site, k_site: Site) -> Bool[Array, "T S"] | bool:
+    """Which keys an encoding's mask shows to a tile of queries. Tokens that stand nowhere see all and are seen by all."""
+    terms = encoding.mask().terms(q_site, k_site)
+    if not terms:
+        return True
+    seen = ~both_stand(q_site, k_site)
+    each = (mask.shows(tuple(x[:, None] for x in q), tuple(x[None] for x in k)) for mask, q, k in terms)
+    return seen | functools.reduce(operator.and_, each)

@@ -6,85 +6,57 @@ knows no documents either.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Bool, Float, Int32
 
-from posjax.attention.kernel_bias import acting, supported, terms
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.attention.dense import Operands
+from posjax.encoding import Array, Encoding, Site, members
+from posjax.mask import Term, near
 
 _LANES = 128  # what splash attention is laid out in
+_AROUND = {"place", "observe", "embed", "rotate", "value", "output"}  # hooks that leave nothing to do within attention
 
 
-def cudnn_refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, q_order=None, k_order=None) -> str | None:
+def cudnn_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why cuDNN cannot compute this attention; None if it can. Its version and the device are jax's to judge."""
+    q, v = x.q, x.v
     if q.dtype not in (jnp.bfloat16, jnp.float16):
         return f"cuDNN multiplies half precision, q is {q.dtype}: cast to bfloat16"
     if q.shape[2] != v.shape[2] or q.shape[2] % 8 or q.shape[2] > 128:
         return f"cuDNN takes one head dim, a multiple of 8 up to 128, got {q.shape[2]} and {v.shape[2]}"
-    if not (_is_one_document(q_site) and _is_one_document(k_site)):
+    if not (_is_one_document(x.q_site) and _is_one_document(x.k_site)):
         return "cuDNN knows no documents and padding, and the sites are not known to be free of them when traced"
-    return _plain_refusal(encoding, q_site, k_site, q_order, k_order) or _window_refusal(encoding, q_order is not None)
+    return _plain_refusal(encoding, x) or _window_refusal(encoding, x.q_order is not None)
 
 
-def splash_refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, q_order=None, k_order=None) -> str | None:
+def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why splash attention cannot compute this attention; None if it can."""
-    if q_order is not None and q_site.segment is not k_site.segment:
-        return "causal splash attention takes queries and keys of the same tokens"
-    return _plain_refusal(encoding, q_site, k_site, q_order, k_order)
+    return _plain_refusal(encoding, x)
 
 
-def cudnn(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H D"],
-    rotated_k: Float[Array, "S K2 D"],
-    v: Float[Array, "S K E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    q_order: Int32[Array, " T"] | None,
-    k_order: Int32[Array, " S"] | None,
-    scale: float,
-    implementation: str = "cudnn",
-) -> Float[jax.Array, "T H E"]:
+def cudnn(encoding: Encoding, x: Operands, *, scale: float, implementation: str = "cudnn") -> Float[jax.Array, "T H E"]:
     """As `dense`, for what `cudnn_refusal` does not refuse.
 
     Args:
       implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.
     """
-    size, causal = _window(encoding), q_order is not None
+    size = _window(encoding)
     return jax.nn.dot_product_attention(
-        rotated_q,
-        rotated_k,
-        _like(rotated_k, v),
+        x.rotated_q,
+        x.rotated_k,
+        _like(x.rotated_k, x.v),
         scale=scale,
-        is_causal=causal,
+        is_causal=x.q_order is not None,
         local_window_size=None if size is None else (size - 1, 0),
         implementation=implementation,
     )
 
 
-def splash(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H D"],
-    rotated_k: Float[Array, "S K2 D"],
-    v: Float[Array, "S K E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    q_order: Int32[Array, " T"] | None,
-    k_order: Int32[Array, " S"] | None,
-    scale: float,
-    interpret: bool = False,
-) -> Float[jax.Array, "T H E"]:
+def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = False) -> Float[jax.Array, "T H E"]:
     """As `dense`, for what `splash_refusal` does not refuse.
 
     Args:
@@ -92,15 +64,23 @@ def splash(
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
-    (length, heads, _), width = q.shape, v.shape[2]
-    queries, keys, values = (_laid_out(x) for x in (rotated_q * scale, rotated_k, _like(rotated_k, v)))
-    segments = SegmentIds(*(_laid_out_ids(site, none) for site, none in ((q_site, 0), (k_site, -1))))
+    (length, heads, _), width = x.q.shape, x.v.shape[2]
+    queries, keys, values = map(_laid_out, (x.rotated_q * scale, x.rotated_k, _like(x.rotated_k, x.v)))
+    segments = SegmentIds(*(_laid_out_ids(site, none) for site, none in ((x.q_site, 0), (x.k_site, -1))))
     shape = (queries.shape[1], keys.shape[1])
-    kernel = _splash_kernel(shape, heads, _window(encoding), q_order is not None, interpret)
+    kernel = _splash_kernel(shape, heads, _window(encoding), x.q_order is not None, interpret)
     out = kernel(queries, keys, values, segment_ids=segments)[:, :length, :width].transpose(1, 0, 2)
     # What is read by a query that sees nothing is arbitrary.
-    sees = jnp.isin(q_site.segment, jnp.where(k_site.segment > 0, k_site.segment, -1))
-    return jnp.where((sees & (q_site.segment > 0))[:, None, None], out, 0.0).astype(q.dtype)
+    sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order is not None)
+    return jnp.where(sees[:, None, None], out, 0.0).astype(x.q.dtype)
+
+
+def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], causal: bool) -> Bool[jax.Array, " T"]:
+    """Which queries see a key: their document has one, which under causality lies no later than they do."""
+    by_document = jnp.argsort(k_segment, stable=True)
+    first = by_document[jnp.minimum(jnp.searchsorted(k_segment[by_document], q_segment), len(k_segment) - 1)]
+    found = (k_segment[first] == q_segment) & (q_segment > 0)
+    return found & (first <= jnp.arange(len(q_segment))) if causal else found
 
 
 def _splash_kernel(shape: tuple[int, int], heads: int, size: int | None, causal: bool, interpret: bool):
@@ -130,18 +110,17 @@ def _like(k, v):
     return v if k.shape[1] == v.shape[1] else jnp.repeat(v, k.shape[1] // v.shape[1], axis=1)
 
 
-def _plain_refusal(encoding: Encoding, q_site: Site, k_site: Site, q_order, k_order) -> str | None:
+def _plain_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why this is more than softmax(q' k'^T) v over documents, causality in order of the arrays, and one window."""
-    if reason := supported(encoding):
-        return reason
-    if q_order is not None and not (len(q_order) == len(k_order) and _counts(q_order) and _counts(k_order)):
+    orders = x.q_order, x.k_order
+    if x.q_order is not None and not (len(x.q_order) == len(x.k_order) and all(map(_counts, orders))):
         return "the kernel is causal in the order of the arrays, and q_order and k_order are not known to be that"
-    found = terms(encoding, None, q_site, k_site)
+    found = [member for member in members(encoding) if member.hooks - _AROUND]
     if not found:
         return None
-    if len(found) > 1 or found[0].encoding.window_size is None:
-        return f"{' + '.join(str(term.encoding) for term in found)} acts on logits: the kernel takes a window(size) at most"
-    if not _is_regular(*found[0][2:]):
+    if len(found) > 1 or found[0].hooks - _AROUND != {"mask"} or _window(encoding) is None:
+        return f"{' + '.join(map(str, found))} acts on logits: the kernel takes a window(size) at most"
+    if not _is_regular(x.q_site, x.k_site, *encoding.mask().terms(x.q_site, x.k_site)):
         return "the kernel's window counts tokens, and positions are not known to count them one by one when traced"
     return None
 
@@ -151,7 +130,9 @@ def _window_refusal(encoding: Encoding, causal: bool) -> str | None:
 
 
 def _window(encoding: Encoding) -> int | None:
-    return next((actor.window_size for actor in acting(encoding)), None)
+    """The size of the window, where one is the mask of a member."""
+    masks = (member.mask() for member in members(encoding))
+    return next((math.ceil(mask.size) for mask in masks if isinstance(mask, near) and not mask.inclusive), None)
 
 
 def _is_one_document(site: Site) -> bool:
@@ -166,13 +147,14 @@ def _counts(order) -> bool:
     return isinstance(order, np.ndarray) and np.array_equal(order, np.arange(len(order)))
 
 
-def _is_regular(q_site: Site, k_site: Site) -> bool:
+def _is_regular(q_site: Site, k_site: Site, window: Term) -> bool:
     """Whether it is certain, at tracing, that tokens of one document are as far apart as they lie in the arrays."""
-    leaves = [*q_site[:3], *k_site[:3]]
-    if not all(isinstance(leaf, np.ndarray) for leaf in leaves) or q_site.position.ndim != 1 or q_site.prefix.any():
+    q, k = ((site.segment, site.prefix, *axes) for site, axes in ((q_site, window.q), (k_site, window.k)))
+    if len(window.q) != 1 or not all(isinstance(leaf, np.ndarray) for leaf in (*q, *k)):
         return False
-    if not all(map(np.array_equal, q_site[:3], k_site[:3])):
+    segment, prefix, position = q
+    if prefix.any() or not all(map(np.array_equal, q, k)):
         return False
-    lead = q_site.position - np.arange(len(q_site.position))
-    _, first, document = np.unique(q_site.segment, return_index=True, return_inverse=True)
-    return bool(((lead == lead[first][document]) | (q_site.segment <= 0)).all())
+    lead = position - np.arange(len(position))
+    _, first, document = np.unique(segment, return_index=True, return_inverse=True)
+    return bool(((lead == lead[first][document]) | (segment <= 0)).all())

@@ -1,6 +1,7 @@
 """Attention for GPUs that computes bias and mask in the kernel, forward and backward, and holds no n x n array.
 
-What an encoding tells the kernel is in posjax/encodings/in_kernel.py; the kernels are in pallas_steps.py and sweep.py.
+Biases and masks state elementwise functions (posjax/encodings/pairs.py, posjax/mask.py), which are traced into the kernels of
+pallas_steps.py and sweep.py.
 
 No GPU was at hand. Checked on CPU: the arithmetic, against `dense`, interpreted; copies and barriers, in jax's simulator of
 a GPU, which found no races; and that Mosaic GPU infers the layouts of all three kernels and lowers them for CUDA. That they
@@ -11,18 +12,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from posjax.attention import kernel_bias as bias
-from posjax.attention.kernel_bias import Learns
-from posjax.attention.pallas_steps import Operands, Plan, attention
-from posjax.attention.tiles import tile_bounds
-from posjax.encoding import Array, Bounds, Encoding, Params, Site
+from posjax.attention.dense import Operands
+from posjax.attention.pallas_steps import KernelOperands, KernelPlan, attention
+from posjax.attention.pallas_terms import biased, marks, supported, terms
+from posjax.attention.tiles import may_see, tile_bounds
+from posjax.encoding import Array, Encoding, Site
+from posjax.mask import coordinates
 
 _TILE = 64  # a warpgroup's tile of tokens
 
 
-def refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, *, interpret: bool = False) -> str | None:
+def refusal(encoding: Encoding, x: Operands, *, interpret: bool = False) -> str | None:
     """Why the kernel cannot compute this attention; None if it can."""
-    if reason := bias.supported(encoding):
+    q, k, v = x.q, x.k, x.v
+    if reason := supported(encoding):
         return reason
     if q.dtype not in (jnp.bfloat16, jnp.float16) and not interpret:
         return f"tensor cores multiply half precision, q is {q.dtype}: cast to bfloat16"
@@ -30,31 +33,18 @@ def refusal(encoding: Encoding, q, k, v, q_site: Site, k_site: Site, *, interpre
         return f"q, k and v must share a dtype, got {q.dtype}, {k.dtype} and {v.dtype}"
     if max(q.shape[-1], v.shape[-1]) > 128:
         return f"the kernel holds head dims up to 128, got {q.shape[-1]} and {v.shape[-1]}"
-    for term in bias.terms(encoding, None, q_site, k_site):
-        for site in (term.q_site, term.k_site):
-            if site.position.ndim > 2 or (site.position.ndim == 2 and site.position.shape[1] > 1):
-                return f"{term.encoding} is computed on a line in the kernel, positions are {site.position.shape}"
-            if not jnp.issubdtype(site.position.dtype, jnp.integer):
-                return f"{term.encoding} has positions of {site.position.dtype}, to which the kernel gives no gradient"
+    biases = [(str(one.encoding), coordinates(one.q_site)) for one in biased(encoding, None, x.q_site, x.k_site)]
+    masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
+    for name, position in biases + masks:
+        if len(position) > 1:
+            return f"{name} is computed on a line in the kernel, positions have {len(position)} axes"
+        if not jnp.issubdtype(position[0].dtype, jnp.integer):
+            return f"{name} has positions of {position[0].dtype}, to which the kernel gives no gradient"
     return None
 
 
 def pallas(
-    encoding: Encoding,
-    params: Params,
-    q: Float[Array, "T H D"],
-    k: Float[Array, "S K D"],
-    rotated_q: Float[Array, "T H C"],
-    rotated_k: Float[Array, "S K2 C"],
-    v: Float[Array, "S K E"],
-    q_site: Site,
-    k_site: Site,
-    *,
-    q_order: Int32[Array, " T"] | None,
-    k_order: Int32[Array, " S"] | None,
-    scale: float,
-    interpret: bool = False,
-    tile: int = _TILE,
+    encoding: Encoding, x: Operands, *, scale: float, interpret: bool = False, tile: int = _TILE
 ) -> Float[jax.Array, "T H E"]:
     """As `dense`, for what `refusal` does not refuse; differentiable in q, k, v and the encoding's parameters.
 
@@ -65,70 +55,38 @@ def pallas(
     Raises:
       ValueError: with the reason why the kernel cannot compute it.
     """
-    if reason := refusal(encoding, rotated_q, rotated_k, v, q_site, k_site, interpret=interpret):
+    if reason := refusal(encoding, x, interpret=interpret):
         raise ValueError(f"the pallas kernel cannot: {reason}; take implementation='blockwise'")
-    found = bias.terms(encoding, params, q_site, k_site)
-    plan = Plan(_learns(found, q.shape[1]), scale, q_order is not None, tile, interpret)
-    operands = _operands(plan, encoding, found, rotated_q, rotated_k, v, q_site, k_site, q_order, k_order)
-    return attention(plan, operands)[: q.shape[0], :, : v.shape[2]]
+    static, constants, *positions = terms(encoding, x.params, x.q_site, x.k_site, x.q.shape[1])
+    plan = KernelPlan(static, scale, x.q_order is not None, tile, interpret)
+    out = attention(plan, _operands(plan, encoding, x, constants, positions))
+    return out[: x.q.shape[0], :, : x.v.shape[2]]
 
 
-def _learns(found: list[bias.Term], num_heads: int) -> tuple[Learns, ...]:
-    ends, each = 0, []
-    for term in found:
-        count = jax.eval_shape(lambda p, t=term: t.encoding.kernel_constants(p, num_heads), term.params).shape[1]
-        each.append(Learns(term.encoding, ends, ends + count, bool(jax.tree.leaves(term.params))))
-        ends += count
-    return tuple(each)
-
-
-def _operands(plan: Plan, encoding, found, q, k, v, q_site, k_site, q_order, k_order) -> Operands:
-    queries, keys = (-(-len(site.segment) // plan.tile) * plan.tile for site in (q_site, k_site))
+def _operands(plan: KernelPlan, encoding: Encoding, x: Operands, constants: Array, positions) -> KernelOperands:
+    """All in whole tiles; `positions` are those of queries and of keys that each term sees."""
+    sites, orders = (x.q_site, x.k_site), (x.q_order, x.k_order)
+    queries, keys = lengths = [-(-len(site.segment) // plan.tile) * plan.tile for site in sites]
     width = 1 if plan.interpret else 64  # what tensor cores multiply is a multiple of 64 wide
-
-    def padded(x, length):
-        return jnp.pad(x, [(0, length - x.shape[0]), (0, 0), (0, -x.shape[2] % width)])
-
-    positions = [[site.position.reshape(-1) for site in sites] for sites in zip(*[t[2:] for t in found], strict=True)]
-    q_positions, k_positions = positions or ([], [])
-    seen, q_bounds, k_bounds = _seen_tiles(plan, encoding, q_site, k_site, q_order, k_order, q_positions, k_positions)
-    return Operands(
-        padded(q, queries),
-        padded(k, keys),
-        padded(v, keys),
-        bias.constants(found, q.shape[1]),
-        bias.marks(q_site, q_order, q_positions, 0, queries),
-        bias.marks(k_site, k_order, k_positions, -1, keys),
-        q_bounds,
-        k_bounds,
-        _ranges(seen),
-        _ranges(seen.T),
+    q, k, v = (
+        jnp.pad(y, [(0, length - y.shape[0]), (0, 0), (0, -y.shape[2] % width)])
+        for y, length in ((x.rotated_q, queries), (x.rotated_k, keys), (x.v, keys))
     )
+    lines = [[position[0] for position in each] for each in positions]
+    each = list(zip(sites, orders, lines, strict=True))
+    q_marks, k_marks = (marks(*e, padding, n) for e, padding, n in zip(each, (0, -1), lengths, strict=True))
+    bounds = [tile_bounds((site, order), site.segment > 0, plan.tile) for site, order, _ in each]
+    tables = [_table(plan.tile, site, line) for site, _, line in each]
+    seen = may_see(encoding, *bounds)
+    return KernelOperands(q, k, v, constants, q_marks, k_marks, *tables, _ranges(seen), _ranges(seen.T))
 
 
-def _seen_tiles(plan: Plan, encoding, q_site, k_site, q_order, k_order, q_positions, k_positions):
-    """Which tiles of keys hold one that a tile of queries may see, [N, O], and the bounds of the terms' positions."""
-    q, q_table = _bounds_of(plan.tile, q_site, q_order, q_positions)
-    k, k_table = _bounds_of(plan.tile, k_site, k_order, k_positions)
-    q_sites, k_sites = (Bounds(*(corner[0] for corner in bounds)) for bounds in (q, k))
-    nowhere = (q_sites.high.prefix > 0)[:, None] | (k_sites.high.prefix > 0)[None]
-    (q_low, q_high), (k_low, k_high) = ([corner.segment for corner in sites] for sites in (q_sites, k_sites))
-    seen = (q_low[:, None] <= k_high[None]) & (k_low[None] <= q_high[:, None])
-    seen = seen & (encoding.sees(q_sites, k_sites) | nowhere)
-    if plan.causal:
-        seen = seen & (k.low[1][None] <= q.high[1][:, None])
-    return seen, q_table, k_table
-
-
-def _bounds_of(tile: int, site: Site, order: Array | None, positions: list[Array]):
-    """Bounds of (site, order, positions) of every tile, and those of the positions as the kernel's table."""
-    missing = -len(site.segment) % tile
-    tree = (site, jnp.zeros_like(site.segment) if order is None else order, positions)
-    tree = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), tree)
-    bounds = tile_bounds(tree, tree[0].segment > 0, tile)
-    none = jnp.zeros((len(tree[1]) // tile, 1), jnp.int32)  # a kernel takes no empty arrays
-    table = jnp.stack([*bounds.low[2], *bounds.high[2]], axis=1) if positions else none
-    return bounds, jnp.asarray(table, jnp.int32)
+def _table(tile: int, site: Site, positions: list[Array]) -> Int32[jax.Array, "N P"]:
+    """The least positions of every tile that each term sees, and then the greatest ones."""
+    if not positions:
+        return jnp.zeros((-(-len(site.segment) // tile), 1), jnp.int32)  # a kernel takes no empty arrays
+    low, high = tile_bounds(positions, site.segment > 0, tile)
+    return jnp.stack([*low, *high], axis=1).astype(jnp.int32)
 
 
 def _ranges(seen) -> Int32[jax.Array, "N 2"]:

@@ -14,24 +14,24 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from posjax.attention.blockwise import SAVED
-from posjax.attention.kernel_bias import Learns, Pairs, add_bias, pull_bias, views
+from posjax.attention.pallas_terms import Pairs, Terms, add_bias, pull_bias, views
 from posjax.attention.sweep import Operand, Step, Sweep, sweep
 from posjax.encoding import Array
 
 _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LEAST) is 0
 
 
-class Plan(NamedTuple):
+class KernelPlan(NamedTuple):
     """All that is static."""
 
-    members: tuple[Learns, ...]
+    terms: Terms
     scale: float
     causal: bool
     tile: int
     interpret: bool
 
 
-class Operands(NamedTuple):
+class KernelOperands(NamedTuple):
     """What attention reads, in whole tiles."""
 
     q: Array  # [T, H, C]
@@ -47,12 +47,12 @@ class Operands(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def attention(plan: Plan, operands: Operands) -> jax.Array:
+def attention(plan: KernelPlan, operands: KernelOperands) -> jax.Array:
     """[T, H, E] in the dtype of q; differentiable in q, k, v and the constants."""
     return _forward(plan, operands)[0]
 
 
-def _forward(plan: Plan, x: Operands):
+def _forward(plan: KernelPlan, x: KernelOperands):
     (length, heads, _), width = x.q.shape, x.v.shape[2]
 
     def init():
@@ -84,7 +84,7 @@ def _forward(plan: Plan, x: Operands):
     return out, (x, out, log_total)
 
 
-def _backward(plan: Plan, saved, d_out):
+def _backward(plan: KernelPlan, saved, d_out):
     x, out, log_total = saved
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32)
     d_out = d_out.astype(x.v.dtype)
@@ -93,16 +93,16 @@ def _backward(plan: Plan, saved, d_out):
     d_k, d_v = _backward_keys(plan, x, rows)
     floats = dict(q=d_q.astype(x.q.dtype), k=_grouped(d_k, x.k), v=_grouped(d_v, x.v), constants=d_constants)
     none = {n: np.zeros(leaf.shape, jax.dtypes.float0) for n, leaf in x._asdict().items() if n not in floats}
-    return (Operands(**floats, **none),)
+    return (KernelOperands(**floats, **none),)
 
 
 attention.defvjp(_forward, _backward)
 
 
-def _backward_queries(plan: Plan, x: Operands, rows: list[Operand]):
+def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     """Gradients of the queries [T, H, C] and of the constants [H, P]."""
     length, heads, width = x.q.shape
-    learned = [c for m in plan.members if m.learned for c in range(m.start, m.stop)]
+    learned = [c for bias in plan.terms.biases if bias.learned for c in range(bias.start, bias.stop)]
 
     def init():
         return jnp.zeros((plan.tile, width)), tuple(jnp.zeros((plan.tile,)) for _ in learned)
@@ -131,7 +131,7 @@ def _backward_queries(plan: Plan, x: Operands, rows: list[Operand]):
     return d_q, d_constants
 
 
-def _backward_keys(plan: Plan, x: Operands, rows: list[Operand]):
+def _backward_keys(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     """Gradients of the keys [S, H, C] and values [S, H, E], by query head."""
     heads, width, value_width = x.q.shape[1], x.k.shape[2], x.v.shape[2]
     # Those of grouped queries are added up behind the kernel, so they are not rounded before.
@@ -160,25 +160,26 @@ def _backward_keys(plan: Plan, x: Operands, rows: list[Operand]):
     return _sweep(plan, heads, x.q_tiles, outputs, Step(init, add, finish), held, swept, tables)
 
 
-def _sweep(plan: Plan, heads: int, ranges, outputs, step: Step, held, swept, tables):
+def _sweep(plan: KernelPlan, heads: int, ranges, outputs, step: Step, held, swept, tables):
     outputs = [(jax.ShapeDtypeStruct(shape, dtype), *axes) for shape, dtype, *axes in outputs]
     return sweep(Sweep(heads, plan.tile, plan.tile, ranges, outputs), step, held, swept, tables, plan.interpret)
 
 
-def _logits(plan: Plan, here, q, k, q_marks, k_marks, transposed: bool = False):
+def _logits(plan: KernelPlan, here, q, k, q_marks, k_marks, transposed: bool = False):
     """The logits of a tile, [T, S], or [S, T] if transposed; the terms as it shows them; what is known of its pairs."""
     s = plan.scale * (here.dot(k, q, True) if transposed else here.dot(q, k, True))
     constants, held_bounds, swept_bounds = here.tables
-    values = [constants[here.head, c] for c in range(plan.members[-1].stop if plan.members else 0)]
-    held, swept = (_term_bounds(*x, len(plan.members)) for x in ((held_bounds, here.held), (swept_bounds, here.swept)))
+    biases, count = plan.terms.biases, plan.terms.count
+    values = [constants[here.head, c] for c in range(biases[-1].stop if biases else 0)]
+    held, swept = (_term_bounds(*x, count) for x in ((held_bounds, here.held), (swept_bounds, here.swept)))
     pairs = Pairs(
         lambda row: _spread(q_marks[row], s.shape, int(transposed)),
         lambda row: _spread(k_marks[row], s.shape, int(not transposed)),
         swept if transposed else held,
         held if transposed else swept,
     )
-    found = views(plan.members, values, pairs)
-    return add_bias(found, plan.causal, s, pairs), found, pairs
+    found = views(plan.terms, values, pairs)
+    return add_bias(plan.terms, found, plan.causal, s, pairs), found, pairs
 
 
 def _term_bounds(table, tile, count: int):

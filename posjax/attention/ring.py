@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from posjax.attention.attend import rotate
-from posjax.attention.blockwise import SAVED, backward, forward, operands_of, plan_of
-from posjax.attention.tiles import Operands, Plan
+from posjax.attention.attend import finish, transform
+from posjax.attention.blockwise import SAVED, backward, forward, laid_out, plan_of, with_sink
+from posjax.attention.dense import Operands, with_room
+from posjax.attention.tiles import Plan
 from posjax.encoding import Array, Encoding, Params, Site
 
 _UNSEEN = 0.5 * float(jnp.finfo(jnp.float32).max)  # the log of a denominator is above it where no key is seen
@@ -43,10 +44,22 @@ class Keys(NamedTuple):
     order: Array | None
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attend_in_ring(ring: Ring, params: Params, queries: Queries, keys: Keys):
     """What this device's queries read of the keys of all, [T, H, E]; to be called by every device along the axis."""
-    return _forward(ring, params, queries, keys)[0][: len(queries.q)].astype(queries.q.dtype)
+    out = with_sink(ring.encoding, params, *_attention(ring, params, queries, keys))
+    return finish(ring.encoding, params, out, queries.site)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(ring: Ring, params: Params, queries: Queries, keys: Keys):
+    """The sums of values, [T, H, E], and the log of the softmax's denominator without the sink, [H, T]."""
+    return _of_queries(queries, *_forward(ring, params, queries, keys))
+
+
+def _of_queries(queries: Queries, out, log_total):
+    """Both without the tokens that fill the last tile, the outputs in the queries' dtype."""
+    length = len(queries.q)
+    return out[:length].astype(queries.q.dtype), log_total[:, :length]
 
 
 def _forward(ring: Ring, params: Params, queries: Queries, keys: Keys):
@@ -62,7 +75,8 @@ def _forward(ring: Ring, params: Params, queries: Queries, keys: Keys):
         fade, share = (jnp.exp(log - total).T[..., None] for log in (log_total, part_log))
         return _passed_on(ring, keys), out * fade + part * share, total
 
-    out = jnp.zeros((length, plan.num_heads, keys.v.shape[-1]))
+    channels = jax.eval_shape(lambda v: with_room(ring.encoding, v), keys.v).shape[-1]
+    out = jnp.zeros((length, plan.num_heads, channels))
     nothing = jnp.full((plan.num_heads, length), -_UNSEEN)
     _, out, log_total = jax.lax.fori_loop(0, ring.size, step, (keys, out, nothing))
     return out, jnp.where(log_total > -_UNSEEN / 2, log_total, _UNSEEN)
@@ -70,20 +84,22 @@ def _forward(ring: Ring, params: Params, queries: Queries, keys: Keys):
 
 def _forward_rule(ring: Ring, params: Params, queries: Queries, keys: Keys):
     out, log_total = checkpoint_name(_forward(ring, params, queries, keys), SAVED)
-    read = out[: len(queries.q)].astype(queries.q.dtype)
-    return read, (params, queries, keys, out, log_total)
+    return _of_queries(queries, out, log_total), (params, queries, keys, out, log_total)
 
 
-def _backward_rule(ring: Ring, saved, d_read):
+def _backward_rule(ring: Ring, saved, gradients):
     params, queries, keys, out, log_total = saved
     plan = _plan(ring, queries, keys)
-    d_out = jnp.pad(d_read, [(0, len(out) - len(d_read)), (0, 0), (0, 0)])
+    d_read, d_log_total = gradients
+    added = len(out) - len(d_read)
+    d_out = jnp.pad(d_read, [(0, added), (0, 0), (0, 0)])
+    d_log_total = jnp.pad(d_log_total, [(0, 0), (0, added)])
 
     def step(_, carry):
         keys, (d_params, d_queries, d_keys) = carry
         floats, joined = _floats((params, queries, keys))
         operands, pull = jax.vjp(lambda floats: _operands(ring, plan, *joined(floats)), floats)
-        (more,) = pull(backward(plan, operands, out, log_total, d_out))
+        (more,) = pull(backward(plan, operands, out, log_total, d_out, d_log_total))
         more = iter(more)
         total = [[d + next(more) for d in part] for part in (d_params, d_queries, d_keys)]
         # A gradient goes round with the keys that it belongs to, and is home with them after the last step.
@@ -94,17 +110,16 @@ def _backward_rule(ring: Ring, saved, d_read):
     return tuple(map(_with_zeros, gradients, (params, queries, keys)))
 
 
-attend_in_ring.defvjp(_forward_rule, _backward_rule)
+_attention.defvjp(_forward_rule, _backward_rule)
 
 
 def _plan(ring: Ring, queries: Queries, keys: Keys) -> Plan:
-    return plan_of(ring.encoding, queries.q, keys.k, queries.order, keys.order, scale=ring.scale)
+    return plan_of(ring.encoding, queries.q, keys.k, scale=ring.scale)
 
 
 def _operands(ring: Ring, plan: Plan, params: Params, queries: Queries, keys: Keys) -> Operands:
-    q, k = rotate(ring.encoding, params, queries.q, queries.site, keys.k, keys.site)
     sites_and_orders = (queries.site, keys.site, queries.order, keys.order)
-    return operands_of(plan, params, queries.q, keys.k, q, k, keys.v, *sites_and_orders)
+    return laid_out(plan, transform(ring.encoding, params, queries.q, keys.k, keys.v, *sites_and_orders))
 
 
 def _passed_on(ring: Ring, tree: Any) -> Any:

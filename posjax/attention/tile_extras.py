@@ -1,4 +1,4 @@
-"""What an encoding adds to the tiles of blockwise attention, and the way back onto what it was computed from."""
+"""The bias inside the tiles of blockwise attention, what weights read beside values, and the gradients of both."""
 
 from typing import Any
 
@@ -6,23 +6,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32
 
-from posjax.attention.dense import repeated
-from posjax.attention.tiles import ON_K, ON_Q, Operands, Plan, add, cut
-from posjax.encoding import Array, Site, axes
+from posjax.attention.dense import Operands, read_beside, repeated
+from posjax.attention.tiles import ON_K, ON_Q, Plan, add, cut
+from posjax.encoding import Array, Encoding, Params, Site, axes, members
+from posjax.encodings.pairs import OffsetBias
 
 
-def reads_content(plan: Plan, params, q, k, q_site: Site, k_site: Site) -> tuple[bool, bool]:
-    """Whether the bias looks into untransformed queries and keys, or knows no more of them than their shapes."""
+def reads_content(
+    encoding: Encoding, params: Params, q: Float[Array, "T H D"], k: Float[Array, "S K D"], q_site: Site, k_site: Site
+) -> tuple[bool, bool]:
+    """Whether `bias` depends on what untransformed queries hold, and on what keys do, beyond their shapes."""
+    if "bias" not in encoding.hooks:
+        return False, False
 
     def bias(q, k):
-        return jnp.asarray(plan.encoding.bias(params, q, q_tile, repeated(k, plan.num_heads), k_tile))
+        return jnp.asarray(encoding.bias(params, q, q_tile, repeated(k, q.shape[1]), k_tile))
 
     q_tile, k_tile = (jax.tree.map(lambda x: x[:1], site) for site in (q_site, k_site))
     return tuple(_leaves_read(bias, q[:1], k[:1]))
 
 
 def _bias(plan: Plan, tile: Operands):
-    """The bias of a tile; where nobody reads queries and keys, arrays of their shapes stand for them."""
+    """The bias of a tile. Zeros stand for queries and keys that no bias reads: it still takes their shapes."""
     heads = plan.num_heads, plan.head_dim
     q = jnp.zeros((len(tile.q_site.segment), *heads)) if tile.q is None else tile.q
     k = jnp.zeros((len(tile.k_site.segment), *heads)) if tile.k is None else repeated(tile.k, plan.num_heads)
@@ -30,9 +35,9 @@ def _bias(plan: Plan, tile: Operands):
 
 
 class Extras:
-    """What every tile computes for itself; differentiated by JAX.
+    """A bias, or a whole product, that every tile computes for itself; JAX differentiates it.
 
-    A loop over tiles goes by runs, of tiles that share what `shared` computes, and carries the sums of gradients.
+    The loop goes by runs: tiles in a row that have the result of `shared` in common. It carries the sums of gradients.
     """
 
     by_diagonal = False  # the order in which it wants the tiles
@@ -49,9 +54,9 @@ class Extras:
         return None
 
     def logits(self, shared, tile: Operands) -> Any:
-        """What is added to the scaled products of a tile; all of its logits where the encoding `widens`."""
+        """What is added to the scaled products of a tile; all of its logits where the encoding has a `product`."""
         bias = _bias(self.plan, tile)
-        if not self.plan.encoding.widens:
+        if "product" not in self.plan.encoding.hooks:
             return bias
         q, k = (jnp.moveaxis(x, 0, 1) for x in (tile.rotated_q, tile.rotated_k))
         return self.plan.scale * self.plan.encoding.product(q, tile.q_site, k, tile.k_site) + bias
@@ -78,8 +83,8 @@ class Extras:
 
     def read(self, tile: Operands, weights: Float[Array, "H T S"]) -> Float[Array, "H T E"]:
         """What the weights read beside the values."""
-        read = self.plan.encoding.read(tile.params, weights, tile.q_site, tile.k_site)
-        return jnp.moveaxis(jnp.asarray(read, jnp.float32), 1, 0)
+        found = read_beside(self.plan.encoding, tile.params, weights, tile.q_site, tile.k_site)
+        return jnp.moveaxis(jnp.asarray(found, jnp.float32), 1, 0)
 
     def pull_read(self, sums, tile: Operands, weights, d_out, i, j) -> tuple[Float[Array, "H T S"], Any]:
         """The gradient to the weights by way of `read`, and `sums` with those to all else."""
@@ -90,7 +95,7 @@ class Extras:
     def _trained(self, tile: Operands) -> Operands:
         """The floats that are read, None for all else."""
         reads = [_leaves_read(lambda tile: jnp.asarray(self.logits(None, tile)), tile)]
-        if self.plan.encoding.reads_weights:
+        if "read" in self.plan.encoding.hooks:
             shape = self.plan.num_heads, len(tile.q_site.segment), len(tile.k_site.segment)
             reads.append(_leaves_read(lambda tile: self.read(tile, jnp.zeros(shape)), tile))
         leaves, structure = jax.tree.flatten(tile)
@@ -114,14 +119,16 @@ class SharedBias(Extras):
     def __init__(self, plan: Plan, operands: Operands, shape: tuple[int, int, int]):
         super().__init__(plan, operands)
         self.shape = shape
+        sides = (operands.q_site, plan.q_tile), (operands.k_site, plan.k_tile)
+        self.patterns = [
+            [_pattern(each, site.segment, size) for each in _sites_within(site)] for site, size in sides
+        ]  # of queries, and of keys
         self.trained = any(map(_is_float, jax.tree.leaves(operands.params)))
 
     def runs(self, pairs, count):
         i, j = pairs.T
         begins = jnp.arange(len(pairs)) == 0
-        for q, k in zip(*map(_sites_within, (self.operands.q_site, self.operands.k_site)), strict=True):
-            q_first, q_even, q_full = _pattern(q, self.operands.q_site.segment, self.plan.q_tile)
-            k_first, k_even, k_full = _pattern(k, self.operands.k_site.segment, self.plan.k_tile)
+        for (q_first, q_even, q_full), (k_first, k_even, k_full) in zip(*self.patterns, strict=True):
             even, full = q_even[i] & k_even[j], q_full[i] & k_full[j]
             offset = k_first[j] - q_first[i]
             same = jnp.all(offset[1:] == offset[:-1], axis=-1) & even[1:] & full[:-1]
@@ -180,9 +187,14 @@ def extras_of(plan: Plan, operands: Operands) -> Extras:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
     whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
-    if plan.encoding.offset_bias and bias.ndim == 3 and whole and not plan.encoding.widens:
+    if bias.ndim == 3 and whole and "product" not in plan.encoding.hooks and _knows_offsets_only(plan.encoding):
         return SharedBias(plan, operands, bias.shape)
     return Extras(plan, operands)
+
+
+def _knows_offsets_only(encoding: Encoding) -> bool:
+    """Whether the bias of two tokens of a document depends only on how far apart they stand."""
+    return all(type(member).bias in (Encoding.bias, OffsetBias.bias) for member in members(encoding))
 
 
 def _one_document(site: Site) -> Site:

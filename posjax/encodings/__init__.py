@@ -11,11 +11,11 @@ from posjax.encodings.additive import Sinusoidal as sinusoidal
 from posjax.encodings.bias import T5 as t5
 from posjax.encodings.bias import Alibi as alibi
 from posjax.encodings.bias import AlibiPi as alibi_pi
+from posjax.encodings.bias import Kerple as kerple
+from posjax.encodings.bias import Sandwich as sandwich
 from posjax.encodings.bias_grid import Beit as beit
 from posjax.encodings.bias_grid import LookHere as lookhere
 from posjax.encodings.bias_grid import Swin as swin
-from posjax.encodings.bias_kernel import Kerple as kerple
-from posjax.encodings.bias_kernel import Sandwich as sandwich
 from posjax.encodings.bias_network import Dape as dape
 from posjax.encodings.bias_network import Dpb as dpb
 from posjax.encodings.bias_network import Fire as fire
@@ -51,6 +51,7 @@ from posjax.encodings.randomizing import Shape as shape
 from posjax.encodings.rotary import Hope as hope
 from posjax.encodings.rotary import PRope as p_rope
 from posjax.encodings.rotary import Rope as rope
+from posjax.encodings.rotary import ValueRotary as value_rotary
 from posjax.encodings.rotary_generalised import FoPE as fope
 from posjax.encodings.rotary_generalised import XPos as xpos
 from posjax.encodings.rotary_grid import AxialRope as axial_rope
@@ -69,6 +70,7 @@ from posjax.encodings.scalings_by_length import DynamicYarn as dynamic_yarn
 from posjax.encodings.scalings_by_length import LongRope as longrope
 from posjax.encodings.tables import Learned as learned
 from posjax.encodings.tables import LearnedFactorized as learned_factorized
+from posjax.encodings.temperature import LearnedSink as learned_sink
 from posjax.encodings.temperature import Llama4Temperature as llama4_temperature
 from posjax.encodings.temperature import LogN as log_n
 from posjax.encodings.temperature import SSMax as ssmax
@@ -118,6 +120,7 @@ __all__ = [
     "kerple",
     "learned",
     "learned_factorized",
+    "learned_sink",
     "liere",
     "linear",
     "llama3",
@@ -160,6 +163,7 @@ __all__ = [
     "transformer_xl",
     "tupe",
     "unpad",
+    "value_rotary",
     "window",
     "xpos",
     "yarn",

@@ -1,4 +1,4 @@
-"""Encodings that add a function of the offset to the attention logits: fixed functions, and T5's learned buckets."""
+"""Encodings that add a function of the offset to the attention logits, with a few parameters or none."""
 
 import math
 from dataclasses import dataclass
@@ -8,17 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32
 
-from posjax.encoding import Array, Encoding, Site, axes, stands
-from posjax.encodings.in_kernel import InKernel
-from posjax.encodings.pairs import HIDDEN, OffsetBias, length, per_head, related
+from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
+from posjax.encodings.angles import angles, axial
+from posjax.encodings.pairs import HIDDEN, ElementwiseBias, length, per_head, related
 from posjax.spec import nearest, register
 
 _DIRECTIONS = ["both", "offset", "split"]
+_KINDS = ["log", "power"]
 
 
 @register("alibi")
 @dataclass(frozen=True)
-class Alibi(InKernel, OffsetBias):
+class Alibi(ElementwiseBias):
     """Attention with linear biases: -slope_h |q - k|, with slopes 2^(-8/H), 2^(-16/H), ...
 
     Press et al. (2021), arXiv 2108.12409. Where H is no power of two, the slopes are the authors' (and BLOOM's and MPT's):
@@ -49,24 +50,15 @@ class Alibi(InKernel, OffsetBias):
     def dimensions(self):
         return (1, 2, 3) if self.direction == "both" else (1,)
 
-    def of_offset(self, params, offset, num_heads):
-        distance = length(offset)
-        if self.direction == "split":
-            slopes, sign = _split(num_heads)
-            return jnp.where(per_head(sign) * offset[..., 0] > 0, HIDDEN, -per_head(slopes) * distance)
-        if self.direction == "offset":
-            distance = distance - 0.5 * (offset[..., 0] < 0)
-        return -per_head(alibi_slopes(num_heads)) * distance
-
-    def kernel_constants(self, params, num_heads):
+    def constants(self, params, num_heads):
         columns = _split(num_heads) if self.direction == "split" else [alibi_slopes(num_heads)]
         return np.stack(columns, axis=1).astype(np.float32)
 
-    def kernel_bias(self, constants, offset):
-        slope, distance = constants[0], jnp.abs(offset).astype(jnp.float32)
+    def logit(self, constants, offset):
+        slope, distance = constants[0], length(offset)
         if self.direction == "split":
-            return jnp.where(constants[1] * offset.astype(jnp.float32) > 0, HIDDEN, -slope * distance)
-        return -slope * (distance - jnp.where(offset < 0, 0.5, 0.0) if self.direction == "offset" else distance)
+            return jnp.where(constants[1] * offset[0].astype(jnp.float32) > 0, HIDDEN, -slope * distance)
+        return -slope * (distance - jnp.where(offset[0] < 0, 0.5, 0.0) if self.direction == "offset" else distance)
 
 
 def _split(num_heads: int) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +90,7 @@ class AlibiPi(Encoding):
     """
 
     dimensions = (1,)
-    length_dependent = True
+    needs = Needs.DOCUMENT_LENGTH
 
     original_length: int
 
@@ -136,7 +128,7 @@ def _spans(position: Array, site: Site, past: Site | None) -> Float[jax.Array, "
 
 @register("t5")
 @dataclass(frozen=True)
-class T5(InKernel):
+class T5(ElementwiseBias):
     """A learned bias per head and bucket of distance: exact near, logarithmic far, one bucket beyond max_distance.
 
     Raffel et al. (2019), arXiv 1910.10683, section 2.1, and its code: half of the buckets hold one distance each; the
@@ -165,41 +157,29 @@ class T5(InKernel):
             raise ValueError(f"t5 needs max_distance > {per_side // 2}, its exact buckets; got {self}")
 
     @property
-    def offset_bias(self):
-        return type(self).bias is T5.bias  # a bias that a derived class makes of this one may know more
+    def constant_beyond(self):
+        return self.max_distance
 
     def init(self, key, dims):
         shape = (self.num_buckets, dims.num_heads)
         shape = shape if dims.grid is None else (len(dims.grid), *shape)
         return {"table": dims.width**-0.5 * jax.random.normal(key, shape)}
 
-    def bias(self, params, q, q_site, k, k_site):
-        table = params["table"][None] if params["table"].ndim == 2 else params["table"]
-        q_position, k_position = axes(q_site), axes(k_site)
-        if q_position.shape[1] != table.shape[0]:
-            raise ValueError(f"t5 has tables for {table.shape[0]} position axes, got {q_position.shape[1]}")
-        bias = 0.0
-        for axis in range(table.shape[0]):
-            # Every offset beyond max_distance shares a bucket, so one row per offset within it says everything.
-            by_offset = table[axis].T[:, self.buckets()]
-            offset = jnp.floor(jnp.abs(d := k_position[None, :, axis] - q_position[:, None, axis])) * jnp.sign(d)
-            index = jnp.clip(offset, -self.max_distance, self.max_distance).astype(jnp.int32) + self.max_distance
-            bias = bias + jnp.take(by_offset, index, axis=1, mode="clip")  # index is clipped just above
-        return jnp.where(related(q_site, k_site), bias.astype(jnp.float32), 0.0)
+    def constants(self, params, num_heads):
+        return params["table"].astype(jnp.float32).reshape(-1, num_heads).T
 
-    @property
-    def constant_beyond(self):
-        return self.max_distance
+    def logit(self, constants, offset):
+        if (count := len(constants) // self.num_buckets) != len(offset):
+            raise ValueError(f"t5 has tables for {count} position axes, got {len(offset)}")
+        table = [constants[start : start + self.num_buckets] for start in range(0, len(constants), self.num_buckets)]
+        return sum(map(self._of_axis, table, offset))
 
-    def kernel_constants(self, params, num_heads):
-        return params["table"].reshape(-1, num_heads).T
-
-    def kernel_bias(self, constants, offset):
-        # No look-ups in a kernel: a step at each offset with which a bucket begins.
+    def _of_axis(self, table, offset):
+        """A step at each offset with which a bucket begins."""
         buckets = self.buckets()
-        bias = constants[buckets[0]]
+        bias = table[buckets[0]]
         for index in np.flatnonzero(np.diff(buckets)) + 1:
-            bias = jnp.where(offset >= int(index) - self.max_distance, constants[buckets[index]], bias)
+            bias = jnp.where(offset >= int(index) - self.max_distance, table[buckets[index]], bias)
         return bias
 
     def buckets(self) -> Int32[np.ndarray, " O"]:
@@ -218,3 +198,85 @@ def _bucket(distance: int, num_buckets: int, max_distance: int) -> int:
     # exact + floor(steps log(distance / exact) / log(max_distance / exact)), compared in whole numbers
     edges = [exact**steps * max_distance**j <= distance**steps * exact**j for j in range(1, steps)]
     return exact + sum(edges)
+
+
+@register("kerple")
+@dataclass(frozen=True)
+class Kerple(ElementwiseBias):
+    """A conditionally positive definite kernel of the distance d = |q - k|, with a learned p and a learned a per head.
+
+    Chi et al. (2022), arXiv 2205.09921, section 4: kind="log" is -p ln(1 + a d), kind="power" is -a d^p with p at most 2.
+    Positions of several axes are compared by Euclidean distance, of which these kernels are conditionally positive
+    definite too. Zero where a token stands nowhere, and not scaled by 1/sqrt(D).
+
+    Parameters: "p" and "a", [H]. The authors clamp both to 0.01 or more, and p to at most 2 in the power kernel, by writing
+    over them in the forward pass. Here a and p are the softplus of the parameters, and p of the power kernel twice their
+    sigmoid, so gradients never vanish at a bound. Initialised so that p is uniform in (0, 2) and a in (0, 1),
+    as theirs, both at least 0.01, and p at most 1.99 in the power kernel.
+
+    Raises:
+      ValueError: for an unknown kind.
+    """
+
+    kind: str = "log"
+
+    def __post_init__(self):
+        if self.kind not in _KINDS:
+            raise ValueError(f"kerple has no kind {self.kind!r}; {nearest(self.kind, _KINDS)}")
+
+    def init(self, key, dims):
+        p, a = jax.random.uniform(key, (2, dims.num_heads), minval=0.01)
+        p = jnp.clip(2 * p, 0.01, 1.99)
+        raw = jnp.log(p / (2 - p)) if self.kind == "power" else _softplus_inverse(p)
+        return {"p": raw, "a": _softplus_inverse(a)}
+
+    def constants(self, params, num_heads):
+        p = 2 * jax.nn.sigmoid(params["p"]) if self.kind == "power" else jax.nn.softplus(params["p"])
+        return jnp.stack([p, jax.nn.softplus(params["a"])], axis=1).astype(jnp.float32)
+
+    def logit(self, constants, offset):
+        (p, a), distance = constants, length(offset)
+        if self.kind == "log":
+            return -p * jnp.log(1 + a * distance)  # Mosaic GPU has no log1p
+        apart = distance > 0
+        return jnp.where(apart, -a * jnp.exp(p * jnp.log(jnp.where(apart, distance, 1.0))), 0.0)
+
+
+def _softplus_inverse(x: Float[jax.Array, " H"]) -> Float[jax.Array, " H"]:
+    return jnp.log(jnp.expm1(x))
+
+
+@register("sandwich")
+@dataclass(frozen=True)
+class Sandwich(Encoding):
+    """The inner product of two sinusoidal codes: sum_c cos((q - k) base^(-2c/dim)), over 8h/H for head h = 1 ... H.
+
+    Chi et al. (2022), arXiv 2212.10356: dim is their d-bar, 128 whatever the model's width; c = 0 ... dim/2 - 1.
+    With A position axes each has the frequencies of dim/A channels, and their sums add up.
+    Computed as that inner product, so no array beyond the tile is wider than dim. Zero where a token stands nowhere,
+    and not scaled by 1/sqrt(D).
+
+    Raises:
+      ValueError: for a dim that is not positive and even, or (on call) cannot be shared by the axes; for a base not positive.
+    """
+
+    dim: int = 128
+    base: float = 10_000.0
+
+    def __post_init__(self):
+        if self.dim < 2 or self.dim % 2:
+            raise ValueError(f"sandwich needs a positive even dim, got {self.dim}")
+        if not self.base > 0:
+            raise ValueError(f"sandwich(base=...) must be positive, got {self.base}")
+
+    def bias(self, params, q, q_site, k, k_site):
+        num_heads = q.shape[1]
+        similarity = jnp.matmul(self._code(q_site), self._code(k_site).T, precision="highest")
+        bias = per_head(num_heads / (8 * np.arange(1, num_heads + 1))) * similarity
+        return jnp.where(related(q_site, k_site), bias, 0.0)
+
+    def _code(self, site: Site) -> Float[jax.Array, "T C"]:
+        position = self.coordinates(site)
+        num_axes = position.shape[1]
+        angle = angles(position, axial(self.base, num_axes, self.dim // 2, "sandwich: a dim"))
+        return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32
 
-from posjax.encoding import Array, Encoding, Site, axes
-from posjax.encodings.pairs import HIDDEN, OffsetBias, length, per_head, related, same_document
+from posjax.encoding import Array, Encoding, Needs, Site, axes
+from posjax.encodings.pairs import HIDDEN, ElementwiseBias, length, related, same_document
 from posjax.encodings.resize import check_extent, resize_flat
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
@@ -22,7 +22,7 @@ _VIEWS = {180: (4, 0, 2, 6), 90: (4, 6, 2, 0, 5, 1, 3, 7), 45: (5, 2, 4, 7, 6, 1
 
 @register("lookhere")
 @dataclass(frozen=True)
-class LookHere(OffsetBias):
+class LookHere(ElementwiseBias):
     """Each head looks one way: -slope slope_h |q - k| for keys within its field of view, bounds included, none beyond it.
 
     Fuller et al. (2024), arXiv 2405.13985. A head that looks nowhere in particular sees all keys.
@@ -60,18 +60,23 @@ class LookHere(OffsetBias):
         if not self.slope >= 0:
             raise ValueError(f"lookhere(slope=...) cannot be negative, got {self.slope}")
 
-    def of_offset(self, params, offset, num_heads):
+    def constants(self, params, num_heads):
         undirected = num_heads // 3 if self.undirected is None else self.undirected
         if undirected > num_heads:
             raise ValueError(f"lookhere(undirected={undirected}) needs as many heads, got {num_heads}")
         begin, slopes = _views(self.fov, num_heads - undirected, undirected)
-        row, column = offset[..., 0], offset[..., 1]
+        # Of a head that looks nowhere in particular both bounds are 0, and every key lies on their line.
+        bounds = [np.where(begin[:, None] < 0, 0, _COMPASS[(begin + by) % 8]) for by in (0, self.fov // 45 + 4)]
+        return np.concatenate([self.slope * slopes[:, None], *bounds], axis=1).astype(np.float32)
 
-        def clockwise(bound):  # of this bound, or on its line: an exact cross product
-            return per_head(_COMPASS[bound % 8, 1]) * row - per_head(_COMPASS[bound % 8, 0]) * column >= 0
+    def logit(self, constants, offset):
+        (slope, *bounds), (row, column) = constants, offset
 
-        in_view = clockwise(begin) & clockwise(begin + self.fov // 45 + 4) | per_head(begin < 0)
-        return jnp.where(in_view, -per_head(self.slope * slopes) * length(offset), HIDDEN)
+        def clockwise(bound_row, bound_column):  # of this bound, or on its line: an exact cross product
+            return bound_column * row - bound_row * column >= 0
+
+        in_view = clockwise(*bounds[:2]) & clockwise(*bounds[2:])
+        return jnp.where(in_view, -slope * length(offset), HIDDEN)
 
 
 def _views(fov: int, directed: int, undirected: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +118,7 @@ class Swin(Encoding):
       ValueError: from `init` where `dims` gives neither grid nor length; for fractional positions; as above.
     """
 
-    whole_positions = True
+    needs = Needs.WHOLE_POSITIONS
     dimensions = (1, 2)
 
     stddev: float = 0.02

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.composition import Composition
-from posjax.encoding import Encoding
-from posjax.encodings.bias_kernel import Kerple
+from posjax.encoding import Composition, Encoding
+from posjax.encodings.bias import Kerple
 from posjax.encodings.pairs import OffsetBias, length, linear, linear_init, log_offset, pairwise, related
 from posjax.spec import register
 
@@ -163,9 +162,7 @@ class Fire(Encoding):
     def bias(self, params, q, q_site, k, k_site):
         query, key = (jnp.asarray(self.coordinates(site), jnp.float32) for site in (q_site, k_site))
         c, threshold = jnp.abs(params["c"]), jnp.abs(self.init_L * params["L_multiplier"])
-        ratio = jnp.log1p(c * length(query[:, None] - key[None])) / (
-            jnp.log1p(c * jnp.maximum(query, threshold)) + self.eps
-        )
+        ratio = jnp.log1p(c * length((query - key.T,))) / (jnp.log1p(c * jnp.maximum(query, threshold)) + self.eps)
         bias = pairwise(lambda x: _mlp(params["layers"], x, jax.nn.relu), ratio[..., None], self.hidden_dim)
         return jnp.where(related(q_site, k_site), bias, 0.0)
 
@@ -185,9 +182,6 @@ class Dape(Composition):
     Raises:
       ValueError: for an inner encoding that does more than bias logits, or a hidden_dim below 1.
     """
-
-    reads_keys = True
-    offset_bias = False
 
     encoding: Encoding = _KERPLE
     hidden_dim: int = 32
@@ -235,7 +229,7 @@ class Dape(Composition):
 
 
 def _only_biases(encoding: Encoding) -> bool:
-    return not encoding.hooks & {"embed", "rotate", "product", "mask", "read"}
+    return encoding.hooks <= {"place", "observe", "bias"}
 
 
 def _mlp(layers: list[dict[str, Any]], x: Float[jax.Array, "*N F"], activation) -> Float[jax.Array, "*N H"]:

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Site, axes, stands
+from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
 from posjax.encodings.angles import angles, axial
-from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line, whole_offset
-from posjax.encodings.pairs import related
+from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line
+from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
@@ -47,8 +47,8 @@ class Shaw(Encoding):
             raise ValueError(f"shaw(max_relative_position=...) must be at least 1, got {self.max_relative_position}")
 
     @property
-    def reads_weights(self) -> bool:
-        return self.values
+    def hooks(self) -> frozenset[str]:
+        return super().hooks if self.values else super().hooks - {"read"}
 
     def init(self, key, dims):
         num_axes = 1 if dims.grid is None else len(dims.grid)
@@ -115,8 +115,6 @@ class TransformerXL(Encoding):
     Raises:
       ValueError: for a base that is not positive, a clamp_len of 0 or below -1, or a width not divisible by 2 A.
     """
-
-    reads_keys = True
 
     base: float = 10_000.0
     clamp_len: int = -1
@@ -195,8 +193,7 @@ class CoPE(Encoding):
     """
 
     dimensions = (1,)
-    reads_keys = True
-    whole_rows = True
+    needs = Needs.WHOLE_ROWS
 
     npos: int = 64
     scaled: bool = True

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from posjax.encoding import Array, Encoding, Site
+from posjax.encoding import Array, Encoding, Needs, Site
 from posjax.spec import register
 
 
@@ -33,8 +33,7 @@ class Peg(Encoding):
         `init` was told of (two if Dims has a grid, else one).
     """
 
-    whole_positions = True
-    mixes_tokens = True
+    needs = Needs.WHOLE_POSITIONS | Needs.BOTH_DIRECTIONS
     dimensions = (1, 2)
 
     kernel_size: int = 3

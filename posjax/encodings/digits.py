@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32
 
-from posjax.encoding import Array, Encoding, PositionMap, stands
+from posjax.encoding import Array, Encoding, Needs, PositionMap, stands
 from posjax.encodings.placement import first_and_last, standing
 from posjax.encodings.randomizing import below, room
 from posjax.encodings.tables import Table, added, numpy_if_known, refuse_outside, rows_at, whole_inside
@@ -42,7 +42,7 @@ class Abacus(Encoding):
     """
 
     relative = False
-    whole_positions = True
+    needs = Needs.WHOLE_POSITIONS
     dimensions = (1,)
 
     length: int = 1024

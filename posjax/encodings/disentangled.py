@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Site, axes, stands
-from posjax.encodings.offsets import at, choose, line_of, products_on_line, whole_offset
-from posjax.encodings.pairs import related
+from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
+from posjax.encodings.offsets import at, choose, line_of, products_on_line
+from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.tables import Learned, resized_table
 from posjax.spec import nearest, register
 
@@ -61,10 +61,6 @@ class Deberta(Encoding):
         for term in terms:
             if term not in _TERMS:
                 raise ValueError(f"deberta has no attention of type {term!r}; {nearest(str(term), _TERMS)}")
-
-    @property
-    def reads_keys(self) -> bool:
-        return "p2c" in self.pos_att_type
 
     def init(self, key, dims):
         names = [name for term, name in zip(_TERMS, ("pos_key", "pos_query"), strict=True) if term in self.pos_att_type]
@@ -159,9 +155,7 @@ class Tupe(Encoding):
     """
 
     relative = False
-    whole_positions = True
-    widens = True
-    heads_differ = True
+    needs = Needs.WHOLE_POSITIONS | Needs.HEAD_DIM | Needs.EVERY_HEAD
 
     stddev: float = 0.02
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped
 
-from posjax.encoding import Array, Encoding, Site, axes
+from posjax.encoding import Array, Encoding, Needs, Site, axes, both_stand
 from posjax.encodings.angles import geometric
-from posjax.encodings.masks import at_least, both_stand
+from posjax.encodings.masks import at_least
 from posjax.encodings.rotary import rotated
 from posjax.spec import register
 
@@ -144,7 +144,7 @@ class SelectiveRope(Encoding):
     """
 
     dimensions = (1,)
-    heads_differ = True
+    needs = Needs.EVERY_HEAD
 
     base: float = 500_000.0
     rank: int = 16

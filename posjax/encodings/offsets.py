@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Shaped
+from jaxtyping import Bool, Float, Int32
 
 from posjax.encoding import Array, Site, axes
 from posjax.encodings.pairs import related
@@ -77,11 +77,6 @@ def choose(holds: Bool[Array, ""] | np.bool_ | bool, then: Callable, otherwise: 
     if isinstance(holds, jax.core.Tracer):
         return jax.lax.cond(holds, jax.checkpoint(then), jax.checkpoint(otherwise), *operands)
     return (then if holds else otherwise)(*operands)
-
-
-def whole_offset(offset: Shaped[Array, "*N"], far: int) -> Int32[Array, "*N"]:
-    """Cut down to a whole number and to at most `far` on either side."""
-    return jnp.clip(jnp.trunc(offset), -far, far).astype(jnp.int32)
 
 
 def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Array, "H T S"]:

@@ -1,14 +1,15 @@
-"""What a logit bias may know of a pair of tokens, and how a function of it is evaluated on a tile."""
+"""What a logit bias may know of a pair of tokens, and how a function of their offset is evaluated on a tile."""
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Params, Site
+from posjax.encoding import Array, Encoding, Params, Site, both_stand
 
 # The bias of a key that one head does not see, as `mask` knows no heads; finite, so that -inf meets no arithmetic.
 HIDDEN = -1e9
@@ -17,10 +18,6 @@ _HELD = 2**20  # activations of a hidden layer that are held at a time
 
 class OffsetBias(Encoding):
     """A bias that is a function of the offset k - q, and 0 where one of the two stands nowhere."""
-
-    @property
-    def offset_bias(self):
-        return type(self).bias is OffsetBias.bias  # a bias that a derived class makes of this one may know more
 
     def bias(self, params, q, q_site, k, k_site):
         offset = self.coordinates(k_site)[None] - self.coordinates(q_site)[:, None]
@@ -31,23 +28,58 @@ class OffsetBias(Encoding):
         raise NotImplementedError
 
 
+class ElementwiseBias(OffsetBias):
+    """A bias that is one function of a few constants of the head and of the offset, element by element.
+
+    `logit` is its one statement, which dense tiles, blockwise attention and the GPU kernel call: comparisons, `where`,
+    arithmetic, abs, exp and log; no look-ups, no reductions.
+    """
+
+    # Where finite, the bias is a function of the whole part of the offset, one constant from this offset on, and one up
+    # to minus it: on a line tiles then look it up.
+    constant_beyond: ClassVar[float] = math.inf
+
+    def constants(self, params: Params, num_heads: int) -> Float[Array, "H P"]:
+        """What `logit` knows of each head, in float32; gradients flow back through it to the parameters."""
+        return jnp.zeros((num_heads, 0), jnp.float32)
+
+    def logit(self, constants: tuple[Any, ...], offset: tuple[Any, ...]) -> Any:
+        """The bias of a head from its P constants, at offsets k - q, an array for each position axis."""
+        raise NotImplementedError
+
+    def of_offset(self, params, offset, num_heads):
+        constants = self.constants(params, num_heads)
+        each = tuple(constants[:, index, None, None] for index in range(constants.shape[1]))
+        stepwise = math.isfinite(far := self.constant_beyond)
+        offset = whole_offset(offset, far) if stepwise else offset
+        axes = tuple(offset[..., axis] for axis in range(offset.shape[-1]))
+        if len(axes) > 1 or not stepwise:
+            return self.logit(each, axes)
+        table = self.logit(tuple(constant[..., 0] for constant in each), (np.arange(-far, far + 1, dtype=np.int32),))
+        return jnp.take(table, axes[0] + far, axis=1, mode="clip")  # the offset is clipped just above
+
+
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
     """Which pairs both stand somewhere, in the same document; the positions of any other pair mean nothing."""
-    standing = (q_site.prefix == 0)[:, None] & (k_site.prefix == 0)[None]
-    return standing & same_document(q_site, k_site)
+    return both_stand(q_site, k_site) & same_document(q_site, k_site)
 
 
 def same_document(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
     return (q_site.segment[:, None] == k_site.segment[None]) & (k_site.segment > 0)[None]
 
 
-def length(offset: Shaped[Array, "*N A"]) -> Float[jax.Array, "*N"]:
-    """The Euclidean length of offsets, with a finite gradient at 0."""
-    offset = jnp.asarray(offset, jnp.float32)
-    if offset.shape[-1] == 1:
-        return jnp.abs(offset[..., 0])
-    squared = jnp.sum(jnp.square(offset), axis=-1)
+def length(offset: tuple[Array, ...]) -> Float[jax.Array, "..."]:
+    """The Euclidean length of offsets, an array for each axis, with a finite gradient at 0."""
+    offset = [jnp.asarray(axis, jnp.float32) for axis in offset]
+    if len(offset) == 1:
+        return jnp.abs(offset[0])
+    squared = sum(jnp.square(axis) for axis in offset)
     return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), 0.0)
+
+
+def whole_offset(offset: Shaped[Array, "*N"], far: int) -> Int32[Array, "*N"]:
+    """Cut down to a whole number and to at most `far` on either side."""
+    return jnp.clip(jnp.trunc(offset), -far, far).astype(jnp.int32)
 
 
 def log_offset(offset: Float[jax.Array, "*N A"]) -> Float[jax.Array, "*N A"]:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.encoding import Array, Dims, Memory, PositionMap, Site
+from posjax.encoding import Array, Dims, Needs, PositionMap, Site
+from posjax.mask import Memory
 from posjax.spec import register
 
 
@@ -150,7 +151,7 @@ class FitGrid(PositionMap):
 
     dimensions = (2,)
     relative = False
-    places_whole = True
+    needs = Needs.WHOLE_DOCUMENT
 
     height: int
     width: int
@@ -181,7 +182,7 @@ class Unpad(PositionMap):
     Tokens that stand nowhere are passed over. The whole row must be there: no cached decoding.
     """
 
-    places_whole = True
+    needs = Needs.WHOLE_DOCUMENT
 
     def place(self, params, site, key=None):
         one_row = site._replace(segment=(site.segment > 0).astype(np.int32))
@@ -198,7 +199,7 @@ class Reset(PositionMap):
     The whole document must be there: no cached decoding.
     """
 
-    places_whole = True
+    needs = Needs.WHOLE_DOCUMENT
 
     def place(self, params, site, key=None):
         return site._replace(position=site.position - first_and_last(site)[0])

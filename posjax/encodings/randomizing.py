@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32, Shaped
 
-from posjax.encoding import Array, PositionMap, Site
+from posjax.encoding import Array, Needs, PositionMap, Site
 from posjax.encodings.placement import documents, each_axis, first_and_last, standing
 from posjax.spec import nearest, register
 
@@ -36,8 +36,8 @@ class _Drawn(PositionMap):
             raise ValueError(f"{self.spec_name} needs a length of at least 1, got {self.length}")
 
     @property
-    def places_whole(self):
-        return self.evaluate == "random"
+    def needs(self):
+        return Needs.WHOLE_DOCUMENT if self.evaluate == "random" else Needs(0)
 
     def stream(self, key: jax.Array, count: int) -> Shaped[jax.Array, " N"]:
         """At least `count` draws, of which a document of n positions takes the first n."""

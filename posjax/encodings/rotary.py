@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
-from posjax.encoding import Array, Encoding, Site, stands
+from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, axial
 from posjax.encodings.scaling import Scaling, Spectrum, document_lengths
 from posjax.spec import nearest, register
@@ -57,22 +57,21 @@ class Rotary(Encoding):
             )
 
     @property
-    def length_dependent(self) -> bool:
-        return self.scaling is not None and self.scaling.length_dependent
+    def needs(self) -> Needs:
+        return Needs.DOCUMENT_LENGTH if self.scaling is not None and self.scaling.length_dependent else Needs(0)
 
     @property
     def relative(self) -> bool:
-        return not self.length_dependent  # the length of a document is where it ends
+        return Needs.DOCUMENT_LENGTH not in self.needs  # the length of a document is where it ends
 
     def rotate(self, params, q, q_site, k, k_site):
         q_length, k_length = self._lengths(q_site, k_site)
-        q_turn = self._turn(q_site, q_length, q.shape[-1])
-        k_turn = q_turn if k_site is q_site else self._turn(k_site, k_length, k.shape[-1])
+        q_turn, k_turn = self._turn(q_site, q_length, q.shape[-1]), self._turn(k_site, k_length, k.shape[-1])
         return rotated(q, *q_turn), rotated(k, *k_turn)
 
     def _lengths(self, q_site: Site, k_site: Site):
         """The length of the document of each query and of each key, None where no angle depends on it."""
-        return document_lengths(q_site, k_site) if self.length_dependent else (None, None)
+        return document_lengths(q_site, k_site) if Needs.DOCUMENT_LENGTH in self.needs else (None, None)
 
     def _turn(self, site: Site, length: Float32[Array, " T"] | None, head_dim: int):
         """The angles, the layout and the attention factor of `rotated`."""
@@ -172,6 +171,48 @@ class Hope(Rotary):
     def wave(self, num_axes, channels):
         wave, spectrum = super().wave(num_axes, channels), self.spectrum(num_axes, channels)
         return np.where(2 * np.pi / spectrum.frequency > self.original_length, 0.0, wave)
+
+
+@register("value_rotary")
+@dataclass(frozen=True)
+class ValueRotary(Rotary):
+    """Rotary value embedding (RoVE): o_i = R_i^T sum_j a_ij R_j v_j, so that a value arrives turned by its distance.
+
+    García-Castellanos et al. (2026), arXiv 2606.11275. R_p is the rotation of `rope`, here applied to values and, inverted,
+    to what is read: outputs depend on differences of positions only. Queries and keys are left to other encodings, as in
+    `rope() + value_rotary()`. Tokens that stand nowhere are not turned, as keys or as queries.
+
+    Args:
+      base, layout, fraction, scaling: as in `rope`. An attention factor of a scaling is a temperature of logits: values are
+        turned without it.
+
+    Raises:
+      ValueError: as rope, and for a scaling that depends on the length of a document, which a cached value cannot know.
+    """
+
+    base: float = 10_000.0
+    layout: str = "half"
+    fraction: float = 1.0
+    scaling: Scaling | None = None
+
+    relative, needs = True, Needs(0)
+    rotate = Encoding.rotate
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.scaling is not None and self.scaling.length_dependent:
+            raise ValueError(
+                f"value_rotary(scaling={self.scaling}) depends on the length of a document, and values are cached as they "
+                "are turned: choose a scaling with fixed frequencies, as linear, ntk or yarn"
+            )
+
+    def value(self, params, v, k_site):
+        angle, layout, *_ = self._turn(k_site, None, v.shape[-1])
+        return rotated(v, angle, layout)
+
+    def output(self, params, out, q_site):
+        angle, layout, *_ = self._turn(q_site, None, out.shape[-1])
+        return rotated(out, -angle, layout)
 
 
 def rotated(

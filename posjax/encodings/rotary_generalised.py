@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32
 
-from posjax.encoding import Array, Encoding, Site, stands
+from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.rotary import Rotary, rotated
 from posjax.spec import register
@@ -55,8 +55,8 @@ class XPos(Rotary):
                 raise ValueError(f"xpos({name}=...) must be positive, got {getattr(self, name)}")
 
     @property
-    def length_dependent(self) -> bool:
-        return self.centred
+    def needs(self) -> Needs:
+        return Needs.DOCUMENT_LENGTH if self.centred else Needs(0)
 
     relative = True
 
@@ -149,7 +149,6 @@ class FoPE(Encoding):
 
     dimensions = (1,)
     relative = False
-    heads_differ = True
 
     base: float = 10_000.0
     original_length: int = 512
@@ -165,8 +164,8 @@ class FoPE(Encoding):
             raise ValueError(f"fope(gain=...) must be at least 0, got {self.gain}")
 
     @property
-    def constant_params(self) -> bool:
-        return not self.learnable
+    def needs(self) -> Needs:
+        return Needs.EVERY_HEAD | (Needs(0) if self.learnable else Needs.CONSTANT_PARAMS)
 
     def init(self, key, dims):
         count = len(self._frequencies(dims.head_dim))
@@ -179,7 +178,7 @@ class FoPE(Encoding):
     def rotate(self, params, q, q_site, k, k_site):
         params = params if self.learnable else jax.lax.stop_gradient(params)
         q_series = self._series(params, q_site, q.shape[-1])
-        k_series = q_series if k_site is q_site else self._series(params, k_site, k.shape[-1])
+        k_series = self._series(params, k_site, k.shape[-1])
         return _times(q, *q_series), _times(k, *k_series)
 
     def _frequencies(self, head_dim: int) -> Float[np.ndarray, " N"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from posjax.encoding import Array, Encoding, Site, axes
+from posjax.encoding import Array, Encoding, Needs, Site, axes
 from posjax.encodings.angles import axial, geometric
 from posjax.encodings.placement import extents
 from posjax.encodings.rotary import Rotary
@@ -158,7 +158,7 @@ class DinoV3(Rotary):
     """
 
     relative = False
-    places_whole = True
+    needs = Needs.WHOLE_DOCUMENT
 
     base: float = 100.0
     normalize_coords: str = "separate"

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
-from posjax.encoding import Array, Encoding, Site, stands
+from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, axial, geometric
 from posjax.encodings.rotary import Rotary, rotated
 from posjax.encodings.scaling import Scaling
@@ -41,11 +41,14 @@ class RopeMixed(Rotary):
     """
 
     dimensions = (1, 2)
-    heads_differ = True
 
     base: float = 10.0
     layout: str = "interleaved"
     scaling: Scaling | None = None
+
+    @property
+    def needs(self):
+        return super().needs | Needs.EVERY_HEAD
 
     def init(self, key, dims):
         magnitude = axial(self.base, _num_axes(dims), dims.head_dim // 2, "rope_mixed: a head_dim").sum(axis=0)
@@ -58,7 +61,7 @@ class RopeMixed(Rotary):
     def rotate(self, params, q, q_site, k, k_site):
         q_length, k_length = self._lengths(q_site, k_site)
         q_turn = self._learned_turn(params["wave"], q_site, q_length)
-        k_turn = q_turn if k_site is q_site else self._learned_turn(params["wave"], k_site, k_length)
+        k_turn = self._learned_turn(params["wave"], k_site, k_length)
         return rotated(q, *q_turn), rotated(k, *k_turn)
 
     def _learned_turn(self, wave: Float[Array, "A H C"], site: Site, length: Float32[Array, " T"] | None):
@@ -95,8 +98,7 @@ class PoPE(Encoding):
       ValueError: for a head dim not divisible by A.
     """
 
-    widens = True
-    heads_differ = True
+    needs = Needs.HEAD_DIM | Needs.EVERY_HEAD
 
     base: float = 10_000.0
     bias_uniform_init: bool = False
@@ -172,8 +174,8 @@ class LieRE(Encoding):
         return self.generator_dim == 2
 
     @property
-    def heads_differ(self) -> bool:
-        return self.per_head
+    def needs(self) -> Needs:
+        return Needs.EVERY_HEAD if self.per_head else Needs(0)
 
     def init(self, key, dims):
         g = self.generator_dim
@@ -187,9 +189,8 @@ class LieRE(Encoding):
         return {"generator": jax.random.uniform(key, shape, maxval=2 * np.pi) / steps}
 
     def rotate(self, params, q, q_site, k, k_site):
-        q_turn = self._rotations(params["generator"], q_site)
-        k_turn = q_turn if k_site is q_site else self._rotations(params["generator"], k_site)
-        return self._turned(q, q_turn), self._turned(k, k_turn)
+        turned = [self._turned(x, self._rotations(params["generator"], site)) for x, site in ((q, q_site), (k, k_site))]
+        return tuple(turned)
 
     def _rotations(self, entries: Float[Array, "A H N E"], site: Site) -> Float32[jax.Array, "T H N g g"]:
         position = self.coordinates(site)

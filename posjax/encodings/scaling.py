@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
-from posjax.encoding import Array, Site, axes, stands
+from posjax.encoding import Array, Site, axes, spec_text, stands
 from posjax.encodings.angles import angles
-from posjax.spec import spec_text
 
 
 class Spectrum(NamedTuple):

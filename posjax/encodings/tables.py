@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Grid, Site, axes
+from posjax.encoding import Array, Encoding, Grid, Needs, Site, axes
 from posjax.encodings.placement import extents, standing
 from posjax.encodings.resize import check_extent, extent_of, resampling, resize, resize_flat, resize_rows
 from posjax.spec import nearest, register
@@ -31,14 +31,14 @@ class _ResizedAtRunTime(Encoding):
 
     @property
     def hooks(self) -> frozenset[str]:
-        return super().hooks if self.places_whole else super().hooks - {"place"}
+        return super().hooks if self.resize is not None else super().hooks - {"place"}
 
     @property
-    def places_whole(self) -> bool:
-        return self.resize is not None
+    def needs(self) -> Needs:
+        return Needs.WHOLE_POSITIONS | (Needs(0) if self.resize is None else Needs.WHOLE_DOCUMENT)
 
     def place(self, params, site, key=None):
-        return _with_size(site) if self.places_whole else site
+        return site if self.resize is None else _with_size(site)
 
 
 @register("learned")
@@ -66,7 +66,6 @@ class Learned(_ResizedAtRunTime):
     """
 
     relative = False
-    whole_positions = True
 
     stddev: float = 0.02
     resize: str | None = None
@@ -122,7 +121,6 @@ class LearnedFactorized(_ResizedAtRunTime):
     """
 
     relative = False
-    whole_positions = True
     dimensions = (2,)
 
     combine: str = "concatenate"

@@ -1,8 +1,8 @@
-"""Encodings that scale queries by position: the further on a query stands, the more keys compete for it.
+"""Encodings that change how sharply a query attends: temperatures that grow with its position, and a learned sink.
 
-They multiply q, in `rotate`, so they scale the content's logits and not what other encodings add to them as a bias. The
-factor depends on the query's own position and never on a length, so cached keys stay right. Tokens that stand nowhere keep
-their queries. Positions count from 0 and say how many tokens are before a query: they are for causal models.
+Temperatures multiply q, in `rotate`, so they scale the content's logits and not what other encodings add to them as a bias.
+The factor depends on the query's own position and never on a length, so cached keys stay right. Tokens that stand nowhere
+keep their queries. Positions count from 0 and say how many tokens are before a query: they are for causal models.
 """
 
 import math
@@ -98,3 +98,33 @@ class SSMax(_Temperature):
 
     def factor(self, params, count):
         return params["scale"] * jnp.log(count)
+
+
+@register("learned_sink")
+@dataclass(frozen=True)
+class LearnedSink(Encoding):
+    """A learned logit s_h for each head in the softmax's denominator: a_ij = exp(z_ij) / (exp(s_h) + sum_l exp(z_il)).
+
+    Agarwal et al. (2025), gpt-oss, arXiv 2508.10925, whose code appends s_h to the logits of each query and drops its column
+    after the softmax: a head may attend to nothing, and needs no first token to put its weight on (Xiao et al. 2023,
+    arXiv 2309.17453). The sink is no key: it stands nowhere, every query sees it, and it is neither scaled nor masked. The
+    mask that always shows the first tokens is `sinks`.
+
+    Parameters: {"sink": [H]}, initialised N(0, stddev^2) as in transformers; near 0 every head begins with softmax_1 (Miller
+    2023, "Attention is off by one").
+
+    Raises:
+      ValueError: for a negative stddev.
+    """
+
+    stddev: float = 0.02
+
+    def __post_init__(self):
+        if not self.stddev >= 0:
+            raise ValueError(f"learned_sink(stddev=...) must be at least 0, got {self.stddev}")
+
+    def init(self, key, dims):
+        return {"sink": self.stddev * jax.random.normal(key, (dims.num_heads,))}
+
+    def sink(self, params, num_heads):
+        return params["sink"]

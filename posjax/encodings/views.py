@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.composition import Placed
-from posjax.encoding import Array, Encoding, PositionMap, Site
-from posjax.encodings.masks import Sinks, at_least, both_stand
+from posjax.encoding import Array, Encoding, Needs, Placed, PositionMap, Site, both_stand
+from posjax.encodings.masks import Sinks, at_least
+from posjax.mask import Mask, Term, coordinates
 from posjax.spec import register
 
 
@@ -41,24 +41,23 @@ class Viewed(Placed):
 
     Placed tokens keep their own position, by which views are selected; `site.state` holds their sites without any view
     and then, for every view, those as queries and as keys, each placed and observed by `encoding` as if it was the only one.
-    So codes are added as without views, and what the encoding accumulates along positions it accumulates in the order
-    of each view's, ties in the order of the array: `(self_extend() >> rope()) + fox()` leaves gates out of it.
+    So codes are added and values transformed as without views, and what the encoding accumulates along positions it
+    accumulates in the order of each view's, ties in the order of the array: `(self_extend() >> rope()) + fox()` leaves gates
+    out of it.
     A pair with a token that stands nowhere meets under the first view.
     """
 
-    widens = True  # channels of all views lie side by side
-    offset_bias = False
+    @property
+    def hooks(self):
+        return super().hooks | ({"product"} if "rotate" in super().hooks else set())
+
+    @property
+    def needs(self):
+        # Channels of all views lie side by side.
+        return super().needs | (Needs.HEAD_DIM if "product" in self.hooks else Needs(0))
 
     def __rshift__(self, other):
         return Viewed(self.position_map, self.encoding >> other)
-
-    @property
-    def memory(self):
-        return self.position_map.memory
-
-    @property
-    def placed_memory(self):
-        return self.memory  # placed tokens keep their position
 
     @property
     def observes(self):
@@ -88,38 +87,40 @@ class Viewed(Placed):
         return self.encoding.embed(params[1], x, site.state[0])
 
     def rotate(self, params, q, q_site, k, k_site):
-        each = [self.encoding.rotate(params[1], q, qs, k, ks) for qs, ks in self._views(q_site, k_site)]
+        if "product" not in self.hooks:
+            return q, k
+        each = [self.encoding.rotate(params[1], q, qs, k, ks) for qs, ks in _views(q_site, k_site)]
         return tuple(jnp.concatenate(rotated, axis=-1) for rotated in zip(*each, strict=True))
 
     def product(self, q, q_site, k, k_site):
-        views = self._views(q_site, k_site)
+        if "product" not in self.hooks:
+            return Encoding.product(self, q, q_site, k, k_site)
+        views = _views(q_site, k_site)
         split_q, split_k = (jnp.split(x, len(views), axis=-1) for x in (q, k))
         each = zip(split_q, split_k, views, strict=True)
         return self._chosen([self.encoding.product(a, qs, b, ks) for a, b, (qs, ks) in each], q_site, k_site)
 
     def bias(self, params, q, q_site, k, k_site):
-        each = [self.encoding.bias(params[1], q, qs, k, ks) for qs, ks in self._views(q_site, k_site)]
+        each = [self.encoding.bias(params[1], q, qs, k, ks) for qs, ks in _views(q_site, k_site)]
         return self._chosen(each, q_site, k_site)
 
-    def mask(self, q_site, k_site):
-        each = [self.encoding.mask(qs, ks) for qs, ks in self._views(q_site, k_site)]
-        return self.position_map.mask(q_site, k_site) & self._chosen(each, q_site, k_site)
-
-    def sees(self, q_bounds, k_bounds):
-        return self.position_map.sees(q_bounds, k_bounds)
+    def mask(self):
+        return _OfViews(self.position_map, self.encoding.mask())
 
     def read(self, params, weights, q_site, k_site):
-        if not self.reads_weights:
+        if "read" not in self.hooks:
             return 0.0
         index = self._index(q_site, k_site)
         return sum(
             self.encoding.read(params[1], jnp.where(index == view, weights, 0.0), qs, ks)
-            for view, (qs, ks) in enumerate(self._views(q_site, k_site))
+            for view, (qs, ks) in enumerate(_views(q_site, k_site))
         )
 
-    def _views(self, q_site: Site, k_site: Site) -> list[tuple[Site, Site]]:
-        pairs = zip(q_site.state[1:], k_site.state[1:], strict=True)
-        return [(as_query, as_key) for (as_query, _), (_, as_key) in pairs]
+    def value(self, params, v, k_site):
+        return self.encoding.value(params[1], v, k_site.state[0])
+
+    def output(self, params, out, q_site):
+        return self.encoding.output(params[1], out, q_site.state[0])
 
     def _index(self, q_site: Site, k_site: Site) -> Int32[Array, "T S"]:
         q, k = (self.position_map.coordinates(site)[:, 0] for site in (q_site, k_site))
@@ -134,6 +135,56 @@ class Viewed(Placed):
         for view, one in enumerate(each[1:], start=1):
             chosen = jnp.where(index == view, one, chosen)
         return chosen
+
+
+@dataclass(frozen=True)
+class _OfViews(Mask):
+    """The mask of the views, by the tokens' own positions, and that of an encoding in the view that each pair meets under."""
+
+    position_map: Views
+    mask: Mask
+
+    @property
+    def tile(self):
+        return self.position_map.mask().tile
+
+    @property
+    def memory(self):
+        return self.position_map.mask().memory  # of placed tokens too: they keep their positions
+
+    def terms(self, q_site, k_site):
+        of_views = zip(*(self.mask.terms(qs, ks) for qs, ks in _views(q_site, k_site)), strict=True)
+        chosen = [_chosen_term(self.position_map, views, q_site, k_site) for views in of_views]
+        return self.position_map.mask().terms(q_site, k_site) + chosen
+
+
+def _chosen_term(position_map: Views, views: tuple[Term, ...], q_site: Site, k_site: Site) -> Term:
+    """One of the masks of an encoding: coordinates of all views lie behind those by which a view is selected."""
+    q, k = coordinates(q_site), coordinates(k_site)
+    for view in views:
+        q, k = q + view.q, k + view.k
+    return Term(_Chosen(position_map, views[0].mask, len(views)), q, k)
+
+
+@dataclass(frozen=True)
+class _Chosen(Mask):
+    position_map: Views
+    mask: Mask
+    views: int
+
+    def shows(self, q, k):
+        (q_own, *q), (k_own, *k) = q, k
+        index, axes = self.position_map.select(q_own, k_own), len(q) // self.views
+        shown = self.mask.shows(q[:axes], k[:axes])
+        for view in range(1, self.views):
+            here = slice(view * axes, (view + 1) * axes)
+            shown = jnp.where(index == view, self.mask.shows(q[here], k[here]), shown)
+        return shown
+
+
+def _views(q_site: Site, k_site: Site) -> list[tuple[Site, Site]]:
+    pairs = zip(q_site.state[1:], k_site.state[1:], strict=True)
+    return [(as_query, as_key) for (as_query, _), (_, as_key) in pairs]
 
 
 @register("self_extend")
@@ -264,16 +315,5 @@ class Streaming(Views):
     def select(self, q, k):
         return jnp.broadcast_to(k < self.num_sinks, (q.shape[0], k.shape[1]))
 
-    def mask(self, q_site, k_site):
-        return Sinks(self.num_sinks, self.window).mask(q_site, k_site)
-
-    @property
-    def tile(self):
-        return Sinks(self.num_sinks, self.window).tile
-
-    @property
-    def memory(self):
-        return Sinks(self.num_sinks, self.window).memory
-
-    def sees(self, q_bounds, k_bounds):
-        return Sinks(self.num_sinks, self.window).sees(q_bounds, k_bounds)
+    def mask(self):
+        return Sinks(self.num_sinks, self.window).mask()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention import Cache, ContextParallel
-from posjax.encoding import Dims, Encoding, Site
+from posjax.encoding import Dims, Encoding, Needs, Site
 from posjax.hosting import Hosted, place
 from posjax.models.layers import Attention, DropPath, Mlp
 from posjax.models.patch_dropout import Kept, take, taken
@@ -110,7 +110,7 @@ class Trunk(nn.Module):
             if self.injection == "stem":
                 x = one.embed(x)
             elif self.injection == "lape" and "embed" in encoding.hooks:
-                start = x if encoding.mixes_tokens else jnp.zeros_like(x)
+                start = x if Needs.BOTH_DIRECTIONS in encoding.needs else jnp.zeros_like(x)
                 code = one.embed(start) - start
             hosted[name] = one, code
         if self.injection == "lape" and all(code is None for _, code in hosted.values()):

@@ -18,6 +18,7 @@ from members import GRID, Case
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, ContextParallel, attend_parallel
 from posjax.attention.parallel import _to_zigzag
+from posjax.encoding import Needs
 from posjax.models import Decoder, ViT
 
 SEGMENT = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
@@ -51,7 +52,7 @@ def loss_of(case: Case, context: ContextParallel | None):
     w, causal = world(case), case.kind != GRID
 
     def of_row(params, weights, x, position, segment):
-        position = position.astype(jnp.int32) if w.encoding.whole_positions else position
+        position = position.astype(jnp.int32) if Needs.WHOLE_POSITIONS in w.encoding.needs else position
         site = w.site._replace(segment=segment, position=position)
         if context is None:
             return forward(w.encoding, params, x, site, weights, causal=causal)

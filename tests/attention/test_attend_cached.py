@@ -13,7 +13,7 @@ from members import Case
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
-from posjax.composition import Sum
+from posjax.encoding import Needs, Sum
 
 SLOTS = 17  # more than there are tokens
 
@@ -105,7 +105,7 @@ def test_sites_of_a_sum_travel_whole():
 class LengthScaled(pj.Encoding):
     """Keys rotated by position over the number of tokens so far, as dynamic scalings do: no cached key stays right."""
 
-    length_dependent = True
+    needs = Needs.DOCUMENT_LENGTH
 
     def rotate(self, params, q, q_site, k, k_site):
         last = jnp.max(jnp.where(k_site.segment > 0, k_site.position, 0))
@@ -133,15 +133,12 @@ def test_length_dependent_keys_are_kept_raw():
 class ReadsKeys(pj.Encoding):
     """A bias made of what the keys hold before any rotation."""
 
-    reads_keys = True
-
     def bias(self, params, q, q_site, k, k_site):
         return jnp.broadcast_to(k.sum(-1).T[:, None], (k.shape[1], q.shape[0], k.shape[0]))
 
 
 def test_a_bias_that_reads_keys_is_given_them_unrotated():
     encoding = pj.parse("rope()") + ReadsKeys()
-    assert encoding.reads_keys
     site = pj.sites(6)
     q, k, v = jax.random.normal(jax.random.key(0), (3, 6, HEADS, HEAD_DIM))
 

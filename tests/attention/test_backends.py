@@ -1,5 +1,6 @@
 """Kernels that come with jax beside the dense oracle, what they refuse, and what "auto" chooses."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from test_blockwise import close
 
 import posjax as pj
 from posjax.attention import Backend, backends, register
+from posjax.attention.attend import transform
 from posjax.attention.choose import choose
-from posjax.attention.dense import dense, visible
+from posjax.attention.dense import Operands, dense, visible
 from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
 
 LENGTH, HEADS, KEY_HEADS, WIDTH = 20, 4, 2, 8
@@ -34,20 +36,15 @@ def check(backend, spec: str, causal: bool, site: pj.Site, **options):
 
     def loss(read):
         def of(q, k, v):
-            out = read(encoding, params, q, k, *encoding.rotate(params, q, site, k, site), v, site, site, scale=0.3)
+            out = read(encoding, transform(encoding, params, q, k, v, site, site, order, order), scale=0.3)
             return jnp.sum(jnp.sin(out)), out
 
         return jax.value_and_grad(of, argnums=(0, 1, 2), has_aux=True)
 
-    def by_backend(*args, **rest):
-        return backend(*args, **rest, q_order=order, k_order=order, **options)
-
-    def by_dense(*args, **rest):
-        return dense(*args, **rest, seen=visible(encoding, site, site, order, order))[0]
-
     batch = [jnp.stack([x[::-1], x]) for x in qkv]
+    by_backend = functools.partial(backend, **options)
     (_, out), grads = jax.tree.map(lambda x: x[1], jax.jit(jax.vmap(loss(by_backend)))(*batch))
-    (_, expected), expected_grads = jax.jit(loss(by_dense))(*qkv)
+    (_, expected), expected_grads = jax.jit(loss(lambda *args, **rest: dense(*args, **rest)[0]))(*qkv)
     close(out, expected)
     close(grads, expected_grads, atol=2e-5)
 
@@ -66,6 +63,17 @@ def test_splash_is_dense(spec, causal):
     check(splash, spec, causal, documents(), interpret=True)
 
 
+def test_splash_hides_later_keys_of_other_tokens():
+    """Queries of a document whose keys come later, or not at all, read zeros."""
+    q_site, order = documents(), np.arange(LENGTH, dtype=np.int32)
+    k_site = q_site._replace(segment=np.roll(q_site.segment, 4))
+    x = jax.random.normal(jax.random.key(0), (LENGTH, HEADS, WIDTH))
+    given = Operands((), x, x, x, x, x, q_site, k_site, order, order)
+    out = splash(pj.parse("none"), given, scale=0.3, interpret=True)
+    assert not visible(pj.parse("none"), q_site, k_site, order, order)[:4].any()
+    close(out, dense(pj.parse("none"), given, scale=0.3)[0])
+
+
 @pytest.mark.parametrize(("spec", "causal"), [("rope() + window(4)", True), ("rope()", False)])
 def test_cudnn_is_dense(spec, causal):
     """The call's arguments, as jax's XLA implementation of the same function takes them."""
@@ -74,6 +82,12 @@ def test_cudnn_is_dense(spec, causal):
 
 def tokens(length: int, dtype=jnp.bfloat16, width: int = 64):
     return [jax.ShapeDtypeStruct((length, h, width), dtype) for h in (HEADS, KEY_HEADS, KEY_HEADS)]
+
+
+def operands(site, order=None, **sizes):
+    """Of an attention that is asked for."""
+    q, k, v = tokens(LENGTH, **sizes)
+    return Operands(None, q, k, None, None, v, site, site, order, order)
 
 
 REGULAR = pj.sites(LENGTH)
@@ -94,6 +108,8 @@ COUNTED = np.arange(LENGTH, dtype=np.int32)
         ("alibi()", REGULAR, COUNTED, "acts on logits", "acts on logits"),
         ("window(3) + window(5)", REGULAR, COUNTED, "acts on logits", "acts on logits"),
         ("cope()", REGULAR, COUNTED, "cope", "cope"),
+        ("rope() + value_rotary()", REGULAR, COUNTED, None, None),
+        ("rope() + learned_sink()", REGULAR, COUNTED, "learned_sink", "learned_sink"),
         ("window(4)", REGULAR, None, "causal attention only", None),
         ("window(4)", GAPS, COUNTED, "one by one", "one by one"),
         ("window(4)", REGISTER, COUNTED, "one by one", "one by one"),
@@ -102,16 +118,14 @@ COUNTED = np.arange(LENGTH, dtype=np.int32)
 )
 def test_refusals_of_library_kernels(spec, site, order, cudnn_reason, splash_reason):
     for refusal, reason in ((cudnn_refusal, cudnn_reason), (splash_refusal, splash_reason)):
-        got = refusal(pj.parse(spec), *tokens(LENGTH), site, site, order, order)
+        got = refusal(pj.parse(spec), operands(site, order=order))
         assert got is None if reason is None else re.search(reason, got), got
 
 
 def test_refusals_of_shapes():
     site = pj.sites(LENGTH)
-    assert "half precision" in cudnn_refusal(pj.parse("rope()"), *tokens(LENGTH, jnp.float32), site, site)
-    assert "multiple of 8" in cudnn_refusal(pj.parse("rope()"), *tokens(LENGTH, width=20), site, site)
-    other = site._replace(segment=site.segment.copy())
-    assert "same tokens" in splash_refusal(pj.parse("rope()"), *tokens(LENGTH), site, other, COUNTED, COUNTED)
+    assert "half precision" in cudnn_refusal(pj.parse("rope()"), operands(site, dtype=jnp.float32))
+    assert "multiple of 8" in cudnn_refusal(pj.parse("rope()"), operands(site, width=20))
 
 
 @pytest.mark.parametrize(
@@ -167,8 +181,9 @@ def own_backends(monkeypatch):
     monkeypatch.setattr(backends, "_BACKENDS", dict(backends._BACKENDS))
 
 
-def softmax_of_all(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale):
+def softmax_of_all(encoding, operands, *, scale):
     """A user's own: the definition, in a few lines."""
+    params, q, k, rotated_q, rotated_k, v, q_site, k_site, q_order, k_order = operands
     heads = q.shape[1]
     k, rotated_k, v = (jnp.repeat(x, heads // x.shape[1], axis=1) for x in (k, rotated_k, v))
     logits = scale * encoding.product(rotated_q, q_site, rotated_k, k_site)
@@ -179,16 +194,17 @@ def softmax_of_all(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_si
 
 
 def no_more_than_twenty(asked):
-    return None if len(asked.q_site.segment) <= 20 else f"{len(asked.q_site.segment)} queries are more than 20"
+    queries = asked.operands.q.shape[0]
+    return None if queries <= 20 else f"{queries} queries are more than 20"
 
 
 @pytest.mark.usefixtures("own_backends")
 def test_a_backend_of_ones_own_is_used_by_name():
     called = []
 
-    def run(*args, **options):
-        called.append(options)
-        return softmax_of_all(*args, **options)
+    def run(encoding, operands, *, scale):
+        called.append(scale)
+        return softmax_of_all(encoding, operands, scale=scale)
 
     register("mine", Backend(run, no_more_than_twenty))
     encoding, site = pj.parse("rope() + t5() + window(4)"), documents()

@@ -11,6 +11,7 @@ from members import GRID, Case
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
+from posjax.attention.attend import transform
 from posjax.attention.blockwise import blockwise
 
 
@@ -37,8 +38,8 @@ def test_cross_attention(case):
     def read(params, q, k, v, tile):
         if tile is None:
             return pj.attend(w.encoding, params, q, k, v, q_site, site, implementation="dense")
-        rotated = w.encoding.rotate(params, q, q_site, k, site)
-        return blockwise(w.encoding, params, q, k, *rotated, v, q_site, site, scale=8**-0.5, tile=tile)
+        operands = transform(w.encoding, params, q, k, v, q_site, site)
+        return blockwise(w.encoding, operands, scale=8**-0.5, tile=tile)
 
     def gradients(tile):
         def loss(*args):

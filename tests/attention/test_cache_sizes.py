@@ -8,6 +8,7 @@ from cases import rows
 
 import posjax as pj
 from posjax.attention import attend_cached, empty_cache, slots_needed
+from posjax.encoding import Needs
 
 TOKENS, HEADS, KV_HEADS, HEAD_DIM = 5, 4, 2, 4
 SITE = pj.sites(TOKENS)
@@ -27,7 +28,7 @@ def full(encoding, q, k, v):
 class ByHead(pj.Encoding):
     """Queries and keys scaled by the number of their head."""
 
-    heads_differ = True
+    needs = Needs.EVERY_HEAD
 
     def rotate(self, params, q, q_site, k, k_site):
         return tuple(x * jnp.arange(1.0, HEADS + 1)[:, None] for x in (q, k))

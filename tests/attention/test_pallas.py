@@ -13,11 +13,13 @@ from test_blockwise import close, largest
 
 import posjax as pj
 from posjax.attention import sweep
-from posjax.attention.dense import dense, visible
-from posjax.attention.kernel_bias import acting, members, supported, terms
+from posjax.attention.attend import transform
+from posjax.attention.dense import Operands, dense, shown
 from posjax.attention.pallas_gpu import pallas, refusal
+from posjax.attention.pallas_terms import supported, terms
+from posjax.encoding import members
 from posjax.encodings.bias import Alibi
-from posjax.encodings.in_kernel import InKernel, hosted
+from posjax.encodings.pairs import ElementwiseBias
 
 HEADS, KEY_HEADS, WIDTH, VALUE_WIDTH, LENGTH = 4, 2, 8, 4, 22
 T5 = "t5(num_buckets=8, max_distance=6)"
@@ -46,14 +48,11 @@ def world(spec: str, length: int = LENGTH, width: int = WIDTH, value_width: int 
 
 def read(encoding, params, q, k, v, site, causal, **options):
     """The output by the kernel, or by `dense` without options."""
-    rotated = encoding.rotate(params, q, site, k, site)
     order = np.arange(len(q), dtype=np.int32) if causal else None
-    scale = q.shape[-1] ** -0.5
+    operands, scale = transform(encoding, params, q, k, v, site, site, order, order), q.shape[-1] ** -0.5
     if options:
-        orders = dict(q_order=order, k_order=order)
-        return pallas(encoding, params, q, k, *rotated, v, site, site, **orders, scale=scale, **options)
-    seen = visible(encoding, site, site, order, order)
-    return dense(encoding, params, q, k, *rotated, v, site, site, seen=seen, scale=scale)[0]
+        return pallas(encoding, operands, scale=scale, **options)
+    return dense(encoding, operands, scale=scale)[0]
 
 
 def gradients(encoding, site, causal, **options):
@@ -101,29 +100,39 @@ def grid_of_pairs():
     return q.astype(np.int32), k.astype(np.int32)
 
 
-@each_case(keep=lambda case: case.kind != GRID and acting(pj.parse(case.spec)))
+def adds_terms(case):
+    """Whether the kernel takes it, and it has a bias or a mask."""
+    encoding = pj.parse(case.spec)
+    return case.kind != GRID and not supported(encoding) and encoding.hooks & {"bias", "mask"}
+
+
+@each_case(keep=adds_terms)
 def test_the_kernel_knows_each_bias_and_mask(case):
-    """What is traced into the kernel is `bias` and `mask`, for every encoding that says so."""
+    """The terms that are traced into the kernel add up to the bias, and hide what the mask does."""
     encoding = pj.parse(case.spec)
     params = encoding.init(jax.random.key(1), pj.Dims(24, HEADS, 8))
     q, k = grid_of_pairs()
     sites = [pj.Site(p, np.ones_like(p), np.zeros_like(p)) for p in (q[:, 0], k[0])]
-    for term in terms(encoding, params, *sites):
-        heads = [jnp.zeros((len(site.segment), HEADS, 8)) for site in sites]
-        bias = term.encoding.bias(term.params, heads[0], sites[0], heads[1], sites[1])
-        mask = jnp.broadcast_to(term.encoding.mask(*sites), q.shape)
-        np.testing.assert_array_equal(jnp.broadcast_to(term.encoding.kernel_mask(q, k), q.shape), mask)
-        for head, row in enumerate(np.asarray(term.encoding.kernel_constants(term.params, HEADS))):
-            expected = jnp.broadcast_to(bias, (HEADS, *q.shape))[head]
-            got = term.encoding.kernel_bias(tuple(map(float, row)), jnp.asarray(k - q))
-            np.testing.assert_allclose(jnp.broadcast_to(got, q.shape), expected, rtol=1e-5, atol=1e-5)
+    static, constants, q_axes, k_axes = terms(encoding, params, *sites, HEADS)
+    tiles = [(qs[0][:, None], ks[0][None]) for qs, ks in zip(q_axes, k_axes, strict=True)]
+    seen, count = np.ones(q.shape, bool), len(static.masks)
+    for mask, (at, to) in zip(static.masks, tiles[:count], strict=True):
+        seen &= np.broadcast_to(mask.shows((at,), (to,)), q.shape)
+    np.testing.assert_array_equal(seen, np.broadcast_to(shown(encoding, *sites), q.shape))
+    found = np.zeros((HEADS, *q.shape))
+    for bias, (at, to) in zip(static.biases, tiles[count:], strict=True):
+        for head, row in enumerate(np.asarray(constants)[:, bias.start : bias.stop]):
+            found[head] += bias.encoding.logit(tuple(map(float, row)), (jnp.asarray(to - at),))
+    heads = [jnp.zeros((len(site.segment), HEADS, 8)) for site in sites]
+    expected = encoding.bias(params, heads[0], sites[0], heads[1], sites[1])
+    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("spec", [T5, "t5(bidirectional=False)", "t5(num_buckets=6, max_distance=5)"])
 def test_the_bias_is_constant_beyond(spec):
     encoding = pj.parse(spec)
     offsets, constants = np.arange(-300, 301, dtype=np.int32), tuple(np.arange(encoding.num_buckets, dtype=np.float32))
-    bias, beyond = encoding.kernel_bias(constants, offsets), encoding.constant_beyond
+    bias, beyond = encoding.logit(constants, (offsets,)), encoding.constant_beyond
     assert len(set(np.asarray(bias[offsets >= beyond]))) == len(set(np.asarray(bias[offsets <= -beyond]))) == 1
 
 
@@ -150,6 +159,7 @@ def for_cuda(spec: str, length: int = 150, width: int = 64, causal: bool = True)
         pytest.param("rope() + alibi(direction='split')", 32, marks=slow),
         pytest.param("kerple(kind='power') + dilated(8)", 64, marks=slow),
         pytest.param("longformer(8) + alibi(direction='offset')", 64, marks=slow),
+        pytest.param("bigbird(block_size=16)", 64, marks=slow),
     ],
 )
 def test_lowers_for_cuda(spec, width):
@@ -188,23 +198,43 @@ def test_data_movement(monkeypatch):
 
 @dataclass(frozen=True)
 class Steeper(Alibi):
-    """Changes the bias and says nothing to the kernel."""
+    """Changes the bias, for whoever calls it."""
 
+    def logit(self, constants, offset):
+        return 2 * super().logit(constants, offset)
+
+
+@dataclass(frozen=True)
+class Steepening(Alibi):
+    """Changes the bias where the kernel does not see it."""
+
+    def bias(self, params, q, q_site, k, k_site):
+        return 2 * super().bias(params, q, q_site, k, k_site)
+
+
+@dataclass(frozen=True)
+class OfOffset(Alibi):
     def of_offset(self, params, offset, num_heads):
         return 2 * super().of_offset(params, offset, num_heads)
 
 
-def test_a_changed_bias_is_not_hosted():
-    assert "not written for a kernel" in supported(Steeper() + pj.parse("rope()"))
-    assert not hosted(Steeper())
+def test_a_changed_bias():
+    """Where it is `logit` the kernel computes the change too; a change of another method is refused."""
+    _, params, qkv = world("alibi()")
+    site = documents(LENGTH, registers=False)
+    out, expected = (read(Steeper(), params, *qkv, site, True, **how) for how in (dict(interpret=True, tile=8), {}))
+    close(out, expected)
+    assert np.abs(expected - read(Alibi(), params, *qkv, site, True)).max() > 1e-2
+    for changed in (Steepening(), OfOffset()):
+        assert "not written for a kernel" in supported(changed + pj.parse("rope()"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_acts_on_logits_is_hosted_or_refused(case):
     encoding = pj.parse(case.spec)
     for member in members(encoding):
-        plain = (type(member).bias, type(member).mask) == (pj.Encoding.bias, pj.Encoding.mask)
-        assert plain or isinstance(member, InKernel) or supported(encoding)
+        plain = type(member).bias is pj.Encoding.bias
+        assert plain or isinstance(member, ElementwiseBias) or supported(encoding)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +242,15 @@ def test_what_acts_on_logits_is_hosted_or_refused(case):
     [
         ("rope()", jnp.float32, np.arange(6, dtype=np.int32), "half precision"),
         ("cope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "cope.*not written for a kernel"),
-        ("self_extend(2, 3) >> alibi()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
+        ("self_extend(2, 3) >> rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
+        (
+            "self_extend(2, 3) >> alibi()",
+            jnp.bfloat16,
+            np.arange(6, dtype=np.int32),
+            "self_extend.*not written for a kernel",
+        ),
+        ("value_rotary() + learned_sink()", jnp.bfloat16, np.arange(6, dtype=np.int32), "learned_sink.* has a sink"),
+        ("value_rotary()", jnp.bfloat16, np.arange(6, dtype=np.int32), None),
         ("swin() + rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "swin.*not written for a kernel"),
         ("alibi()", jnp.bfloat16, np.arange(6, dtype=np.float32), "no gradient"),
         ("alibi()", jnp.bfloat16, np.zeros((6, 2), np.int32), "on a line"),
@@ -224,5 +262,5 @@ def test_refusals(spec, dtype, position, reason):
     encoding = pj.parse(spec)
     q = jax.ShapeDtypeStruct((6, HEADS, WIDTH), dtype)
     site = pj.Site(position, np.ones(6, np.int32), np.zeros(6, np.int32))
-    got = refusal(encoding, q, q, q, site, site)
+    got = refusal(encoding, Operands(None, q, q, None, None, q, site, site))
     assert got is None if reason is None else re.search(reason, got)

@@ -16,8 +16,10 @@ from members import GRID, LINE, MEMBERS
 
 import posjax as pj
 from posjax.attention import ContextParallel, attend_parallel, unzigzag, zigzag
+from posjax.attention.dense import Operands
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
-from posjax.attention.tiles import Operands, Plan, visited
+from posjax.attention.tiles import Plan, seen_tiles
+from posjax.encoding import Needs
 from posjax.models import Decoder
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -43,8 +45,9 @@ def assert_close(jobs, limit=2e-5):
 
 def test_devices_compute_what_one_does():
     """Values and gradients, on 4 devices that share a sequence and the batch between groups, by gathering and in a ring."""
-    gathered = ["(interpolate(factor=2) >> rope()) + t5() + sinusoidal()", LINE, 2, 4, "zigzag"]
-    assert_close([gathered, ["rope() + shaw() + fox()", LINE, 2, 4, "zigzag", "ring"]])
+    both = "value_rotary() + learned_sink(stddev=1)"
+    gathered = [f"(interpolate(factor=2) >> rope()) + t5() + sinusoidal() + {both}", LINE, 2, 4, "zigzag"]
+    assert_close([gathered, [f"rope() + shaw() + fox() + {both}", LINE, 2, 4, "zigzag", "ring"]])
 
 
 @pytest.mark.slow
@@ -74,8 +77,8 @@ def test_what_devices_hold_and_send():
 def sums_of(kind: str, size: int = 6) -> list[str]:
     """The first variant of every encoding, so many to a sum; of those that widen the head dim one a sum."""
     specs = [case.spec for member in MEMBERS.values() for case in member.variants[:1] if case.kind == kind]
-    specs.sort(key=lambda spec: not pj.parse(spec).widens)
-    count = max(-(-len(specs) // size), sum(pj.parse(spec).widens for spec in specs))
+    specs.sort(key=lambda spec: Needs.HEAD_DIM not in pj.parse(spec).needs)
+    count = max(-(-len(specs) // size), sum(Needs.HEAD_DIM in pj.parse(spec).needs for spec in specs))
     return [" + ".join(f"({spec})" for spec in specs[first::count]) for first in range(count)]
 
 
@@ -122,12 +125,12 @@ def test_chunks_that_do_not_come_out_even_are_refused():
 def tiles_of_each(order, size=4):
     """How many tiles each device computes, of 128 x 128 pairs, for a causal sequence whose queries lie in `order`."""
     site = pj.sites(len(order))
-    plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, False, 128, 128)
+    plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, 128, 128)
     counts = []
     for own in np.split(order, size):
         pair = dict(q_site=rows(site, own), k_site=site, q_order=own, k_order=np.arange(len(order), dtype=np.int32))
         unread = dict.fromkeys({*Operands._fields} - pair.keys())
-        counts.append(int(visited(plan, Operands(**pair, **unread))[1]))
+        counts.append(int(seen_tiles(plan, Operands(**pair, **unread)).tiles(0)[1]))
     return counts
 
 

@@ -11,7 +11,7 @@ from cases import joined, rows
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache, slots_needed
-from posjax.encoding import Memory
+from posjax.mask import Memory
 
 WIDTH, HEADS, KV_HEADS, HEAD_DIM = 16, 4, 2, 4
 TOTAL, PROMPT = 26, 12
@@ -25,9 +25,11 @@ RINGS = {
     "longformer(window=4, num_global=1) + kerple": 3 + 1,
     "sinks(num_sinks=9, window=3) + window(4) + shaw": 4,
     "window(3) + fox": 3,
+    "window(4) + rope + value_rotary + shaw + learned_sink(stddev=1)": 4,
     "window(2) + selective_rope": 3,  # three tokens before its own in a convolution of four
 }
 SAMPLE = ["streaming(num_sinks=2, window=4) >> rope", "window(3) + fox"]
+SAMPLE += ["window(4) + rope + value_rotary + shaw + learned_sink(stddev=1)"]
 each_ring = pytest.mark.parametrize(
     "spec", [pytest.param(spec, marks=[] if spec in SAMPLE else pytest.mark.slow) for spec in RINGS]
 )

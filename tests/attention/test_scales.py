@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 
 import posjax as pj
 from posjax.attention import ContextParallel, attend_cached, attend_parallel, empty_cache, slots_needed
+from posjax.attention.dense import Operands
 from posjax.attention.library import splash
 
 SITE = pj.sites(6)
@@ -41,8 +42,7 @@ def test_devices_take_a_scale(keys):
 
 def test_a_window_of_splash_looks_to_both_sides():
     """Not causal: a query sees the keys less than 2 away, before and behind it."""
-    orders = dict(q_order=None, k_order=None)
-    out = splash(pj.parse("window(2)"), (), Q, K, Q, K, V, SITE, SITE, **orders, scale=0.9, interpret=True)
+    out = splash(pj.parse("window(2)"), Operands((), Q, K, Q, K, V, SITE, SITE), scale=0.9, interpret=True)
     near = np.abs(np.arange(6)[:, None] - np.arange(6)) < 2
     np.testing.assert_allclose(out, by_hand(0.9, near), atol=1e-5)
 

@@ -1,5 +1,7 @@
 """A bias or a mask is taken for no more than what its class has said of it."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,10 @@ import pytest
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
-from posjax.encoding import Memory
+from posjax.attention.dense import Operands
 from posjax.encodings.bias import T5, Alibi
 from posjax.encodings.masks import Window
+from posjax.mask import Mask, Memory
 
 
 def differences(encoding, site):
@@ -20,7 +23,7 @@ def differences(encoding, site):
     @jax.jit
     def run(params, q):
         dense = pj.attend(encoding, params, q, q, q, site, site, implementation="dense")
-        return jnp.abs(blockwise(encoding, params, q, q, q, q, q, site, site, scale=8**-0.5, tile=16) - dense)
+        return jnp.abs(blockwise(encoding, Operands(params, q, q, q, q, q, site, site), scale=8**-0.5, tile=16) - dense)
 
     return run(params, q)
 
@@ -46,14 +49,20 @@ class GrowingT5(T5):
         return super().bias(params, q, q_site, k, k_site) * q_site.position[:, None] / 16
 
 
+@dataclass(frozen=True)
+class Sevenths(Mask):
+    def shows(self, q, k):
+        return k[0] % 7 == 0
+
+
 class Signposts(Window):
     """A window beside which every seventh key is seen."""
 
-    def shows(self, q_site, k_site):
-        return super().shows(q_site, k_site) | (k_site.position % 7 == 0)[None]
+    def mask(self):
+        return super().mask() | Sevenths()
 
 
 @pytest.mark.parametrize("encoding", [Growing(), GrowingT5(), Signposts(8)], ids=lambda e: type(e).__name__)
 def test_what_a_class_changes_is_not_taken_for_what_it_derives_from(encoding):
     assert differences(encoding, pj.sites(96)).max() < 1e-5
-    assert encoding.memory == Memory()
+    assert encoding.mask().memory == Memory()

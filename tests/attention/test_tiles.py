@@ -1,17 +1,19 @@
 """Which tiles blockwise attention computes: those that hold a pair that is seen, and few others."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_blockwise import largest
 
 import posjax as pj
 from posjax.attention.blockwise import blockwise
-from posjax.attention.dense import visible
+from posjax.attention.dense import Operands, visible
 from posjax.attention.tile_extras import extras_of
-from posjax.attention.tiles import Operands, Plan, padded, tile_sizes, visited
+from posjax.attention.tiles import Plan, padded, seen_tiles, tile_sizes
 
 LENGTH = 512
 MASKS = [
@@ -46,9 +48,17 @@ def planned(spec, site, causal=True, length=LENGTH, tile=None, heads=2, key_head
     params = encoding.init(jax.random.key(0), pj.Dims(8 * heads, heads, 8, length=length))
     site = encoding.place(params, site)
     order = np.arange(length, dtype=np.int32) if causal else None
-    plan = Plan(encoding, 1.0, heads, 8, causal, *tile_sizes(encoding, length, length, tile))
+    plan = Plan(encoding, 1.0, heads, 8, *tile_sizes(encoding, length, length, tile))
     q, k = jnp.zeros((heads, length, 8)), jnp.zeros((key_heads, length, 8))
     return plan, padded(plan, Operands(params, None, None, q, k, k, site, site, order, order))
+
+
+def computed(plan, operands, by_diagonal=False):
+    """The pairs of tiles of each group, and how many of them, the first ones, are computed: [G, P, 2] and [G]."""
+    seen = seen_tiles(plan, operands)
+    index = jnp.arange(len(seen.groups))
+    pairs, count = jax.lax.map(lambda n: seen.tiles(n, by_diagonal), index)
+    return pairs, jnp.where(index < seen.count, count, 0)
 
 
 def seen_by_tile(plan, operands):
@@ -57,18 +67,22 @@ def seen_by_tile(plan, operands):
     return seen.reshape(rows, plan.q_tile, columns, plan.k_tile).any(axis=(1, 3))
 
 
+@pytest.mark.parametrize("tile", [None, 4])
 @pytest.mark.parametrize("spec", MASKS)
-def test_no_tile_is_missed(spec):
+def test_no_tile_is_missed(spec, tile):
+    """Of 8 tiles, which are one group, and of 128, which are several."""
+
     def computed_and_seen(site):
         for causal in (True, False):
-            plan, operands = planned(spec, site, causal)
-            yield visited(plan, operands), seen_by_tile(plan, operands)
+            plan, operands = planned(spec, site, causal, tile=tile)
+            yield computed(plan, operands), seen_by_tile(plan, operands)
 
     sites = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x, jnp.int32) for x in leaves]), *SITES.values())
     for (pairs, count), seen in jax.jit(jax.vmap(lambda site: list(computed_and_seen(site))))(sites):
-        for chosen, n, wanted in zip(pairs.tolist(), count.tolist(), seen, strict=True):
-            assert len(set(map(tuple, chosen))) == len(chosen)
-            assert set(map(tuple, chosen[:n])) >= set(map(tuple, np.argwhere(wanted).tolist()))
+        for chosen, counts, wanted in zip(pairs.tolist(), count.tolist(), seen, strict=True):
+            some = [tuple(pair) for group, n in zip(chosen, counts, strict=True) for pair in group[:n]]
+            assert len(set(some)) == len(some)
+            assert set(some) >= set(map(tuple, np.argwhere(wanted).tolist()))
 
 
 @pytest.mark.parametrize("spec", [spec for spec in MASKS if spec != "none" and "48" not in spec and "100" not in spec])
@@ -78,22 +92,58 @@ def test_no_tile_is_computed_in_vain(spec):
     @jax.jit
     def counts():
         plan, operands = planned(spec, SITES["a document"])
-        return visited(plan, operands)[1], seen_by_tile(plan, operands).sum()
+        return computed(plan, operands)[1].sum(), seen_by_tile(plan, operands).sum()
 
-    computed, seen = counts()
-    assert computed == seen < 36
+    count, seen = counts()
+    assert count == seen < 36
 
 
 def test_a_window_costs_the_same_for_every_token():
-    count = {n: int(visited(*planned("window(512) + rope", pj.sites(n), length=n))[1]) for n in (8192, 16384)}
+    spec = "window(512) + rope"
+    count = {n: int(computed(*planned(spec, pj.sites(n), length=n))[1].sum()) for n in (8192, 16384)}
     assert count[16384] / count[8192] == pytest.approx(2, rel=0.02)
     assert count[16384] * 128**2 <= 1.3 * 512 * 16384  # pairs of tokens within the tiles and within the window
+
+
+@pytest.mark.parametrize("spec", ["window(512)", "sinks(num_sinks=4, window=512)"])
+def test_what_is_listed_and_compared_grows_linearly(spec):
+    """Tiles are compared in those pairs of groups only that may see each other; no list is longer than there are tokens."""
+    compared, listed = [], []
+    names = ("q_site", "k_site", "q_order", "k_order")
+    for length in (2**16, 2**18):
+        plan, operands = planned(spec, pj.sites(length), length=length, heads=1)
+
+        def first_group(read, plan=plan):
+            return seen_tiles(plan, Operands(**(dict.fromkeys(Operands._fields) | read))).tiles(0)
+
+        read = {name: getattr(operands, name) for name in names}
+        listed.append(largest(jax.make_jaxpr(first_group)(read)))
+        seen = seen_tiles(plan, operands)
+        compared.append(int(seen.count) * np.prod(seen.sides) / (length / 128))
+    assert max(compared) <= 3 * 64  # by each tile of queries: those of the two last groups, and of the first
+    assert listed == [2**16, 2**18]  # the sites
+
+
+def test_no_tile_costs_a_copy_of_all_tokens():
+    """The bodies of the loops change their arrays in place."""
+    encoding, site = pj.parse("window(64) + rope"), pj.sites(8192)
+    q = jax.ShapeDtypeStruct((8192, 1, 8), jnp.float32)
+
+    def loss(q, k, v):
+        return jnp.sum(pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True, implementation="blockwise"))
+
+    text = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(q, q, q).compile().as_text()
+    bodies = re.findall(r"body=(%[\w.\-]+)", text)
+    assert len(bodies) >= 6  # groups, runs and tiles, forward and backward
+    for body in bodies:
+        (lines,) = re.findall(rf"^{re.escape(body)} .*?^}}", text, re.MULTILINE | re.DOTALL)
+        assert not [line for line in lines.split("\n") if " copy(" in line and "8192" in line.split(" copy(")[0]]
 
 
 def test_documents_are_not_compared():
     """Eight documents of a tile each: eight tiles of 36."""
     site = pj.sites(LENGTH)._replace(segment=np.repeat(np.arange(1, 9), 64).astype(np.int32))
-    assert int(visited(*planned("none", site, tile=64))[1]) == 8
+    assert int(computed(*planned("none", site, tile=64))[1].sum()) == 8
 
 
 def test_documents_under_vmap():
@@ -105,7 +155,7 @@ def test_documents_under_vmap():
 
     def one(segment):
         at = site._replace(segment=segment)
-        return blockwise(encoding, (), x, x, x, x, x, at, at, scale=1.0, q_order=order, k_order=order, tile=64)
+        return blockwise(encoding, Operands((), x, x, x, x, x, at, at, order, order), scale=1.0, tile=64)
 
     lowered = jax.jit(jax.vmap(one)).lower(segment)
     text = lowered.as_text()
@@ -132,7 +182,8 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
             **{name: operands.q_site._replace(state=jnp.zeros((LENGTH, 2))) for name in ("q_site", "k_site")}
         )
     extras = extras_of(plan, operands)
-    begins = extras.runs(*visited(plan, operands, extras.by_diagonal))
+    (pairs,), (count,) = computed(plan, operands, extras.by_diagonal)
+    begins = extras.runs(pairs, count)
     expected = runs if type(extras).__name__ == "SharedBias" else 1
     assert int(begins.sum()) == expected
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from posjax import data
 from posjax.attention import Backend, register
-from posjax.attention.dense import dense, visible
+from posjax.attention.dense import dense
 
 CALLS = []
 
@@ -40,10 +40,9 @@ def poems(split, data_dir):
     return [f"{split}: roses are red, " * 9, b"violets are blue. " * 9, ""]
 
 
-def run(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, *, q_order, k_order, scale):
-    CALLS.append(q.shape)
-    seen = visible(encoding, q_site, k_site, q_order, k_order)
-    return dense(encoding, params, q, k, rotated_q, rotated_k, v, q_site, k_site, seen=seen, scale=scale)[0]
+def run(encoding, operands, *, scale):
+    CALLS.append(operands.q.shape)
+    return dense(encoding, operands, scale=scale)[0]
 
 
 register("mine", Backend(run))

@@ -48,15 +48,15 @@ def test_power_kernel_has_twice_the_sigmoid_in_its_exponent():
     expected = -np.array([0.5, 1, 2, 1])[:, None] * 4.0 ** np.array([1, 1.5, 0.5, 1.75])[:, None]
     np.testing.assert_allclose(bias("kerple(kind='power')", at(4), at(0), params)[:, 0], expected, rtol=1e-5)
     encoding = pj.parse("kerple(kind='power')")
-    constants = np.asarray(encoding.kernel_constants(params, HEADS))
-    found = [[encoding.kernel_bias(tuple(map(float, head)), jnp.int32(-4))] for head in constants]
+    constants = np.asarray(encoding.constants(params, HEADS))
+    found = [[encoding.logit(tuple(map(float, head)), (jnp.int32(-4),))] for head in constants]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_kernels_know_the_side_that_split_heads_do_not_see():
     encoding, offset = pj.parse("alibi(direction='split')"), np.arange(-3, 4, dtype=np.int32)
-    constants = np.asarray(encoding.kernel_constants((), HEADS))
-    found = np.array([encoding.kernel_bias(tuple(map(float, head)), jnp.asarray(offset)) for head in constants])
+    constants = np.asarray(encoding.constants((), HEADS))
+    found = np.array([encoding.logit(tuple(map(float, head)), (jnp.asarray(offset),)) for head in constants])
     left = [np.where(offset > 0, HIDDEN, -slope * np.abs(offset)) for slope in (2**-4, 2**-8)]
     np.testing.assert_allclose(found, [*left, *(each[::-1] for each in left)])
 

@@ -61,8 +61,8 @@ def test_a_sum_reads_what_each_part_reads():
     one = w._replace(encoding=w.encoding.parts[0])
     run = jax.jit(lambda both, once: (forward(*w._replace(params=both), tile=5), forward(*one._replace(params=once))))
     close(*run(both, once))
-    assert w.encoding.reads_weights
-    assert not pj.parse("shaw(values=False)").reads_weights
+    assert "read" in w.encoding.hooks
+    assert "read" not in pj.parse("shaw(values=False)").hooks
 
 
 def test_shaw_knows_no_distance_beyond_its_clip():

@@ -7,10 +7,11 @@ from goldens.check import load
 from members.masks import bigbird_draws
 
 import posjax as pj
+from posjax.attention.dense import shown
 
 
 def mask(spec, site, k_site=None):
-    return np.asarray(jax.jit(lambda: pj.parse(spec).mask(site, site if k_site is None else k_site))())
+    return np.asarray(jax.jit(lambda: shown(pj.parse(spec), site, site if k_site is None else k_site))())
 
 
 def keys_seen(spec, length=40):

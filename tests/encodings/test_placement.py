@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.encoding import Needs
 
 KEYS = jax.random.split(jax.random.key(0), 300)
 
@@ -36,7 +37,7 @@ def drawn(spec, site, keys=KEYS):
 def test_maps_of_training_return_the_very_site_elsewhere(spec):
     site, encoding = pj.sites(5), pj.parse(spec)
     assert encoding.place((), site) is site
-    assert not encoding.places_whole
+    assert Needs.WHOLE_DOCUMENT not in encoding.needs
     assert (drawn(spec, site) != site.position).any()
 
 
@@ -90,8 +91,8 @@ def test_randomized_evaluation_is_random_by_default_and_by_its_seed():
     at = {seed: pj.encodings.randomized(length=99, seed=seed).place((), site).position for seed in (0, 1)}
     np.testing.assert_array_equal(at[0], pj.parse("randomized(length=99)").place((), site).position)
     assert (at[0] != at[1]).any()
-    assert pj.parse("randomized").places_whole
-    assert pj.parse("randomized >> rope").places_whole
+    assert Needs.WHOLE_DOCUMENT in pj.parse("randomized").needs
+    assert Needs.WHOLE_DOCUMENT in pj.parse("randomized >> rope").needs
 
 
 def test_randomized_documents_that_are_too_long():
@@ -192,7 +193,7 @@ def test_reset_and_unpad():
         np.testing.assert_array_equal(encoding.place((), away).position[1:], grid.position[1:])
         nobody = encoding.place((), site._replace(segment=0 * site.segment))
         np.testing.assert_array_equal(nobody.position, site.position)
-        assert encoding.places_whole
+        assert Needs.WHOLE_DOCUMENT in encoding.needs
 
 
 def test_a_table_finds_left_padded_rows_after_unpad():

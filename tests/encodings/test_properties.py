@@ -13,6 +13,7 @@ from members import GRID, LINE, MEMBERS, VALUES, Case
 from properties import ORDER, PACKED, PADDING, Further, Sides, further, sides, tiled, variants
 
 import posjax as pj
+from posjax.encoding import Needs
 
 FORMULA = 1e-5  # float32 attention on outputs of size 1 to 10; the largest error seen is 4e-6
 
@@ -134,7 +135,7 @@ def test_gradients_are_finite_and_pass_through_nobody(deep_case, deep, causal):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, x, position, weights)))
     assert not np.any(x[PADDING]), "padding got a gradient"
     assert np.any(x[PADDING + 1])
-    trained = [] if world(deep_case).encoding.constant_params else jax.tree.leaves(params)
+    trained = [] if Needs.CONSTANT_PARAMS in world(deep_case).encoding.needs else jax.tree.leaves(params)
     assert all(np.any(leaf) for leaf in trained), "a parameter that nothing depends on"
 
 
@@ -159,13 +160,27 @@ def test_token_by_token(deep_case, deep):
         return
     (out, left), full = deep.cached, deep.batch[1]["plain"]
     assert not np.any(left[len(out) :])
-    if not world(deep_case).encoding.length_dependent:
+    if Needs.DOCUMENT_LENGTH not in world(deep_case).encoding.needs:
         return close(out, full)
     for past in (
         *deep.short.values(),
         full,
     ):  # a token sees the past as a full pass over no more than the past shows it
         close(out[len(past) - 1], past[-1])
+
+
+def test_another_head_dim_is_declared(case):
+    """Caches and sums need to know; a product of one's own goes with it."""
+    w = world(case)
+    q = jnp.zeros((len(w.x), HEADS, HEAD_DIM))
+
+    def rotated(params, q):
+        site = w.encoding.observe(params, w.x, w.placed)
+        return w.encoding.rotate(params, q, site, q, site)
+
+    shapes = {x.shape[-1] for x in jax.eval_shape(rotated, w.params, q)}
+    assert (shapes != {HEAD_DIM}) == (Needs.HEAD_DIM in w.encoding.needs)
+    assert Needs.HEAD_DIM in w.encoding.needs or "product" not in w.encoding.hooks
 
 
 def test_place_keeps_sites_well_formed(case):

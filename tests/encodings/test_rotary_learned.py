@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 import posjax as pj
+from posjax.encoding import Needs
 from posjax.encodings.rotary_learned import _expm
 
 T, H, D = 10, 3, 8
@@ -291,6 +292,6 @@ def test_fope_is_not_relative_once_frequencies_are_mixed():
 def test_fope_matrices_stay_as_drawn_unless_learnable():
     for learnable in (False, True):
         encoding, params = made(f"fope(base=100, original_length=200, learnable={learnable})")
-        assert encoding.constant_params != learnable
+        assert (Needs.CONSTANT_PARAMS in encoding.needs) != learnable
         grads = jax.grad(lambda p, e=encoding: e.rotate(p, Q, pj.sites(T), K, pj.sites(T))[0].sum())(params)
         assert all(np.any(g) == learnable for g in jax.tree.leaves(grads))

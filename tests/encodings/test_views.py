@@ -10,13 +10,13 @@ import pytest
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
+from posjax.attention.dense import shown
+from posjax.encoding import Needs
 
 
 @dataclass(frozen=True)
 class Distance(pj.Encoding):
     """A bias that is the distance itself, and a value read beside the others: the mean distance of what is read."""
-
-    reads_weights = True
 
     def bias(self, params, q, q_site, k, k_site):
         return jnp.asarray(q_site.position[:, None] - k_site.position[None], jnp.float32)[None]
@@ -33,7 +33,7 @@ def distances(spec, length, start=0):
     @jax.jit
     def run(q):
         site = encoding.place(params, pj.sites(length, start))
-        return jnp.where(encoding.mask(site, site), encoding.bias(params, q, site, q, site)[0], jnp.nan)
+        return jnp.where(shown(encoding, site, site), encoding.bias(params, q, site, q, site)[0], jnp.nan)
 
     return np.asarray(run(jnp.zeros((length, 1, 4))))
 
@@ -107,7 +107,7 @@ def test_streaming_counts_within_the_cache():
 def test_streaming_sees_what_sinks_shows():
     site = pj.sites(12)
     seen = ~np.isnan(distances("streaming(num_sinks=3, window=2)", 12))
-    np.testing.assert_array_equal(seen, pj.parse("sinks(num_sinks=3, window=2)").mask(site, site))
+    np.testing.assert_array_equal(seen, shown(pj.parse("sinks(num_sinks=3, window=2)"), site, site))
 
 
 def test_floors_are_exact_far_out():
@@ -121,7 +121,7 @@ def test_floors_are_exact_far_out():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_read_beside_the_values_is_of_each_view(compiled):
     encoding = pj.parse("self_extend(group=2, window=3)") >> Distance()
-    assert encoding.reads_weights
+    assert "read" in encoding.hooks
     params, site = ((), ()), pj.sites(9)
     site = encoding.place(params, site)
     q = jnp.zeros((9, 1, 4))
@@ -152,14 +152,29 @@ def test_spelling(spec):
     encoding = pj.parse(spec)
     assert str(encoding) == spec
     assert pj.parse(str(encoding)) == encoding
-    assert encoding.widens
-    assert encoding.keeps_raw_keys
+    assert Needs.HEAD_DIM in encoding.needs
 
 
 def test_views_within_views():
     """The outer views' positions are what the inner ones see."""
     seen = distances("self_extend(group=2, window=4) >> rerope(window=5)", 10)[9]
     np.testing.assert_array_equal(seen, [5, 5, 5, 5, 4, 4, 3, 2, 1, 0])
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_views_of_parts_that_bias_only_widen_nothing(implementation):
+    """Queries and keys are those of the model; each part sees the site of its own view."""
+    views, q = pj.parse("self_extend(group=2, window=3)"), jax.random.normal(jax.random.key(0), (9, 2, 4))
+    encoding, params = views >> (pj.parse("interpolate(factor=2) >> alibi") + Distance()), ((), (((), ()), ()))
+    assert Needs.HEAD_DIM not in encoding.needs
+    site = encoding.place(params, pj.sites(9))
+    told = dict(consumed=BEFORE_ATTENTION, implementation=implementation)
+    out = pj.attend(encoding, params, q, q, jnp.zeros((9, 2, 1)), site, site, causal=True, **told)
+    seen = distances("self_extend(group=2, window=3)", 9)
+    slopes = np.array([1 / 16, 1 / 256])[:, None, None]
+    logits = np.einsum("thd,shd->hts", q, q) / 2 - slopes * np.abs(seen) / 2 + seen
+    weights = np.exp(logits) * np.tril(np.ones((9, 9)))
+    np.testing.assert_allclose(out[..., 0].T, (weights * seen).sum(-1) / weights.sum(-1), rtol=1e-4)
 
 
 def test_codes_are_added_as_without_views():

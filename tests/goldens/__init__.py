@@ -9,6 +9,7 @@ from goldens import (
     checks_rotary,
     checks_rotary_grid,
     checks_scaling,
+    checks_sinks,
 )
 from goldens.check import Check
 
@@ -21,6 +22,7 @@ FAMILIES = [
     checks_rotary,
     checks_rotary_grid,
     checks_scaling,
+    checks_sinks,
 ]
 CHECKS: list[Check] = [check for family in FAMILIES for check in family.CHECKS]
 

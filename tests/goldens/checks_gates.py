@@ -8,6 +8,7 @@ import numpy as np
 import posjax as pj
 from goldens.check import Check, load
 from posjax.attention import BEFORE_ATTENTION
+from posjax.attention.dense import shown
 
 TRANSCRIBED = {
     "fox": "flash-linear-attention, transcribed",
@@ -61,7 +62,7 @@ def rotation(what):
 
 def window(spec, golden):
     site, file = pj.sites(13, start=5), load("masks")
-    ours, theirs = np.asarray(pj.parse(spec).mask(site, site)), file[golden]
+    ours, theirs = np.asarray(shown(pj.parse(spec), site, site)), file[golden]
     return (np.tril(ours) if "causal" in golden else ours), theirs
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import posjax as pj
 from goldens.check import Check, line, load
 from goldens.checks_rotary import layer
+from posjax.encoding import Needs
 from posjax.encodings.scaling import Spectrum
 
 _HEADS = 2
@@ -35,7 +36,7 @@ def _ours(encoding: pj.Encoding, channels: int, length: int):
     spectrum = Spectrum(encoding.base, channels, np.arange(channels))
     if encoding.scaling is None:
         return np.append(wave / spectrum.frequency, 1.0)
-    lengths = np.array([length], np.float32) if encoding.length_dependent else None
+    lengths = np.array([length], np.float32) if Needs.DOCUMENT_LENGTH in encoding.needs else None
     multiplier = np.asarray(encoding.scaling.multiplier(spectrum, lengths)).reshape(channels)
     factor = encoding.scaling.attention(np.ones((1, 1)), lengths)
     return np.append(wave / spectrum.frequency * multiplier, factor)

@@ -89,6 +89,14 @@ class Oracle:
     def sees(self, row, i, j):
         return True
 
+    def sink(self, head):
+        """The logit of nothing that is in every softmax of a head; None for none."""
+        return None
+
+    def carried(self, row, head, i, j, v):
+        """The value of key j as query i reads it."""
+        return v
+
     def value(self, row, head, i, j, dim):
         """What query i reads from key j beside its value."""
         return np.zeros(dim)

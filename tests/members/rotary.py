@@ -49,6 +49,21 @@ class HopeOracle(RopeOracle):
         return [0.0 if 2 * math.pi / t > self.e.original_length else s for s, t in zip(theta, trained, strict=True)], m
 
 
+class ValueRotaryOracle(RopeOracle):
+    """o_i = R_i^T sum_j a_ij R_j v_j, where R_i^T R_j turns by the difference of positions."""
+
+    def transform(self, row, head, i, j, q, k):
+        return q, k
+
+    def carried(self, row, head, i, j, v):
+        axes = next(other for other in row.position if other is not None)
+        r = int(self.e.fraction * len(v))
+        theta, _ = scaled(self.e.scaling, self.e.base, r // len(axes), 1)
+        query, key = (np.zeros(len(axes)) if p is None else p for p in (row.position[i], row.position[j]))
+        turn = np.exp([1j * c * t for c in key - query for t in theta])
+        return np.concatenate([turned(v[:r], turn, self.e.layout), v[r:]])
+
+
 def turned(vector, turn, layout):
     """The complex numbers that a vector stands for, times others."""
     half = len(vector) // 2
@@ -66,6 +81,11 @@ ARGUMENTS = {
 }
 _LONGROPE = "longrope(short_factor=(1, 1, 2, 3), long_factor=(1, 2, 4, 8), factor=4, original_length=8, start_tokens=4)"
 _YARN = "yarn(factor=4, original_length=16, beta_fast=2, beta_slow=0.1, truncate=False)"
+
+
+def _fixed(scaling):
+    return scaling is None or not scaling.length_dependent
+
 
 MEMBERS = {
     "hope": Member(
@@ -90,5 +110,13 @@ MEMBERS = {
         RopeOracle,
         ARGUMENTS | {"fraction": st.floats(0, 1, exclude_min=True)},
         vit="rope(base=100)",
+    ),
+    "value_rotary": Member(
+        lines("value_rotary()")
+        + grids("value_rotary(base=100, layout='interleaved', fraction=0.5)")
+        + lines(f"value_rotary(base=100, scaling={_YARN})"),
+        ValueRotaryOracle,
+        ARGUMENTS | {"fraction": st.floats(0, 1, exclude_min=True), "scaling": scalings().filter(_fixed)},
+        vit="value_rotary(base=100)",
     ),
 }

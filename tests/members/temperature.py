@@ -1,10 +1,10 @@
-"""Encodings that scale queries."""
+"""Encodings that scale queries, and the learned sink."""
 
 import math
 
 from hypothesis import strategies as st
 
-from members.member import Member, Oracle, grids, lines
+from members.member import Member, Oracle, both, grids, lines
 
 
 class TemperatureOracle(Oracle):
@@ -29,12 +29,20 @@ class SSMaxOracle(TemperatureOracle):
         return float(self.params["scale"][head]) * math.log(n)
 
 
+class SinkOracle(Oracle):
+    """softmax over [q K^T / sqrt(d), s_h], without its last column."""
+
+    def sink(self, head):
+        return float(self.params["sink"][head])
+
+
 def hosted(name: str, near: str, far: str):
     """A line, and a grid laid out on a line."""
     return lines(f"{name}({near})") + grids(f"raster(width=7) >> {name}({far})")
 
 
 MEMBERS = {
+    "learned_sink": Member(both("learned_sink(stddev=1)"), SinkOracle, {"stddev": st.floats(0, 10)}),
     "llama4_temperature": Member(
         hosted("llama4_temperature", "attn_scale=0.2, floor_scale=4", "attn_scale=0.2, floor_scale=5"),
         Llama4Oracle,

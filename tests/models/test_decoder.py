@@ -13,6 +13,7 @@ import pytest
 from members import LINE, MEMBERS
 
 import posjax as pj
+from posjax.encoding import Needs
 from posjax.models import Decoder, generate
 from posjax.models.trunk import INJECTIONS
 
@@ -106,7 +107,7 @@ def test_encodings_run_with_finite_gradients(spec, injection):
     trunk = grads["params"]["trunk"]
     hosted = ["encoding_0", "encoding_1"] if injection == "every_layer" else ["encoding"]
     assert [name for name in trunk if name.startswith("encoding")] == hosted
-    if not pj.parse(spec).constant_params:
+    if Needs.CONSTANT_PARAMS not in pj.parse(spec).needs:
         assert all(jnp.any(g != 0) for name in hosted for g in jax.tree.leaves(trunk[name]))
 
 

@@ -10,6 +10,7 @@ import pytest
 from drawn import drawn
 
 import posjax as pj
+from posjax.encoding import Needs
 from posjax.models import Decoder, ViT
 
 SITE = pj.sites(6)
@@ -149,12 +150,12 @@ def test_patterns_round_trip():
 
 @dataclasses.dataclass(frozen=True)
 class Mixer(pj.Encoding):
-    mixes_tokens = True
+    needs = Needs.BOTH_DIRECTIONS
 
 
 @dataclasses.dataclass(frozen=True)
 class Whole(pj.PositionMap):
-    places_whole = True
+    needs = Needs.WHOLE_DOCUMENT
 
 
 def test_what_a_decoder_cannot_host():

@@ -8,6 +8,7 @@ from members import GRID, LINE, MEMBERS
 from small import small_decoder, small_vit
 
 import posjax as pj
+from posjax.encoding import Needs
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
@@ -48,7 +49,7 @@ def check(config):
     assert np.isfinite(loss).all()
     for path, leaf in jax.tree_util.tree_leaves_with_path(after.params):
         assert np.isfinite(leaf).all(), jax.tree_util.keystr(path)
-    if pj.parse(config.model.encoding).constant_params:
+    if Needs.CONSTANT_PARAMS in pj.parse(config.model.encoding).needs:
         return
     hosted = [jax.tree.map(np.asarray, tree["trunk"].get("encoding", ())) for tree in (before.params, after.params)]
     for old, new in zip(*map(jax.tree.leaves, hosted), strict=True):

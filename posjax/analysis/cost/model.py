@@ -7,7 +7,7 @@
 A model of programs as XLA compiles them, without rematerialisation: right in how costs grow, good to a factor of three in
 what they are, and to about a tenth once programs of some length have told what compiler and machine make of it
 (`fit_memory`, `fit_times`). What an encoding itself computes in attention is left to that, too. Not known: lengths from
-which on a compiler does otherwise than it did, and the time to sort the list of tiles, which tells from 2^18 tokens on.
+which on a compiler does otherwise than it did.
 """
 
 import math
@@ -27,7 +27,6 @@ from posjax.spec import nearest, parse_layers
 ATTENTIONS = ("dense", "blockwise", "window")
 WORKS = ("forward", "training", "decoding")
 _FLOAT = 4  # bytes of logits, statistics and what an optimiser keeps
-_LISTED = 20  # bytes of a pair of tiles in the list of them: as a constant, whether it is seen, and sorted
 
 
 class Sizes(NamedTuple):
@@ -55,7 +54,7 @@ class Cost(NamedTuple):
     logits: float
     attention: float  # temporaries of attention beside q, k, v and what is read
     cache: float  # keys, values and sites of the tokens before
-    tiles: float  # of blockwise attention: the tile at hand, and the list of all
+    tiles: float  # of blockwise attention: the tile at hand
     linear_flops: float
     attention_flops: float
 
@@ -131,7 +130,7 @@ def cost(sizes: Sizes, length: int, *, attention: str, work: str, batch: int = 1
         tokens * sizes.vocab_size * _FLOAT * (2 if training else 1),
         batch * _attention_bytes(sizes, length, attention, training),
         0.0,
-        0.0 if attention == "dense" else _tile_bytes(sizes, length, tile, training),
+        0.0 if attention == "dense" else _tile_bytes(sizes, tile, training),
         again * 2 * tokens * _weights(sizes),
         attended * 4 * pairs * sizes.num_heads * sizes.head_dim,
     )
@@ -164,9 +163,9 @@ def tile_of(sizes: Sizes, length: int) -> tuple[int, int]:
     return max((tile_sizes(encoding, length, length, None) for encoding in sizes.encodings), key=math.prod)
 
 
-def _tile_bytes(sizes: Sizes, length: int, tile: tuple[int, int], training: bool) -> float:
-    """The temporaries of a tile, and the list of the tiles below the diagonal: it grows with the square of the length."""
-    return sizes.num_heads * math.prod(tile) * _FLOAT * (3 if training else 2) + _tiles_below(length, tile) * _LISTED
+def _tile_bytes(sizes: Sizes, tile: tuple[int, int], training: bool) -> float:
+    """The temporaries of a tile."""
+    return sizes.num_heads * math.prod(tile) * _FLOAT * (3 if training else 2)
 
 
 def _tiles_below(length: int, tile: tuple[int, int]) -> float:

@@ -20,7 +20,7 @@ _ABOUT_POINTS = (
     "Memory is what XLA says that a program holds: arguments, results and temporaries. Ratios are predicted / measured; "
     "in brackets where the length was calibrated on, else of a prediction that rests on those alone. Nothing measured: "
     "predicted to need twice the memory, or, of times, not to fit the limits. Not predicted is what a compiler does only "
-    "with longer arrays, and the time to sort the list of tiles, which begins to tell at 262,144 tokens."
+    "with longer arrays."
 )
 
 

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 from rich import box
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posjax.analysis.report.markdown import escape_markdown, grid
-from posjax.encoding import Dims, Encoding, PositionMap
+from posjax.encoding import Dims, Encoding, Needs, PositionMap
 from posjax.spec import names, registered, registered_names
 
 HOOKS = {
@@ -26,12 +26,14 @@ HOOKS = {
     "observe": "reads content",
     "embed": "added to tokens",
     "rotate": "transforms q and k",
+    "value": "transforms values",
     "product": "own product of q and k",
     "bias": "logit bias",
     "mask": "mask",
+    "sink": "sink in the softmax",
     "read": "read beside values",
+    "output": "transforms what is read",
 }
-TRAITS = tuple(name for name, kind in Encoding.__annotations__.items() if kind == ClassVar[bool] and name != "relative")
 LINE = Dims(width=384, num_heads=6, head_dim=64, length=1024)
 GRID = Dims(width=384, num_heads=6, head_dim=64, grid=(14, 14))
 
@@ -54,7 +56,7 @@ class Facts(NamedTuple):
     dims: Dims
     dimensions: tuple[int, ...]
     relative: bool
-    traits: tuple[str, ...]
+    needs: tuple[str, ...]  # names of `Needs`, in lower case
     reach: float
     depends: frozenset[str]  # what of these depends on its arguments
     arxiv: str | None
@@ -76,10 +78,8 @@ def facts(name: str) -> Facts:
     cls = registered(name)
     example = _example(cls)
     source = cls if example is None else example
-    by_arguments = {trait: isinstance(inspect.getattr_static(cls, trait), property) for trait in _DECLARED}
-    values = {
-        trait: getattr(Encoding if source is cls and by_arguments[trait] else source, trait) for trait in _DECLARED
-    }
+    by_arguments = {fact: isinstance(inspect.getattr_static(cls, fact), property) for fact in _DECLARED}
+    values = {fact: getattr(Encoding if source is cls and by_arguments[fact] else source, fact) for fact in _DECLARED}
     dims = LINE if 1 in values["dimensions"] else GRID
     text = documentation(cls)
     return Facts(
@@ -92,16 +92,16 @@ def facts(name: str) -> Facts:
         dims=dims,
         dimensions=tuple(values["dimensions"]),
         relative=values["relative"],
-        traits=tuple(trait for trait in TRAITS if values[trait]),
+        needs=tuple(need.name.lower() for need in values["needs"]),
         reach=values["reach"],
-        depends=frozenset(trait for trait, depends in by_arguments.items() if depends),
+        depends=frozenset(fact for fact, depends in by_arguments.items() if depends),
         arxiv=arxiv_number(text),
         citation=citation(text),
         summary=summary(text),
     )
 
 
-_DECLARED = ("relative", "dimensions", "reach", *TRAITS)
+_DECLARED = ("relative", "dimensions", "reach", "needs")
 
 
 def catalogue() -> list[Facts]:
@@ -166,10 +166,12 @@ def citation(text: str) -> str | None:
     return f"{match[1].strip(' ,')} {match[2]}"
 
 
-def trait_meanings() -> dict[str, str]:
-    """What each trait means, in the words of the contract."""
-    lines = re.findall(r"^    (\w+): ClassVar\[.*?\] = .*?  # (.+)$", inspect.getsource(Encoding), re.MULTILINE)
-    return {name: meaning for name, meaning in lines if name in _DECLARED}
+def declared_meanings() -> dict[str, str]:
+    """What each fact and each need means, in the words of the contract."""
+    facts = re.findall(r"^    (\w+): ClassVar\[.*?\] = .*?  # (.+)$", inspect.getsource(Encoding), re.MULTILINE)
+    needs = re.findall(r"^    (\w+) = enum.auto\(\)  # (.+)$", inspect.getsource(Needs), re.MULTILINE)
+    found = {name: meaning for name, meaning in facts if name in _DECLARED}
+    return found | {name.lower(): meaning for name, meaning in needs}
 
 
 def parameter_shapes(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]]:
@@ -195,7 +197,7 @@ def _example(cls: type) -> object | None:
     for arguments in itertools.product(*fillers):
         try:
             example = cls(**{field.name: value for field, value in zip(missing, arguments, strict=True)})
-            [getattr(example, trait) for trait in _DECLARED if isinstance(example, Encoding)]
+            [getattr(example, fact) for fact in _DECLARED if isinstance(example, Encoding)]
         except (ValueError, TypeError, AttributeError):
             continue
         return example
@@ -240,12 +242,11 @@ def is_relative(row: Facts) -> str:
 
 
 def declares(row: Facts) -> str:
-    """The traits that hold."""
-    known = [f"{trait}{_BY_ARGUMENTS * (trait in row.depends)}" for trait in row.traits]
-    known += [f"reach {row.reach:g}"] if math.isfinite(row.reach) else []
-    may = row.depends - set(row.traits) - {"relative", "dimensions", "reach"}
-    known += [f"{'others' if known else 'some'} by its arguments"] if may else []
-    return ", ".join(known)
+    """What it needs, and how far out it may stand."""
+    known = [*row.needs]
+    if "needs" in row.depends:
+        known = [f"{need}{_BY_ARGUMENTS}" for need in known] or ["some by its arguments"]
+    return ", ".join(known + ([f"reach {row.reach:g}"] if math.isfinite(row.reach) else []))
 
 
 def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
@@ -325,7 +326,7 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
         header = ["value", "what it is", "family", "reference"]
         lines += ["", "## Arguments of encodings", "", grid(header, arguments, left=len(header))]
     lines += ["", "## What is declared", ""]
-    lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in trait_meanings().items()]
+    lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in declared_meanings().items()]
     return "\n".join(lines) + "\n"
 
 

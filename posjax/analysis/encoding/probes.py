@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from posjax.analysis.encoding.worlds import Part, normal
-from posjax.attention.dense import tile_logits, visible
+from posjax.attention.dense import shown, tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _SAME = 1e-4  # of a matrix entry, relative to its block
@@ -139,7 +139,7 @@ def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
 def mask(part: Part) -> Bool[np.ndarray, "T S"]:
     """Which key (column) each query (row) may see."""
     count = len(part.site.segment)
-    return np.broadcast_to(part.encoding.mask(part.site, part.site), (count, count))
+    return np.broadcast_to(shown(part.encoding, part.site, part.site), (count, count))
 
 
 class _Ruler(Encoding):
@@ -168,6 +168,14 @@ def read_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"
         return part.encoding.read(part.params, weights, site, site)[query]
 
     return np.stack([look(key) for key in range(count)])
+
+
+def carried(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
+    """What one query reads of the first unit vector, as the value of each key, if it looked at that key alone."""
+    site = observed(part, dims)
+    unit = jnp.zeros((len(part.site.segment), dims.num_heads, dims.head_dim)).at[:, :, 0].set(1.0)
+    here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[query], leaf.shape), site)
+    return np.asarray(part.encoding.output(part.params, part.encoding.value(part.params, unit, site), here))
 
 
 def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Logits:

@@ -17,9 +17,11 @@ import numpy as np
 
 from posjax.analysis.encoding.worlds import World, default_dims, joined, make_world, moved, rows
 from posjax.attention import BEFORE_ATTENTION, attend, attend_cached, empty_cache
+from posjax.attention.attend import finish, transform
 from posjax.attention.blockwise import blockwise
 from posjax.attention.cache import slots_needed
-from posjax.encoding import Dims, Encoding, Site
+from posjax.encoding import Dims, Encoding, Needs, Site
+from posjax.spec import parse
 
 _HOSTED = dict(implementation="dense", consumed=BEFORE_ATTENTION)  # `project` runs what acts before attention
 _SLOTS = 17  # of a cache: more than there are tokens
@@ -91,11 +93,10 @@ def forward(w: World, *, causal: bool = False, tile: int | None = None):
     q, k, v, site = project(w, w.x, w.encoding.place(w.params, w.site))
     if tile is None:
         return attend(w.encoding, w.params, q, k, v, site, site, causal=causal, **_HOSTED)
-    rotated = w.encoding.rotate(w.params, q, site, k, site)
-    scale = q.shape[-1] ** -0.5
     order = np.arange(len(q), dtype=np.int32) if causal else None
-    orders = dict(q_order=order, k_order=order)
-    return blockwise(w.encoding, w.params, q, k, *rotated, v, site, site, scale=scale, tile=tile, **orders)
+    operands = transform(w.encoding, w.params, q, k, v, site, site, order, order)
+    out = blockwise(w.encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile)
+    return finish(w.encoding, w.params, out, site)
 
 
 def gap(a, b) -> float:
@@ -159,7 +160,9 @@ def _gradients(w: World, tile: int | None):
     segment = np.where(np.arange(len(w.x)) == 7, 0, 1).astype(np.int32)
 
     def loss(params, x, weights, floats):
-        site = w.site._replace(position=position if w.encoding.whole_positions else floats, segment=segment)
+        site = w.site._replace(
+            position=position if Needs.WHOLE_POSITIONS in w.encoding.needs else floats, segment=segment
+        )
         changed = w._replace(params=params, x=x, weights=weights, site=site)
         return jnp.sum(jnp.sin(forward(changed, tile=tile)))
 
@@ -192,18 +195,18 @@ def gradients_are_finite(w: World) -> float:
         for path, leaf in jax.tree_util.tree_leaves_with_path(grads[0])
         if not np.any(leaf)
     ]
-    if unused and not w.encoding.constant_params:
+    if unused and Needs.CONSTANT_PARAMS not in w.encoding.needs:
         raise ValueError(f"parameters that nothing depends on: {', '.join(unused)}")
     return gap(grads, grads)
 
 
 def decoding_token_by_token_is_the_full_pass(w: World) -> float:
-    for trait in ("mixes_tokens", "places_whole"):
-        if getattr(w.encoding, trait):
-            raise NotApplicable(f"declared {trait}=True: no cached decoding")
+    for need in (Needs.BOTH_DIRECTIONS, Needs.WHOLE_DOCUMENT):
+        if need in w.encoding.needs:
+            raise NotApplicable(f"it needs {need.name}: no cached decoding")
     site = w.encoding.place(w.params, w.site)
     out = _decoded(w, site)
-    if not w.encoding.length_dependent:
+    if Needs.DOCUMENT_LENGTH not in w.encoding.needs:
         return gap(out, forward(w, causal=True))
     # Each token sees the past as a full pass over no more than the past shows it.
     prefixes = [(w._replace(x=w.x[:n]), rows(site, slice(n))) for n in range(1, len(w.x) + 1)]
@@ -232,8 +235,6 @@ def _decoded(w: World, site: Site):
 
 
 def text_form_is_read_back(w: World) -> float:
-    from posjax.spec import parse
-
     if not all(part.spec_name for part in _leaves(w.encoding)):
         raise NotApplicable("not registered, so it has no text form")
     if parse(str(w.encoding)) != w.encoding:

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.composition import Placed, Sum
-from posjax.encoding import Dims, Encoding, Params, PositionMap, Site, axes, grid, sites
+from posjax.encoding import Dims, Encoding, Params, Placed, PositionMap, Site, Sum, axes, grid, sites
 
 _LINE, _GRID, _PREFIX = 24, (6, 7), 2
 _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero

@@ -15,18 +15,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.analysis.scorecard import axes as axes
-from posjax.analysis.scorecard import measures as measures
-from posjax.analysis.scorecard import parts as parts
+from posjax.analysis.scorecard import axes, measures, parts
 from posjax.analysis.scorecard.measures import Found
 from posjax.analysis.scorecard.probe import Probe, box, codes, logits, make_probe, places
-from posjax.encoding import Dims, Encoding, Params
+from posjax.encoding import Dims, Encoding, Needs, Params
 
 LENGTH, TIMES = 256, 4  # tokens of the places that are "seen", and how many times as many are tried
 EXACT = 1e-5  # equal, in float32, relative to the standard deviation of the logits
 _EXACT_FAR = 1e-4  # the same ten thousand places away
 _WIDTHS = (16, 64)  # of codes that are told apart from tokens, beside the own one
 _NEAR, _FAR = 8, 24  # queries of a long sequence
+_NEVER_CACHED = Needs.WHOLE_DOCUMENT | Needs.BOTH_DIRECTIONS
 
 
 class Measure(NamedTuple):
@@ -227,7 +226,7 @@ def _shifts(probe: Probe, longer: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Along every axis, past the places seen, up to the end of the tables, and far beyond where positions are no rows."""
     room = min(b - a for a, b in zip(probe.extent, longer, strict=True))
     steps = [1, 7, probe.extent[0], room]
-    if not probe.encoding.whole_positions:
+    if Needs.WHOLE_POSITIONS not in probe.encoding.needs:
         steps.append(40 * probe.extent[0])
     steps = [s for s in sorted({*steps}) if s + max(probe.extent) <= probe.encoding.reach]
     return [
@@ -264,8 +263,8 @@ def _judged(encoding: Encoding, name: str, found: Found) -> dict[str, Any]:
     verdict, note = MEASURES[name].verdict(found.value), found.note
     if math.isnan(found.value):
         note = note or "not a number"
-    if name == "D_cache" and verdict == "fail" and encoding.keeps_raw_keys:
+    if name == "D_cache" and verdict == "fail" and Needs.DOCUMENT_LENGTH in encoding.needs:
         verdict, note = "handled", "declared: caches keep keys as they were before the transform"
-    elif name == "D_cache" and verdict == "fail" and (encoding.places_whole or encoding.mixes_tokens):
+    elif name == "D_cache" and verdict == "fail" and encoding.needs & _NEVER_CACHED:
         verdict, note = "handled", "declared: it is not decoded from a cache"
     return {"value": float(found.value), "verdict": verdict, "note": note}

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from posjax.composition import Sum
-from posjax.encoding import Encoding
+from posjax.encoding import Encoding, Sum
 from posjax.encodings.tables import Learned
 from posjax.models.pretrained.entries import Entry
 from posjax.models.resnet import ResNetStem

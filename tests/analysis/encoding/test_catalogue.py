@@ -6,8 +6,9 @@ import pytest
 
 import posjax as pj
 from experiments import catalogue
-from posjax.analysis.encoding.catalogue import arxiv_number, citation, facts, summary, trait_meanings
+from posjax.analysis.encoding.catalogue import arxiv_number, citation, declared_meanings, facts, summary
 from posjax.analysis.encoding.catalogue import catalogue as rows
+from posjax.encoding import Needs
 
 
 def test_the_page_is_current():
@@ -36,7 +37,7 @@ def test_facts():
     rope, learned, interpolate = facts("rope"), facts("learned"), facts("interpolate")
     assert (rope.hooks, rope.parameters, rope.relative, rope.arxiv) == (("rotate",), {}, True, "2104.09864")
     assert (learned.hooks, learned.count, learned.relative) == (("place", "embed"), 1024 * 384, False)
-    assert "whole_positions" in learned.traits
+    assert "whole_positions" in learned.needs
     assert (interpolate.hooks, interpolate.example.factor) == (("place",), 2.0)
     assert facts("raster").dimensions == (2,)
 
@@ -46,7 +47,9 @@ def test_what_a_docstring_says():
     assert (summary(text), arxiv_number(text), citation(text)) == ("A line of it.", "2104.09864", "Su, Lu and Pan 2021")
     assert (arxiv_number("None."), citation("None.")) == (None, None)
     assert citation("after Smith (1999).") == "Smith 1999"
-    assert {"relative", "dimensions", "reach"} < set(trait_meanings())
+    meanings = declared_meanings()
+    assert set(meanings) == {"relative", "dimensions", "reach", *(need.name.lower() for need in Needs)}
+    assert all(meanings.values())
 
 
 def test_the_terminal(capsys):

@@ -62,8 +62,10 @@ def sections(example: Example) -> list[str]:
         "observe": state,
         "embed": code,
         "rotate": rotation,
+        "value": carried,
         "bias": bias,
         "mask": mask,
+        "sink": sink,
         "read": beside,
     }
     hooks = overridden(type(example.part.encoding))
@@ -237,14 +239,33 @@ def mask(e: Example) -> list[str]:
     return lines
 
 
+def sink(e: Example) -> list[str]:
+    found = np.asarray(e.part.encoding.sink(e.part.params, e.dims.num_heads))
+    share = np.exp(found) / (np.exp(found) + len(e.part.site.segment))
+    text = "A logit in each head's softmax that reads nothing, and its share where the logits of all keys are 0:"
+    rows = [[str(head), number(found[head]), number(share[head])] for head in range(len(found))]
+    return [*heading("the sink of each head"), *prose(text), "", *table(["head", "logit", "share"], rows)]
+
+
+def carried(e: Example) -> list[str]:
+    text = "What the query at {} would read of the value (1, 0, 0, ...) of each key (head 0):"
+    found = probes.carried(e.part, e.dims, e.middle)
+    return [*heading("how values arrive"), *_by_key(e, text.format(e.labels[e.middle]), found)]
+
+
 def beside(e: Example) -> list[str]:
+    text = "What the query at {} would read beside the value of each key (head 0):"
+    found = probes.read_beside(e.part, e.dims, e.middle)
+    return [*heading("what is read beside the values"), *_by_key(e, text.format(e.labels[e.middle]), found)]
+
+
+def _by_key(e: Example, text: str, found: np.ndarray) -> list[str]:
+    """A row of channels for each key shown, from [S, H, E]."""
     query = e.middle
-    found = probes.read_beside(e.part, e.dims, query)
     away = np.asarray(axes(e.part.site)) - np.asarray(axes(e.part.site))[query]
     headers = ["key at", "key - query", *[f"ch {c}" for c in range(found.shape[-1])]]
     rows = [[e.labels[s], place(away[s] if away.shape[1] > 1 else away[s, 0]), *numbers(found[s, 0])] for s in e.shown]
-    text = f"What the query at {e.labels[query]} would read beside the value of each key (head 0):"
-    return [*heading("what is read beside the values"), *prose(text), "", *table(headers, rows)]
+    return [*prose(text), "", *table(headers, rows)]
 
 
 def _rows_of_grid(grid: tuple[int, ...], values: np.ndarray) -> list[str]:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from posjax.analysis.encoding import probes
-from posjax.analysis.encoding.catalogue import TRAITS, citation, documentation, paragraphs, parameter_shapes
+from posjax.analysis.encoding.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.analysis.encoding.explain.parts import Example, labels, sections
 from posjax.analysis.encoding.explain.text import heading, number, place, prose, short, table, title
 from posjax.analysis.encoding.worlds import Part, awake, parts, volume
@@ -100,7 +100,7 @@ def _about(part: Part) -> list[str]:
         lines = lines[:-1]
     kind = "relative: attention sees differences of positions only" if encoding.relative else "absolute"
     declared = ["a map of positions" if isinstance(encoding, PositionMap) else kind]
-    declared += [trait for trait in TRAITS if getattr(encoding, trait)]
+    declared += [f"needs {need.name.lower()}" for need in encoding.needs]
     declared += [f"positions up to {encoding.reach:g} from 0"] if np.isfinite(encoding.reach) else []
     source = citation(documentation(type(encoding)))
     return [*lines, "", *prose(f"Declared: {'; '.join(declared)}.{f' Source: {source}.' if source else ''}")]
@@ -140,6 +140,8 @@ def _verdict(encoding: Encoding, spread: float, found: probes.Logits, site: Site
     alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
     if alike and not found.seen.all():
         return "All logits that are seen are equal: the mask alone tells such words apart."
+    if alike and "value" in encoding.hooks:
+        return "All logits are equal: where a key stands shows in what is read of its value alone."
     if alike:
         return "All logits are equal: such a word cannot tell positions apart by this encoding."
     if spread < 1e-3:

@@ -1,0 +1,190 @@
+"""The biases and the masks of a composition, as the GPU kernel computes them: on one head of one tile."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int32
+
+from posjax.encoding import Acting, Array, Encoding, Params, Site, acting, members
+from posjax.encodings.pairs import ElementwiseBias, OffsetBias
+from posjax.mask import Coordinates, Mask, coordinates
+
+HIDDEN = -1e30  # the logit of a key that is not seen
+DOCUMENT, ORDER, STANDS, POSITIONS = 0, 1, 2, 3  # rows of the marks; one more per term behind them
+_KNOWN = {"place", "observe", "embed", "rotate", "value", "bias", "mask", "output"}  # hooks in the kernel or around it
+
+
+class Bias(NamedTuple):
+    """An elementwise bias with the columns of its constants; `learned` says whether they want a gradient."""
+
+    encoding: ElementwiseBias
+    start: int
+    stop: int
+    learned: bool
+
+
+class Terms(NamedTuple):
+    """What a composition adds to logits and hides of keys: static. Masks come first among the rows of positions."""
+
+    masks: tuple[Mask, ...] = ()
+    biases: tuple[Bias, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.masks) + len(self.biases)
+
+
+def supported(encoding: Encoding) -> str | None:
+    """Why the kernel cannot compute what this encoding does within attention; None if it can."""
+    for member in members(encoding):
+        if unknown := sorted(member.hooks - _KNOWN):
+            return f"{member} has a {unknown[0]} of its own, which the kernel does not know"
+        if not (_has_no_bias(member) or _is_elementwise(member)):
+            return f"the bias of {member} is not written for a kernel (ElementwiseBias in posjax/encodings/pairs.py)"
+    return None
+
+
+def _has_no_bias(member: Encoding) -> bool:
+    return type(member).bias is Encoding.bias
+
+
+def _is_elementwise(member: Encoding) -> bool:
+    """Whether `logit` says all of its bias: a class that derives from another may have changed the other methods."""
+    ours = type(member).bias is OffsetBias.bias and isinstance(member, ElementwiseBias)
+    return ours and type(member).of_offset is ElementwiseBias.of_offset
+
+
+def terms(
+    encoding: Encoding, params: Params, q_site: Site, k_site: Site, num_heads: int
+) -> tuple[Terms, jax.Array, list[Coordinates], list[Coordinates]]:
+    """The terms, their constants [H, P], and the positions of queries and of keys that each of them sees."""
+    biases = biased(encoding, params, q_site, k_site)
+    masks = encoding.mask().terms(q_site, k_site)
+    each = [jnp.asarray(one.encoding.constants(one.params, num_heads), jnp.float32) for one in biases]
+    ends = np.cumsum([0, *(one.shape[1] for one in each)]).tolist()
+    learned = [bool(jax.tree.leaves(one.params)) for one in biases]
+    static = tuple(map(Bias, [one.encoding for one in biases], ends[:-1], ends[1:], learned))
+    constants = jnp.concatenate([*each, jnp.zeros((num_heads, 0))], axis=1)
+    q = [*(mask.q for mask in masks), *(coordinates(one.q_site) for one in biases)]
+    k = [*(mask.k for mask in masks), *(coordinates(one.k_site) for one in biases)]
+    return Terms(tuple(mask.mask for mask in masks), static), constants, q, k
+
+
+def biased(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> list[Acting]:
+    """The members that have a bias."""
+    return [one for one in acting(encoding, params, q_site, k_site) if not _has_no_bias(one.encoding)]
+
+
+def marks(
+    site: Site, order: Array | None, positions: list[Array], padding: int, length: int
+) -> Int32[jax.Array, "R N"]:
+    """All that the kernel knows of where tokens stand, a row each: document, order, whether it stands, positions by term.
+
+    Padding has document `padding`, as have the tokens added up to `length`.
+    """
+    document = jnp.where(site.segment > 0, site.segment, padding)
+    order = jnp.zeros_like(document) if order is None else order
+    rows = [document, order, jnp.where(site.prefix == 0, 1, 0), *positions]
+    stacked = jnp.stack([jnp.asarray(row, jnp.int32) for row in rows])
+    added = [(0, 0), (0, length - stacked.shape[1])]
+    return jnp.concatenate(
+        [jnp.pad(stacked[:1], added, constant_values=padding), jnp.pad(stacked[1:], added, mode="edge")]
+    )
+
+
+class Pairs(NamedTuple):
+    """The marks of a tile's queries and keys, ready to be spread over the tile."""
+
+    q: Callable[[int], jax.Array]  # the row of the marks, over the tile
+    k: Callable[[int], jax.Array]
+    q_bounds: Callable[[int], tuple]  # the least and the greatest position of a term
+    k_bounds: Callable[[int], tuple]
+
+
+class View(NamedTuple):
+    """A bias on one head of one tile."""
+
+    encoding: ElementwiseBias
+    learned: bool
+    constants: tuple  # scalars
+    offset: jax.Array  # k - q, over the tile
+    beyond: tuple | None  # whether the bias is one constant on this tile, and an offset that has it
+
+
+def views(static: Terms, constants: list, pairs: Pairs) -> list[View]:
+    """Every bias as this tile shows it; `constants` are the head's."""
+    found = []
+    for index, (encoding, start, stop, learned) in enumerate(static.biases, start=len(static.masks)):
+        offset = pairs.k(POSITIONS + index) - pairs.q(POSITIONS + index)
+        found.append(View(encoding, learned, tuple(constants[start:stop]), offset, _beyond(encoding, index, pairs)))
+    return found
+
+
+def _beyond(encoding: ElementwiseBias, index: int, pairs: Pairs) -> tuple | None:
+    if not np.isfinite(least := encoding.constant_beyond):
+        return None
+    (q_low, q_high), (k_low, k_high) = pairs.q_bounds(index), pairs.k_bounds(index)
+    after, before = k_low - q_high >= least, k_high - q_low <= -least
+    return after | before, jnp.where(after, jnp.int32(least), jnp.int32(-least))
+
+
+def add_bias(static: Terms, found: list[View], causal: bool, s: jax.Array, pairs: Pairs) -> jax.Array:
+    """Logits of a tile with every bias, and HIDDEN where the query does not see the key."""
+    seen = pairs.q(DOCUMENT) == pairs.k(DOCUMENT)
+    if causal:
+        seen = seen & (pairs.k(ORDER) <= pairs.q(ORDER))
+    if found:
+        s = s + jnp.where(_apart(pairs), 0.0, sum(map(_bias, found)))
+    shown = True
+    for index, mask in enumerate(static.masks):
+        shown = shown & mask.shows((pairs.q(POSITIONS + index),), (pairs.k(POSITIONS + index),))
+    return jnp.where(seen & (shown | _apart(pairs)) if static.masks else seen, s, HIDDEN)
+
+
+def pull_bias(found: list[View], d_s: jax.Array, pairs: Pairs) -> list[jax.Array]:
+    """The gradients of a tile's logits, [T, S], to the constants that want one, each summed over keys: [T]."""
+    learned = [view for view in found if view.learned]
+    d_bias = jnp.where(_apart(pairs), 0.0, d_s) if learned else d_s
+    return [row for view in learned for row in _pull(view, d_bias)]
+
+
+def _apart(pairs: Pairs) -> jax.Array:
+    """Where one of the two tokens stands nowhere: such pairs have no bias and are shown."""
+    return pairs.q(STANDS) + pairs.k(STANDS) < 2
+
+
+def _bias(view: View) -> jax.Array:
+    def by_offset():
+        return view.encoding.logit(view.constants, (view.offset,))
+
+    if view.beyond is None:
+        return by_offset()
+    is_constant, offset = view.beyond
+    constant = view.encoding.logit(view.constants, (offset,))
+    return jax.lax.cond(is_constant, lambda: jnp.full(view.offset.shape, constant, jnp.float32), by_offset)
+
+
+def _pull(view: View, d_bias: jax.Array) -> tuple[jax.Array, ...]:
+    encoding, shape = view.encoding, d_bias.shape
+
+    def by_offset():
+        def bias(rows):  # a constant per query, so that its gradient is a sum over keys
+            spread = tuple(jax.lax.broadcast_in_dim(row, shape, (0,)) for row in rows)
+            return encoding.logit(spread, (view.offset,))
+
+        rows = tuple(jnp.full(shape[:1], constant, jnp.float32) for constant in view.constants)
+        return jax.vjp(bias, rows)[1](d_bias)[0]
+
+    if view.beyond is None:
+        return by_offset()
+    is_constant, offset = view.beyond
+
+    def constant():
+        (weights,) = jax.vjp(lambda own: encoding.logit(own, (offset,)), view.constants)[1](jnp.float32(1.0))
+        total = jnp.sum(d_bias, axis=1)
+        return tuple(weight * total for weight in weights)
+
+    return jax.lax.cond(is_constant, constant, by_offset)

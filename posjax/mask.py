@@ -1,0 +1,309 @@
+"""Masks as values: which keys a query sees, by where the two stand, beside causality and documents.
+
+    near(512)                                           # a sliding window
+    near(512) | first_keys(4)                           # with attention sinks
+    near(8, inclusive=True) & every(2)                  # a dilated window
+    blocks(64, near(1, inclusive=True) | first_keys(2)) # on the numbers of blocks of 64 positions
+
+`shows` is the one definition of a mask. It works element by element on coordinates, never on indices, and dense tiles,
+blockwise attention and the GPU kernel all call it. `spans` bound the pairs that it can show; the tiles that are computed
+and the tokens that a cache keeps follow from them. A mask is about tokens that stand somewhere: class token and
+registers see all and are seen by all, which the interpreters see to.
+"""
+
+import functools
+import itertools
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int32, UInt32
+
+Array = jax.Array | np.ndarray
+Coordinates = tuple[Any, ...]  # one array for each position axis; those of queries and of keys broadcast together
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest values within each tile of tokens: two trees of arrays [N, ...] for N tiles."""
+
+    low: Any
+    high: Any
+
+
+class Memory(NamedTuple):
+    """The tokens of a document that a causal query may see: its `last` ones, the query's own among them, and its `first`.
+
+    Positions rise, or fall, by at least 1 from token to token; where `first` is not 0, they rise from 0 or above.
+    """
+
+    last: float = math.inf
+    first: int = 0
+
+
+class Span(NamedTuple):
+    """Pairs less than `within` apart on every axis, with the key below one position and the query below another."""
+
+    within: float = math.inf
+    keys_below: float = math.inf
+    queries_below: float = math.inf
+
+    def meets(self, q: Bounds, k: Bounds) -> Bool[Array, "N O"] | bool:
+        """Whether two tiles may hold a pair of this span."""
+        found = True
+        if self.within < math.inf:
+            for q_low, q_high, k_low, k_high in zip(*q, *k, strict=True):
+                found = found & (k_low - q_high < self.within) & (q_low - k_high < self.within)
+        for bounds, below in ((k, self.keys_below), (q, self.queries_below)):
+            found = found & (bounds.low[0] < below) if below < math.inf else found
+        return found
+
+    @property
+    def memory(self) -> Memory:
+        if self.within < math.inf:
+            return Memory(math.ceil(self.within))
+        first = min(self.keys_below, self.queries_below)
+        return Memory(1, math.ceil(first)) if first < math.inf else Memory()
+
+
+class Term(NamedTuple):
+    """An elementwise mask and the coordinates, [T] and [S] on each axis, that it compares."""
+
+    mask: "Mask"
+    q: Coordinates
+    k: Coordinates
+
+
+class Mask:
+    """Which keys a query sees. Masks join by `&` and `|`; one of your own derives from this and writes `shows`."""
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Together they hold all pairs that `shows` can show."""
+        return (Span(),)
+
+    def shows(self, q: Coordinates, k: Coordinates) -> Bool[Array, "..."]:
+        """Whether queries see keys, element by element: comparisons and arithmetic, no look-ups and no reductions."""
+        raise NotImplementedError
+
+    def may_show(self, q: Bounds, k: Bounds) -> Bool[Array, "N O"] | bool:
+        """Whether a tile of queries may see a key of a tile of keys; False only where no query sees any key."""
+        return _any(span.meets(q, k) for span in self.spans)
+
+    @property
+    def tile(self) -> int | None:
+        """The number of tokens a side of a tile that suits the mask; None where it rules out few tiles."""
+        sides = [_tile_within(span.within) for span in self.spans if span.within < math.inf]
+        return min(sides, default=None)
+
+    @property
+    def memory(self) -> Memory:
+        """The earlier tokens that a causal query may see, where positions are as the model gives them."""
+        each = [span.memory for span in self.spans]
+        return Memory(max(memory.last for memory in each), max(memory.first for memory in each))
+
+    @property
+    def placed_memory(self) -> Memory:
+        """As `memory`, where positions are as `place` leaves them."""
+        return self.memory
+
+    def terms(self, q_site: Any, k_site: Any) -> list[Term]:
+        """The elementwise masks, all of which have to show a key, with the coordinates at these sites."""
+        return [Term(self, coordinates(q_site), coordinates(k_site))]
+
+    def __and__(self, other: "Mask") -> "Mask":
+        return _All((self, other)) if isinstance(other, Mask) else NotImplemented
+
+    def __or__(self, other: "Mask") -> "Mask":
+        return _Any((self, other)) if isinstance(other, Mask) else NotImplemented
+
+
+@dataclass(frozen=True)
+class everything(Mask):
+    """All keys are seen."""
+
+    def shows(self, q, k):
+        return True
+
+    def terms(self, q_site, k_site):
+        return []
+
+
+@dataclass(frozen=True)
+class near(Mask):
+    """Keys less than `size` away, or at most `size` if inclusive, on either side; Chebyshev's distance on a grid."""
+
+    size: float
+    inclusive: bool = False
+
+    @property
+    def spans(self):
+        return (Span(within=self.size + 1 if self.inclusive else self.size),)
+
+    def shows(self, q, k):
+        closer = operator.le if self.inclusive else operator.lt
+        return _all(closer(jnp.abs(a - b), self.size) for a, b in zip(q, k, strict=True))
+
+
+@dataclass(frozen=True)
+class every(Mask):
+    """Keys at a multiple of `step` from the query, on every axis; a fractional distance is none."""
+
+    step: int
+
+    def shows(self, q, k):
+        return _all((a - b) % self.step == 0 for a, b in zip(q, k, strict=True))
+
+
+@dataclass(frozen=True)
+class first_keys(Mask):
+    """The keys at positions 0 to count - 1, on a line."""
+
+    count: int
+
+    @property
+    def spans(self):
+        return (Span(keys_below=self.count),)
+
+    def shows(self, q, k):
+        return _on_line(self, k) < self.count
+
+
+@dataclass(frozen=True)
+class first_queries(Mask):
+    """The queries at positions 0 to count - 1, on a line, see all keys."""
+
+    count: int
+
+    @property
+    def spans(self):
+        return (Span(queries_below=self.count),)
+
+    def shows(self, q, k):
+        return _on_line(self, q) < self.count
+
+
+@dataclass(frozen=True)
+class blocks(Mask):
+    """`mask` on the numbers of the blocks, of `size` positions each, in which query and key stand."""
+
+    size: int
+    mask: Mask
+
+    @property
+    def spans(self):
+        return tuple(Span(*(bound * self.size for bound in span)) for span in self.mask.spans)
+
+    def shows(self, q, k):
+        return self.mask.shows(self._numbers(q), self._numbers(k))
+
+    def may_show(self, q, k):
+        return self.mask.may_show(*(Bounds(*map(self._numbers, bounds)) for bounds in (q, k)))
+
+    def _numbers(self, position: Coordinates) -> Coordinates:
+        return tuple(jnp.asarray(axis // self.size, jnp.int32) for axis in position)
+
+
+@dataclass(frozen=True)
+class drawn(Mask):
+    """Random edges of an undirected graph of positions: each is joined to `count` of those between `first` and its neighbour.
+
+    One is drawn from each of `count` equal shares of these by a hash of (seed, position, share): the same in every layer,
+    head and document, on every device, in training and in decoding.
+    """
+
+    count: int
+    first: int
+    seed: int
+
+    @property
+    def spans(self):
+        return (Span(),) if self.count else ()
+
+    def shows(self, q, k):
+        q, k = _on_line(self, q), _on_line(self, k)
+        shares = range(self.count)
+        return _any((self._draw(q, share) == k) | (self._draw(k, share) == q) for share in shares)
+
+    def may_show(self, q, k):
+        """Exact where each tile holds one position; of other tiles all are computed."""
+        several = (q.low[0] != q.high[0]) | (k.low[0] != k.high[0])
+        return self.shows(q.low, k.low) | several if self.count else False
+
+    def _draw(self, position: Int32[Array, "..."], share: int) -> Int32[Array, "..."]:
+        """The position that each one draws from a share; -1 from an empty share."""
+        count = jnp.maximum(position - 1 - self.first, 0)
+        start, end = share * count // self.count, (share + 1) * count // self.count
+        size = jnp.maximum(end - start, 1).astype(jnp.uint32)
+        pick = (_hash(position, share, self.seed) % size).astype(jnp.int32)
+        return jnp.where(end > start, self.first + start + pick, -1)
+
+
+@dataclass(frozen=True)
+class _All(Mask):
+    masks: tuple[Mask, ...]
+
+    @property
+    def spans(self):
+        each = itertools.product(*(mask.spans for mask in self.masks))
+        return tuple(Span(*map(min, *spans)) for spans in each)
+
+    def shows(self, q, k):
+        return _all(mask.shows(q, k) for mask in self.masks)
+
+    def may_show(self, q, k):
+        return _all(mask.may_show(q, k) for mask in self.masks)
+
+
+@dataclass(frozen=True)
+class _Any(Mask):
+    masks: tuple[Mask, ...]
+
+    @property
+    def spans(self):
+        return tuple(span for mask in self.masks for span in mask.spans)
+
+    def shows(self, q, k):
+        return _any(mask.shows(q, k) for mask in self.masks)
+
+    def may_show(self, q, k):
+        return _any(mask.may_show(q, k) for mask in self.masks)
+
+
+def coordinates(site: Any) -> Coordinates:
+    """The positions of a site, an array [T] for each axis."""
+    position = site.position
+    return (position,) if position.ndim == 1 else tuple(position[:, axis] for axis in range(position.shape[1]))
+
+
+def _on_line(mask: Mask, position: Coordinates) -> Array:
+    if len(position) != 1:
+        raise ValueError(
+            f"{mask} takes positions of 1 axes, got {len(position)}: lay a grid out on a line with raster(width=...) >>"
+        )
+    return position[0]
+
+
+def _tile_within(distance: float) -> int:
+    """The number of tokens a side of tiles that waste little where keys are seen within this distance only."""
+    return min(256, max(64, 1 << max(int(distance) // 4, 1).bit_length() - 1))
+
+
+def _all(each) -> Bool[Array, "..."] | bool:
+    return functools.reduce(operator.and_, each, True)
+
+
+def _any(each) -> Bool[Array, "..."] | bool:
+    return functools.reduce(operator.or_, each, False)
+
+
+def _hash(position: Int32[Array, "..."], share: int, seed: int) -> UInt32[Array, "..."]:
+    """32 well-mixed bits: the finaliser of MurmurHash3 on a linear combination of the three."""
+    x = position.astype(jnp.uint32) * jnp.uint32(0x9E3779B1)
+    x = x + jnp.uint32((share * 0x85EBCA77 + seed * 0xC2B2AE3D) % 2**32)
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
