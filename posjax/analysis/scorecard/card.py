@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.analysis.scorecard import axes as axes
-from posjax.analysis.scorecard import measures as measures
-from posjax.analysis.scorecard import parts as parts
+from posjax.analysis.scorecard import axes, measures, parts
 from posjax.analysis.scorecard.measures import Found
 from posjax.analysis.scorecard.probe import Probe, box, codes, logits, make_probe, places
 from posjax.encoding import Dims, Encoding, Needs, Params
