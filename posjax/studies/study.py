@@ -12,7 +12,6 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -180,13 +179,12 @@ def run(study: Study, workdir: pathlib.Path, *, allocator: str | None, command: 
       Stopped: SIGTERM or Ctrl-C came; the state is saved.
       FloatingPointError: rows that diverged; all others are finished and shown.
     """
-    ahead = ThreadPoolExecutor(1)
-    rows = _Rows(study, workdir, ahead)
+    rows = _Rows(study, workdir)
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
     write_json(workdir / "config.json", study.config.to_dict())
     described = fields_of_environment(environment.describe(allocator))
     shown, diverged = [], {}
-    with _ended(ahead), StopRequest() as should_stop, Progress(rows.steps()) as progress:
+    with StopRequest() as should_stop, Progress(rows.steps()) as progress:
         for row in rows.plan:
             if (row.study, row.base) in diverged:
                 continue
@@ -202,26 +200,12 @@ def run(study: Study, workdir: pathlib.Path, *, allocator: str | None, command: 
         raise FloatingPointError("; ".join(diverged.values()))
 
 
-@contextlib.contextmanager
-def _ended(executor: Executor) -> Iterator[None]:
-    """Waits for what it does at the end, and drops what it has not begun."""
-    try:
-        yield
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
 class _Rows:
-    """The rows of a study, with the weights that are trained for them.
+    """The rows of a study, with the weights that are trained for them."""
 
-    Args:
-      ahead: compiles what is needed next while a row trains.
-    """
-
-    def __init__(self, study: Study, workdir: pathlib.Path, ahead: Executor):
-        self._ahead, self._programs, self._begun = ahead, {}, {}
+    def __init__(self, study: Study, workdir: pathlib.Path):
         self.study, self.workdir, self.plan, self.seeds = study, workdir, study.rows(), study.seeds
-        self._path, self._tasks, self._trained = workdir / "results.jsonl", {}, {}
+        self._path, self._tasks, self._programs, self._trained = workdir / "results.jsonl", {}, {}, {}
         self._records = read_records(self._path)
         shapes: dict[tuple[str, str], Weights] = {}
         for row in self.plan:
@@ -373,36 +357,9 @@ class _Rows:
         if not (directory / "checkpoints").exists():
             write_json(directory / "config.json", config.to_dict())
         told = dict(on_step=progress.row(f"{row.study} {row.label}"), should_stop=should_stop)
-        programs = self._compiled(row, task, config, seeds)
+        programs = self._programs.pop((row_hash(config), seeds), None)
         result = loop.train(task, config, seeds, directory, initial=initial, programs=programs, **told)
         return Weights(Run.of_result(task, config, seeds, result), named, result.metrics, directory)
-
-    def _compiled(self, row: Row, task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> loop.Programs:
-        """The programs of a training; while it runs its scores, and then the next training, are compiled."""
-        programs = self._programs.pop((row_hash(config), seeds), None) or loop.Programs(task, config, seeds)
-        if begun := self._begun.pop(programs, None):
-            begun.result()
-        self._ahead.submit(programs.compile_scores)
-        if (following := self._following(row)) is not None:
-            self._begun[following] = self._ahead.submit(following.compile_training)
-        return programs
-
-    def _following(self, row: Row) -> loop.Programs | None:
-        """Those of the next base that begins to train; None where the next one has begun before."""
-        for each in self.plan[self.plan.index(row) + 1 :]:
-            if (
-                (each.study, each.base) != (row.study, row.base)
-                and self.missing(each)
-                and not self.study.restored(each)
-            ):
-                seeds = self._missing_of_base(each)
-                directory = row_directory(self.workdir, each, each.base, each.training, seeds)
-                return (
-                    None
-                    if (directory / "checkpoints").exists()
-                    else self._programs.get((row_hash(each.training), seeds))
-                )
-        return None
 
 
 @contextlib.contextmanager

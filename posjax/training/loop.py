@@ -71,16 +71,6 @@ class Programs:
         *_, longest = self._task.evaluation().values()  # the last of several lengths is the longest
         self.score.trace(self.shapes().params, next(iter(longest)))
 
-    def compile_training(self) -> None:
-        """Compiles start and step; XLA does so without Python's lock, so that another thread can train meanwhile."""
-        self.start.lower(None).compile()
-        self.step.lower(self.shapes(), self._batch()).compile()
-
-    def compile_scores(self) -> None:
-        """Compiles the scores of every evaluation set."""
-        for batches in self._task.evaluation().values():
-            self.score.lower(self.shapes().params, next(iter(batches))).compile()
-
     def _batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a batch of all seeds."""
         runs, one = len(self._seeds), self._task.batches(self._seeds[0])[0]
@@ -116,7 +106,7 @@ def train(
 
     Args:
       initial: parameters to start from, leaves [R, ...], instead of random ones; a run goes on with these alone.
-      programs: of the same task, config and seeds, compiled ahead or not; made here if None.
+      programs: of the same task, config and seeds, traced or not; made here if None.
       on_step: told (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite.
       should_stop: asked after every step; where it says True the state is saved and Stopped raised.
 
