@@ -378,7 +378,7 @@ def _nearest(field: str, fields: Sequence[str]) -> str | None:
 
 
 def _type_error(arguments: Sequence[str], config: ConfigDict, error: Exception) -> str | None:
-    """One line for a value of the wrong type, of which absl names only the conversion that failed."""
+    """One line for a value of the wrong type; absl names only the conversion that failed."""
     fields = dict(_fields(config))
     for argument, field in _overrides(arguments):
         if isinstance(error, flags.IllegalFlagValueError) and f"config.{field}" in str(error):

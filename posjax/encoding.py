@@ -35,7 +35,7 @@ class Site(NamedTuple):
     """Where each token of one sequence stands. Every leaf has the tokens as its first axis.
 
     `state` is () until an encoding writes it. Then it is, for an encoding: the arrays that its `place` or `observe` sets; for
-    `map >> encoding`: what `encoding` sets; for a sum of which any part has `place` or `observe`: one Site for each part, in
+    `map >> encoding`: what `encoding` sets; for a sum with a part that has `place` or `observe`: one Site for each part, in
     their order, which that part alone sees.
     """
 

@@ -72,7 +72,7 @@ def from_hf(
       rope_theta: 10,000 if it is nowhere; a few classes of transformers have another default, which only they know.
       max_position_embeddings: the trained length of "dynamic"; for "yarn" and "longrope" without a factor the length
         reached, which gives the factor; for "yarn", "longrope" and "llama3" also the trained length if nothing else is.
-      layout: of the model's rotary channels, of which its configuration says nothing: "interleaved" for GPT-J, CodeGen,
+      layout: of the model's rotary channels, which its configuration does not give: "interleaved" for GPT-J, CodeGen,
         Cohere, GLM, EXAONE and others whose code pairs neighbouring channels; "half" for Llama and most.
       decoder: of T5, whose encoder looks both ways and whose decoder does not: which of the two. Other models need it not.
 

@@ -42,7 +42,7 @@ class KernelOperands(NamedTuple):
     k_marks: Array  # [R, S]
     q_bounds: Array  # [N, 2 terms]: the least positions of each tile of queries, then the greatest
     k_bounds: Array  # [O, 2 terms]
-    k_tiles: Array  # [N, 2]: from the first tile of keys of which a query sees some to behind the last
+    k_tiles: Array  # [N, 2]: the range of key tiles that hold a key some query sees
     q_tiles: Array  # [O, 2]: the same of the tiles of queries that see a tile of keys
 
 

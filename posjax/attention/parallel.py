@@ -74,7 +74,7 @@ class ContextParallel:
         return self.batch_axis if self.batch_axis and batch % self.mesh.shape[self.batch_axis] == 0 else None
 
     def shared(self, x: Float[Array, "B T ..."]) -> Float[jax.Array, "B T ..."]:
-        """x with its batch and tokens laid out over the devices, as far as they come out even."""
+        """x with its batch and tokens sharded over the devices where its sizes divide."""
         tokens = self.axis if x.shape[1] % self.size == 0 else None
         spec = PartitionSpec(self.batch_axis_of(x.shape[0]), tokens)
         return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
@@ -201,7 +201,7 @@ def _chunks_taken(x: Array, chunks: np.ndarray, axis: int) -> Array:
 
 
 def _to_zigzag(tree: Any, context: ContextParallel) -> Any:
-    """From each device's chunks 2d and 2d + 1 to d and 2N - 1 - d, of which the even one comes first."""
+    """From each device's chunks 2d and 2d + 1 to d and 2N - 1 - d, the even one first."""
     to_even, to_odd = _destinations(context.size)
 
     def exchanged(x):

@@ -19,7 +19,7 @@ from posjax.mask import Bounds
 _GROUP = 64  # tiles of queries, or of keys, in a group at most
 _TILE = 256  # the logits of four heads then fit a CPU's second cache
 _ROWS = 64  # queries at a time where a tile must hold all the keys
-_MULTIPLE = 16  # of which a tile's size is one, where there are several
+_MULTIPLE = 16  # where there are several tiles, their size is a multiple of this
 
 
 # The axis along which the tokens of each operand lie, as `laid_out` in blockwise.py arranges them: heads before tokens in

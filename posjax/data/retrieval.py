@@ -49,7 +49,8 @@ def needle(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarr
     """A sentence in the middle of a text that has nothing to do with it, asked for at the end.
 
     Kamradt (2023), github gkamradt/LLMTest_NeedleInAHaystack; here the needle is a city's number, so that exactly one
-    answer is right. `haystack` is the text [N] uint8, of which some place is read, going round where it is short.
+    answer is right. `haystack` is the text [N] uint8; it is read from some place on, and again from its start where it is
+    short.
 
     Raises:
       ValueError: without a haystack.

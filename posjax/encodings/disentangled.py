@@ -86,7 +86,7 @@ class Deberta(Encoding):
 
     def _on_line(self, params, q, k, first: Int32[Array, ""] | int) -> Float[Array, "H T S"]:
         (num_q, *_), (num_k, *_) = q.shape, k.shape
-        # From the pair of the last query and the first key on; at the end one of which only keys make use.
+        # Starts at the pair of the last query and the first key; only keys use the last entry.
         row = self._row(-(first - num_q + np.arange(num_q + num_k + 1)))
         bias = 0.0
         if "c2p" in self.pos_att_type:

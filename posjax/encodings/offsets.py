@@ -69,7 +69,7 @@ def for_all(flag: Bool[Array, ""] | np.bool_ | bool) -> Bool[Array, ""] | np.boo
 
 
 def choose(holds: Bool[Array, ""] | np.bool_ | bool, then: Callable, otherwise: Callable, *operands):
-    """One of two functions of arrays, of which no more than one is computed; at tracing time if that is known then.
+    """Computes one of two functions of arrays; chosen while tracing where the condition is known then.
 
     Where it is not, the backward pass computes again what it needs beside the operands: to keep that for either function
     takes memory for both, and its layout is that of the larger one.

@@ -40,7 +40,7 @@ class _Drawn(PositionMap):
         return Needs.WHOLE_DOCUMENT if self.evaluate == "random" else Needs(0)
 
     def stream(self, key: jax.Array, count: int) -> Shaped[jax.Array, " N"]:
-        """At least `count` draws, of which a document of n positions takes the first n."""
+        """At least `count` draws; a document of n positions takes the first n."""
         raise NotImplementedError
 
     def place(self, params, site, key=None):

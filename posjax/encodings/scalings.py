@@ -164,7 +164,7 @@ class Yarn(Scaling):
 
 
 def mixed(share, factor):
-    """The multiplier of frequencies of which a share is divided by the factor, and the rest is not."""
+    """The multiplier of frequencies when a share of each is divided by the factor."""
     return (1 - share) + share / factor
 
 

@@ -202,7 +202,7 @@ def _by_position(losses: Float[np.ndarray, "N T"]) -> list[tuple[float, float]]:
 
 
 def retrieved(reading: Reading, batch: data.windows.Batch) -> Retrieved:
-    """How well the answers of a `retrieval_batch` are found by who read it so."""
+    """Accuracy on the answers of a `retrieval_batch`, by this reading of it."""
     answer = batch["weight"] > 0
     right, log_prob = reading.right | ~answer, -np.where(answer, reading.loss, 0.0).sum(axis=1, dtype=np.float64)
     if not np.isfinite(log_prob).all():  # behind the end of a learned table

@@ -13,7 +13,7 @@ _NOTHING_YET = 1e-3  # seconds: tqdm then draws nothing before the first step, s
 
 
 def bar(total: int, unit: str, **options) -> tqdm:
-    """A bar on stderr, of which nothing is seen before its first step. `options` are tqdm's."""
+    """A bar on stderr that appears with its first step. `options` are tqdm's."""
     if sys.stderr.isatty():
         return tqdm(total=total, unit=unit, dynamic_ncols=True, delay=_NOTHING_YET, **options)
     lines = {"mininterval": _LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100, "file": _Lines()}

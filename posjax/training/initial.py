@@ -35,7 +35,7 @@ def initial_params(
     3.2); another encoding than the one that learned takes over its parameters where it has the same ones.
 
     Args:
-      path: a workdir, of which each seed takes what itself has learned, or all take that of the only seed that there is;
+      path: a workdir: each seed takes its own weights, or all take those of its only seed;
         or whatever `posjax.models.pretrained.load` reads, the same for all seeds.
       head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
       method: of resizing, by name; None for that of a file's authors, and "torch_bicubic" for a run.

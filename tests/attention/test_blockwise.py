@@ -20,7 +20,7 @@ def close(a, b, atol=1e-5):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("tile", [1, 4, 7, 13, 14, 512])
+@pytest.mark.parametrize("tile", [1, 4, *(pytest.param(tile, marks=pytest.mark.slow) for tile in (7, 13, 14, 512))])
 def test_any_tile_size(tile, causal):
     case = Case("rope() + alibi() + t5()")
     w = world(case)

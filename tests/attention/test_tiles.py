@@ -67,7 +67,7 @@ def seen_by_tile(plan, operands):
     return seen.reshape(rows, plan.q_tile, columns, plan.k_tile).any(axis=(1, 3))
 
 
-@pytest.mark.parametrize("tile", [None, 4])
+@pytest.mark.parametrize("tile", [pytest.param(None, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("spec", MASKS)
 def test_no_tile_is_missed(spec, tile):
     """Of 8 tiles, which are one group, and of 128, which are several."""

@@ -148,7 +148,7 @@ def pair_by_pair(monkeypatch):
     monkeypatch.setattr(contextual, "_in_order", lambda site: False)
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [SPECS[0], *(pytest.param(spec, marks=pytest.mark.slow) for spec in SPECS[1:])])
 def test_a_line_gives_what_pairs_give(spec, monkeypatch):
     """Values and gradients: known sites, traced ones, and a batch all of whose sequences are lines, or not all."""
     run, x = probe(spec), tokens(len(SITES))

@@ -73,7 +73,7 @@ def test_dimensions_are_as_declared(name):
             jax.eval_shape(functools.partial(forward, *elsewhere))
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_jit_is_eager(case, both, causal):
     """With sites known while tracing, as a ViT has them, and traced ones, as a packed decoder has them."""
     eager = forward(*world(case)._replace(site=variants(case)["documents"].site), causal=causal)

@@ -1,5 +1,6 @@
 """What a block computes, beside a float64 oracle; how blocks are run changes no number."""
 
+import functools
 import math
 
 import flax.linen as nn
@@ -224,8 +225,12 @@ def initial(model):
 @pytest.mark.parametrize(
     ("encoding", "options"),
     [
-        ("t5", dict(depth=3, dropout=0.2, drop_path=0.3)),
-        ("rope, none", dict(depth=5, injection="every_layer_shared", dtype="bfloat16", placement="post")),
+        ("t5", dict(depth=2, dropout=0.2, drop_path=0.3)),
+        pytest.param(
+            "rope, none",
+            dict(depth=5, injection="every_layer_shared", dtype="bfloat16", placement="post"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param("learned, t5, learned", dict(depth=6, injection="lape"), marks=pytest.mark.slow),
         pytest.param("t5", dict(depth=2, injection="every_layer"), marks=pytest.mark.slow),
     ],
@@ -259,10 +264,19 @@ def test_the_scan_compiles_one_block():
             assert len(calls) == blocks
 
 
-@pytest.mark.parametrize("remat", ["full", "dots", "attention"])
-@pytest.mark.parametrize("scan", [False, True])
-def test_what_is_computed_again_is_the_same(remat, scan):
-    model = Decoder(7, "rope + t5", length=5, width=8, num_heads=2, depth=2, implementation="blockwise")
+@pytest.mark.parametrize(
+    ("remat", "scan", "implementation"),
+    [
+        ("full", True, "dense"),
+        *(
+            pytest.param(remat, scan, "blockwise", marks=pytest.mark.slow)
+            for remat in ("full", "dots", "attention")
+            for scan in (False, True)
+        ),
+    ],
+)
+def test_what_is_computed_again_is_the_same(remat, scan, implementation):
+    model = Decoder(7, "rope + t5", length=5, width=8, num_heads=2, depth=2, implementation=implementation)
     params = initial(model)
     one, other = (losses(each, params) for each in (model, model.clone(remat=remat, scan=scan)))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
@@ -282,7 +296,16 @@ def test_rematerialisation_keeps_what_it_says():
     assert sizes["full"] < sizes["attention"] < sizes["dots"] < sizes["none"]
 
 
-@pytest.mark.parametrize("spec", ["rope + t5", "self_extend(window=2, group=2) >> rope"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "rope",
+        *(
+            pytest.param(spec, marks=pytest.mark.slow)
+            for spec in ("rope + t5", "self_extend(window=2, group=2) >> rope")
+        ),
+    ],
+)
 def test_capped_logits_are_the_same_in_tiles_and_in_a_cache(spec):
     """With their gradients; the second encoding has a product of its own."""
     options = dict(length=5, width=8, num_heads=2, depth=1, softcap=0.3, num_kv_heads=1)
@@ -293,9 +316,11 @@ def test_capped_logits_are_the_same_in_tiles_and_in_a_cache(spec):
     free = losses(dense.clone(softcap=None), params)
     assert np.abs(one[1] - free[1]).max() > 1e-3
     tokens = jnp.asarray(np.arange(10).reshape(2, 5) % 7, jnp.int32)
-    out, caches = dense.apply({"params": params}, tokens[:, :4], pj.sites(4), cache_size=5, method=dense.prefill)
+    prefill = jax.jit(functools.partial(dense.apply, cache_size=5, method=dense.prefill))
+    extend = jax.jit(functools.partial(dense.apply, method=dense.extend))
+    out, caches = prefill({"params": params}, tokens[:, :4], pj.sites(4))
     np.testing.assert_allclose(out, one[1][:, :4], atol=1e-5)
-    out, _ = dense.apply({"params": params}, tokens[:, 4:], pj.sites(1, start=4), caches, method=dense.extend)
+    out, _ = extend({"params": params}, tokens[:, 4:], pj.sites(1, start=4), caches)
     np.testing.assert_allclose(out[:, 0], one[1][:, 4], atol=1e-5)
 
 

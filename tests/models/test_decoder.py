@@ -23,22 +23,24 @@ SPECS = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LI
 # One of each way to act. The others do it too, where time is no matter; that all of them train is
 # tests/training/test_registry.py.
 SAMPLE = ["fox", "interpolate", "learned", "none", "rope", "t5"]
+QUICK = ("fox", "learned", "rope")
 every_spec = pytest.mark.parametrize(
     "spec",
-    [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
+    [
+        pytest.param(spec, id=name, marks=[] if name in ("fox", "learned", "rope") else pytest.mark.slow)
+        for name, spec in SPECS.items()
+    ],
 )
 HOSTS = [  # where a code is injected matters to what learns and to what is added
     (name, injection)
     for name in SPECS
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
-# Of these, where time is short: state, a table at the stem and behind a norm, a bias that layers share, a rotation.
+# Of these, where time is short: state, a table behind a norm, a bias that layers share.
 FAST = {
     ("fox", "every_layer"),
-    ("learned", "stem"),
     ("learned", "lape"),
     ("t5", "every_layer_shared"),
-    ("rope", "every_layer"),
 }
 every_host, some_hosts = (
     pytest.mark.parametrize(

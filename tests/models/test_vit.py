@@ -25,17 +25,21 @@ SPECS = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GR
 # One of each way to act. The others do it too, where time is no matter; that all of them train is
 # tests/training/test_registry.py.
 SAMPLE = ["interpolate", "learned", "none", "raster", "rope", "t5"]
+QUICK = ("learned", "raster", "rope")
 every_spec = pytest.mark.parametrize(
     "spec",
-    [pytest.param(spec, id=name, marks=[] if name in SAMPLE else pytest.mark.slow) for name, spec in SPECS.items()],
+    [
+        pytest.param(spec, id=name, marks=[] if name in ("learned", "raster", "rope") else pytest.mark.slow)
+        for name, spec in SPECS.items()
+    ],
 )
 HOSTS = [  # where a code is injected matters to what learns and to what is added
     (name, injection)
     for name in SAMPLE
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
-# Of these, where time is short: a table at the stem and behind a norm, a bias that layers share, a rotation.
-FAST = {("learned", "stem"), ("learned", "lape"), ("t5", "every_layer_shared"), ("rope", "every_layer")}
+# Of these, where time is short: a table behind a norm, a bias that layers share.
+FAST = {("learned", "lape"), ("t5", "every_layer_shared")}
 some_hosts = pytest.mark.parametrize(
     ("spec", "injection"),
     [

@@ -45,7 +45,12 @@ def test_published_sizes_by_name(variant, sizes):
 
 @pytest.mark.parametrize(
     ("variant", "count"),  # of ViT-B/16 and others with 1000 classes: timm's own counts, class token and table included
-    [("Ti/16", 5_717_416), ("S/16", 22_050_664), ("B/16", 86_567_656), ("R50+B/16", 98_659_112)],
+    [
+        ("Ti/16", 5_717_416),
+        pytest.param("S/16", 22_050_664, marks=pytest.mark.slow),
+        pytest.param("B/16", 86_567_656, marks=pytest.mark.slow),
+        pytest.param("R50+B/16", 98_659_112, marks=pytest.mark.slow),
+    ],
 )
 def test_published_sizes_have_the_published_number_of_parameters(variant, count):
     model = ViT(1000, encoding="learned", image_size=(224, 224), **vit_sizes(variant))

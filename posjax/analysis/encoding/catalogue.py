@@ -156,7 +156,7 @@ def arxiv_number(text: str) -> str | None:
 
 
 def citation(text: str) -> str | None:
-    """Authors and year, as "Su et al. 2021": those that stand last before the first arXiv number, or else the first."""
+    """Authors and year, as "Su et al. 2021": the last ones before the first arXiv number, or else the first."""
     flat = " ".join(text.split())
     number = _ARXIV.search(flat)
     before = list(_AUTHORS.finditer(flat, 0, number.start() if number else len(flat)))
@@ -237,7 +237,7 @@ def on_axes(row: Facts) -> str:
 
 
 def is_relative(row: Facts) -> str:
-    """Yes or no; a map of positions leaves that to what it shows them to."""
+    """Yes or no; a position map defers to the wrapped encoding."""
     return ("yes" if row.relative else "no") + _BY_ARGUMENTS * ("relative" in row.depends)
 
 

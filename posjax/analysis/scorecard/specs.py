@@ -35,7 +35,7 @@ _HOSTS = {"position_coupling": "learned()"}  # what a position map is measured w
 def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     """({spec: family}, names without a spec): position maps as `map >> rope()`, frequency scalings as `rope(scaling=...)`.
 
-    A name is left out if it needs an argument of which nothing is known here.
+    A name is left out if it needs an argument that cannot be made up here.
     """
     specs, unknown = {}, []
     for name in pj.encodings.__all__:

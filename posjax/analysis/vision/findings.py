@@ -189,7 +189,7 @@ def _robustness(images: Pictures, tick: Tick) -> Robustness:
 
 
 def _shifts(images: Pictures) -> list[int]:
-    """Pixels up to a patch, then whole patches up to half the image, of which something must be left."""
+    """Pixels up to a patch, then whole patches up to half the image; something must be left of it."""
     patch, side = images.patch, min(images.size)
     within = {round(i) for i in np.linspace(0, patch, min(patch, _PIXEL_STEPS) + 1)}
     further = range(patch, side // 2 + 1, max(patch, patch * (side // 2 // patch // 4)))

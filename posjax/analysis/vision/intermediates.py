@@ -13,7 +13,10 @@ from posjax.spec import parse_layers
 
 
 class Intermediates(NamedTuple):
-    """Of one batch, by layer; `tokens` begin with those that enter the first block, so that there is one more of them."""
+    """What the layers of a model computed for one batch.
+
+    `tokens` has depth + 1 entries: the input of the first block, and the output of each.
+    """
 
     output: Float[jax.Array, "B ..."]  # logits, or what the model pools
     weights: list[Float[jax.Array, "B H T T"]]

@@ -29,7 +29,7 @@ class PositionProbe(NamedTuple):
 def shuffle_patches(
     images: Num[np.ndarray, "N h w c"], patch_size: int, share: float, rng: np.random.Generator
 ) -> Num[np.ndarray, "N h w c"]:
-    """Images of which a share of the patches, drawn for each image, stand in each other's places.
+    """Images with a share of their patches, drawn for each image, permuted.
 
     round(share * patches) of them are drawn, in random order; each takes the place of the next, so that none keeps its own.
     (One alone cannot move: none does.)

@@ -103,7 +103,7 @@ def load(
       method: name of `posjax.encodings.resize`; None takes that of the code which the file is for (`Info.method`).
       grid: (height, width) of the file's position table in patches. A table is taken for square where nothing says otherwise.
       num_heads: of timm's and transformers' files, whose matrices do not tell it; without a configuration heads have
-        64 channels, but for the published models of which it is known.
+        64 channels, unless it is a published model whose heads are known.
       overrides: of other fields of `ViT`: types, implementation, dropouts, norm_epsilon; pooling, with prefix tokens that it
         does not read made registers, "none" without any head; pre_logits=None leaves that layer out; encoding, for files
         that have no position table, or what is added to it, as in "learned + axial_rope".

@@ -38,7 +38,7 @@ class Origin(NamedTuple):
       renamed: the name of a tensor with the spellings of its versions made one.
       fields: the arguments of the ViT that a file holds, from the shapes of its tensors and its config.json.
       entries: the map to the parameters of that ViT; without shapes, what is to be written.
-      ignored: regular expression of names of which a model for classification has no use.
+      ignored: regular expression of names that a classification model does not use.
       method: the resize of the code that the files are for.
       scaling: (mean, std) of pixels in [0, 1], where no configuration says.
     """
@@ -75,7 +75,7 @@ def square_patch(kernel: Sequence[int], name: str) -> int:
 def table_grid(
     rows: int, prefixes: Sequence[int], grid: tuple[int, int] | None, hint: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """The (height, width) of a table of so many rows, of which one of `prefixes` belong to prefix tokens.
+    """The (height, width) of a table of so many rows, with one of `prefixes` as its number of prefix rows.
 
     `hint` is what a configuration says; it is taken where it fits.
 
