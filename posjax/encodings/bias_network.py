@@ -198,6 +198,10 @@ class Dape(Composition):
         return (self.encoding,)
 
     @property
+    def hooks(self):
+        return super().hooks | {"bias"}
+
+    @property
     def dimensions(self):
         return self.encoding.dimensions
 

@@ -69,12 +69,12 @@ def same_document(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
 
 
 def length(offset: tuple[Array, ...]) -> Float[jax.Array, "..."]:
-    """The Euclidean length of offsets, an array for each axis, with a finite gradient at 0."""
+    """The Euclidean length of offsets, an array for each axis, at least 1e-15, with a gradient of 0 there."""
     offset = [jnp.asarray(axis, jnp.float32) for axis in offset]
     if len(offset) == 1:
         return jnp.abs(offset[0])
-    squared = sum(jnp.square(axis) for axis in offset)
-    return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), 0.0)
+    # No choice by `squared > 0`: XLA may compute it twice, fused with what comes before, and round 0 to two different numbers.
+    return jnp.sqrt(jnp.maximum(sum(jnp.square(axis) for axis in offset), 1e-30))
 
 
 def whole_offset(offset: Shaped[Array, "*N"], far: int) -> Int32[Array, "*N"]:

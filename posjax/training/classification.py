@@ -163,7 +163,7 @@ class NativeClassification(Classification):
             )
         most, least = self._data.max_patches, self._data.min_patches
         size = self.model.patch_size
-        self.model = self.model.sized(self._data.image_size or (size * math.ceil(most**0.5),) * 2)
+        self.model = self.model.sized(tuple(self._data.image_size or (size * math.ceil(most**0.5),) * 2))
         self._source = data.NativePatches(self._train, size, most if least is None else (least, most))
         self._eval_source = data.NativePatches(self._eval, size, most)
         self._rows = dict(
