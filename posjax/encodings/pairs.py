@@ -73,7 +73,7 @@ def length(offset: tuple[Array, ...]) -> Float[jax.Array, "..."]:
     offset = [jnp.asarray(axis, jnp.float32) for axis in offset]
     if len(offset) == 1:
         return jnp.abs(offset[0])
-    # No choice by `squared > 0`: XLA may compute it twice, fused with what comes before, and round 0 to two different numbers.
+    # No choice by `squared > 0`: XLA may compute that twice, fused with what comes before, and once round 0 to more than 0.
     return jnp.sqrt(jnp.maximum(sum(jnp.square(axis) for axis in offset), 1e-30))
 
 
