@@ -238,7 +238,7 @@ class Kerple(ElementwiseBias):
         (p, a), distance = constants, length(offset)
         if self.kind == "log":
             return -p * jnp.log(1 + a * distance)  # Mosaic GPU has no log1p
-        apart = distance > 0
+        apart = distance > 1e-6  # not 0: a small power of a distance that is rounded to more than 0 is near 1
         return jnp.where(apart, -a * jnp.exp(p * jnp.log(jnp.where(apart, distance, 1.0))), 0.0)
 
 

@@ -240,3 +240,21 @@ SIZES = {
 def test_sizes_that_cannot_be(spec, sizes, site, message):
     with pytest.raises(ValueError, match=message):
         bias(spec, site, **sizes)
+
+
+@pytest.mark.parametrize("site", [pj.sites(9), pj.grid(3, 4)], ids=["line", "grid"])
+@pytest.mark.parametrize("spec", ["alibi", "kerple(kind='power')", "interpolate(factor=3) >> kerple(kind='power')"])
+def test_a_token_is_no_distance_from_itself(spec, site):
+    """However small the power, and in whatever way XLA rounds positions that it divides while it subtracts them."""
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(0), pj.Dims(24, 3, 8))
+    params = jax.tree.map(lambda x: jnp.full_like(x, -5.0), params)  # p is 0.013
+    q = jnp.zeros((len(site.segment), 3, 8))
+
+    @jax.jit
+    def bias(site):
+        site = encoding.place(params, site)
+        return encoding.bias(params, q, site, q, site)
+
+    diagonal = jnp.diagonal(bias(jax.tree.map(jnp.asarray, site)), axis1=1, axis2=2)
+    np.testing.assert_allclose(diagonal, 0, atol=1e-6)
