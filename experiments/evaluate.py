@@ -4,7 +4,7 @@
     python -m experiments.evaluate --checkpoint=model.safetensors --data=cifar10 --resolutions=0.5,1,384,192x320
     python -m experiments.evaluate --checkpoint=runs/vit --resolutions=0.5,1,2      # a workdir: its own data, all its seeds
 
-A file of weights is what posjax.models.pretrained reads: Google's .npz, safetensors of timm and transformers (or their
+A file of weights is what posjax.pretrained reads: Google's .npz, safetensors of timm and transformers (or their
 folder, with config.json), and what `save` wrote. Pixels are scaled as its configuration says, or as its family's are.
 At another image size tables are resized by the method of the code that the file is for (--method says another).
 Errors are one line and exit code 2.

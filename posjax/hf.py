@@ -188,7 +188,7 @@ def _falcon(config: Mapping[str, Any], decoder: bool | None) -> Encoding | None:
 def _of_images(config: Mapping[str, Any], decoder: bool | None) -> Encoding:
     raise ValueError(
         f"a {config['model_type']!r} rotates by places in an image, which its configuration does not spell out: take "
-        "dinov3() or axial_rope(...), or posjax.models.pretrained.load for the weights of a DINOv3"
+        "dinov3() or axial_rope(...), or posjax.pretrained.load for the weights of a DINOv3"
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from experiments import analyse
-from posjax.models import ViT, pretrained
+from posjax import pretrained
+from posjax.models import ViT
 from posjax.training.checkpoints import Checkpoints
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state

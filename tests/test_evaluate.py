@@ -9,10 +9,10 @@ from goldens.pretrained_cases import made
 from PIL import Image
 
 from experiments import evaluate
-from posjax import data
+from posjax import data, pretrained
 from posjax.analysis.vision import accuracy
-from posjax.models import ViT, pretrained
-from posjax.models.pretrained.saving import expected_params, paths_of
+from posjax.models import ViT
+from posjax.pretrained.vision.saving import expected_params, paths_of
 
 
 @pytest.fixture

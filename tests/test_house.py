@@ -30,10 +30,11 @@ MAY_IMPORT = {
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
     "files": set(),
+    "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files"},
     "data": {"encoding", "files"},
-    "training": {*_CONTRACT, "attention", "models", "data", "files"},
-    "analysis": {*_CONTRACT, "encodings", "attention", "models", "data", "training", "files"},
-    "studies": {*_CONTRACT, "models", "data", "training", "analysis", "files"},
+    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files"},
+    "analysis": {*_CONTRACT, "encodings", "attention", "models", "pretrained", "data", "training", "files"},
+    "studies": {*_CONTRACT, "models", "pretrained", "data", "training", "analysis", "files"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework

@@ -15,7 +15,7 @@
 | 11 | big_vision, `posemb_sincos_2d` | NaN at a width of 4 | test_a_width_without_frequencies_is_refused |
 | 12 | scenic, `rel_pos_w` | sized by the height | test_every_offset_of_a_window_has_a_row |
 
-8 is tested in tests/models/test_pretrained_files.py, 10 in tests/training/test_loop.py (checkpoints:
+8 is tested in tests/pretrained/test_vision_files.py, 10 in tests/training/test_loop.py (checkpoints:
 test_the_best_and_the_newest_checkpoints_are_kept), the others here.
 """
 

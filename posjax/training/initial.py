@@ -7,7 +7,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from posjax.models import pretrained, resize_params
+from posjax import pretrained
+from posjax.models import resize_params
 from posjax.models.replacing import with_encoding
 from posjax.models.transformer import OfBlocks
 from posjax.models.vit import image_channels
@@ -36,7 +37,7 @@ def initial_params(
 
     Args:
       path: a workdir: each seed takes its own weights, or all take those of its only seed;
-        or whatever `posjax.models.pretrained.load` reads, the same for all seeds.
+        or whatever `posjax.pretrained.load` reads, the same for all seeds.
       head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
       method: of resizing, by name; None for that of a file's authors, and "torch_bicubic" for a run.
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from pretrained_weights import images
 
-from posjax.models import pretrained
+from posjax import pretrained
 
 BOUND = 1e-4
 

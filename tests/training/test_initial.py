@@ -7,7 +7,8 @@ import pytest
 from ml_collections import ConfigDict
 from small import small_vit
 
-from posjax.models import ViT, pretrained, resize_params
+from posjax import pretrained
+from posjax.models import ViT, resize_params
 from posjax.studies.ablation import Ablation
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.initial import initial_params

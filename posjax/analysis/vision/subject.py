@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from posjax import data
-from posjax.models import ViT, pretrained
+from posjax import data, pretrained
+from posjax.models import ViT
 from posjax.models.vit import image_channels
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
@@ -56,7 +56,7 @@ def load(checkpoint: pathlib.Path, *, data_dir: str | None = None, **told: Any) 
 
     Args:
       data_dir: where sets are, if not where the run found them.
-      told: what a file does not say; see `posjax.models.pretrained.load`. None counts as nothing.
+      told: what a file does not say; see `posjax.pretrained.load`. None counts as nothing.
 
     Raises:
       ValueError: no ViT, something told of a run, and whatever the reader of a file refuses.

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from posjax.encoding import Encoding, Sum
 from posjax.encodings.tables import Learned
-from posjax.models.pretrained.entries import Entry
 from posjax.models.resnet import ResNetStem
 from posjax.models.vit import ViT
+from posjax.pretrained.entries import Entry
 from posjax.spec import parse_layers
 
 PREFIX = ("cls", "distillation", "registers")  # prefix tokens in their order, as our parameters are called

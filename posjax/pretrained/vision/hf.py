@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posjax.encodings.rotary_grid import DinoV3
-from posjax.models.pretrained.entries import Entry, dense, heads, layered, norm
-from posjax.models.pretrained.origin import (
+from posjax.models.vit import ViT
+from posjax.pretrained.entries import Entry, dense, heads, layered, norm
+from posjax.pretrained.vision.origin import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Asked,
@@ -25,7 +26,6 @@ from posjax.models.pretrained.origin import (
     table_entry,
     table_grid,
 )
-from posjax.models.vit import ViT
 from posjax.spec import nearest
 
 _RENAMES = (

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from posjax.models.pretrained.entries import Entry, heads, layered
-from posjax.models.pretrained.origin import (
+from posjax.models.vit import ViT
+from posjax.pretrained.entries import Entry, heads, layered
+from posjax.pretrained.vision.origin import (
     Asked,
     Origin,
     Shapes,
@@ -22,7 +23,6 @@ from posjax.models.pretrained.origin import (
     table_entry,
     table_grid,
 )
-from posjax.models.vit import ViT
 
 _RENAMES = (
     (r"^(opt/target/|params/img/|params/)", ""),

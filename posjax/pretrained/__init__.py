@@ -7,7 +7,7 @@ A family of files is an `Origin`: how its names are recognised, how sizes are re
 (`entries.py`) that reads and, turned round, writes.
 """
 
-from posjax.models.pretrained.loading import Info as Info
-from posjax.models.pretrained.loading import info as info
-from posjax.models.pretrained.loading import load as load
-from posjax.models.pretrained.saving import save as save
+from posjax.pretrained.vision.loading import Info as Info
+from posjax.pretrained.vision.loading import info as info
+from posjax.pretrained.vision.loading import load as load
+from posjax.pretrained.vision.saving import save as save

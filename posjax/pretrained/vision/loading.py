@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.models.pretrained import entries as maps
-from posjax.models.pretrained.files import Weights
-from posjax.models.pretrained.google import GOOGLE
-from posjax.models.pretrained.hf import HF
-from posjax.models.pretrained.origin import HALF, PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
-from posjax.models.pretrained.saving import METADATA, OWN, expected_params, model_of, paths_of
-from posjax.models.pretrained.timm import TIMM
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
+from posjax.pretrained import entries as maps
+from posjax.pretrained.files import Weights
+from posjax.pretrained.vision.google import GOOGLE
+from posjax.pretrained.vision.hf import HF
+from posjax.pretrained.vision.origin import HALF, PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
+from posjax.pretrained.vision.saving import METADATA, OWN, expected_params, model_of, paths_of
+from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import nearest, parse_layers
 
 ORIGINS = [GOOGLE, *HF, *TIMM]

@@ -10,8 +10,9 @@ from typing import Any
 
 from posjax.encodings.tables import Learned
 from posjax.models.pooling import POOLINGS
-from posjax.models.pretrained.entries import Entry, dense, heads, layered, norm
-from posjax.models.pretrained.origin import (
+from posjax.models.vit import ViT
+from posjax.pretrained.entries import Entry, dense, heads, layered, norm
+from posjax.pretrained.vision.origin import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Asked,
@@ -27,7 +28,6 @@ from posjax.models.pretrained.origin import (
     table_entry,
     table_grid,
 )
-from posjax.models.vit import ViT
 from posjax.spec import nearest, parse_layers
 
 # What DINOv2's authors call what timm names otherwise.

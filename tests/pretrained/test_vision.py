@@ -10,11 +10,11 @@ import safetensors.numpy
 from goldens.pretrained_cases import CASES, FILE, SPEC, asked, weights_of, written
 from goldens.pretrained_weights import images
 
-from posjax.models import pretrained
-from posjax.models.pretrained.files import Weights
-from posjax.models.pretrained.loading import parameters, source_of
-from posjax.models.pretrained.origin import Asked
-from posjax.models.pretrained.saving import paths_of
+from posjax import pretrained
+from posjax.pretrained.files import Weights
+from posjax.pretrained.vision.loading import parameters, source_of
+from posjax.pretrained.vision.origin import Asked
+from posjax.pretrained.vision.saving import paths_of
 
 QUICK = [  # which between them read nearly every line of the maps
     "timm deit_distilled", "timm dinov2_giant", "timm map", "timm dinov3_gated", "timm rope_ape", "transformers vit_tanh",

@@ -13,10 +13,10 @@ import numpy as np
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
 from posjax.models.block import BlockConfig
-from posjax.models.pretrained import entries as maps
-from posjax.models.pretrained.files import write_safetensors
-from posjax.models.pretrained.timm import TIMM
 from posjax.models.vit import ViT, image_channels
+from posjax.pretrained import entries as maps
+from posjax.pretrained.files import write_safetensors
+from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import parse_layers
 
 METADATA = "posjax"  # key of the header

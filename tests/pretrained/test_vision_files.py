@@ -10,9 +10,10 @@ import safetensors.numpy
 from goldens.pretrained_cases import asked, weights_of, written
 from goldens.pretrained_weights import google_shapes, google_tensors, made
 
-from posjax.models import ViT, pretrained
-from posjax.models.pretrained.entries import Entry, read, write
-from posjax.models.pretrained.saving import expected_params, paths_of
+from posjax import pretrained
+from posjax.models import ViT
+from posjax.pretrained.entries import Entry, read, write
+from posjax.pretrained.vision.saving import expected_params, paths_of
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
 GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)

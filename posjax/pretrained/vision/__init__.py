@@ -1,0 +1,1 @@
+"""Vision transformers from the files of Google, timm, transformers and posjax."""
