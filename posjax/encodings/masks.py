@@ -71,15 +71,14 @@ class Dilated(Encoding):
 class Chunked(Encoding):
     """Chunks: a query sees the keys of its own chunk of `size` positions, 0 to size - 1, size to 2 size - 1 and so on.
 
-    Llama 4's layers with rotary encoding, in chunks of 8192 tokens (transformers' chunked_attention); a position is
-    counted from the beginning of its document. On a grid it would be a tile; here it is for lines.
+    Llama 4's layers with rotary encoding, in chunks of 8192 tokens (transformers' chunked_attention). On a grid a chunk is a
+    square of `size` patches a side, as the windows of Swin.
 
     Raises:
       ValueError: for a size below 1.
     """
 
     relative = False
-    dimensions = (1,)
 
     size: int
 

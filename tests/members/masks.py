@@ -29,7 +29,7 @@ class DilatedOracle(MaskOracle):
 
 class ChunkedOracle(MaskOracle):
     def shows(self, q, k):
-        return q[0] // self.e.size == k[0] // self.e.size
+        return all(a // self.e.size == b // self.e.size for a, b in zip(q, k, strict=True))
 
 
 class LongformerOracle(MaskOracle):
@@ -85,10 +85,10 @@ MEMBERS = {
         decoder="rope() + dilated(size=4, dilation=1)",
     ),
     "chunked": Member(
-        lines("chunked(size=3)", "chunked(size=4) + rope()"),
+        both("chunked(size=3)") + lines("chunked(size=4) + rope()"),
         ChunkedOracle,
         {"size": sizes},
-        vit="raster(width=3) >> chunked(size=4)",
+        vit="chunked(size=2)",
         decoder="rope() + chunked(size=9)",
     ),
     "longformer": Member(
