@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Compare positional encodings in five minutes
 #
-# An encoding of posjax is a value. It is written as a text, composed with `+`, and knows no model. This notebook looks at what five
-# of them tell attention, then trains the same small decoder under each of them and reads it beyond its training length. It needs no
-# download and takes about a minute on two CPU cores.
+# An encoding of posjax is a value. It is written as a text, composed with `+`, and knows no model. This notebook looks at
+# what five of them tell attention, then trains the same small decoder under each of them and reads it beyond its training
+# length. It needs no download and takes about a minute on two CPU cores.
 
 # %%
 import functools
@@ -33,9 +33,9 @@ print(pj.parse("rope(base=500000) + window(512)"))
 # %% [markdown]
 # ## What attention sees of a distance
 #
-# Every token is the same random vector here, so whatever attention weights differ by comes from the encoding. The curves are the
-# weights of the last of 64 tokens, of one head, divided by the uniform weight. Codes that are added to the tokens (`sinusoidal`,
-# `learned`) pass through random projections.
+# Every token is the same random vector here, so whatever attention weights differ by comes from the encoding. The curves
+# are the weights of the last of 64 tokens, of one head, divided by the uniform weight. Codes that are added to the tokens
+# (`sinusoidal`, `learned`) pass through random projections.
 
 # %%
 length, width, heads, channels = 64, 64, 4, 16
@@ -64,13 +64,14 @@ figure.supylabel("weight / uniform weight", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# `none` is flat. ALiBi forgets at a rate of each head's own. RoPE's waves are the same wherever the query stands: only distance
-# counts. What the other two say depends on the position itself, and a learned table is noise until it is trained.
+# `none` is flat. ALiBi forgets at a rate of each head's own. RoPE's waves are the same wherever the query stands: only
+# distance counts. What the other two say depends on the position itself, and a learned table is noise until it is trained.
 #
 # ## The same decoder under each
 #
-# The text is Python's own documentation, byte by byte. Each model trains on windows of 64 bytes, from three seeds at once (`vmap`),
-# and is then read on windows of up to 512. Positions are an argument, `pj.sites(length)`: nothing is implied by a shape.
+# The text is Python's own documentation, byte by byte. Each model trains on windows of 64 bytes, from three seeds at once
+# (`vmap`), and is then read on windows of up to 512. Positions are an argument, `pj.sites(length)`: nothing is implied by a
+# shape.
 
 # %%
 text = np.frombuffer("\n".join(pydoc_data.topics.topics.values()).encode(), np.uint8).astype(np.int32)
@@ -80,7 +81,7 @@ random = np.random.default_rng(0)
 starts = random.integers(0, len(train) - TRAINED - 1, (STEPS, BATCH))
 batches = jnp.asarray(train[starts[..., None] + np.arange(TRAINED + 1)])
 tests = {n: jnp.asarray(held_out[: 8 * 512].reshape(-1, n)) for n in LENGTHS}  # the same bytes
-optimizer = optax.adam(optax.warmup_cosine_decay_schedule(0.0, 1e-2, 20, STEPS))
+optimizer = optax.adam(optax.warmup_cosine_decay_schedule(0.0, 1e-2, STEPS // 6, STEPS))
 
 
 def loss_of(model, params, windows):
@@ -133,10 +134,11 @@ for panel in (left, right):
 plt.show()
 
 # %% [markdown]
-# On windows of the trained length RoPE learns most. Read further, it loses its lead: it sees distances that it was never trained
-# on, while ALiBi's biases go on as they began. `learned` has rows for all 512 positions, but 448 of them were never trained.
+# On windows of the trained length RoPE has learned most. Read further, it loses its lead: it sees distances that it was
+# never trained on, while ALiBi's biases go on as they began. `learned` has rows for all 512 positions, but 448 of them were
+# never trained.
 #
-# Three seeds of a small model show directions, not sizes. `python -m experiments.ablate --config=configs/quickstart.py` trains five
-# seeds of the same comparison in under five minutes and writes tables with intervals, records and plots; see
-# [docs/experiments.md](../experiments.md). `python -m experiments.explain "rope(base=500000)" --plot=plots` shows what one encoding
-# does, and [docs/catalogue.md](../catalogue.md) lists them all.
+# Three seeds of a small model show directions, not sizes. `python -m experiments.ablate --config=configs/quickstart.py`
+# trains five seeds of the same comparison in under five minutes and writes tables with intervals, records and plots; see
+# [docs/experiments.md](../experiments.md). `python -m experiments.explain "rope(base=500000)" --plot=plots` shows what one
+# encoding does, and [docs/catalogue.md](../catalogue.md) lists them all.

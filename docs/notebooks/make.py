@@ -3,7 +3,7 @@
     python docs/notebooks/make.py                        # all
     python docs/notebooks/make.py compare_encodings
 
-A script is in jupytext's percent format: `# %%` begins a cell of code, `# %% [markdown]` one of text, whose lines are comments.
+A script is in jupytext's percent format: `# %%` begins a cell of code, `# %% [markdown]` one of text, all comments.
 It runs as it stands, too. What a cell prints and shows (`plt.show()`) becomes its output; no Jupyter is needed.
 """
 
@@ -69,30 +69,33 @@ def outputs_of(cells: list[Cell], name: str) -> dict[int, list[dict[str, Any]]]:
 
     found, namespace = {}, {"__name__": "__main__"}
     shown = plt.show
-    for index, cell in enumerate(cells):
-        if cell.kind != "code":
-            continue
-        outputs, printed = found.setdefault(index, []), io.StringIO()
-
-        def flush(outputs=outputs, printed=printed):
-            if printed.getvalue():
-                outputs.append(dict(output_type="stream", name="stdout", text=_lines(printed.getvalue())))
-            printed.seek(0)
-            printed.truncate()
-
-        plt.show = _shows(plt, outputs, flush)
-        with contextlib.redirect_stdout(printed):
-            exec(compile(cell.source, f"{name}, cell {index}", "exec"), namespace)
-        flush()
-    plt.show = shown
+    try:
+        for index, cell in enumerate(cells):
+            if cell.kind == "code":
+                found[index] = outputs = []
+                printed = io.StringIO()
+                plt.show = _shows(plt, outputs, printed)
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(cell.source, f"{name}, cell {index}", "exec"), namespace)
+                _flush(outputs, printed)
+    finally:
+        plt.show = shown
     return found
 
 
-def _shows(plt: Any, outputs: list, flush: Callable[[], None]) -> Callable[[], None]:
+def _flush(outputs: list[dict[str, Any]], printed: io.StringIO) -> None:
+    """What was printed becomes an output."""
+    if text := printed.getvalue():
+        outputs.append(dict(output_type="stream", name="stdout", text=_lines(text)))
+    printed.seek(0)
+    printed.truncate()
+
+
+def _shows(plt: Any, outputs: list[dict[str, Any]], printed: io.StringIO) -> Callable[[], None]:
     """What stands for `plt.show`: every open figure becomes an output, behind what was printed before."""
 
     def show():
-        flush()
+        _flush(outputs, printed)
         for number in plt.get_fignums():
             png = io.BytesIO()
             plt.figure(number).savefig(png, format="png", dpi=80, metadata={"Software": None})

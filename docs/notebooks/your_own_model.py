@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Put an encoding into your own model
 #
-# An encoding acts in up to four places of a transformer: it moves tokens, adds a code to them, reads a layer's input, and changes
-# attention. Two calls serve them all: `pj.host` before the first layer, and `hosted.attend` in each layer. This notebook puts them
-# into a model of Flax Linen, one of Flax NNX and one of Equinox. [docs/hosting.md](../hosting.md) has the reference.
+# An encoding acts in up to four places of a transformer: it moves tokens, adds a code to them, reads a layer's input, and
+# changes attention. Two calls serve them all: `pj.host` before the first layer, and `hosted.attend` in each layer. This
+# notebook puts them into a model of Flax Linen, one of Flax NNX and one of Equinox. [docs/hosting.md](../hosting.md) has
+# the reference.
 
 # %%
 import equinox as eqx
@@ -21,7 +22,8 @@ from posjax.nnx import Positions, self_attention
 # %% [markdown]
 # ## A task that asks for positions
 #
-# Each token is to name the one three places before it. Attention without an encoding sees a bag of tokens, so it can only guess.
+# Each token is to name the one three places before it. Attention without an encoding sees a bag of tokens, so it can only
+# guess.
 
 # %%
 VOCAB, LENGTH, WIDTH, HEADS, BACK, STEPS = 12, 24, 32, 2, 3, 120
@@ -38,8 +40,8 @@ def loss_of(logits, tokens):
 # %% [markdown]
 # ## Flax Linen
 #
-# The layer here is flax's own, `nn.MultiHeadDotProductAttention`, which takes `hosted.attention_fn` in place of its attention.
-# A layer with projections of its own calls `hosted.attend(q, k, v, x=h)`.
+# The layer here is flax's own, `nn.MultiHeadDotProductAttention`, which takes `hosted.attention_fn` in place of its
+# attention. A layer with projections of its own calls `hosted.attend(q, k, v, x=h)`.
 
 
 # %%
@@ -72,8 +74,8 @@ def train_linen(spec):
 # %% [markdown]
 # ## Flax NNX
 #
-# `Positions` holds the encoding's parameters as `nnx.Param`, so optimizers, states and checkpoints have them. `self_attention` lends
-# an `nnx.MultiHeadAttention` the encoding for one call.
+# `Positions` holds the encoding's parameters as `nnx.Param`, so optimizers, states and checkpoints have them.
+# `self_attention` lends an `nnx.MultiHeadAttention` the encoding for one call.
 
 
 # %%
@@ -180,14 +182,14 @@ for spec in SPECS:
     print(f"{spec:16}" + "".join(f"  {name}: {curves[name, spec][-10:].mean():.3f}" for name in FRAMEWORKS))
 
 # %% [markdown]
-# Without an encoding the loss stays near that of guessing (dotted). ALiBi alone sees how far a token is, not on which side: its
-# biases are the same to the left and to the right, so it cannot tell the third before from the third behind. RoPE and the
-# composition find the token.
+# Without an encoding the loss stays near that of guessing (dotted). ALiBi alone sees how far a token is, not on which side:
+# its biases are the same to the left and to the right, so it cannot tell the third before from the third behind. RoPE and
+# the composition find the token.
 #
 # ## What is forgotten is refused
 #
-# A hook that nobody runs would change results in silence. Attention alone therefore refuses an encoding that acts before it, and a
-# layer of flax refuses what it cannot host.
+# A hook that nobody runs would change results in silence. Attention alone therefore refuses an encoding that acts before
+# it, and a layer of flax refuses what it cannot host.
 
 # %%
 x = jnp.ones((LENGTH, HEADS, WIDTH // HEADS))
@@ -205,5 +207,5 @@ for mistake in (
         print(f"- {error}\n")
 
 # %% [markdown]
-# The models of posjax are at home in NNX as well: `posjax.nnx.Model.init(Decoder(vocab_size=256, encoding="fox + rope"), tokens, site,
-# rngs=nnx.Rngs(0))` is an `nnx.Module` with Linen's parameters, each an `nnx.Param`.
+# The models of posjax are at home in NNX as well: `posjax.nnx.Model.init(Decoder(vocab_size=256, encoding="fox + rope"),
+# tokens, site, rngs=nnx.Rngs(0))` is an `nnx.Module` with Linen's parameters, each an `nnx.Param`.
