@@ -228,8 +228,7 @@ def extents(site: Site) -> Shaped[Array, "T *A"]:
 
 
 def each_axis(function, position: Shaped[Array, "T *A"]):
-    """Applies `function(axis number, positions on the axis)` to every axis and stacks the results; a tuple if it returns
-    one."""
+    """Stacks what `function(axis number, positions on it)` returns for each axis; for a tuple, each of its parts."""
     if position.ndim == 1:
         return function(0, position)
     each = [function(axis, position[:, axis]) for axis in range(position.shape[1])]

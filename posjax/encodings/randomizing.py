@@ -246,8 +246,7 @@ def below(key: jax.Array, bound: Int32[Array, " T"]) -> Int32[jax.Array, " T"]:
 def _sorted_draws(
     document: Int32[Array, " T"], position: Shaped[Array, " T"], stream: Shaped[Array, " N"]
 ) -> Shaped[jax.Array, " T"]:
-    """Replaces the r-th of the n different positions in each document by the r-th smallest of the first n draws of
-    `stream`."""
+    """Moves the r-th of a document's n different positions to the r-th smallest of the first n draws in `stream`."""
     length = len(position)
     order = jnp.lexsort((position, document))
     by_document, by_position = jnp.asarray(document)[order], jnp.asarray(position)[order]

@@ -2,9 +2,9 @@
 
     table = resize(table, (32, 20), method="torch_bicubic")     # [14, 14, M] to [32, 20, M]
 
-Axes are resampled one by one: out = W table, with W [new, old] made from the sizes. So grids need not be square, and 14 x
-14 is not mistaken for 7 x 28. Between frameworks a resize differs in four choices, the fields of `Resampling`; the presets
-in `METHODS` are those that published checkpoints were made with.
+Axes are resampled one by one: out = W table, with W [new, old] made from the sizes. So grids need not be square, and a grid
+of 7 x 28 is not taken for one of 14 x 14. Between frameworks a resize differs in four choices, the fields of `Resampling`;
+the presets in `METHODS` are those that published checkpoints were made with.
 """
 
 import functools

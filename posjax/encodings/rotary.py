@@ -106,7 +106,7 @@ class Rope(Rotary):
       scaling: of the frequencies, for contexts longer than the trained one; see posjax.encodings.scaling.
 
     Raises:
-      ValueError: for a rotary dim not divisible by 2 A, an unknown layout, or a scaling that is none.
+      ValueError: for a rotary dim not divisible by 2 A, an unknown layout, or a scaling that is not a `Scaling`.
     """
 
     base: float = 10_000.0
