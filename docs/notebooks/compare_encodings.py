@@ -27,8 +27,8 @@ SPECS = {
     "alibi": "alibi",
 }
 COLORS = dict(zip(SPECS, ["#7a7a7a", "#332288", "#cc6677", "#117733", "#44aa99"], strict=True))
-print(f"{len(pj.names())} encodings, among them {', '.join(pj.names()[:8])} ...")
 print(pj.parse("rope(base=500000) + window(512)"))
+print([name for name in pj.names() if name.startswith("alibi") or name.endswith("rope")])
 
 # %% [markdown]
 # ## What attention sees of a distance

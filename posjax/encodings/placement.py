@@ -22,7 +22,7 @@ class Raster(PositionMap):
     """(row, column) on a grid of this width becomes row * width + column: a 1-D encoding sees an image as a line.
 
     The "1-D" condition of Dosovitskiy et al. (2020), appendix D.4. The end of a row lies next to the start of the next one.
-    `resized` sets the width of the new grid, and resizes a table behind it as the grid that it is.
+    `resized` sets the width of the new grid, and a table behind it is resized as a grid.
 
     Raises:
       ValueError: for positions that are not (row, column), a width below 1, or columns beyond the width (where positions

@@ -60,8 +60,8 @@ class LogN(_Temperature):
 class Llama4Temperature(_Temperature):
     """Llama 4's temperature: q (1 + attn_scale ln(1 + floor((p + 1) / floor_scale))), a step every floor_scale tokens.
 
-    As in transformers' `Llama4TextAttention`, which has it in the layers without rotary embedding only (every fourth one).
-    Ministral 3 takes p for p + 1.
+    As in transformers' `Llama4TextAttention`, which uses it only in layers without rotary embedding (every fourth one).
+    Ministral 3 has p in place of p + 1.
 
     Raises:
       ValueError: for a floor_scale below 1, a negative attn_scale, or positions of several axes.
