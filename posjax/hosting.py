@@ -128,16 +128,16 @@ class Hosted:
 
         Args:
           x: the module's input; needed by encodings that read it.
-          causal: hides later keys, as is_causal=True in an NNX module's call does; in decoding the module's mask does so.
-          key_site: where the keys stand if they are not the queries' own: the sites of all slots of a module's cache in
-            decoding (decode=True), not placed. Of the module's masks, only one that hides slots is known, with key_site.
+          causal: hides later keys, as is_causal=True in an NNX module's call does. In decoding the module's mask does so.
+          key_site: for decoding (decode=True): the sites of all slots of the module's cache, not placed. A mask that hides
+            slots is allowed then, and no other.
 
         Raises:
-          ValueError: as `attend`; with key_site, for an encoding that reads the input of the layer or places documents as
-            a whole. In the module's call, for what flax asks and attention here does not do: dropout of attention weights,
-            a precision, einsums of one's own, any other mask.
+          ValueError: as `attend`; with key_site also for an encoding that reads the input of the layer, mixes tokens or
+            places documents as a whole. When the module calls it, for what it asks and attention here does not do: any other
+            mask, dropout of attention weights, a precision, einsums of one's own.
         """
-        self._refuse(x, causal)
+        self._refuse(x, causal or key_site is not None)
         if key_site is not None:
             key_site = self._slots(key_site)
 

@@ -406,8 +406,9 @@ def test_attention_fn_loses_no_hook():
         hosted.attention_fn(key_site=SITE_14)
     params = peg.init(jax.random.key(0), pj.Dims(24, HEADS, HEAD_DIM))
     _, hosted = pj.host(peg, params, jnp.ones((14, 24)), SITE_14, key=None)
-    with pytest.raises(ValueError, match="mixes tokens with later ones"):
-        hosted.attention_fn(causal=True)
+    for told in (dict(causal=True), dict(key_site=SITE_14)):
+        with pytest.raises(ValueError, match="mixes tokens with later ones"):
+            hosted.attention_fn(**told)
 
 
 def test_the_attention_of_equinox_hosts_what_it_computes_itself(recipes):

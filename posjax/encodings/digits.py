@@ -80,9 +80,9 @@ class PositionCoupling(PositionMap):
     """Position coupling: tokens that belong together share a position, and in training all start at a random one.
 
     Cho et al. (2024), arXiv 2405.20671. The ids are the positions that the model is given, 1 and up, as `coupled_positions`
-    makes them for an addition; 0 is for tokens coupled with none and stays. In training all others move by one
-    k ~ U{0, ..., max_position - the largest id in the document}; without a key they stay, which is the official code's
-    start at 1.
+    makes them for an addition; 0 marks tokens that are coupled with none; it never changes. In training all other ids move
+    by one k ~ U{0, ..., max_position - the largest id in the document}. Without a key nothing moves, as in the official
+    code, which then starts at 1.
 
     Raises:
       ValueError: for a max_position below 1.

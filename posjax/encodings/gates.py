@@ -52,9 +52,9 @@ class _Gate(Encoding):
 class Fox(_Gate):
     """Forgetting attention: bias_ij = sum over l = j + 1 ... i of log sigmoid(w_h . x_l + b_h), for every head h.
 
-    Lin et al. (2025), Forgetting Transformer, arXiv 2503.02130, section 3; x is the layer's input, of which queries and
-    keys are projected too. In a bidirectional model a later key is seen through the gates from i + 1 to j: the same
-    -|c_i - c_j| of running sums c, which cannot tell left from right (`data_dependent_alibi` can).
+    Lin et al. (2025), Forgetting Transformer, arXiv 2503.02130, section 3; x is the layer's input, from which queries and
+    keys are projected too. In a bidirectional model a later key is seen through the gates from i + 1 to j: the same -|c_i -
+    c_j| of running sums c, which cannot tell left from right (`data_dependent_alibi` can).
 
     Parameters: kernel [M, H], initialised N(0, 1/M); bias [H], at `bias_init`: gates start at sigmoid(bias_init).
     """

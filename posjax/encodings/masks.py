@@ -159,10 +159,9 @@ class BigBird(Encoding):
     Zaheer et al. (2020), arXiv 2007.14062, section 2 and appendix D: block b sees blocks b - 1, b and b + 1; the first
     `num_global` blocks see all and are seen by all; and b draws `num_random` of the other blocks before it, all of them
     where there are no more. The paper draws from the whole sequence and makes the last block global, too; but what a
-    query sees must not depend on tokens to come, so here a random edge joins each block with earlier ones (and in
-    a bidirectional model those with it: the graph is undirected). One block is drawn from each of
-    num_random equal shares of the candidates, by a hash of (seed, block, share): the same in every layer, head and
-    document, on every device, in training and in decoding.
+    query sees must not depend on tokens to come, so here random edges join each block with earlier ones (in a bidirectional
+    model, in both directions). One block is drawn from each of num_random equal shares of the candidates, by a hash of
+    (seed, block, share): the same in every layer, head and document, on every device, in training and in decoding.
 
     Raises:
       ValueError: for a block_size below 1, fewer than 0 random or global blocks, or a seed outside 0 to 2^32 - 1.

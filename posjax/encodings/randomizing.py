@@ -201,8 +201,8 @@ class Cape(PositionMap):
     jitter ~ U(-max_local_shift, max_local_shift) for each token, log scale ~ U(-ln max_global_scaling, ln max_global_scaling)
     for the row. Beyond a max_local_shift of half the distance between tokens their order may change. On grids each axis has
     its shift and jitter; the scale is one. Without a key nothing moves. The defaults are those that the PyTorch port
-    gcambara/cape names for text. Positions are in tokens or patches; the paper's are seconds in sound, and run from -1 to 1
-    across an image (so there divide its shifts by the patch).
+    gcambara/cape names for text. Positions are in tokens or patches. The paper's are seconds in sound and run from -1 to 1
+    across an image, so convert its shifts to patches.
 
     Raises:
       ValueError: for a negative shift or a scaling below 1.

@@ -17,7 +17,7 @@ from posjax.encodings.angles import angles
 
 
 class Spectrum(NamedTuple):
-    """The frequencies of a rotary: channel c has base^(-index[c] / count), of a series of `count` of them."""
+    """The frequencies of a rotary: channel c has base^(-index[c] / count), one of a series of `count`."""
 
     base: float
     count: int

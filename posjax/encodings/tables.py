@@ -51,7 +51,7 @@ class Learned(_ResizedAtRunTime):
     image cannot be mistaken for a 14 x 14 one.
 
     A position outside the table is refused: ValueError where positions are known at tracing time, a row of NaN where they
-    are not. JAX's own look-up would hand out the last row. `resized` makes the table of another grid, prefix rows kept.
+    are not. JAX's own look-up would return the last row. `resized` makes the table of another grid, prefix rows kept.
 
     Args:
       resize: a method of `posjax.encodings.resize`, by name: at run time every image is given the table resized to its own
