@@ -168,13 +168,13 @@ plt.show()
 # %% [markdown]
 # As trained, RoPE fails soon behind its length. `linear` moves every angle, also those that tell neighbours apart, so it
 # needs training before it is of use. `ntk` keeps the near ones and holds for about half of the factor; `yarn` holds to the
-# end at a small price near by. ReRoPE and the window never leave the trained distances. The window reads no farther than it
+# end at some price near by. ReRoPE and the window never leave the trained distances. The window reads no farther than it
 # was trained, which on these texts costs nothing: a model of bytes finds little that far away. Perplexity alone does not
 # show whether far tokens are *used*; `experiments.extrapolate` measures retrieval beside it.
 #
 # ## A short fine-tune
 #
-# A few steps on long windows take the price away. What is saved is a folder again: its `config.json` says how the
+# A few steps on long windows take most of the price away. What is saved is a folder again: its `config.json` says how the
 # frequencies are scaled, in transformers' words.
 
 # %%
