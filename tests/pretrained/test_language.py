@@ -92,6 +92,7 @@ def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_p
     [
         ("mpt", dict(attn_config={"alibi_bias_max": 16}), "attn_config.alibi_bias_max=16 is not computed here, only 8"),
         ("mpt", dict(attn_config={"qk_gn": True}), r"attn_config.qk_gn .* not known .* did you mean 'qk_ln'"),
+        ("mpt", dict(expansion_ratio=2), "expansion_ratio=2 is not computed here, only 4"),
         ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "=True is not computed here, only False"),
         ("gemma3", dict(attn_logit_softcapping=9.0), "attn_logit_softcapping=9.0 is not computed here"),
         ("llama4", dict(moe_layers=[1]), r"moe_layers=\[1\] is not computed here"),
