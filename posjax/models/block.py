@@ -49,6 +49,7 @@ class BlockConfig:
       attention_bias: the projections of attention that have biases, of "query", "key", "value" and "out".
       norm: "layer", or "rms" (Zhang & Sennrich 2019, arXiv 1910.07467), which has no bias.
       norm_epsilon: added to the variance or mean square.
+      norm_bias: whether a "layer" norm has a bias; ModernBERT's and MPT's have none.
       norm_offset: added to the learned scale of a norm, which starts at 1 - norm_offset; 1 in Gemma.
       placement: where norms stand.
         pre: x + f(norm(x)); post: norm(x + f(x)), as BERT; sandwich: x + norm(f(norm(x))), as Gemma 2;
@@ -79,6 +80,7 @@ class BlockConfig:
     attention_bias: tuple[str, ...] = _PROJECTIONS
     norm: str = "layer"
     norm_epsilon: float = 1e-6
+    norm_bias: bool = True
     norm_offset: float = 0.0
     placement: str = "pre"
     qk_norm: bool = False
@@ -142,6 +144,16 @@ class BlockConfig:
         return dict(dtype=self.dtype, param_dtype=self.param_dtype)
 
 
+def activation(name: str) -> Callable:
+    """The function that an ungated MLP of this name has.
+
+    Raises:
+      ValueError: for an unknown name.
+    """
+    _check_names("activation", [name], sorted(_ACTIVATIONS))
+    return _ACTIVATIONS[name]
+
+
 def _check_names(what: str, given, known: list[str]) -> None:
     for name in given:
         if name not in known:
@@ -193,7 +205,7 @@ class Norm(nn.Module):
         start = nn.initializers.constant(1 - c.norm_offset)
         scale = self.param("scale", start, shape, c.param_dtype).astype(jnp.float32) + c.norm_offset
         y = normalised(x.astype(jnp.float32), centred, c.norm_epsilon) * scale
-        if centred:
+        if centred and c.norm_bias:
             y = y + self.param("bias", nn.initializers.zeros, shape, c.param_dtype).astype(jnp.float32)
         return y.astype(c.dtype)
 
@@ -241,7 +253,9 @@ class Attention(nn.Module):
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
         c = self.config
-        q, k, v = self._projected(x)
+        project = self._projection()
+        q, k, v = project(x)
+        hosted = hosted.in_layer(lambda rows: tuple(each[0] for each in project(rows[None])[:2]))
         told = dict(scale=c.logit_scale, implementation=c.implementation)
         told |= {} if c.softcap is None else dict(softcap=c.softcap)
         if cache is not None or cache_size is not None:
@@ -258,18 +272,24 @@ class Attention(nn.Module):
         out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
         return out(read.astype(c.dtype)), cache
 
-    def _projected(self, x):
-        """q [B, T, H, D], k and v [B, T, K, D]."""
+    def _projection(self) -> Callable:
+        """From tokens [B, T, M] to queries [B, T, H, D], and keys and values [B, T, K, D]."""
         c, served = self.config, self.config.num_heads // self.config.key_heads
         rows = ("query",) * served + ("key", "value")
         use_bias = tuple(name in c.attention_bias for name in rows)
-        qkv = Linear((c.key_heads, len(rows), c.channels), use_bias=use_bias, **c.types, name="qkv")(x)
-        q = qkv[..., :served, :].reshape(*x.shape[:2], c.num_heads, c.channels)
-        k, v = qkv[..., served, :], qkv[..., served + 1, :]
-        if c.qk_norm:
-            q, k = Norm(c, "rms", name="query_norm")(q), Norm(c, "rms", name="key_norm")(k)
+        linear = Linear((c.key_heads, len(rows), c.channels), use_bias=use_bias, **c.types, name="qkv")
+        norms = [Norm(c, "rms", name=f"{name}_norm") for name in ("query", "key")] if c.qk_norm else []
         inner = c.attention_dtype or c.dtype
-        return q.astype(inner), k.astype(inner), v.astype(inner)
+
+        def project(x):
+            qkv = linear(x)
+            q = qkv[..., :served, :].reshape(*x.shape[:2], c.num_heads, c.channels)
+            k, v = qkv[..., served, :], qkv[..., served + 1, :]
+            if norms:
+                q, k = norms[0](q), norms[1](k)
+            return q.astype(inner), k.astype(inner), v.astype(inner)
+
+        return project
 
 
 class CrossAttention(nn.Module):
@@ -313,9 +333,11 @@ class Mlp(nn.Module):
         c, gated = self.config, self.config.mlp in _GATES
         linear = functools.partial(Linear, use_bias=c.has_mlp_bias, **c.types)
         inside = (c.mlp_channels,)
-        up, activation = linear(inside, name="up")(x), _ACTIVATIONS[c.mlp]
-        activation = jax.checkpoint(activation)  # its derivative is computed again: cheaper than to store and read it
-        hidden = activation(linear(inside, name="gate")(x)) * up if gated else activation(up)
+        up = linear(inside, name="up")(x)
+        active = jax.checkpoint(
+            activation(c.mlp)
+        )  # its derivative is computed again: cheaper than to store and read it
+        hidden = active(linear(inside, name="gate")(x)) * up if gated else active(up)
         return linear((x.shape[-1],), name="down")(hidden)
 
 
@@ -324,6 +346,7 @@ class Block(nn.Module):
 
     config: BlockConfig
     causal: bool = False
+    attention_norm: bool = True  # whether attention reads tokens that are normed, where the placement has it so
 
     @nn.compact
     def __call__(
@@ -364,7 +387,8 @@ class Block(nn.Module):
 
     def _before(self, branch: str, x):
         """What a branch reads."""
-        return x if self.config.placement == "post" else Norm(self.config, name=f"{branch}_norm")(x)
+        bare = self.config.placement == "post" or (branch == "attention" and not self.attention_norm)
+        return x if bare else Norm(self.config, name=f"{branch}_norm")(x)
 
     def _joined(self, branch: str, x, y, key, rate):
         """Tokens x with a branch's output y."""

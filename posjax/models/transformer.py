@@ -31,7 +31,7 @@ _SAVED = {
 class Transformer(nn.Module):
     """Blocks over [B, T, M] with a final norm; the place where encodings are hosted.
 
-    Parameters are encoding or encoding_{l}, block_{l} and norm.
+    Parameters are encoding or encoding_{l}, block_{l} and norm; embedding_norm where there is one.
 
     Training (`train=True`) takes an rng "place" for encodings that move tokens, and "dropout" where there is any.
     Where the collection "intermediates" is mutable, "tokens_in" and each block's output, "tokens_{l}", are sown.
@@ -56,6 +56,9 @@ class Transformer(nn.Module):
       remat: what of a block the backward pass computes again: "none"; "full": all of it; "dots": all but matrix products;
         "attention": all but the result of blockwise attention.
       length, grid: positions that a 1-D table must hold; (height, width) of a 2-D one.
+      final_norm: whether the output of the last block is normed.
+      embedding_norm: whether tokens are normed behind the stem, before the first block, as in BERT and BLOOM.
+      first_norm: whether the first block's attention reads normed tokens; ModernBERT's does not, as its embeddings are normed.
 
     Raises (on call):
       ValueError: for an unknown injection or remat, an encoding that mixes tokens in a causal model, or one that places whole
@@ -73,6 +76,8 @@ class Transformer(nn.Module):
     grid: tuple[int, int] | None = None
     prefix: int = 0
     final_norm: bool = True
+    embedding_norm: bool = False
+    first_norm: bool = True
 
     @nn.compact
     def __call__(
@@ -97,6 +102,8 @@ class Transformer(nn.Module):
         self._refuse(cached)
         hosts = layer_hosts(self.encodings, self.depth, self.injection)
         x, hosted = self._hosted(hosts, x, site, kept, train)
+        if self.embedding_norm:
+            x = Norm(self.block, name="embedding_norm")(x)
         if self.block.context is not None and not self.is_initializing():
             x = self.block.context.shared(x)
         self.sow("intermediates", "tokens_in", x)
@@ -155,7 +162,7 @@ class Transformer(nn.Module):
         """The blocks as modules of this one: they make parameters, sow intermediates and write caches."""
         written = []
         for index, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            block = Block(self.block, self.causal, name=f"block_{index}")
+            block = Block(self.block, self.causal, self._normed(index), name=f"block_{index}")
             x, cache = block(self._entering(x, layer), *layer, memory=memory, cache=cache, cache_size=cache_size)
             self.sow("intermediates", f"tokens_{index}", x)
             written.append(cache)
@@ -163,22 +170,32 @@ class Transformer(nn.Module):
 
     def _run(self, x, layers, memory):
         """The blocks as functions of their parameters, as jax.checkpoint and jax.lax.scan need them."""
-        block = Block(self.block, self.causal, parent=None)
+        one = self._function(Block(self.block, self.causal, parent=None))
+        params = [self.variables["params"][f"block_{layer}"] for layer in range(self.depth)]
+        if not self.first_norm:
+            first = self._function(Block(self.block, self.causal, attention_norm=False, parent=None))
+            x, params, layers = first(x, params[0], layers[0], memory), params[1:], layers[1:]
+        period = len(self.encodings)
+        alike = self.injection != "every_layer" and self.first_norm
+        repeats = self.depth // period if self.scan and alike else 1
+        if repeats > 1:
+            x = _scanned(one, x, params, layers, memory, period, repeats)
+        for each in list(zip(params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
+            x = one(x, *each, memory)
+        return x
 
-        def one(x, params, layer):
+    def _function(self, block: Block) -> Callable:
+        """A block as a function (tokens, parameters, layer, memory) -> tokens."""
+
+        def one(x, params, layer, memory):
             x, _ = block.apply({"params": params}, self._entering(x, layer), *layer, memory=memory)
             return x
 
-        if self.remat != "none":
-            one = jax.checkpoint(one, policy=_SAVED[self.remat])
-        params = [self.variables["params"][f"block_{layer}"] for layer in range(self.depth)]
-        period = len(self.encodings)
-        repeats = self.depth // period if self.scan and self.injection != "every_layer" else 1
-        if repeats > 1:
-            x = _scanned(one, x, params, layers, period, repeats)
-        for each in list(zip(params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
-            x = one(x, *each)
-        return x
+        return one if self.remat == "none" else jax.checkpoint(one, policy=_SAVED[self.remat])
+
+    def _normed(self, layer: int) -> bool:
+        """Whether the attention of a layer reads normed tokens."""
+        return self.first_norm or layer > 0
 
     def _entering(self, x, layer: "_Layer"):
         return layer.hosted.embed(x) if self.injection.startswith("every_layer") else x
@@ -193,7 +210,7 @@ class _Layer(NamedTuple):
     key: jax.Array | None
 
 
-def _scanned(one: Callable, x, params: list, layers: list[_Layer], period: int, repeats: int):
+def _scanned(one: Callable, x, params: list, layers: list[_Layer], memory, period: int, repeats: int):
     """x behind the first period * repeats layers; those `period` apart host the same encoding and the same code."""
 
     def stacked(position: int):
@@ -203,7 +220,7 @@ def _scanned(one: Callable, x, params: list, layers: list[_Layer], period: int, 
 
     def pattern(x, stacks):
         for layer, (own, rate, key) in zip(layers[:period], stacks, strict=True):
-            x = one(x, own, layer._replace(rate=rate, key=key))
+            x = one(x, own, layer._replace(rate=rate, key=key), memory)
         return x, None
 
     return jax.lax.scan(pattern, x, [stacked(position) for position in range(period)])[0]
