@@ -1,5 +1,6 @@
 """Blocks that host any encoding: what all models but the ResNet are made of."""
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from types import new_class
@@ -162,7 +163,7 @@ class Transformer(nn.Module):
         """The blocks as modules of this one: they make parameters, sow intermediates and write caches."""
         written = []
         for index, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            block = Block(self.block, self.causal, self._normed(index), name=f"block_{index}")
+            block = Block(self.block.of_layer(index), self.causal, self._normed(index), name=f"block_{index}")
             x, cache = block(self._entering(x, layer), *layer, memory=memory, cache=cache, cache_size=cache_size)
             self.sow("intermediates", f"tokens_{index}", x)
             written.append(cache)
@@ -170,28 +171,26 @@ class Transformer(nn.Module):
 
     def _run(self, x, layers, memory):
         """The blocks as functions of their parameters, as jax.checkpoint and jax.lax.scan need them."""
-        one = self._function(Block(self.block, self.causal, parent=None))
+
+        def runner(block: Block):
+            def one(x, params, layer):
+                x, _ = block.apply({"params": params}, self._entering(x, layer), *layer, memory=memory)
+                return x
+
+            return one if self.remat == "none" else jax.checkpoint(one, policy=_SAVED[self.remat])
+
+        layer_kinds = [(self.block.of_layer(layer), self.causal, self._normed(layer)) for layer in range(self.depth)]
+        runners = {kind: runner(Block(*kind, parent=None)) for kind in dict.fromkeys(layer_kinds)}
+        ones = [runners[kind] for kind in layer_kinds]
         params = [self.variables["params"][f"block_{layer}"] for layer in range(self.depth)]
-        if not self.first_norm:
-            first = self._function(Block(self.block, self.causal, attention_norm=False, parent=None))
-            x, params, layers = first(x, params[0], layers[0], memory), params[1:], layers[1:]
-        period = len(self.encodings)
+        period = math.lcm(len(self.encodings), len(self.block.qk_norms))
         alike = self.injection != "every_layer" and self.first_norm
         repeats = self.depth // period if self.scan and alike else 1
         if repeats > 1:
-            x = _scanned(one, x, params, layers, memory, period, repeats)
-        for each in list(zip(params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
-            x = one(x, *each, memory)
+            x = _scanned(ones, x, params, layers, period, repeats)
+        for one, *each in list(zip(ones, params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
+            x = one(x, *each)
         return x
-
-    def _function(self, block: Block) -> Callable:
-        """A block as a function (tokens, parameters, layer, memory) -> tokens."""
-
-        def one(x, params, layer, memory):
-            x, _ = block.apply({"params": params}, self._entering(x, layer), *layer, memory=memory)
-            return x
-
-        return one if self.remat == "none" else jax.checkpoint(one, policy=_SAVED[self.remat])
 
     def _normed(self, layer: int) -> bool:
         """Whether the attention of a layer reads normed tokens."""
@@ -210,7 +209,7 @@ class _Layer(NamedTuple):
     key: jax.Array | None
 
 
-def _scanned(one: Callable, x, params: list, layers: list[_Layer], memory, period: int, repeats: int):
+def _scanned(ones: list[Callable], x, params: list, layers: list[_Layer], period: int, repeats: int):
     """x behind the first period * repeats layers; those `period` apart host the same encoding and the same code."""
 
     def stacked(position: int):
@@ -219,8 +218,8 @@ def _scanned(one: Callable, x, params: list, layers: list[_Layer], memory, perio
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
     def pattern(x, stacks):
-        for layer, (own, rate, key) in zip(layers[:period], stacks, strict=True):
-            x = one(x, own, layer._replace(rate=rate, key=key), memory)
+        for one, layer, (own, rate, key) in zip(ones[:period], layers[:period], stacks, strict=True):
+            x = one(x, own, layer._replace(rate=rate, key=key))
         return x, None
 
     return jax.lax.scan(pattern, x, [stacked(position) for position in range(period)])[0]

@@ -15,7 +15,9 @@ from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, bia
 
 _POST = dict(placement="post", embedding_norm=True, embedding_scale=1.0, first_norm=True, tied_embedding=True)
 _DROPOUTS = frozenset({"attention_probs_dropout_prob", "hidden_dropout_prob", "gradient_checkpointing"})
-_POOLERS = frozenset(f"pooler_{name}" for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type"))
+_POOLERS = frozenset(
+    f"pooler_{name}" for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
+)
 _SIZES = {
     "vocab_size": Key("vocab_size"),
     "hidden_size": Key("width"),
@@ -230,7 +232,8 @@ DEBERTA = Family(
     written_encoding=_written_deberta,
     encoding_keys=frozenset({*_RELATIVE, "pos_att_type", "position_biased_input"}),
     plain=_PLAIN | {"conv_kernel_size": (0, None), "attention_head_size": (None,), "embedding_size": (None,)},
-    silent=_DROPOUTS | {"legacy", "conv_act", "conv_groups", "pooler_dropout", "pooler_hidden_act", "pooler_hidden_size"},
+    silent=_DROPOUTS
+    | {"legacy", "conv_act", "conv_groups", "pooler_dropout", "pooler_hidden_act", "pooler_hidden_size"},
     prefix="deberta.",
     tied="cls.predictions.decoder.weight",
     copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
@@ -262,14 +265,19 @@ def _modern_entries(model: Encoder) -> list[Entry]:
     around += norm("model.embeddings.norm", "trunk/embedding_norm", bias=bias)
     around += norm("model.final_norm", "trunk/norm", bias=bias)
     if model.head:
-        around += dense("head.dense", "head_dense", bias=model.head_dense_bias) + norm("head.norm", "head_norm", bias=bias)
+        around += dense("head.dense", "head_dense", bias=model.head_dense_bias) + norm(
+            "head.norm", "head_norm", bias=bias
+        )
         around += [Entry("decoder.bias", "decoder_bias", "v -> v")] if model.head_bias else []
     return [*around, *layered(layer, model.depth), *layered(other, model.depth)[len(other) and 0 :]]
 
 
 def _written_modern(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
     """Full layers, and sliding ones, which have a window each."""
-    kinds = ["sliding_attention" if any(isinstance(p, Window) for p in parts(layer)) else "full_attention" for layer in layers]
+    kinds = [
+        "sliding_attention" if any(isinstance(p, Window) for p in parts(layer)) else "full_attention"
+        for layer in layers
+    ]
     keys: dict[str, Any] = {"layer_types": kinds, "rope_parameters": {}}
     for kind in dict.fromkeys(kinds):
         of_kind = {layer for layer, each in zip(layers, kinds, strict=True) if each == kind}
