@@ -68,7 +68,7 @@ def from_hf(
       `interpolate(factor=sqrt(head_dim)) >> alibi()`.
     - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer,
       the others share one.
-    - DeBERTa-v2 and v3 give `deberta(...)`, with a learned table where position_biased_input is true.
+    - DeBERTa-v2 and v3 give `deberta(shared=True, ...)`, and a learned table beside it where position_biased_input is true.
     - Vision towers of rope_type "axial" give `axial_rope(...)`, as their model_type pairs channels.
 
     It may also have layers that differ (windows, layers without rotary encoding, two bases): where all layers of attention

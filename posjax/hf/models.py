@@ -6,6 +6,7 @@ layers have a window or no rotary encoding is written in each model's class. The
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from posjax.encoding import Encoding
@@ -265,9 +266,10 @@ def _deberta(config: Config, decoder: bool | None) -> Encoding:
     terms = tuple(term.strip() for term in terms.split("|")) if isinstance(terms, str) else tuple(terms)
     if not terms:
         raise ValueError("a 'deberta-v2' with relative_attention=True needs a pos_att_type, as in 'c2p|p2c'")
-    # transformers takes the product terms in one order; so does the spec.
-    terms = tuple(sorted(term.lower() for term in terms))
+    terms = tuple(sorted(term.lower() for term in terms))  # their order says nothing
     disentangled = Deberta(config.get("position_buckets", -1), far, terms)
+    if config.get("share_att_key"):
+        disentangled = replace(disentangled, shared=True, norm_epsilon=config.get("layer_norm_eps", 1e-7))
     return table + disentangled if config.get("position_biased_input", True) else disentangled
 
 

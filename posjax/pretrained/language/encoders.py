@@ -1,17 +1,17 @@
 """BERT, RoBERTa, DeBERTa-v2 and v3, ModernBERT: bidirectional encoders with a masked-LM head."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from posjax.encoding import Encoding, parts
 from posjax.encodings.disentangled import Deberta
-from posjax.encodings.masks import Window
 from posjax.encodings.tables import Learned
-from posjax.hf import from_hf, from_hf_layers, to_hf
+from posjax.hf import from_hf
 from posjax.models.encoder import Encoder
 from posjax.pretrained.entries import Entry, dense, heads, layered, norm
-from posjax.pretrained.language.family import Config, Family, Key, named
+from posjax.pretrained.language.family import Config, Family, Key, layers_of, named
 from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, biased, embedding, projections
+from posjax.pretrained.language.patterns import written_patterns
 
 _POST = dict(placement="post", embedding_norm=True, embedding_scale=1.0, first_norm=True, tied_embedding=True)
 _DROPOUTS = frozenset({"attention_probs_dropout_prob", "hidden_dropout_prob", "gradient_checkpointing"})
@@ -96,6 +96,7 @@ def _check_head(model: Encoder) -> dict[str, Any]:
 
 
 BERT = Family(
+    "bert",
     _bert_architecture,
     keys={
         **_SIZES,
@@ -135,13 +136,20 @@ def _roberta_entries(model: Encoder) -> list[Entry]:
     return found + (dense("roberta.pooler.dense", "pool") if model.pooler else [])
 
 
+def _check_roberta_head(model: Encoder) -> dict[str, Any]:
+    if model.head not in (None, "gelu_exact"):
+        raise ValueError(f"its head has the activation 'gelu_exact', not {model.head!r}")
+    return {"pad_token_id": 1}
+
+
 ROBERTA = Family(
+    "roberta",
     lambda model: "RobertaModel" if model.head is None else "RobertaForMaskedLM",
     keys=BERT.keys
     | {"max_position_embeddings": Key("length", 512, lambda rows: rows - _OFFSET, lambda length: length + _OFFSET)},
     constants=dict(_POST),
     derived=lambda config: {"head": "gelu_exact"},  # whatever hidden_act is
-    written_derived=lambda model: _plain_gelu(model),
+    written_derived=_check_roberta_head,
     entries=_roberta_entries,
     encoding=lambda config: (from_hf(config),),
     written_encoding=_only_learned,
@@ -159,16 +167,10 @@ ROBERTA = Family(
 )
 
 
-def _plain_gelu(model: Encoder) -> dict[str, Any]:
-    if model.head not in (None, "gelu_exact"):
-        raise ValueError(f"its head has the activation 'gelu_exact', not {model.head!r}")
-    return {"pad_token_id": 1}
-
-
 def _deberta_entries(model: Encoder) -> list[Entry]:
-    at, encoding = "deberta.encoder.", parts_of(model)
+    at, encoding = "deberta.encoder.", parts(layers_of(model)[0])
     path = {type(part): f"trunk/encoding/{i}/" for i, part in enumerate(encoding)}
-    path = {kind: "trunk/encoding/" for kind in path} if len(encoding) == 1 else path
+    path = dict.fromkeys(path, "trunk/encoding/") if len(encoding) == 1 else path
     found = _embedded("deberta.embeddings.", model, f"{path.get(Learned, '')}rows")
     found += layered(_post_layer(f"{at}layer.{{l}}.", ("query_proj", "key_proj", "value_proj"), model), model.depth)
     if Deberta in path:
@@ -181,13 +183,6 @@ def _deberta_entries(model: Encoder) -> list[Entry]:
         found += _masked_head("cls.predictions.transform.", "cls.predictions.bias")
         found += _masked_head("lm_predictions.lm_head.", "lm_predictions.lm_head.bias")
     return [entry for entry in found if Learned in path or "position_embeddings" not in entry.names[0]]
-
-
-def parts_of(model: Encoder) -> tuple[Encoding, ...]:
-    """The parts of the encoding that all layers share."""
-    from posjax.spec import parse
-
-    return parts(parse(model.encoding))
 
 
 def _deberta_encoding(config: Config) -> tuple[Encoding, ...]:
@@ -222,6 +217,7 @@ def _written_deberta(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
 
 _RELATIVE = {"relative_attention", "share_att_key", "norm_rel_ebd", "position_buckets", "max_relative_positions"}
 DEBERTA = Family(
+    "deberta-v2",
     lambda model: "DebertaV2Model" if model.head is None else "DebertaV2ForMaskedLM",
     keys=BERT.keys | {"type_vocab_size": Key("num_types", 0), "layer_norm_eps": Key("norm_epsilon", 1e-7)},
     constants=_POST,
@@ -251,8 +247,8 @@ DEBERTA = Family(
 
 def _modern_entries(model: Encoder) -> list[Entry]:
     at, bias, mlp_bias = "model.layers.{l}.", model.norm_bias, model.block.has_mlp_bias
-    first, other = [], norm(f"{at}attn_norm", f"{BLOCK}attention_norm", bias=bias)
     layer = [
+        *norm(f"{at}attn_norm", f"{BLOCK}attention_norm", bias=bias),
         *projections(model, f"{at}attn.", ("Wqkv",), "Wo"),
         *norm(f"{at}mlp_norm", f"{BLOCK}mlp_norm", bias=bias),
         Entry(f"{at}mlp.Wi.weight", heads(f"{BLOCK}mlp/{{}}/kernel", ("gate", "up")), "(s o) i -> i o"),
@@ -260,8 +256,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
     ]
     if mlp_bias:
         layer.append(Entry(f"{at}mlp.Wi.bias", heads(f"{BLOCK}mlp/{{}}/bias", ("gate", "up")), "(s o) -> o"))
-    del first
-    around = [*embedding("model.embeddings.tok_embeddings")]
+    around = embedding("model.embeddings.tok_embeddings")
     around += norm("model.embeddings.norm", "trunk/embedding_norm", bias=bias)
     around += norm("model.final_norm", "trunk/norm", bias=bias)
     if model.head:
@@ -269,27 +264,14 @@ def _modern_entries(model: Encoder) -> list[Entry]:
             "head.norm", "head_norm", bias=bias
         )
         around += [Entry("decoder.bias", "decoder_bias", "v -> v")] if model.head_bias else []
-    return [*around, *layered(layer, model.depth), *layered(other, model.depth)[len(other) and 0 :]]
+    return around + [e for e in layered(layer, model.depth) if not e.names[0].startswith("model.layers.0.attn_norm")]
 
 
 def _written_modern(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
-    """Full layers, and sliding ones, which have a window each."""
-    kinds = [
-        "sliding_attention" if any(isinstance(p, Window) for p in parts(layer)) else "full_attention"
-        for layer in layers
-    ]
-    keys: dict[str, Any] = {"layer_types": kinds, "rope_parameters": {}}
-    for kind in dict.fromkeys(kinds):
-        of_kind = {layer for layer, each in zip(layers, kinds, strict=True) if each == kind}
-        if len(of_kind) > 1:
-            raise ValueError(f"its layers of {kind} have one encoding, not {', '.join(map(str, of_kind))}")
-        (layer,) = of_kind
-        rotary, *more = parts(layer)
-        if len(more) != (kind == "sliding_attention") or (more and not isinstance(more[0], Window)):
-            raise ValueError(f"its layers rotate, and some have a window, they are not {layer}")
-        keys["rope_parameters"][kind] = to_hf(rotary)["rope_parameters"]
-        keys |= {"local_attention": 2 * (more[0].size - 1)} if more else {}
-    return keys
+    """Its windows are counted in keys to both sides."""
+    keys = written_patterns("modernbert", nested=True)(layers, model)
+    window = keys["sliding_window"]
+    return keys | ({} if window is None else {"local_attention": 2 * (window - 1)})
 
 
 _MODERN_SILENT = """
@@ -298,6 +280,7 @@ layer_norm_eps mlp_dropout position_embedding_type reference_compile repad_logit
 sparse_prediction
 """
 MODERN = Family(
+    "modernbert",
     lambda model: "ModernBertModel" if model.head is None else "ModernBertForMaskedLM",
     keys=_SIZES
     | {
@@ -313,7 +296,6 @@ MODERN = Family(
     },
     constants=dict(placement="pre", embedding_norm=True, embedding_scale=1.0, first_norm=False, tied_embedding=True),
     entries=_modern_entries,
-    encoding=from_hf_layers,
     written_encoding=_written_modern,
     encoding_keys=frozenset(
         {"layer_types", "local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"}
@@ -326,4 +308,4 @@ MODERN = Family(
     model=Encoder,
 )
 
-FAMILIES = {"bert": BERT, "roberta": ROBERTA, "deberta-v2": DEBERTA, "modernbert": MODERN}
+FAMILIES = [BERT, ROBERTA, DEBERTA, MODERN]
