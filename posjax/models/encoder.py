@@ -28,8 +28,8 @@ class Encoder(OfBlocks):
       num_types: how many types of tokens (first or second sentence) have an embedding; 0 for none.
       embedding_norm, first_norm: see `Transformer`.
       embedding_scale: factor of token embeddings.
-      head: the activation of the masked-LM head, which is decoder(norm(activation(dense(x)))); None for a model without it, whose
-        output are its features.
+      head: the activation of the masked-LM head, which is decoder(norm(activation(dense(x)))); None for a model without it,
+        whose output are its features.
       head_dense_bias, head_bias: whether the head's dense layer and its decoder have a bias.
       tied_embedding: whether the decoder is the token embedding.
       pooler: whether there is the layer that reads the first token, see `pooled`.
@@ -91,9 +91,9 @@ class Encoder(OfBlocks):
 
     def __call__(
         self,
-        tokens: Int32[jax.Array, "B T"],
+        tokens: Int32[Array, "B T"],
         site: Site,
-        types: Int32[jax.Array, "B T"] | None = None,
+        types: Int32[Array, "B T"] | None = None,
         *,
         train: bool = False,
     ) -> Float[jax.Array, "B T V"]:
@@ -105,9 +105,9 @@ class Encoder(OfBlocks):
 
     def features(
         self,
-        tokens: Int32[jax.Array, "B T"],
+        tokens: Int32[Array, "B T"],
         site: Site,
-        types: Int32[jax.Array, "B T"] | None = None,
+        types: Int32[Array, "B T"] | None = None,
         *,
         train: bool = False,
     ) -> Float[jax.Array, "B T M"]:
@@ -128,13 +128,13 @@ class Encoder(OfBlocks):
         return y + self.decoder_bias.astype(jnp.float32) if self.head_bias else y
 
     def pooled(
-        self, tokens: Int32[jax.Array, "B T"], site: Site, types: Int32[jax.Array, "B T"] | None = None
+        self, tokens: Int32[Array, "B T"], site: Site, types: Int32[Array, "B T"] | None = None
     ) -> Float[jax.Array, "B M"]:
         """tanh(dense(features of the first token)), as BERT's pooler; rows begin with that token."""
         return self._pooled(self.features(tokens, site, types))
 
     def pair_logits(
-        self, tokens: Int32[jax.Array, "B T"], site: Site, types: Int32[jax.Array, "B T"] | None = None
+        self, tokens: Int32[Array, "B T"], site: Site, types: Int32[Array, "B T"] | None = None
     ) -> Float[jax.Array, "B C"]:
         """Logits of the head that reads `pooled`."""
         return self.pairs(self.pooled(tokens, site, types))

@@ -25,8 +25,8 @@ class EncoderDecoder(OfBlocks):
     stacks; a token of the decoder sees the source of its own document, through cross-attention without an encoding. By
     default encodings are those of T5 (Raffel et al. 2019, arXiv 1910.10683).
 
-    For cached decoding: `memory = model.apply(params, source, source_site, method="encode")`, then `prefill` and `extend`, which
-    take it.
+    For cached decoding: `memory = model.apply(params, source, source_site, method="encode")`, then `prefill` and `extend`,
+    which take it.
 
     Args:
       encoding, decoder_encoding: of the two stacks, one or a pattern over layers.
@@ -65,9 +65,9 @@ class EncoderDecoder(OfBlocks):
 
     def __call__(
         self,
-        source: Int32[jax.Array, "B S"],
+        source: Int32[Array, "B S"],
         source_site: Site,
-        tokens: Int32[jax.Array, "B T"],
+        tokens: Int32[Array, "B T"],
         site: Site,
         *,
         train: bool = False,
@@ -75,15 +75,15 @@ class EncoderDecoder(OfBlocks):
         memory = self.encode(source, source_site, train=train)
         return self._decode(tokens, site, memory, train=train)[0]
 
-    def encode(self, source: Int32[jax.Array, "B S"], source_site: Site, *, train: bool = False) -> Memory:
+    def encode(self, source: Int32[Array, "B S"], source_site: Site, *, train: bool = False) -> Memory:
         """What the decoder reads of a source: the encoder's output [B, S, M] and its site."""
         return self.encoder(self._embedded(source), source_site, train=train)[0], source_site
 
-    def prefill(self, tokens: Int32[jax.Array, "B T"], site: Site, memory: Memory, *, cache_size: int):
-        """Logits of the first tokens and the caches, of `cache_size` slots, that remember them; a layer has one for itself."""
+    def prefill(self, tokens: Int32[Array, "B T"], site: Site, memory: Memory, *, cache_size: int):
+        """Logits of the first tokens and the caches, of `cache_size` slots, that remember them: one for each layer."""
         return self._decode(tokens, site, memory, cache_size=cache_size)
 
-    def extend(self, tokens: Int32[jax.Array, "B T"], site: Site, memory: Memory, caches: list[Cache]):
+    def extend(self, tokens: Int32[Array, "B T"], site: Site, memory: Memory, caches: list[Cache]):
         """Logits of further tokens and the caches with them in it."""
         return self._decode(tokens, site, memory, caches=caches)
 

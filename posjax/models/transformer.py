@@ -59,7 +59,7 @@ class Transformer(nn.Module):
       length, grid: positions that a 1-D table must hold; (height, width) of a 2-D one.
       final_norm: whether the output of the last block is normed.
       embedding_norm: whether tokens are normed behind the stem, before the first block, as in BERT and BLOOM.
-      first_norm: whether the first block's attention reads normed tokens; ModernBERT's does not, as its embeddings are normed.
+      first_norm: whether the first block's attention reads normed tokens; ModernBERT's does not: its embeddings are normed.
 
     Raises (on call):
       ValueError: for an unknown injection or remat, an encoding that mixes tokens in a causal model, or one that places whole

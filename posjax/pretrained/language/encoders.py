@@ -219,7 +219,13 @@ _RELATIVE = {"relative_attention", "share_att_key", "norm_rel_ebd", "position_bu
 DEBERTA = Family(
     "deberta-v2",
     lambda model: "DebertaV2Model" if model.head is None else "DebertaV2ForMaskedLM",
-    keys=BERT.keys | {"type_vocab_size": Key("num_types", 0), "layer_norm_eps": Key("norm_epsilon", 1e-7)},
+    keys=BERT.keys
+    | {
+        # Without a table of positions a model has no length, and transformers takes a number.
+        "max_position_embeddings": Key("length", 512, write=lambda length: 512 if length is None else length),
+        "type_vocab_size": Key("num_types", 0),
+        "layer_norm_eps": Key("norm_epsilon", 1e-7),
+    },
     constants=_POST,
     derived=_head_as_mlp,
     written_derived=lambda model: _check_head(model) | {"legacy": True},
@@ -295,6 +301,7 @@ MODERN = Family(
         "decoder_bias": Key("head_bias", True),
     },
     constants=dict(placement="pre", embedding_norm=True, embedding_scale=1.0, first_norm=False, tied_embedding=True),
+    written_derived=lambda model: {"pad_token_id": None},  # transformers' own may lie outside the vocabulary
     entries=_modern_entries,
     written_encoding=_written_modern,
     encoding_keys=frozenset(
