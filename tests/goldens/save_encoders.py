@@ -1,7 +1,7 @@
 """Writes the encoders of encoders.npz, loaded and saved by posjax, into folders that transformers is to read:
 
-    cd tests && python -m goldens.save_encoders FOLDER
-    /tmp/goldens/bin/python goldens/make_encoders.py FOLDER/*      # their largest error there, over the largest output
+cd tests && python -m goldens.save_encoders FOLDER
+/tmp/goldens/bin/python goldens/make_encoders.py FOLDER/*      # their largest error there, over the largest output
 """
 
 import sys

@@ -18,7 +18,7 @@ from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language import FAMILIES
 
 BOUND = 1e-4  # of the largest value
-FAST = ["deberta v3", "modernbert"]
+FAST = ["deberta v3"]
 ONE_STACK = [case for case in CASES if not case.startswith("t5")]
 
 
@@ -121,7 +121,7 @@ def as_saved(case: str, name: str) -> str:
     return name if case != "bert without head" else f"bert.{name}"
 
 
-@slow_but(["bert", "t5"], CASES)
+@slow_but(["bert"], CASES)
 def test_what_is_saved_comes_back(case, loaded, tmp_path):
     """Bit by bit, under the names and in the shapes of transformers."""
     model, params = loaded(case)
