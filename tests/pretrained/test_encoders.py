@@ -18,7 +18,7 @@ from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language import FAMILIES
 
 BOUND = 1e-4  # of the largest value
-FAST = ["deberta v3"]
+FAST = ["deberta v3", "modernbert"]
 ONE_STACK = [case for case in CASES if not case.startswith("t5")]
 
 
