@@ -2,7 +2,8 @@
 
     python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
     /tmp/goldens/bin/python tests/goldens/make_encoders.py                # writes encoders.npz
-    /tmp/goldens/bin/python tests/goldens/make_encoders.py FOLDER ...     # compares folders that `save_encoders.py` wrote
+    /tmp/goldens/bin/python tests/goldens/make_encoders.py --saved DIR    # compares what check_encoders.py saved there
+    /tmp/goldens/bin/python tests/goldens/make_encoders.py --real DIR     # models at the sizes of published ones
 
 encoders.npz holds, for each setting of encoder_settings.py, the configuration, the names and shapes of the tensors in the
 folder that transformers saved, and outputs in float32 of a short and of a long line of tokens: features, logits, and of
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from encoder_settings import LONG, SETTINGS, SHORT, UNTIED, VOCABULARY
+from encoder_settings import LONG, REAL, SETTINGS, SHORT, UNTIED, VOCABULARY
 from pretrained_weights import made
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -99,11 +100,30 @@ def main() -> None:
     np.savez_compressed(FILE, json=json.dumps({"versions": versions, **told}), **arrays)
 
 
-def compared(folder: Path) -> float:
-    """The largest error of a saved folder, whose name is that of a case, in transformers, over the largest logit."""
-    case, golden = folder.name.replace("_", " "), np.load(FILE)
-    found = outputs_of(read(SETTINGS[case][0], folder), LONG)
-    return max(float(np.abs(found[n] - golden[f"{case} long {n}"]).max() / np.abs(found[n]).max()) for n in found)
+def saved(folder: Path) -> None:
+    """Writes errors.json: how far transformers is from its golden outputs with the weights that posjax wrote."""
+    golden, errors = np.load(FILE), {}
+    for path in sorted(each for each in folder.iterdir() if each.is_dir()):
+        case, kind = path.name, SETTINGS[path.name][0]
+        found = outputs_of(read(kind, path), LONG)
+        each = (np.abs(found[n] - golden[f"{case} long {n}"]).max() / np.abs(found[n]).max() for n in found)
+        errors[case] = max(map(float, each))
+        print(case, errors[case])
+    (folder / "errors.json").write_text(json.dumps(errors, indent=2))
+
+
+@torch.no_grad()
+def real(folder: Path) -> None:
+    """Random models at the sizes of published ones, with 2 layers, and their logits of a line as long as their tables."""
+    for name, (kind, config_kind, fields, length) in REAL.items():
+        torch.manual_seed(0)
+        model = getattr(transformers, kind)(getattr(transformers, config_kind)(**fields)).eval()
+        model.save_pretrained(folder / name)
+        vocabulary = model.config.vocab_size
+        tokens = torch.from_numpy(np.random.RandomState(1).randint(3, vocabulary, (1, length)))
+        told = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+        np.savez(folder / name / "arrays.npz", tokens=tokens.numpy(), logits=model(tokens, **told).logits.numpy())
+        print(name)
 
 
 if __name__ == "__main__":
@@ -112,7 +132,7 @@ if __name__ == "__main__":
     for name in ("nms", "qnms"):
         torchvision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     transformers.utils.logging.disable_progress_bar()
-    for folder in sys.argv[1:]:
-        print(f"{Path(folder).name}: {compared(Path(folder)):.1e}")
-    if not sys.argv[1:]:
+    if sys.argv[1:]:
+        {"--saved": saved, "--real": real}[sys.argv[1]](Path(sys.argv[2]))
+    else:
         main()

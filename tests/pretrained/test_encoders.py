@@ -4,12 +4,12 @@ is saved comes back; what is not known is refused."""
 import functools
 import json
 
-import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from goldens.encoder_cases import CASES, FILE, tokens_of, types_of, weights_of, written
-from goldens.encoder_settings import LONG, SHORT
+from goldens.encoder_cases import CASES, FILE, errors, tokens_of, types_of, weights_of, written
+from goldens.encoder_settings import LONG
+from goldens.language_cases import error
 
 import posjax as pj
 from posjax import pretrained
@@ -18,8 +18,7 @@ from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language import FAMILIES
 
 BOUND = 1e-4  # of the largest value
-FAST = ["deberta v3", "modernbert"]
-ONE_STACK = [case for case in CASES if not case.startswith("t5")]
+FAST = ["deberta v3", "t5"]
 
 
 def slow_but(fast, cases):
@@ -34,41 +33,13 @@ def loaded(tmp_path_factory):
     )
 
 
-def error(ours, theirs) -> float:
-    return float(np.abs(np.asarray(ours) - theirs).max() / np.abs(theirs).max())
-
-
-def batch_of(*rows: tuple[int, int, int]):
-    """Rows of (tokens of padding before, tokens, tokens of padding behind): their tokens and sites."""
-    position, segment, tokens = [], [], []
-    for before, length, behind in rows:
-        position.append([0] * before + [*range(length)] + [0] * behind)
-        segment.append([0] * before + [1] * length + [0] * behind)
-        tokens.append([1] * before + [*tokens_of(length)] + [1] * behind)
-    position, segment, tokens = (np.array(each, np.int32) for each in (position, segment, tokens))
-    return tokens, pj.Site(position, segment, 0 * segment)
-
-
-@slow_but(FAST, ONE_STACK)
+@slow_but(FAST, CASES)
 def test_outputs_are_theirs(case, loaded):
-    """Alone, and in a batch with padding on either side; beyond the trained length where there is no table."""
-    model, params = loaded(case)
-    for what, length in (("short", SHORT), ("long", LONG)):
-        pad = LONG - length
-        tokens, site = batch_of((pad, length, 2), (0, length, pad + 2))
-        types = types_of(length, model.num_types)
-        types = np.stack([np.pad(types, (pad, 2)), np.pad(types, (0, pad + 2))])
-
-        def run(params, *given, model=model):
-            features = model.apply(params, *given, method="features")
-            return features, features if model.head is None else model.apply(params, features, method="logits")
-
-        features, logits = jax.jit(run)(params, tokens, site, types)
-        for row, found in enumerate(zip(features, logits, strict=True)):
-            start = pad if row == 0 else 0
-            golden = [FILE[f"{case} {what} {name}"] for name in ("features", "logits" if model.head else "features")]
-            for ours, theirs in zip(found, golden, strict=True):
-                assert error(ours[start : start + length], theirs) < BOUND
+    """Alone, and in batches with padding on either side; beyond the trained length where there is no table; T5's decoder in
+    one pass and token by token."""
+    found = errors(case, *loaded(case))
+    assert max(found.values()) < BOUND, found
+    assert set(found) == {"short", "long", "padded"} | ({"decoded"} if case.startswith("t5") else set())
 
 
 @pytest.mark.slow
@@ -80,31 +51,6 @@ def test_what_the_first_token_says(case, name, loaded):
     assert error(model.apply(params, *given, method=method)[0], FILE[f"{case} long {name}"]) < BOUND
     if model.head is None:
         np.testing.assert_array_equal(model.apply(params, *given), model.apply(params, *given, method="features"))
-
-
-@slow_but(["t5"], ["t5", "t5 gated"])
-def test_t5_writes_what_it_does_there(case, loaded):
-    """In one pass, and token by token behind a prompt; in a batch of sources that are padded differently."""
-    model, params = loaded(case)
-    source, source_site = batch_of((3, LONG, 0), (0, LONG, 3))
-    tokens = np.stack([tokens_of()[::-1]] * 2)
-    short, long = FILE[f"{case} short logits"], FILE[f"{case} long logits"]
-    memory = jax.jit(functools.partial(model.apply, method="encode"))(params, source, source_site)
-    assert error(memory[0][0, 3:], FILE[f"{case} long features"]) < BOUND
-    site = jax.tree.map(lambda leaf: np.stack([leaf] * 2), pj.sites(LONG))
-    full = jax.jit(model.apply)(params, source, source_site, tokens, site)
-    assert max(error(row, long) for row in full) < BOUND
-    prefill = jax.jit(functools.partial(model.apply, method="prefill", cache_size=LONG))
-    # The golden short line is the short one turned round, another than the beginning of the long one.
-    other = np.stack([tokens_of(SHORT)[::-1]] * 2)
-    first = jax.tree.map(lambda leaf: leaf[:, :SHORT], site)
-    assert max(error(row, short) for row in prefill(params, other, first, memory)[0]) < BOUND
-    logits, caches = prefill(params, tokens[:, :SHORT], first, memory)
-    extend = jax.jit(functools.partial(model.apply, method="extend"))
-    for t in range(SHORT, LONG):
-        here = jax.tree.map(lambda leaf, t=t: leaf[:, t : t + 1], site)
-        logits, caches = extend(params, tokens[:, t : t + 1], here, memory, caches)
-        assert max(error(row, long[t : t + 1]) for row in logits) < BOUND
 
 
 # Of DeBERTa's two spellings of the head one is written; RoBERTa's rows that no position has are written as zeros.

@@ -301,7 +301,6 @@ MODERN = Family(
         "decoder_bias": Key("head_bias", True),
     },
     constants=dict(placement="pre", embedding_norm=True, embedding_scale=1.0, first_norm=False, tied_embedding=True),
-    written_derived=lambda model: {"pad_token_id": None},  # transformers' own may lie outside the vocabulary
     entries=_modern_entries,
     written_encoding=_written_modern,
     encoding_keys=frozenset(
