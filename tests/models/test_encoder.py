@@ -44,7 +44,7 @@ def test_every_token_sees_all_of_its_document_and_its_type():
 
 
 def test_a_first_block_without_norm_is_computed_the_same_however_blocks_run():
-    model = Encoder(11, encoding="rope, rope + window(2)", first_norm=False, norm_bias=False, **SIZES)
+    model = Encoder(11, encoding="rope + window(3)", first_norm=False, norm_bias=False, **SIZES)
     params = made(model)
     trunk = params["params"]["trunk"]
     assert "attention_norm" not in trunk["block_0"]
