@@ -102,7 +102,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
     "mistral without window": ("MistralConfig", dict(_LLAMA, sliding_window=None, **_YARN)),
     "qwen2": (
         "Qwen2Config",
-        dict(_LLAMA, num_hidden_layers=3, use_sliding_window=True, sliding_window=4, max_window_layers=1, **_rope()),
+        dict(_LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=1, **_rope()),
     ),
     "qwen2 plain": ("Qwen2Config", dict(_LLAMA, tie_word_embeddings=True, **_YARN)),
     "qwen3": ("Qwen3Config", dict(_LLAMA, head_dim=10, tie_word_embeddings=True, **_rope())),
@@ -151,7 +151,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         "Gemma3TextConfig",
         dict(
             _LLAMA,
-            num_hidden_layers=4,
+            num_hidden_layers=3,
             head_dim=12,
             sliding_window=4,
             sliding_window_pattern=3,
@@ -177,7 +177,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
     ),
     "smollm3": (
         "SmolLM3Config",
-        dict(_LLAMA, num_hidden_layers=4, no_rope_layer_interval=2, pad_token_id=0, **_rope()),
+        dict(_LLAMA, no_rope_layer_interval=2, pad_token_id=0, **_rope()),
     ),
     "smollm3 window": (
         "SmolLM3Config",
@@ -197,11 +197,10 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         "Llama4TextConfig",
         dict(
             _LLAMA,
-            num_hidden_layers=4,
             head_dim=8,
             intermediate_size_mlp=24,
             moe_layers=[],
-            no_rope_layers=[1, 0, 1, 0],
+            no_rope_layers=[1, 0],
             attention_chunk_size=8,
             floor_scale=4,
             attn_scale=0.5,
@@ -213,7 +212,6 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         "Llama4TextConfig",
         dict(
             _LLAMA,
-            num_hidden_layers=2,
             head_dim=8,
             intermediate_size_mlp=24,
             moe_layers=[],

@@ -3,6 +3,9 @@ known is refused."""
 
 import functools
 import json
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -16,7 +19,7 @@ from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language.family import resolved
 
 BOUND = 1e-4  # of the largest logit
-FAST = ["llama"]
+FAST = ["gemma2", "gptj", "llama", "llama4 normed"]  # those that most of the parts are in
 every_case = pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES]
 )
@@ -130,6 +133,35 @@ def test_files_are_read_in_the_type_and_the_place_that_is_asked_for(folder_of, l
     assert_same(halves, back)
     with pytest.raises(ValueError, match=r"key 'sliding' .* is not known here"):
         pretrained.save(tmp_path, half, halves, config=dict(sliding=3))
+
+
+_ON_DEVICES = """
+import sys, jax, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+from posjax import pretrained
+from posjax.pretrained.entries import paths_of
+mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+split = lambda path, shape: NamedSharding(mesh, P("x") if shape[0] % 4 == 0 else P())
+model, params = pretrained.load(sys.argv[1], sharding=split)
+_, whole = pretrained.load(sys.argv[1])
+for path, leaf in paths_of(params).items():
+    shards = leaf.addressable_shards
+    assert len(shards) == 4 and shards[0].data.size == leaf.size // (4 if leaf.shape[0] % 4 == 0 else 1), path
+    assert np.array_equal(leaf, paths_of(whole)[path]), path
+pretrained.save(sys.argv[2], model, params)
+"""
+
+
+@pytest.mark.slow
+def test_parameters_lie_on_the_devices_that_are_asked_for(folder_of, tmp_path):
+    """Each of four devices gets its quarter; what they share is saved whole."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", _ON_DEVICES, str(folder_of("llama")), str(tmp_path)]
+    done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    held, was = safetensors.numpy.load_file(tmp_path / "model.safetensors"), weights_of("llama")
+    assert held.keys() == was.keys()
+    assert all(np.array_equal(held[name], was[name]) for name in was)
 
 
 def test_models_that_transformers_has_not_are_not_saved(tmp_path):

@@ -148,7 +148,8 @@ class Family:
         self._check(config)
         fields = {key.field: self._value(name, key, config) for name, key in self.keys.items()}
         fields |= {**self.constants, **self.derived(config)}
-        return self.model(**fields, encoding=pattern_text(self.encoding(config)))
+        told = {name: value for name, value in config.items() if name not in self.plain}  # the others say nothing
+        return self.model(**fields, encoding=pattern_text(self.encoding(told)))
 
     def config_of(self, model: Any) -> dict[str, Any]:
         """The configuration of a model.

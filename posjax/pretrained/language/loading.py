@@ -35,7 +35,7 @@ def load(
       sharding: of all parameters, or a function of a parameter's path, "trunk/block_0/mlp/up/kernel", and shape; of what
         lies on other hosts nothing is kept. JAX's default device where None.
       overrides: of fields that the files do not tell: implementation, context, scan, remat, dropout, drop_path,
-        attention_dtype. Another encoding is `model.clone(encoding=...)`.
+        attention_dtype. For another encoding see `posjax.models.replacing.with_encoding`.
 
     Returns:
       model, and {"params": tree of jax arrays}.
