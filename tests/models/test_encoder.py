@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.models import Decoder, Encoder, EncoderDecoder
+from posjax.models import Decoder, Encoder, EncoderDecoder, generate
 from posjax.models.kinds import make_model
 
 SIZES = dict(width=16, num_heads=2, depth=3, mlp_dim=20)
@@ -140,3 +140,20 @@ def test_a_decoder_reads_the_source_of_its_document():
         np.testing.assert_allclose(logits, full[:, t : t + 1], atol=1e-5)
     half = model.clone(head_scale=0.5)
     np.testing.assert_allclose(half.apply(params, source, source_site, TOKENS, SITE), jnp.asarray(full) / 2, atol=1e-5)
+
+
+def test_an_encoder_decoder_continues_what_its_decoder_begins():
+    """With the token that is likeliest in the full pass; another source gives another line."""
+    model = EncoderDecoder(11, tied_embedding=False, **SIZES | {"depth": 1})
+    params = made(model)
+    source, start = TOKENS[:, ::-1], np.zeros((2, 1), np.int32)
+    memory = jax.jit(functools.partial(model.apply, method="encode"))(params, source, SITE)
+    continued = generate(model, params, start, pj.sites(1), steps=4, memory=memory)
+    whole = np.concatenate([start, continued], axis=1)
+    logits = jax.jit(model.apply)(params, source, SITE, whole[:, :-1], pj.sites(4))
+    np.testing.assert_array_equal(continued, np.argmax(logits, axis=-1))
+    assert not np.array_equal(continued[0], continued[1])
+    with pytest.raises(ValueError, match=r"needs memory=model\.apply"):
+        generate(model, params, start, pj.sites(1), steps=4)
+    with pytest.raises(ValueError, match="and no other model"):
+        generate(Decoder(11, **SIZES), {}, start, pj.sites(1), steps=4, memory=memory)
