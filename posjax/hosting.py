@@ -11,7 +11,7 @@ The models of posjax host encodings by the same functions.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -45,6 +45,13 @@ class Hosted:
     def embed(self, x: Float[Array, "*B T M"]) -> Float[Array, "*B T M"]:
         """Adds the encoding's code; `host` has done so, unless a model wants it elsewhere or in every layer."""
         return self._each(lambda site, x: self.encoding.embed(self.params, x, site), x)
+
+    def in_layer(self, project: Callable[[Array], tuple[Array, Array]]) -> "Hosted":
+        """For attention of one layer, whose matrices make queries and keys of rows [R, M] by `project`.
+
+        Only encodings need it whose codes go through these matrices, as `deberta(shared=True)`.
+        """
+        return replace(self, params=self.encoding.in_layer(self.params, project))
 
     def attend(
         self,
