@@ -7,7 +7,7 @@
 Cost: about 10 minutes on 2 CPU cores, on Python's own documentation (no download).
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
 from configs import decoder
 
@@ -24,9 +24,6 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0,)
 
-    config.data.files = config_dict.placeholder(
-        str
-    )  # a directory or glob of text of your own; data.name is its name then
     config.data.length = 128
     config.data.positions = "window"  # so that longer contexts ask for positions never seen
     config.data.retrieval = ConfigDict()
