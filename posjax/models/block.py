@@ -20,11 +20,12 @@ from posjax.spec import nearest
 NORMS = ["layer", "rms"]
 PLACEMENTS = ["parallel", "parallel_shared", "post", "pre", "sandwich"]
 _PROJECTIONS = ("query", "key", "value", "out")
-_GATES = {"geglu": nn.gelu, "swiglu": nn.silu}
+_EXACT_GELU = functools.partial(nn.gelu, approximate=False)
+_GATES = {"geglu": nn.gelu, "geglu_exact": _EXACT_GELU, "swiglu": nn.silu}
 _ACTIVATIONS: dict[str, Callable] = {
     **_GATES,
     "gelu": nn.gelu,
-    "gelu_exact": functools.partial(nn.gelu, approximate=False),
+    "gelu_exact": _EXACT_GELU,
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
     "relu": nn.relu,
 }
@@ -42,7 +43,7 @@ class BlockConfig:
         al. 2023, arXiv 2305.13245; K = 1: Shazeer 2019, arXiv 1911.02150). num_heads where None.
       mlp: "gelu" is the tanh approximation, as in Google's ViTs and GPT-2; "gelu_exact" the exact one, as in timm's and
         transformers' ViTs; "quick_gelu" x sigmoid(1.702 x), as in CLIP; "relu"; "swiglu" silu(gate) * up and "geglu"
-        gelu(gate) * up, with the tanh approximation, as in Gemma (Shazeer 2020, arXiv 2002.05202).
+        gelu(gate) * up, with the tanh approximation, as in Gemma (Shazeer 2020, arXiv 2002.05202), "geglu_exact" without.
       mlp_dim: channels inside the MLP; 4 * width where None.
       mlp_bias: whether the MLP's projections have biases; None: those of ungated MLPs have.
       attention_bias: the projections of attention that have biases, of "query", "key", "value" and "out".
@@ -120,6 +121,20 @@ class BlockConfig:
     @property
     def key_heads(self) -> int:
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def mlp_channels(self) -> int:
+        """Channels inside the MLP."""
+        return 4 * self.width if self.mlp_dim is None else self.mlp_dim
+
+    @property
+    def has_mlp_bias(self) -> bool:
+        return self.mlp not in _GATES if self.mlp_bias is None else self.mlp_bias
+
+    @property
+    def scale(self) -> float:
+        """Factor of q . k."""
+        return self.channels**-0.5 if self.logit_scale is None else self.logit_scale
 
     @property
     def types(self) -> dict[str, Any]:
@@ -296,9 +311,8 @@ class Mlp(nn.Module):
     @nn.compact
     def __call__(self, x: Float[jax.Array, "*B T M"]) -> Float[jax.Array, "*B T M"]:
         c, gated = self.config, self.config.mlp in _GATES
-        use_bias = not gated if c.mlp_bias is None else c.mlp_bias
-        linear = functools.partial(Linear, use_bias=use_bias, **c.types)
-        inside = (4 * c.width if c.mlp_dim is None else c.mlp_dim,)
+        linear = functools.partial(Linear, use_bias=c.has_mlp_bias, **c.types)
+        inside = (c.mlp_channels,)
         up, activation = linear(inside, name="up")(x), _ACTIVATIONS[c.mlp]
         activation = jax.checkpoint(activation)  # its derivative is computed again: cheaper than to store and read it
         hidden = activation(linear(inside, name="gate")(x)) * up if gated else activation(up)

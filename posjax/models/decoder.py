@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
-from posjax.encoding import Encoding, Site
+from posjax.encoding import Array, Encoding, Site
 from posjax.models.transformer import OfBlocks
 
 
@@ -36,6 +36,11 @@ class Decoder(OfBlocks):
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "Decoder":
         return cls(**{**fields, **given})
+
+    def example(self) -> tuple[Int32[Array, "1 1"], Site]:
+        """Arguments of `init`."""
+        nowhere = jnp.zeros(1, jnp.int32)
+        return nowhere[None], Site(nowhere, nowhere + 1, nowhere)
 
     def setup(self):
         init = nn.initializers.normal(self.width**-0.5)

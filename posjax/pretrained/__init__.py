@@ -1,13 +1,13 @@
-"""Pretrained ViTs without TensorFlow or torch: Google's .npz, the safetensors of timm and transformers, and our own.
+"""Pretrained models without TensorFlow or torch: vision transformers (`vision`) and language models (`language`).
 
     model, params = load("ViT-B_16.npz", image_size=384)
-    save("mine.safetensors", model, params)
+    model, params = load("Llama-3.2-1B", dtype=jnp.bfloat16)
+    save("mine", model, params)
 
-A family of files is an `Origin`: how its names are recognised, how sizes are read off its shapes, and a map as data
-(`entries.py`) that reads and, turned round, writes.
+Both rooms read files by maps as data (`entries.py`), which, turned round, write them.
 """
 
-from posjax.pretrained.vision.loading import Info as Info
-from posjax.pretrained.vision.loading import info as info
-from posjax.pretrained.vision.loading import load as load
-from posjax.pretrained.vision.saving import save as save
+from posjax.pretrained.choosing import load as load
+from posjax.pretrained.choosing import save as save
+from posjax.pretrained.vision import Info as Info
+from posjax.pretrained.vision import info as info

@@ -6,14 +6,21 @@
 
 The first says that a tensor [3 H D, M] of the file is our parameter [M, H, 3, D], the second that two tensors of the file are
 slices of one of ours along its axis n, and the third that one tensor holds two parameters of ours, its slices along s.
+
+    Entry(("q.weight", "k.weight", "v.weight"), "qkv/kernel", "(k n d) m -> m k n d", counts=(4, 1, 1))
+    Entry("qkv_proj.weight", "qkv/kernel", "(k n d) m -> m k n d", counts=(4, 1, 1))
+
+Here each of the three has several slices along n, as many as `counts` says: four query heads for each key head. They are
+three tensors of the file, or follow one another along the first axis of one.
 """
 
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from posjax.spec import nearest
@@ -29,9 +36,10 @@ class Entry(NamedTuple):
         one another along its first axis.
       ours: path of the parameter; or several, stacked along axis "s" of theirs.
       axes: "their axes -> our axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h" is the number
-        of heads, and "x" is 3: query, key and value.
+        of heads, "x" is 3: query, key and value; other letters may be known to the caller of `read` and `write`.
       optional: a file may lack it, or some of its slices along "n", and then ours is zeros; zeros need not be written.
       without: (index, count) of rows of ours that the file does not have; they are zeros.
+      counts: how many slices along n each part has, where "n" stands on both sides.
     """
 
     theirs: str | tuple[str, ...]
@@ -39,6 +47,7 @@ class Entry(NamedTuple):
     axes: str
     optional: bool = False
     without: tuple[int, int] = (0, 0)
+    counts: tuple[int, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,16 +58,15 @@ class Entry(NamedTuple):
         return (self.ours,) if isinstance(self.ours, str) else self.ours
 
 
-def dense(theirs: str, ours: str, *, optional_bias: bool = False) -> list[Entry]:
+def dense(theirs: str, ours: str, *, optional_bias: bool = False, bias: bool = True) -> list[Entry]:
     """A linear map of torch's, whose weight is [outputs, inputs]."""
-    return [
-        Entry(f"{theirs}.weight", f"{ours}/kernel", "o i -> i o"),
-        Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o", optional_bias),
-    ]
+    kernel = Entry(f"{theirs}.weight", f"{ours}/kernel", "o i -> i o")
+    return [kernel, *([Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o", optional_bias)] if bias else [])]
 
 
-def norm(theirs: str, ours: str) -> list[Entry]:
-    return [Entry(f"{theirs}.weight", f"{ours}/scale", "c -> c"), Entry(f"{theirs}.bias", f"{ours}/bias", "c -> c")]
+def norm(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
+    scale = Entry(f"{theirs}.weight", f"{ours}/scale", "c -> c")
+    return [scale, *([Entry(f"{theirs}.bias", f"{ours}/bias", "c -> c")] if bias else [])]
 
 
 def heads(ours: str, which: Sequence[str] = ("query", "key", "value")) -> tuple[str, ...]:
@@ -77,103 +85,159 @@ def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
     ]
 
 
+def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of {"params": tree} by path, "trunk/block_0/attention/qkv/kernel"."""
+    leaves = jax.tree_util.tree_flatten_with_path(params["params"])[0]
+    return {"/".join(_key(key) for key in path): leaf for path, leaf in leaves}
+
+
+def _key(key: Any) -> str:
+    return str(next(getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name)))
+
+
 def read(
     entries: Iterable[Entry],
     tensors: Mapping[str, np.ndarray],
     expected: Mapping[str, tuple[int, ...]],
-    num_heads: int,
+    sizes: Mapping[str, int],
+    *,
     ignored: str = r"(?!)",
     unread: str = r"(?!)",
-) -> dict[str, np.ndarray]:
-    """Our parameters by path, from tensors of a file.
+    put: Callable[[str, np.ndarray], Any] = lambda path, array: array,
+) -> dict[str, Any]:
+    """Our parameters by path, from tensors of a file, each of which is asked for once.
 
-    Where several entries are for one parameter, the first one whose names are all there is read.
+    Where several entries are for one parameter, the first one whose names are all there is read. Names are compared before
+    any tensor is read.
 
     Args:
       expected: path: shape of all parameters that the model has.
+      sizes: those of letters in the entries' axes, as "h", the number of heads.
       ignored: regular expression of the names that may be left over.
       unread: likewise of paths that a file may hold and the model need not have.
+      put: what becomes of a parameter as soon as it is made: it may lie on another device before the next one is read.
 
     Raises:
       ValueError: for a tensor that no entry reads or that has another shape, for a parameter that no tensor gives.
     """
-    found: dict[str, np.ndarray] = {}
-    used: set[str] = set()
-    for entry in entries:
-        there = [name for name in entry.names if name in tensors]
-        if found.keys() & set(entry.paths) or not there or not (entry.optional or len(there) == len(entry.names)):
-            continue
-        used |= set(there)
-        given = [tensors[name] if name in there else np.zeros_like(tensors[there[0]]) for name in entry.names]
-        found |= zip(entry.paths, _ours(entry, given, num_heads), strict=True)
-    for entry in entries:
-        missing = [path for path in entry.paths if path in expected and path not in found]
-        if entry.optional:
-            found |= {path: np.zeros(expected[path], np.float32) for path in missing}
-    _refuse_missing(entries, tensors, expected, found)
-    found = {path: array for path, array in found.items() if path in expected or not re.fullmatch(unread, path)}
+    entries = list(entries)
+    plan = _planned(entries, tensors)
+    promised = {path for entry, _ in plan for path in entry.paths}
+    zeros = {path for entry in entries if entry.optional for path in entry.paths if path in expected} - promised
+    _refuse_missing(entries, tensors, expected, promised | zeros)
+    used = {name for _, there in plan for name in there}
     left = sorted(name for name in tensors.keys() - used if not re.fullmatch(ignored, name))
-    unknown = sorted(found.keys() - expected.keys())
+    unknown = {path for path in promised - expected.keys() if not re.fullmatch(unread, path)}
     if left or unknown:
-        names = left or [name for entry in entries if set(entry.paths) & set(unknown) for name in entry.names]
+        names = left or [name for entry, _ in plan if unknown & set(entry.paths) for name in entry.names]
         raise ValueError(
-            f"the file holds {len(names)} tensors that this ViT has no place for: {_some(names)}; nothing is read in part"
+            f"the file holds {len(names)} tensors that this model has no place for: {_some(names)}; nothing is read in part"
         )
-    for path, array in found.items():
-        if tuple(array.shape) != tuple(expected[path]):
-            name = next(entry.theirs for entry in entries if path in entry.paths)
-            raise ValueError(
-                f"{path} is {list(expected[path])} in a model of these sizes, but {name} of the file gives "
-                f"{list(array.shape)}"
-            )
+    found = {path: put(path, np.zeros(expected[path], np.float32)) for path in zeros}
+    for entry, there in plan:
+        if not expected.keys() & set(entry.paths):
+            continue
+        given = [tensors[name] if name in there else np.zeros_like(tensors[there[0]]) for name in entry.names]
+        for path, array in zip(entry.paths, _ours(entry, given, sizes), strict=True):
+            if path not in expected:
+                continue
+            if tuple(array.shape) != tuple(expected[path]):
+                raise ValueError(
+                    f"{path} is {list(expected[path])} in a model of these sizes, but {entry.theirs} of the file gives "
+                    f"{list(array.shape)}"
+                )
+            found[path] = put(path, array)
     return found
 
 
-def write(entries: Iterable[Entry], params: Mapping[str, np.ndarray], num_heads: int) -> dict[str, np.ndarray] | None:
-    """The tensors of a file, from our parameters by path; None where the entries have no place for all of them.
+def _planned(entries: Iterable[Entry], tensors: Mapping[str, Any]) -> list[tuple[Entry, list[str]]]:
+    """The entries that are read, each with those of its names that are there."""
+    plan: list[tuple[Entry, list[str]]] = []
+    promised: set[str] = set()
+    for entry in entries:
+        there = [name for name in entry.names if name in tensors]
+        if promised & set(entry.paths) or not there or not (entry.optional or len(there) == len(entry.names)):
+            continue
+        promised |= set(entry.paths)
+        plan.append((entry, there))
+    return plan
+
+
+def write(
+    entries: Iterable[Entry], params: Mapping[str, Any], sizes: Mapping[str, int]
+) -> Iterator[tuple[str, np.ndarray]] | None:
+    """The tensors of a file by name, one after the other, from our parameters by path; None where the entries have no place
+    for all of them.
 
     Of several entries for one parameter the first is written.
     """
-    tensors: dict[str, np.ndarray] = {}
+    chosen: list[Entry] = []
     placed: set[str] = set()
     for entry in entries:
         if placed & set(entry.paths) or not set(entry.paths) <= params.keys():
             continue
-        arrays = [params[path] for path in entry.paths]
         index, count = entry.without
-        if count and not all(_is_zero(array[index : index + count]) for array in arrays):
+        if count and not all(_is_zero(params[path][index : index + count]) for path in entry.paths):
             continue
         placed |= set(entry.paths)
-        if not (entry.optional and all(_is_zero(array) for array in arrays)):
-            tensors |= zip(entry.names, _theirs(entry, arrays, num_heads), strict=True)
-    return tensors if placed == params.keys() else None
+        chosen.append(entry)
+    if placed != params.keys():
+        return None
+    return (tensor for entry in chosen for tensor in _written(entry, params, sizes))
 
 
-def _is_zero(array: np.ndarray) -> bool:
+def _written(entry: Entry, params: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[tuple[str, np.ndarray]]:
+    arrays = [np.asarray(params[path]) for path in entry.paths]
+    if not (entry.optional and all(map(_is_zero, arrays))):
+        yield from zip(entry.names, _theirs(entry, arrays, sizes), strict=True)
+
+
+def _is_zero(array: Any) -> bool:
     return not np.ascontiguousarray(array).view(np.uint8).any()  # bytes: -0 is not to become 0
 
 
-def _ours(entry: Entry, tensors: list[np.ndarray], num_heads: int) -> list[np.ndarray]:
+def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
     index, count = entry.without
-    parts = list(zip(*(_rearranged(entry, tensor, num_heads) for tensor in tensors), strict=True))
-    if (slices := _slices(entry)) is not None:
+    if entry.counts and len(tensors) == 1:
+        tensors = np.split(tensors[0], _borders(entry, tensors[0], sizes))
+    parts = list(zip(*(_rearranged(entry, tensor, sizes) for tensor in tensors), strict=True))
+    if entry.counts:
+        joined = [np.concatenate(part, _counted(entry)) for part in parts]
+    elif (slices := _slices(entry)) is not None:
         joined = [np.stack(part, slices) for part in parts]
     else:
         joined = [np.concatenate(part) if len(part) > 1 else part[0] for part in parts]
     return [np.insert(part, [index] * count, 0, axis=0) if count else part for part in joined]
 
 
+def _borders(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list[int]:
+    """Where along the first axis of one tensor its parts end but for the last."""
+    theirs, _ = _sides(entry.axes)
+    each = _sizes(entry, theirs, tensor.shape, sizes | {"n": sum(entry.counts)})
+    rows = math.prod(each[letter] for letter in theirs[0] if letter != "n")
+    return [int(end) * rows for end in np.cumsum(entry.counts)[:-1]]
+
+
 def _slices(entry: Entry) -> int | None:
     """The axis of ours along which tensors of the file are slices, if there is one."""
-    _, ours = _sides(entry.axes)
-    return ours.index(["n"]) if ["n"] in ours else None
-
-
-def _rearranged(entry: Entry, tensor: np.ndarray, num_heads: int) -> list[np.ndarray]:
-    """A tensor of the file as our arrays, one for each slice along s."""
     theirs, ours = _sides(entry.axes)
-    ours = [group for group in ours if group != ["n"]]
-    sizes = _sizes(entry, theirs, tensor.shape, num_heads)
+    return ours.index(["n"]) if ["n"] in ours and not any("n" in group for group in theirs) else None
+
+
+def _counted(entry: Entry) -> int:
+    """The axis of ours along which the parts of an entry with `counts` follow one another."""
+    return _sides(entry.axes)[1].index(["n"])
+
+
+def _ours_without_slices(entry: Entry) -> list[list[str]]:
+    _, ours = _sides(entry.axes)
+    return ours if _slices(entry) is None else [group for group in ours if group != ["n"]]
+
+
+def _rearranged(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list[np.ndarray]:
+    """A tensor of the file as our arrays, one for each slice along s."""
+    theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
+    sizes = _sizes(entry, theirs, tensor.shape, sizes)
     flat = [letter for group in theirs for letter in group]
     full = tensor.reshape([sizes[letter] for letter in flat])
     order = [letter for group in ours for letter in group]
@@ -184,26 +248,30 @@ def _rearranged(entry: Entry, tensor: np.ndarray, num_heads: int) -> list[np.nda
     return [stacked[i].reshape(shape) for i in range(sizes["s"])]
 
 
-def _theirs(entry: Entry, arrays: list[np.ndarray], num_heads: int) -> list[np.ndarray]:
+def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
     """The inverse of `_ours`."""
     index, count = entry.without
-    arrays = [np.delete(array, range(index, index + count), axis=0) for array in arrays]
+    arrays = [np.delete(array, range(index, index + count), axis=0) if count else array for array in arrays]
+    if entry.counts:
+        axis, ends = _counted(entry), np.cumsum(entry.counts)[:-1]
+        parts = zip(*(np.split(array, ends, axis) for array in arrays), strict=True)
+        tensors = [_put_back(entry, list(part), sizes) for part in parts]
+        return tensors if len(entry.names) > 1 else [np.concatenate(tensors)]
     if (axis := _slices(entry)) is None:
-        return [_put_back(entry, arrays, num_heads)]
+        return [_put_back(entry, arrays, sizes)]
     numbers = range(len(entry.names))
-    return [_put_back(entry, [array.take(number, axis) for array in arrays], num_heads) for number in numbers]
+    return [_put_back(entry, [array.take(number, axis) for array in arrays], sizes) for number in numbers]
 
 
-def _put_back(entry: Entry, arrays: list[np.ndarray], num_heads: int) -> np.ndarray:
+def _put_back(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
     """The inverse of `_rearranged`."""
-    theirs, ours = _sides(entry.axes)
-    ours = [group for group in ours if group != ["n"]]
-    sizes = _sizes(entry, ours, arrays[0].shape, num_heads) | {"s": len(arrays)}
+    theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
+    sizes = _sizes(entry, ours, arrays[0].shape, sizes) | {"s": len(arrays)}
     letters = [letter for group in ours for letter in group]
-    full = np.stack([array.reshape([sizes[letter] for letter in letters]) for array in arrays])
+    full = [array.reshape([sizes[letter] for letter in letters]) for array in arrays]
     wanted = [letter for group in theirs for letter in group]
     if "s" in wanted:
-        letters = ["s", *letters]
+        letters, full = ["s", *letters], np.stack(full)
     else:
         full = full[0]
     full = full.transpose([letters.index(letter) for letter in wanted])
@@ -218,24 +286,26 @@ def _sides(axes: str) -> tuple[list[list[str]], ...]:
     )
 
 
-def _sizes(entry: Entry, groups: list[list[str]], shape: Sequence[int], num_heads: int) -> dict[str, int]:
-    sizes = {"h": num_heads, "s": len(entry.paths), "x": 3}
+def _sizes(entry: Entry, groups: list[list[str]], shape: Sequence[int], known: Mapping[str, int]) -> dict[str, int]:
+    """The size of every letter, from those that are known and the shape of an array."""
+    sizes = {"s": len(entry.paths), "x": 3, **known}
     fits = len(groups) == len(shape)
     for group, size in zip(groups, shape, strict=False):
-        known = math.prod(sizes[letter] for letter in group if letter in sizes)
+        product = math.prod(sizes[letter] for letter in group if letter in sizes)
         unknown = [letter for letter in group if letter not in sizes]
-        fits &= size % known == 0 and (bool(unknown) or size == known)
-        sizes |= dict.fromkeys(unknown, size // known)
+        fits &= size % product == 0 and (bool(unknown) or size == product)
+        sizes |= dict.fromkeys(unknown, size // product)
     if not fits:
+        told = ", ".join(f"{letter}={size}" for letter, size in known.items())
         raise ValueError(
             f"{' and '.join(entry.names)} has the shape {list(shape)}, which is not {entry.axes.split(' -> ')[0]!r} with "
-            f"{num_heads} heads (num_heads=... says how many there are)"
+            f"{told} (h is the number of heads)"
         )
     return sizes
 
 
-def _refuse_missing(entries: Iterable[Entry], tensors, expected, found) -> None:
-    missing = sorted(expected.keys() - found.keys())
+def _refuse_missing(entries: Iterable[Entry], tensors, expected, found: set[str]) -> None:
+    missing = sorted(expected.keys() - found)
     if not missing:
         return
     named = [name for path in missing for name in _first_names(entries, path) if name not in tensors]

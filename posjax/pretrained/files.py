@@ -1,8 +1,10 @@
 """Files of weights: what they hold, read without TensorFlow or torch, and never unpickled."""
 
 import json
+import math
+import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,12 @@ class Weights(Mapping[str, np.ndarray]):
     ({} without).
     """
 
-    def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]], read, metadata: Mapping[str, str]):
+    def __init__(
+        self, path: Path, shapes: Mapping[str, tuple[int, ...]], read, metadata: Mapping[str, str], mapped=None
+    ):
         self.path, self.shapes, self.metadata = path, dict(shapes), dict(metadata)
         self._read = read
+        self.mapped = mapped or read  # a tensor as a view of the file, where the format allows it; not to be kept
         self.config = _json(path.parent / "config.json")
         self.preprocessor = _json(path.parent / "preprocessor_config.json")
 
@@ -69,6 +74,41 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metad
     safetensors.numpy.save_file(dict(tensors), path, metadata=dict(metadata))
 
 
+def write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]], shard_bytes: int) -> None:
+    """Writes model.safetensors, or, of more than `shard_bytes`, several files and their index, as transformers names them.
+
+    One shard at a time is in memory. What the folder held of other shards is removed, so that no two models mix.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shards: list[tuple[Path, list[str]]] = []
+    total, held = 0, {}
+    for name, tensor in tensors:
+        if held and sum(each.nbytes for each in held.values()) + tensor.nbytes > shard_bytes:
+            shards.append(_write_shard(folder, len(shards), held))
+            held = {}
+        held[name] = tensor
+        total += tensor.nbytes
+    shards.append(_write_shard(folder, len(shards), held))
+    for old in (*folder.glob("model.safetensors*"), *folder.glob("model-*-of-*.safetensors")):
+        old.unlink()
+    if len(shards) == 1:
+        shards[0][0].rename(folder / "model.safetensors")
+        return
+    index: dict[str, str] = {}
+    for number, (path, names) in enumerate(shards, 1):
+        final = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        path.rename(folder / final)
+        index |= dict.fromkeys(names, final)
+    text = json.dumps({"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}, indent=2)
+    (folder / "model.safetensors.index.json").write_text(text + "\n")
+
+
+def _write_shard(folder: Path, number: int, tensors: Mapping[str, np.ndarray]) -> tuple[Path, list[str]]:
+    path = folder / f".{os.getpid()}-{number}.safetensors"
+    write_safetensors(path, tensors, {"format": "pt"})
+    return path, list(tensors)
+
+
 def _inside(folder: Path) -> Path:
     names = ["model.safetensors", "model.safetensors.index.json"]
     for name in names:
@@ -86,14 +126,36 @@ def _json(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is no JSON: {error}") from None
 
 
+# Types of tensors as the header of a safetensors file names them.
+_DTYPES = {
+    **{"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64, "BOOL": np.bool_},
+    **{"I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64},
+    **{"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64},
+}
+
+
 def _safetensors(path: Path) -> Weights:
     try:
-        file = safetensors.safe_open(path, framework="np")
+        file = safetensors.safe_open(path, framework="np")  # checks the header and the file's length
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is cut off or no safetensors file ({error}): fetch it again") from None
+    with path.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(length))
     names = file.keys()
-    shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-    return Weights(path, shapes, file.get_tensor, file.metadata() or {})
+
+    def mapped(name: str) -> np.ndarray:
+        kind, shape, (start, _) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
+        if kind not in _DTYPES:
+            raise ValueError(f"{name} of {path} is of type {kind}, which is not read; known: {', '.join(_DTYPES)}")
+        if not math.prod(shape):
+            return np.zeros(shape, _DTYPES[kind])
+        if not shape:
+            return np.memmap(path, _DTYPES[kind], "r", 8 + length + start, (1,)).reshape(())
+        return np.memmap(path, _DTYPES[kind], "r", 8 + length + start, tuple(shape))
+
+    shapes = {name: tuple(header[name]["shape"]) for name in names}
+    return Weights(path, shapes, lambda name: np.array(mapped(name)), file.metadata() or {}, mapped)
 
 
 def _shards(path: Path) -> Weights:
@@ -105,7 +167,13 @@ def _shards(path: Path) -> Weights:
     if lacking := sorted(name for name, file in index.items() if name not in files[file].shapes):
         raise ValueError(f"{path} promises {lacking[0]} in {index[lacking[0]]}, which does not hold it")
     shapes = {name: files[file].shapes[name] for name, file in index.items()}
-    return Weights(path, shapes, lambda name: files[index[name]][name], {})
+    return Weights(
+        path,
+        shapes,
+        lambda name: files[index[name]][name],
+        {},
+        lambda name: files[index[name]].mapped(name),
+    )
 
 
 def _npz(path: Path) -> Weights:

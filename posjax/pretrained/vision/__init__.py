@@ -1,1 +1,13 @@
-"""Vision transformers from the files of Google, timm, transformers and posjax."""
+"""Pretrained ViTs without TensorFlow or torch: Google's .npz, the safetensors of timm and transformers, and our own.
+
+    model, params = load("ViT-B_16.npz", image_size=384)
+    save("mine.safetensors", model, params)
+
+A family of files is an `Origin`: how its names are recognised, how sizes are read off its shapes, and a map as data
+(`posjax.pretrained.entries`) that reads and, turned round, writes.
+"""
+
+from posjax.pretrained.vision.loading import Info as Info
+from posjax.pretrained.vision.loading import info as info
+from posjax.pretrained.vision.loading import load as load
+from posjax.pretrained.vision.saving import save as save

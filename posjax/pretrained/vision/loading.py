@@ -215,7 +215,9 @@ def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[
     paths = paths_of(expected)
     shapes = {path: leaf.shape for path, leaf in paths.items()}
     unread = r"(head|head_distillation|pooled_norm|pre_logits|map)/.*" if source.model.pooling == "none" else r"(?!)"
-    found = maps.read(source.entries, tensors, shapes, source.model.num_heads, source.ignored, unread)
+    found = maps.read(
+        source.entries, tensors, shapes, {"h": source.model.num_heads}, ignored=source.ignored, unread=unread
+    )
     return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in paths]), expected
 
 

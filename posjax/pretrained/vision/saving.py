@@ -15,6 +15,7 @@ from posjax.encodings.tables import Learned
 from posjax.models.block import BlockConfig
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
+from posjax.pretrained.entries import paths_of
 from posjax.pretrained.files import write_safetensors
 from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import parse_layers
@@ -50,9 +51,10 @@ def save(
     tree = params["params"] if set(params) == {"params"} else params
     flat = {path: np.asarray(leaf) for path, leaf in paths_of({"params": tree}).items()}
     _check_params(model, flat, image_channels(tree))
-    tensors = maps.write(TIMM[-1].entries(model, {}), flat, model.num_heads) if _timm_has(model) else None
-    names = OWN if tensors is None else _TIMM
-    if tensors is None:
+    written = maps.write(TIMM[-1].entries(model, {}), flat, {"h": model.num_heads}) if _timm_has(model) else None
+    names = OWN if written is None else _TIMM
+    tensors = dict(written or ())
+    if written is None:
         tensors = {path.replace("/", "."): np.asarray(leaf, order="C") for path, leaf in flat.items()}
     scaling = {
         name: [float(v) for v in values] for name, values in (("mean", mean), ("std", std)) if values is not None
@@ -66,16 +68,6 @@ def model_of(spec: Mapping[str, Any]) -> tuple[ViT, str]:
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in spec["model"].items()}
     fields |= {key: jnp.dtype(fields[key]) for key in _TYPES if fields.get(key) is not None}
     return ViT(**fields), spec["names"]
-
-
-def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of {"params": tree} by path, "trunk/block_0/attention/qkv/kernel"."""
-    leaves = jax.tree_util.tree_flatten_with_path(params["params"])[0]
-    return {"/".join(_key(key) for key in path): leaf for path, leaf in leaves}
-
-
-def _key(key: Any) -> str:
-    return str(next(getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name)))
 
 
 def _fields(model: ViT) -> dict[str, Any]:

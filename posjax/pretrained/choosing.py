@@ -1,0 +1,31 @@
+"""Which room a file or a model belongs to: vision or language."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from posjax.models.vit import ViT
+from posjax.pretrained import language, vision
+
+
+def load(path: str | Path, **asked: Any) -> tuple[Any, dict[str, Any]]:
+    """A pretrained model and its parameters: `language.load` where a config.json speaks of tokens, else `vision.load`."""
+    return (language if _of_language(Path(path)) else vision).load(path, **asked)
+
+
+def save(path: str | Path, model: Any, params: Mapping[str, Any], **asked: Any) -> None:
+    """Writes what `load` and, where it has such a model, transformers or timm read: `vision.save` or `language.save`."""
+    (vision if isinstance(model, ViT) else language).save(path, model, params, **asked)
+
+
+def _of_language(path: Path) -> bool:
+    """Whether the configuration of these weights has a vocabulary, or is of a known family."""
+    beside = (path if path.is_dir() else path.parent) / "config.json"
+    if not beside.exists():
+        return False
+    try:
+        config = json.loads(beside.read_text())
+    except ValueError:
+        return False  # a reader of these weights says what is wrong with it
+    return "vocab_size" in config or "text_config" in config or config.get("model_type") in language.FAMILIES

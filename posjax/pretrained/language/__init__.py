@@ -1,0 +1,12 @@
+"""Pretrained language models in transformers' folders: config.json and safetensors, read and written without torch.
+
+    model, params = load("Llama-3.2-1B", dtype=jnp.bfloat16)
+    logits = model.apply(params, tokens, posjax.sites(T))
+    save("mine", model, params)
+
+A family is a `Family` (`family.py`): its configuration and its tensors as tables, each read and, turned round, written.
+"""
+
+from posjax.pretrained.language.families import FAMILIES as FAMILIES
+from posjax.pretrained.language.loading import load as load
+from posjax.pretrained.language.saving import save as save

@@ -1,0 +1,29 @@
+"""The table of families, by the model_type of a configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from posjax.pretrained.language import llama
+from posjax.pretrained.language.family import Family
+from posjax.spec import nearest
+
+FAMILIES: dict[str, Family] = {**llama.FAMILIES}
+
+
+def family_of(config: Mapping[str, Any]) -> Family:
+    """The family of a configuration.
+
+    Raises:
+      ValueError: for a model_type that is not known here, or a configuration that is made of several.
+    """
+    model_type = config.get("model_type")
+    if model_type in FAMILIES:
+        return FAMILIES[model_type]
+    if parts := sorted(key for key, value in config.items() if isinstance(value, Mapping) and "model_type" in value):
+        raise ValueError(
+            f"{model_type!r} is made of several models ({', '.join(parts)}), and one of text alone is read: save that one "
+            "in a folder of its own"
+        )
+    raise ValueError(
+        f"no language model of model_type {model_type!r} is known; {nearest(str(model_type), sorted(FAMILIES))}"
+    )

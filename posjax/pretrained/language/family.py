@@ -1,0 +1,232 @@
+"""A family of language models as data: what its configuration says of a model of ours, and where its tensors go.
+
+    LLAMA = Family(
+        "LlamaForCausalLM",
+        keys={"hidden_size": Key("width"), "hidden_act": Key("mlp", "swiglu", *named(GATED)), ...},
+        entries=entries_of_llama,
+    )
+
+A configuration is read whole: each of its keys says something of the model, or must have a certain value, or is listed as
+without effect on numbers; any other key is refused by name. Turned round, the same table writes a configuration.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from posjax.encoding import Encoding
+from posjax.models.decoder import Decoder
+from posjax.pretrained.entries import Entry
+from posjax.spec import layers_text, nearest, parse_layers
+
+REQUIRED = object()  # of a key that a configuration must have
+Config = Mapping[str, Any]
+
+# Keys of any configuration that change no logits: of training, of generation, of files and of what a call returns.
+_WITHOUT_EFFECT = """
+_attn_implementation _commit_hash _name_or_path architectures auto_map bad_words_ids begin_suppress_tokens bos_token_id
+cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id do_sample dtype early_stopping
+eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id id2label init_device
+initializer_factor initializer_range keys_to_ignore_at_inference label2id length_penalty max_length min_length model_type
+no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions output_hidden_states
+output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type remove_invalid_values
+repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
+tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p unk_token_id
+use_bfloat16 use_cache use_return_dict
+"""
+WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+# Keys of any configuration that must be at these values.
+PLAIN: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        ("add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder", "cross_attention_hidden_size"),
+        (False, None),
+    ),
+    "pruned_heads": ({}, None),
+}
+# What of a model is no part of a configuration: types, how it is computed, and what acts in training only.
+COMPUTED = ("dtype", "attention_dtype", "param_dtype", "implementation", "context", "scan", "remat")
+TRAINING = ("dropout", "drop_path")
+
+
+class Key(NamedTuple):
+    """What a key of a configuration is of a model.
+
+    Args:
+      field: of the model.
+      default: the key's value where the configuration lacks it, as transformers has it.
+      read, write: from its value to ours, and back. None stands for itself unless `read` is given.
+    """
+
+    field: str
+    default: Any = REQUIRED
+    read: Callable[[Any], Any] = lambda value: value
+    write: Callable[[Any], Any] = lambda value: value
+
+
+def named(values: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """`read` and `write` of a `Key` with these values; of several for one of ours the first is written."""
+
+    def read(value: Any) -> Any:
+        if value not in values:
+            raise ValueError(f"{value!r} is not computed here; {nearest(str(value), [str(name) for name in values])}")
+        return values[value]
+
+    def write(value: Any) -> Any:
+        theirs = [name for name, ours in values.items() if ours == value]
+        if not theirs:
+            raise ValueError(f"transformers has no {value!r} there; known: {', '.join(map(str, values.values()))}")
+        return theirs[0]
+
+    return read, write
+
+
+@dataclass(frozen=True)
+class Family:
+    """The models that one architecture of transformers computes.
+
+    Args:
+      architecture: name of transformers' class.
+      keys: of its configuration, by name.
+      encoding: a configuration's encodings, one for each layer.
+      written_encoding: turned round: the keys that describe a model's encodings, given one for each layer and the model.
+        ValueError for what the family has no keys for.
+      encoding_keys: the keys that `encoding` reads.
+      entries: where the tensors of a model go.
+      sizes: of letters in the entries' axes beside h (query heads), k (key heads) and d (channels of a head).
+      constants: fields that all models of the family have.
+      derived: fields that several keys say together, from a configuration; with the keys in `derived_keys`.
+      written_derived: turned round.
+      plain: keys that must have one of these values, as only these are computed here.
+      silent: keys without effect on logits, beside those of any configuration.
+      renamed: older spellings of keys.
+      prefix: of the names of all tensors but the head's; files of a model without head leave it out.
+      ignored: regular expression of tensors that old files hold and no code reads.
+      tied: the name of a head that is the token embedding where `tied_embedding`; a file may hold it all the same.
+      model: class of ours.
+    """
+
+    architecture: str
+    keys: Mapping[str, Key]
+    entries: Callable[[Any], list[Entry]]
+    encoding: Callable[[Config], Sequence[Encoding]]
+    written_encoding: Callable[[Sequence[Encoding], Any], dict[str, Any]]
+    encoding_keys: frozenset[str] = frozenset()
+    sizes: Callable[[Any], dict[str, int]] = lambda model: {}
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    derived: Callable[[Config], dict[str, Any]] = lambda config: {}
+    written_derived: Callable[[Any], dict[str, Any]] = lambda model: {}
+    derived_keys: frozenset[str] = frozenset()
+    plain: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = "model."
+    ignored: str = r".*rotary_emb\.inv_freq"
+    tied: str = "lm_head.weight"
+    model: type = Decoder
+
+    def made(self, config: Config) -> Any:
+        """The model that a configuration describes, in float32.
+
+        Raises:
+          ValueError: for an unknown key, a missing one, or a value that is not computed here.
+        """
+        config = self._current(config)
+        self._check(config)
+        fields = {key.field: self._value(name, key, config) for name, key in self.keys.items()}
+        fields |= {**self.constants, **self.derived(config)}
+        return self.model(**fields, encoding=pattern_text(self.encoding(config)))
+
+    def config_of(self, model: Any) -> dict[str, Any]:
+        """The configuration of a model.
+
+        Raises:
+          ValueError: if the family has no such model, with what stands against it.
+        """
+        if type(model) is not self.model:
+            raise ValueError(f"a {type(model).__name__} is no {self.model.__name__}")
+        described = resolved(model)
+        config: dict[str, Any] = {}
+        for name, key in self.keys.items():
+            try:
+                value = key.write(described[key.field])
+            except ValueError as error:
+                raise ValueError(f"{key.field}: {error}") from None
+            if value is not None or key.default is not None:
+                config[name] = value
+        config |= self.written_derived(model)
+        config |= self.written_encoding(layers_of(model), model)
+        config = {"architectures": [self.architecture], **config}
+        again = resolved(self.made(config))
+        for name, value in described.items():
+            if not _same(value, again[name]):
+                raise ValueError(f"{name} is {value} in this model and {again[name]} in one of that family")
+        return config
+
+    def _current(self, config: Config) -> dict[str, Any]:
+        current: dict[str, Any] = {}
+        for name, value in config.items():
+            new = self.renamed.get(name, name)
+            if new in current and current[new] != value:
+                raise ValueError(
+                    f"the configuration has both {new}={current[new]!r} and, its older name, {name}={value!r}"
+                )
+            current[new] = value
+        return current
+
+    def _check(self, config: Config) -> None:
+        plain = PLAIN | dict(self.plain)
+        read = self.keys.keys() | self.encoding_keys | self.derived_keys
+        known = read | plain.keys() | self.silent | WITHOUT_EFFECT
+        for name, value in config.items():
+            if name not in known:
+                raise ValueError(
+                    f"the configuration's key {name!r} (= {value!r}) is not known here and may change numbers; "
+                    f"{nearest(name, sorted(read | plain.keys()))}"
+                )
+            if name in plain and value not in plain[name]:
+                raise ValueError(f"{name}={value!r} is not computed here, only {' or '.join(map(repr, plain[name]))}")
+
+    def _value(self, name: str, key: Key, config: Config) -> Any:
+        if name not in config and key.default is REQUIRED:
+            raise ValueError(f"the configuration lacks {name}; {nearest(name, sorted(config))}")
+        try:
+            return key.read(config.get(name, key.default))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
+
+def layers_of(model: Any) -> tuple[Encoding, ...]:
+    """The encoding of each layer."""
+    pattern = parse_layers(model.encoding)
+    return tuple(pattern[layer % len(pattern)] for layer in range(model.depth))
+
+
+def resolved(model: Any) -> dict[str, Any]:
+    """The fields of a model that its numbers depend on, with what None stands for: equal for models that compute the same."""
+    block, layers = model.block, layers_of(model)
+    fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+    fields = {name: value for name, value in fields.items() if name not in (*COMPUTED, *TRAINING, "parent", "name")}
+    fields |= dict(encoding=tuple(map(str, layers)), head_dim=block.channels, num_kv_heads=block.key_heads)
+    fields |= dict(mlp_dim=block.mlp_channels, mlp_bias=block.has_mlp_bias, logit_scale=block.scale)
+    fields |= dict(attention_bias=tuple(sorted(set(block.attention_bias))))
+    if "embedding_scale" in fields and fields["embedding_scale"] is None:
+        fields["embedding_scale"] = model.width**0.5
+    embeds = any("embed" in layer.hooks for layer in layers)
+    if not embeds:  # then these say nothing
+        fields |= dict(length=None, injection=None)
+    return fields
+
+
+def pattern_text(layers: Sequence[Encoding]) -> str:
+    """The shortest pattern that repeats to these layers, as text."""
+    count = len(layers)
+    period = next(p for p in range(1, count + 1) if all(layers[i] == layers[i % p] for i in range(count)))
+    return layers_text(layers[:period])
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, (int, float)):
+        return math.isclose(one, other, rel_tol=1e-12)
+    return one == other

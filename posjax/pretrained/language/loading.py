@@ -1,0 +1,145 @@
+"""From a folder of transformers to a language model and its parameters."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posjax.pretrained import entries as maps
+from posjax.pretrained.entries import paths_of
+from posjax.pretrained.files import Weights
+from posjax.pretrained.language.families import family_of
+from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
+from posjax.spec import nearest
+
+Shardings = jax.sharding.Sharding | Callable[[str, tuple[int, ...]], jax.sharding.Sharding]
+
+
+def load(
+    path: str | Path, *, dtype: Any = None, sharding: Shardings | None = None, **overrides: Any
+) -> tuple[Any, dict[str, Any]]:
+    """A language model that transformers saved, or `save`: the model, and its parameters.
+
+        model, params = load("Llama-3.2-1B", dtype=jnp.bfloat16)
+        logits = model.apply(params, tokens, posjax.sites(T))
+
+    Files are mapped into memory; each tensor is read once, laid out, converted and put on its device before the next one.
+
+    Args:
+      path: the folder with config.json and model.safetensors, or several of these and their index; or one of these files.
+      dtype: of activations and parameters; the file's where None. What encodings learn, sinks and tables, is float32.
+      sharding: of all parameters, or a function of a parameter's path, "trunk/block_0/mlp/up/kernel", and shape; of what
+        lies on other hosts nothing is kept. JAX's default device where None.
+      overrides: of fields that the files do not tell: implementation, context, scan, remat, dropout, drop_path,
+        attention_dtype. Another encoding is `model.clone(encoding=...)`.
+
+    Returns:
+      model, and {"params": tree of jax arrays}.
+
+    Raises:
+      FileNotFoundError: if there is none.
+      ValueError: for a model_type or a key of the configuration that is not known here, or a value that is not computed;
+        for a tensor that is missing, left over or of another shape; for a file that is cut off or pickled.
+    """
+    free = sorted({*COMPUTED, *TRAINING} - {"dtype", "param_dtype"})
+    for name in overrides:
+        if name not in free:
+            raise ValueError(f"{name} is read off the files; what may be given is dtype and {nearest(name, free)}")
+    weights = Weights.of(path)
+    if not weights.config:
+        raise ValueError(f"there is no config.json beside {weights.path}, which says what its tensors are")
+    family = family_of(weights.config)
+    try:
+        model = family.made(weights.config)
+    except ValueError as error:
+        raise ValueError(f"{weights.path.parent / 'config.json'}: {error}") from None
+    names = _names(family, weights)
+    dtype = jnp.dtype(_dtype(family, model, weights, names) if dtype is None else dtype)
+    model = model.clone(dtype=dtype, param_dtype=dtype, **overrides)
+    _check_tied(family, model, weights, names)
+    return model, _parameters(family, model, _Tensors(weights, names), sharding)
+
+
+def expected_params(model: Any) -> dict[str, Any]:
+    """The shapes and types of a model's parameters, {"params": tree}."""
+    init = model.clone(context=None, implementation="dense").init
+    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example()))["params"]}
+
+
+def sizes_of(family: Family, model: Any) -> dict[str, int]:
+    """Of letters in the entries' axes."""
+    return {"h": model.num_heads, "k": model.block.key_heads, "d": model.block.channels, **family.sizes(model)}
+
+
+class _Tensors(Mapping[str, np.ndarray]):
+    """Views of a file's tensors under the names of the entries."""
+
+    def __init__(self, weights: Weights, names: Mapping[str, str]):
+        self._weights, self._names = weights, names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._weights.mapped(self._names[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _names(family: Family, weights: Weights) -> dict[str, str]:
+    """Names of the family: those of the file, which may lack the prefix that all but a head's have."""
+    held = [name for name in weights if not re.fullmatch(family.ignored, name)]
+    lacks = not any(name.startswith(family.prefix) for name in held)
+    return {name if not lacks or name == family.tied else family.prefix + name: name for name in held}
+
+
+def _embedding(family: Family, model: Any) -> str:
+    return next(entry.names[0] for entry in family.entries(model) if "token_embedding/embedding" in entry.paths)
+
+
+def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str]) -> Any:
+    """The type of the token embedding stands for all."""
+    name = _embedding(family, model)
+    return weights.mapped(names[name]).dtype if name in names else jnp.float32
+
+
+def _check_tied(family: Family, model: Any, weights: Weights, names: dict[str, str]) -> None:
+    """Drops the name of a head that is the token embedding once more.
+
+    Raises:
+      ValueError: if it is another one.
+    """
+    embedding = _embedding(family, model)
+    if not (model.tied_embedding and family.tied in names and embedding in names):
+        return
+    one, other = (weights.mapped(names[name]) for name in (family.tied, embedding))
+    if one.shape != other.shape or not np.array_equal(one, other):
+        raise ValueError(
+            f"config.json says that the head is the token embedding (tie_word_embeddings), but {family.tied} and {embedding} "
+            "differ: set tie_word_embeddings to false if the head is one of its own"
+        )
+    del names[family.tied]
+
+
+def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardings | None) -> dict[str, Any]:
+    expected = expected_params(model)
+    leaves = paths_of(expected)
+
+    def put(path: str, array: np.ndarray) -> jax.Array:
+        dtype = leaves[path].dtype
+        if sharding is None:
+            return jnp.asarray(np.array(array, dtype))  # a copy: no parameter hangs on the file
+        where = sharding if isinstance(sharding, jax.sharding.Sharding) else sharding(path, array.shape)
+        return jax.make_array_from_callback(array.shape, where, lambda index: np.array(array[index], dtype))
+
+    shapes = {path: leaf.shape for path, leaf in leaves.items()}
+    found = maps.read(family.entries(model), tensors, shapes, sizes_of(family, model), put=put)
+    return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in leaves])

@@ -1,0 +1,80 @@
+"""From a language model and its parameters to a folder that `load` and transformers read."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from posjax.pretrained import entries as maps
+from posjax.pretrained.entries import paths_of
+from posjax.pretrained.files import write_shards
+from posjax.pretrained.language.families import FAMILIES
+from posjax.pretrained.language.loading import expected_params, sizes_of
+from posjax.spec import nearest
+
+_SHARD_BYTES = 5 * 10**9
+
+
+def save(
+    path: str | Path,
+    model: Any,
+    params: Mapping[str, Any],
+    *,
+    family: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    shard_bytes: int = _SHARD_BYTES,
+) -> None:
+    """Writes a folder, config.json and safetensors, from which `load` and transformers make the same model.
+
+    Tensors keep the type of the parameters; `load` gives them back bit by bit.
+
+    Args:
+      path: the folder; weights that it held are replaced.
+      params: {"params": tree}, or the tree alone.
+      family: model_type of the family whose names the tensors get; the first one that has such a model where None.
+      config: further keys for config.json that change no numbers, as eos_token_id.
+      shard_bytes: about the most bytes a file holds.
+
+    Raises:
+      ValueError: for a model that no family of transformers has (the message says what stands against it), or parameters
+        that are not the model's.
+    """
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        raise ValueError(
+            f"a language model is saved as a folder, with its config.json: give {str(path.with_suffix(''))!r}"
+        )
+    flat = paths_of({"params": params["params"] if set(params) == {"params"} else params})
+    _check_params(model, flat)
+    model_type, described = _described(model, family)
+    described = {"model_type": model_type, **described, "dtype": jnp.dtype(model.param_dtype).name, **(config or {})}
+    chosen = FAMILIES[model_type]
+    chosen.made(described)  # refuses keys that the family does not have
+    tensors = maps.write(chosen.entries(model), flat, sizes_of(chosen, model))
+    if tensors is None:
+        raise ValueError(f"a {model_type!r} has no place for all parameters of this model")
+    write_shards(path, tensors, shard_bytes)
+    (path / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+
+
+def _described(model: Any, family: str | None) -> tuple[str, dict[str, Any]]:
+    """The first family that has such a model, and its configuration."""
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"no language model of model_type {family!r} is known; {nearest(family, sorted(FAMILIES))}")
+    refused = []
+    for model_type in FAMILIES if family is None else [family]:
+        try:
+            return model_type, FAMILIES[model_type].config_of(model)
+        except ValueError as error:
+            refused.append(f"{model_type}: {error}")
+    raise ValueError("\n  ".join(["transformers has no such model; what stands against it:", *refused]))
+
+
+def _check_params(model: Any, flat: Mapping[str, Any]) -> None:
+    expected = {path: tuple(leaf.shape) for path, leaf in paths_of(expected_params(model)).items()}
+    given = {path: tuple(leaf.shape) for path, leaf in flat.items()}
+    if wrong := sorted(path for path in expected.keys() | given.keys() if expected.get(path) != given.get(path)):
+        path = wrong[0]
+        raise ValueError(f"{path} is {given.get(path)} in the parameters and {expected.get(path)} in the model")

@@ -1,0 +1,80 @@
+"""Golden logits of language models as transformers computes them, from weights made by name:
+
+    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
+    /tmp/goldens/bin/python tests/goldens/make_language.py [CASE ...]
+
+language.npz holds, for each setting of language_settings.py, the configuration, the names and shapes of the tensors in the
+folder that transformers saved, and the logits of a short and of a long line of tokens, in float32. With names of cases the
+others are kept as they are.
+"""
+
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from language_settings import LONG, SETTINGS, SHORT, VOCABULARY
+from pretrained_weights import made
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+FILE = Path(__file__).parent / "language.npz"
+
+
+def remade(config, folder: Path):
+    """The model of a configuration with tensors made of their names; (names, configuration) of the folder that it is in."""
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        names = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    tensors = {name: torch.from_numpy(made(name, shape)) for name, shape in names.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return read(folder), names, json.loads((folder / "config.json").read_text())
+
+
+def read(folder: Path):
+    """A folder's model; nothing of it may be missing, left over or of another shape."""
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+    )
+    if wrong := {kind: names for kind, names in info.items() if names}:
+        raise ValueError(f"{folder}: {wrong}")
+    return model.eval()
+
+
+@torch.no_grad()
+def logits_of(model, tokens: np.ndarray) -> np.ndarray:
+    return model(torch.from_numpy(tokens)[None], use_cache=False).logits[0].numpy()
+
+
+def tokens_of(length: int) -> np.ndarray:
+    return np.random.RandomState(0).randint(0, VOCABULARY, LONG)[:length]
+
+
+def main(*cases: str) -> None:
+    told = json.loads(str(np.load(FILE)["json"])) if cases else {}
+    arrays = {name: array for name, array in np.load(FILE).items() if name != "json"} if cases else {}
+    for case in cases or SETTINGS:
+        kind, fields = SETTINGS[case]
+        torch.manual_seed(0)
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, names, config = remade(getattr(transformers, kind)(**fields), Path(folder))
+            told[case] = dict(config=config, names=names)
+            for what, length in (("short", SHORT), ("long", LONG)):
+                arrays[f"{case} {what}"] = logits_of(model, tokens_of(length))
+        print(case, np.abs(arrays[f"{case} long"]).max())
+    versions = [f"{module.__name__} {module.__version__}" for module in (torch, transformers)]
+    np.savez_compressed(FILE, json=json.dumps({"versions": versions, **told}), **arrays)
+
+
+if __name__ == "__main__":
+    # torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
+    torchvision = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        torchvision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    transformers.utils.logging.disable_progress_bar()
+    main(*sys.argv[1:])

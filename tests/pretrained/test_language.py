@@ -1,0 +1,177 @@
+"""Language models in transformers' folders: its logits, however they are computed; what is saved comes back; what is not
+known is refused."""
+
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from goldens.language_cases import CASES, FILE, tokens_of, weights_of, written
+from goldens.language_settings import LONG, SHORT
+
+import posjax as pj
+from posjax import pretrained
+from posjax.models import Decoder
+from posjax.pretrained.entries import paths_of
+
+BOUND = 1e-4  # of the largest logit
+FAST = ["llama"]
+every_case = pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES]
+)
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    return functools.cache(lambda case: written(case, tmp_path_factory.mktemp("models") / case.replace(" ", "_")))
+
+
+@pytest.fixture(scope="module")
+def loaded(folder_of):
+    return functools.cache(lambda case: pretrained.load(folder_of(case)))
+
+
+def error(ours, theirs) -> float:
+    return float(np.abs(np.asarray(ours) - theirs).max() / np.abs(theirs).max())
+
+
+def padded(length: int, pad: int) -> pj.Site:
+    """One line of `length` tokens behind `pad` of padding."""
+    position = np.maximum(np.arange(length + pad) - pad, 0).astype(np.int32)
+    segment = (np.arange(length + pad) >= pad).astype(np.int32)
+    return pj.Site(position[None], segment[None], np.zeros_like(segment)[None])
+
+
+@every_case
+def test_logits_are_theirs(case, loaded):
+    """In one pass below and beyond the trained length, token by token behind a prompt, and behind padding."""
+    model, params = loaded(case)
+    tokens = tokens_of()[None]
+    long, short = FILE[f"{case} long"], FILE[f"{case} short"]
+    assert error(jax.jit(model.apply)(params, tokens, pj.sites(LONG))[0], long) < BOUND
+    assert error(jax.jit(model.apply)(params, tokens[:, :SHORT], pj.sites(SHORT))[0], short) < BOUND
+    behind = np.concatenate([np.zeros((1, 3), np.int32), tokens[:, :SHORT]], axis=1)
+    prefill = jax.jit(functools.partial(model.apply, method=model.prefill, cache_size=LONG + 3))
+    logits, caches = prefill(params, behind, padded(SHORT, 3))
+    assert error(logits[0, 3:], short) < BOUND
+    extend = jax.jit(functools.partial(model.apply, method=model.extend))
+    for t in range(SHORT, LONG):
+        logits, caches = extend(
+            params, tokens[:, t : t + 1], jax.tree.map(lambda x: x[None], pj.sites(1, start=t)), caches
+        )
+        if not depends_on_length(model):
+            assert error(logits[0], long[t : t + 1]) < BOUND
+    assert error(logits[0], long[-1:]) < BOUND
+
+
+def depends_on_length(model) -> bool:
+    """Whether the logits of a token are others in a longer line."""
+    return any(name in model.encoding for name in ("dynamic", "longrope"))
+
+
+@every_case
+def test_what_is_saved_comes_back(case, loaded, tmp_path):
+    """Bit by bit, under the names and in the shapes of transformers."""
+    model, params = loaded(case)
+    pretrained.save(tmp_path, model, params, family=CASES[case]["config"]["model_type"])
+    again, back = pretrained.load(tmp_path)
+    assert again.clone(length=model.length) == model
+    assert_same(params, back)
+    held, was = safetensors.numpy.load_file(tmp_path / "model.safetensors"), weights_of(case)
+    assert held.keys() == was.keys()
+    assert all(np.array_equal(held[name], was[name]) for name in was)
+
+
+def assert_same(params, others):
+    one, other = paths_of(params), paths_of(others)
+    assert one.keys() == other.keys()
+    for path, leaf in one.items():
+        assert leaf.dtype == other[path].dtype, path
+        assert np.asarray(leaf).tobytes() == np.asarray(other[path]).tobytes(), path
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (dict(quantization_config={"bits": 4}), r"key 'quantization_config' .* is not known here"),
+        (dict(rms_norm_epsilon=1e-5), "did you mean 'rms_norm_eps'"),
+        (dict(model_type="lama"), "no language model of model_type 'lama' is known; did you mean 'llama'"),
+        (dict(hidden_act="mish"), "hidden_act: 'mish' is not computed here"),
+        (dict(is_encoder_decoder=True), "is_encoder_decoder=True is not computed here, only False or None"),
+        (dict(num_key_value_heads=3), "num_kv_heads 3 does not divide num_heads 4"),
+        (
+            dict(intermediate_size=48),
+            r"mlp/gate/kernel is \[32, 48\] in a model of these sizes, but .*gate_proj.weight",
+        ),
+        (dict(num_hidden_layers=1), "no place for: model.layers.1.input_layernorm.weight"),
+        (dict(num_hidden_layers=3), "lacks model.layers.2"),
+        (dict(tie_word_embeddings=True), "lm_head.weight and model.embed_tokens.weight differ"),
+    ],
+)
+def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        pretrained.load(written("llama", tmp_path, **config))
+
+
+def test_tensors_and_keys_that_are_missing_or_left_over_are_named(tmp_path):
+    written("llama", tmp_path)
+    tensors = weights_of("llama")
+    lacking = {name: tensor for name, tensor in tensors.items() if name != "model.layers.1.mlp.up_proj.weight"}
+    safetensors.numpy.save_file(lacking, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"lacks model.layers.1.mlp.up_proj.weight"):
+        pretrained.load(tmp_path)
+    more = tensors | {"model.layers.1.mlp.router.weight": np.zeros((4, 32), np.float32)}
+    safetensors.numpy.save_file(more, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"1 tensors .* no place for: model.layers.1.mlp.router.weight"):
+        pretrained.load(tmp_path)
+    config = {key: value for key, value in CASES["llama"]["config"].items() if key != "intermediate_size"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"config\.json: the configuration lacks intermediate_size"):
+        pretrained.load(tmp_path)
+    with pytest.raises(ValueError, match="width is read off the files"):
+        pretrained.load(tmp_path, width=3)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ValueError, match="names of no known family"):  # of vision: nothing speaks of tokens
+        pretrained.load(tmp_path)
+
+
+def test_files_are_read_in_the_type_and_the_place_that_is_asked_for(folder_of, loaded, tmp_path):
+    """Several files are one; a head that is the embedding may be spelled out; a headless file has no prefix."""
+    model, params = loaded("llama")
+    mesh = jax.make_mesh((len(jax.devices()),), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    half, halves = pretrained.load(folder_of("llama"), dtype="bfloat16", sharding=everywhere)
+    assert (half.dtype, half.param_dtype) == ("bfloat16", "bfloat16")
+    for path, leaf in paths_of(halves).items():
+        assert leaf.sharding == everywhere
+        np.testing.assert_array_equal(leaf, paths_of(params)[path].astype("bfloat16"))
+    asked = {}
+    pretrained.load(folder_of("llama"), sharding=lambda path, shape: asked.setdefault(path, (shape, everywhere))[1])
+    assert {path: shape for path, (shape, _) in asked.items()} == {p: x.shape for p, x in paths_of(params).items()}
+    pretrained.save(tmp_path, model, params)
+    pretrained.save(tmp_path, half, halves, shard_bytes=9000, config=dict(eos_token_id=7))
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert (files[0], files[-1]) == ("config.json", "model.safetensors.index.json")
+    assert len(files) > 4
+    assert json.loads((tmp_path / "config.json").read_text())["eos_token_id"] == 7
+    again, back = pretrained.load(tmp_path)
+    assert again.clone(length=half.length) == half
+    assert_same(halves, back)
+    with pytest.raises(ValueError, match=r"key 'sliding' .* is not known here"):
+        pretrained.save(tmp_path, half, halves, config=dict(sliding=3))
+
+
+def test_models_that_transformers_has_not_are_not_saved(tmp_path):
+    sizes = dict(width=16, depth=2, num_heads=2, length=8)
+    model = Decoder(11, encoding="t5", **sizes)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
+    with pytest.raises(ValueError, match=r"(?s)transformers has no such model.*llama: mlp: .*'gelu'"):
+        pretrained.save(tmp_path, model, params)
+    with pytest.raises(ValueError, match="did you mean 'llama'"):
+        pretrained.save(tmp_path, model, params, family="lama")
+    with pytest.raises(ValueError, match="saved as a folder"):
+        pretrained.save(tmp_path / "model.safetensors", model, params)
+    with pytest.raises(ValueError, match=r"head/kernel is None in the parameters and \(16, 11\) in the model"):
+        pretrained.save(tmp_path, model.clone(tied_embedding=False), params)
