@@ -3,11 +3,12 @@
 import pathlib
 import string
 
-WORDS = tuple(
+_TEXT = (
     "the grass is green sky blue sun yellow here we go there and back again pass key Remember it What number of way to "
     "in was for that with as on by at from this are have not or but his her you they he she Oslo Lima Cairo Delhi Quito "
-    "Paris Tunis Seoul Minsk Dakar Milan Perth The There And We It Here".split()  # noqa: SIM905  words in a row
+    "Paris Tunis Seoul Minsk Dakar Milan Perth The There And We It Here"
 )
+WORDS = _TEXT.split()
 
 
 def write_tokenizer(directory: pathlib.Path) -> pathlib.Path:

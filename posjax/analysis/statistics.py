@@ -16,6 +16,7 @@ from scipy.special import stdtrit  # Student's t quantile: what scipy.stats.t.pp
 Record = Mapping[str, Any]
 Rows = dict[str, list[Record]]  # label -> its runs, one per seed
 
+CHOOSING = "choosing "  # before the name of a metric: measured on what a sweep's points are chosen by
 REQUIRED = ("study", "encoding", "label", "seed", "metrics")
 
 

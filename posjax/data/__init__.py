@@ -33,7 +33,7 @@ from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, register, registered
-from posjax.data.subsets import spread, subset
+from posjax.data.subsets import held_out_names, spread, subset
 from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "augment",
     "augment_native",
     "epoch",
+    "held_out_names",
     "image_batches",
     "image_epoch",
     "load_documents",

@@ -11,6 +11,7 @@ import numpy as np
 
 from posjax.data.containers import Text, digest_of
 from posjax.data.loading import load_text
+from posjax.data.subsets import parted
 from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.tokens import BYTES, Tokenizer
 
@@ -102,6 +103,7 @@ def load_documents(
     return Documents(name, tuple(titles[i] for i in kept), tuple(tokens[i] for i in kept), tokenizer)
 
 
+@parted
 def load_stream(
     name: str,
     split: str,

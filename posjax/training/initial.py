@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 from posjax import pretrained
 from posjax.data.tokens import BYTES
 from posjax.data.tokens import FILE as TOKENIZER
-from posjax.encoding import sites
 from posjax.models import resize_params
 from posjax.models.decoder import Decoder
 from posjax.models.kinds import KINDS
@@ -188,7 +187,7 @@ def initial_params(
 
 def _has_table(model: Any) -> bool:
     """Whether parameters of its encoding are as many as the positions that it has been made for."""
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), np.zeros((1, 2), np.int32), sites(2)))
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
     encodings = (leaf.shape for key, leaf in jax.tree_util.tree_leaves_with_path(shapes) if _is_encoding(_name(key)))
     return any(model.length in shape for shape in encodings)
 
@@ -245,9 +244,7 @@ def _adapted(model: Any, params: Any, target: Any, wanted: Any) -> Any:
     """What a model has learned, as one with another encoding takes it over."""
     if model.encoding == target.encoding:
         return params
-    example = (
-        model.example(image_channels(wanted)) if model.reads == "images" else (np.zeros((1, 2), np.int32), sites(2))
-    )
+    example = model.example(image_channels(wanted)) if model.reads == "images" else model.example()
     try:
         return with_encoding(model, params, target.encoding, lambda it: it.init(jax.random.key(0), *example)["params"])[
             1

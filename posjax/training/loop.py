@@ -198,7 +198,7 @@ def _line_of(metrics: Metrics) -> dict[str, list[float]]:
 
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The fields that say what is computed, flat: {"model.width": 8, ...}."""
-    fields = {_FIRST_NAMES.get(name, name): value for name, value in _counting(_flat(config.to_dict())).items()}
+    fields = {_FIRST_NAMES.get(name, name): value for name, value in _counting(flat_fields(config.to_dict())).items()}
     if fields.get("architecture") == "decoder":  # a name that was not asked for
         del fields["architecture"]
     return fields
@@ -247,7 +247,7 @@ def _restored(
 def _check_same_run(checkpoints: Checkpoints, step: int, now: dict[str, Any]) -> None:
     """Refuses what fits in shape and is still another run: other seeds, other data, another learning rate."""
     saved = checkpoints.record(step)["metadata"]
-    before, after = (_counting(_flat({**about["config"], **about, "config": None})) for about in (saved, now))
+    before, after = (_counting(flat_fields({**about["config"], **about, "config": None})) for about in (saved, now))
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after or before[name] != after[name]:
             was, is_now = (fields.get(name, "not there") for fields in (before, after))
@@ -257,11 +257,11 @@ def _check_same_run(checkpoints: Checkpoints, step: int, now: dict[str, Any]) ->
             )
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_fields(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"model": {"width": 8}} as {"model.width": 8}."""
     flat = {}
     for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        flat |= flat_fields(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat
 
 

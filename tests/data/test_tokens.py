@@ -48,7 +48,7 @@ def test_half_a_character_at_a_cut_is_left_out(tokenizer):
     [("{", "is no tokenizer.json: Expecting"), ("{}", "is no tokenizer.json: it has no 'model'")],
 )
 def test_what_is_no_tokenizer_is_told(tmp_path, content, message):
-    with pytest.raises(FileNotFoundError, match="there is no tokenizer .*give a tokenizer.json or a folder"):
+    with pytest.raises(FileNotFoundError, match=r"there is no tokenizer .*give a tokenizer\.json or a folder"):
         data.load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match=message):

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.statistics import (
+    CHOOSING,
     Interval,
     Metric,
     Record,
@@ -39,6 +40,7 @@ class Unit(NamedTuple):
 
 
 UNITS = {"accuracy": Unit(100, 2, " (%)", max), "loss": Unit(best=min)}
+UNITS |= {f"{CHOOSING}{name}": unit for name, unit in UNITS.items()}
 
 
 @dataclass(frozen=True)
