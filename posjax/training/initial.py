@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -179,7 +180,10 @@ def initial_params(
         if model.reads == "images":
             model, found = _resized(start, found, task, method)
         if encoding == "new":
-            found = [_renewed(params, task, seed) for params, seed in zip(found, seeds, strict=True)]
+            keys = [jax.random.split(jax.random.key(seed))[0] for seed in seeds]  # as `init_state` draws them
+            found = [
+                renewed(params, functools.partial(task.init, key)) for params, key in zip(found, keys, strict=True)
+            ]
         else:
             found = [_adapted(model, params, task.model, wanted) for params in found]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(start.path, each, wanted, head) for each in found))
@@ -204,14 +208,32 @@ def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> 
     return resized[0][0], [params for _, params in resized]
 
 
-def _renewed(params: Any, task: Task, seed: int) -> Any:
-    """The parameters with those of the task's encoding as training from this seed would draw them (`init_state`)."""
-    drawn = task.init(jax.random.split(jax.random.key(seed))[0])
-    of_model, of_task = (
-        {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(tree)} for tree in (params, drawn)
-    )
-    kept = {name: leaf for name, leaf in of_model.items() if not _is_encoding(name)}
-    return kept | {name: leaf for name, leaf in of_task.items() if _is_encoding(name)}
+def renewed(params: Any, init: Callable[[], Any]) -> Any:
+    """The parameters with what another encoding starts with in place of what theirs has learned.
+
+    Args:
+      params: of a model; leaves may have further leading axes, then those of `init` have them too.
+      init: makes those of the same model with the other encoding, of which only the encoding's are computed.
+
+    Raises:
+      ValueError: for parameters that only the other model has, beside its encoding's.
+    """
+    kept = {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+    def of_encoding() -> dict[str, Any]:
+        leaves = ((_name(key), leaf) for key, leaf in jax.tree_util.tree_leaves_with_path(init()))
+        return {name: leaf for name, leaf in leaves if _is_encoding(name)}
+
+    found = {name: leaf for name, leaf in kept.items() if not _is_encoding(name)} | jax.jit(of_encoding)()
+
+    def chosen(key: Any, shape: Any) -> Any:
+        if _name(key) not in found:
+            raise ValueError(
+                f"{_name(key)} of the model with the new encoding is not among the parameters that are there"
+            )
+        return found[_name(key)]
+
+    return jax.tree_util.tree_map_with_path(chosen, jax.eval_shape(init))
 
 
 def _refuse_unlike(path: Any, model: OfBlocks, target: OfBlocks) -> None:
