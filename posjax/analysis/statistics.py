@@ -172,6 +172,11 @@ def headline(rows: Rows) -> list[Metric]:
     return [metric for metric in losses if metric.length in (None, train_length(rows), losses[-1].length)]
 
 
+def unit_of_text(runs: Iterable[Record]) -> str:
+    """What a text is made of: "token" where a tokenizer made them, else "byte"."""
+    return "token" if any(run.get("tokenizer") for run in runs) else "byte"
+
+
 def all_runs(rows: Rows) -> list[Record]:
     return [run for runs in rows.values() for run in runs]
 

@@ -39,7 +39,7 @@ class Unit(NamedTuple):
     best: Any = None
 
 
-UNITS = {"accuracy": Unit(100, 2, " (%)", max), "loss": Unit(best=min)}
+UNITS = {"accuracy": Unit(100, 2, " (%)", max), "loss": Unit(best=min), "perplexity": Unit(digits=2, best=min)}
 UNITS |= {f"{CHOOSING}{name}": unit for name, unit in UNITS.items()}
 
 
