@@ -113,6 +113,47 @@ FALCON_RW = {"model_type": "falcon", "alibi": True, "hidden_size": 2048, "num_at
 FALCON_7B = {"model_type": "falcon", "alibi": False, "hidden_size": 4544, "num_attention_heads": 71}
 T5_SMALL = {"model_type": "t5", "d_model": 512, "is_encoder_decoder": True, "relative_attention_num_buckets": 32}
 DINO_V3 = {"model_type": "dinov3_vit", "hidden_size": 384, "rope_theta": 100.0, "patch_size": 16}
+DEBERTA_V3 = {
+    "model_type": "deberta-v2",
+    "max_position_embeddings": 512,
+    "max_relative_positions": -1,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+    "position_buckets": 256,
+    "relative_attention": True,
+}
+GPT_J = {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "rotary_dim": 64}
+QWEN_2_VL_TOWER = {"model_type": "qwen2_vl_vision", "embed_dim": 1280, "num_heads": 16}
+PIXTRAL = {"model_type": "pixtral", "hidden_size": 1024, "rope_parameters": {"rope_theta": 1e4, "rope_type": "axial"}}
+QWEN_3_5 = {
+    "model_type": "qwen3_5_text",
+    "head_dim": 256,
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+    "rope_parameters": {
+        "mrope_interleaved": True,
+        "mrope_section": [11, 11, 10],
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 10000000,
+        "rope_type": "default",
+    },
+}
+GEMMA_3 = {
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 6,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    "rope_theta": 1000000.0,
+    "sliding_window": 1024,
+    "sliding_window_pattern": 6,
+}
+NESTED = {
+    "full_attention": {"rope_type": "default", "rope_theta": 7.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 3.0},
+}
+GEMMA_3_NESTED = GEMMA_3 | {"rope_scaling": None, "rope_parameters": NESTED}
+EXAONE_4 = {"model_type": "exaone4", "rope_theta": 1000000, "sliding_window": 4096, "num_hidden_layers": 4}
+MISTRAL = {"model_type": "mistral", "num_hidden_layers": 2, "rope_theta": 10000.0, "sliding_window": 4096}
 LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 2048}
 
 
@@ -129,10 +170,101 @@ LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 20
         (FALCON_RW, "interpolate(factor=8) >> alibi()"),
         (FALCON_7B, "rope()"),
         (LLAMA_1, "rope()"),
+        (GPT_J, "rope(fraction=0.25, layout='interleaved')"),
+        (MISTRAL, "rope() + window(size=4096)"),
+        (MISTRAL | {"sliding_window": None}, "rope()"),
+        (QWEN_2_VL_TOWER, "axial_rope(base=10000)"),
+        (PIXTRAL, "axial_rope(base=10000, frequencies='split')"),
+        (QWEN_3_5, "mrope(base=10000000, sections=(11, 11, 10), interleaved=True, fraction=0.25)"),
+        (PYTHIA | {"rotary_pct": None}, "rope(fraction=0.25)"),
+        ({"model_type": "modernbert", "num_hidden_layers": 1}, "rope(base=160000)"),
+        (DEBERTA_V3, "deberta(pos_att_type=('c2p', 'p2c'))"),
+        (
+            DEBERTA_V3 | {"position_biased_input": True, "pos_att_type": ["p2c"]},
+            "learned() + deberta(pos_att_type=('p2c',))",
+        ),
+        (DEBERTA_V3 | {"relative_attention": False, "position_biased_input": True}, "learned()"),
     ],
 )
 def test_whole_configurations_of_every_kind(config, spec):
     assert pj.from_hf(config) == pj.parse(spec)
+
+
+GEMMA_3_PATTERN = ["rope() + window(size=1024)"] * 5 + ["rope(base=1000000, scaling=linear(factor=8))"]
+
+
+@pytest.mark.parametrize(
+    ("config", "specs"),
+    [
+        (GEMMA_3, GEMMA_3_PATTERN),
+        (
+            GEMMA_3_NESTED | {"layer_types": ["sliding_attention", "full_attention"] * 3},
+            ["rope(base=3) + window(size=1024)", "rope(base=7)"] * 3,
+        ),
+        # A model that is not known here may say all of it.
+        (
+            {
+                "model_type": "mamba",
+                "sliding_window": 8,
+                "layer_types": ["sliding_attention", "full_attention"],
+                "rope_parameters": NESTED | {"full_attention": None},
+            },
+            ["rope(base=3) + window(size=8)", "none()"],
+        ),
+        (MISTRAL, ["rope() + window(size=4096)"] * 2),
+        (LLAMA_1 | {"num_hidden_layers": 2}, ["rope()"] * 2),
+        (GPT_2 | {"n_layer": 3}, ["learned()"] * 3),
+        (
+            {"model_type": "smollm3", "num_hidden_layers": 8, "rope_theta": 5e6},
+            (["rope(base=5000000)"] * 3 + ["none()"]) * 2,
+        ),
+        (
+            {"model_type": "cohere2", "num_hidden_layers": 4, "rope_theta": 5e4, "sliding_window": 4096},
+            ["rope(base=50000, layout='interleaved') + window(size=4096)"] * 3 + ["none()"],
+        ),
+        (EXAONE_4, ["rope(base=1000000) + window(size=4096)"] * 3 + ["none()"]),
+        (EXAONE_4 | {"sliding_window": None, "layer_types": ["full_attention"] * 4}, ["rope(base=1000000)"] * 4),
+        (
+            {"model_type": "llama4_text", "num_hidden_layers": 4, "attention_chunk_size": 16, "floor_scale": 32},
+            ["rope(base=500000, layout='interleaved') + chunked(size=16)"] * 3 + ["llama4_temperature(floor_scale=32)"],
+        ),
+        (
+            {"model_type": "modernbert", "num_hidden_layers": 4, "local_attention": 128, "local_rope_theta": 1e4},
+            ["rope(base=160000)", *["rope() + window(size=65)"] * 2, "rope(base=160000)"],
+        ),
+        (
+            {"model_type": "gpt_oss", "num_hidden_layers": 2},
+            [
+                "rope(base=150000, scaling=yarn(factor=32, original_length=4096, truncate=False)) + " + more
+                for more in ("window(size=128) + learned_sink()", "learned_sink()")
+            ],
+        ),
+        (
+            {"model_type": "qwen2", "num_hidden_layers": 3, "use_sliding_window": True, "max_window_layers": 2},
+            ["rope()", "rope()", "rope() + window(size=4096)"],
+        ),
+    ],
+)
+def test_layers_of_whole_configurations(config, specs):
+    assert pj.from_hf_layers(config) == tuple(map(pj.parse, specs))
+
+
+def test_layers_without_attention_have_no_encoding():
+    with pytest.raises(ValueError, match="layer 0 is 'linear_attention', which is no attention"):
+        pj.from_hf_layers(QWEN_3_5)
+
+
+def test_the_layout_is_what_the_caller_says():
+    assert pj.from_hf(GPT_J, layout="half").layout == "half"
+    deepseek = DEEPSEEK_V3 | {"model_type": "deepseek_v3", "qk_rope_head_dim": 64}
+    assert pj.from_hf(deepseek).layout == "interleaved"
+    assert pj.from_hf(deepseek | {"rope_interleave": False}).layout == "half"
+
+
+@pytest.mark.parametrize(("width", "heads", "rotary_dim"), [(4096, 16, 64), (90, 1, 58), (98, 2, 28), (49, 1, 34)])
+def test_a_rotary_dim_comes_back_from_its_share(width, heads, rotary_dim):
+    config = GPT_J | {"n_embd": width, "n_head": heads, "rotary_dim": rotary_dim}
+    assert int(pj.from_hf(config).fraction * (width // heads)) == rotary_dim
 
 
 def test_a_t5_is_that_of_its_encoder_or_its_decoder():
@@ -202,7 +334,49 @@ WRONG = {
         {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}},
         r"several layer types \(full_attention, sliding_attention\).*rope_parameters\['full_attention'\]",
     ),
-    "GPT-J": ({"model_type": "gptj", "rotary_dim": 64}, "rotary_dim of 64.*partial_rotary_factor.*interleaved"),
+    "GPT-J of no size": ({"model_type": "gptj", "rotary_dim": 64}, "rotary_dim of 64.*partial_rotary_factor"),
+    "GPT-J without": (GPT_J | {"rotary_dim": None}, "rotary_dim=null"),
+    "an unknown rotary key": (
+        LLAMA_31 | {"rope_ratio": 2},
+        "does not know the key 'rope_ratio'.*rope_parameters alone",
+    ),
+    "layers that differ": (GEMMA_3, r"encodings of their own \(rope\(\) \+ window\(size=1024\).*from_hf_layers"),
+    "an unknown window": (
+        {"model_type": "llama", "sliding_window": 64, "num_hidden_layers": 2},
+        "sliding_window=64 is not known here: give layer_types",
+    ),
+    "layers of an unknown number": ({"model_type": "mistral", "sliding_window": 64}, "num_hidden_layers"),
+    "layer types of another number": (GEMMA_3 | {"layer_types": ["full_attention"]}, "layer_types are 1, the layers 6"),
+    "an unknown layer type": (
+        GEMMA_3 | {"layer_types": ["full_atention"] * 6},
+        "no layer type is named 'full_atention'.*did you mean 'full_attention'",
+    ),
+    "a Mistral of layer types": (
+        {"model_type": "mistral", "num_hidden_layers": 1, "layer_types": ["full_attention"]},
+        "does not heed layer_types",
+    ),
+    "a pattern in letters": (
+        EXAONE_4 | {"sliding_window_pattern": "LLLG"},
+        "'LLLG' is no whole number: give layer_types",
+    ),
+    "a tower of another layout": ({"model_type": "gemma4_vision"}, "lays out the channels of its axes"),
+    "a partial tower": ({"rope_type": "axial", "partial_rotary_factor": 0.5}, "rotates whole heads"),
+    "sections dealt out otherwise": (
+        QWEN_3_5 | {"rope_parameters": {"mrope_interleaved": False}},
+        "mrope_interleaved=False, but the code of a 'qwen3_5_text' has it True",
+    ),
+    "parameters beside those of layer types": (
+        GEMMA_3_NESTED | {"rope_parameters": {"full_attention": {}, "sliding_attention": {}, "rope_theta": 5}},
+        "rope_theta beside them",
+    ),
+    "two spellings": (
+        GEMMA_3 | {"rope_parameters": {"full_attention": {}, "sliding_attention": {}}},
+        "rope_parameters of layer types and a rope_scaling",
+    ),
+    "a layer type without parameters": (
+        GEMMA_3_NESTED | {"rope_parameters": {"full_attention": {"rope_theta": 5}}},
+        "rope_parameters have no 'sliding_attention'",
+    ),
     "an unknown model": (
         {"model_type": "mamba", "hidden_size": 768},
         r"'mamba' has no rotary key.*from_hf\(rope_parameters\).*known that do not: albert",
@@ -217,10 +391,6 @@ WRONG = {
     "a Falcon of no size": ({"model_type": "falcon", "alibi": True}, "hidden_size"),
     "a BERT of relative positions": (BERT | {"position_embedding_type": "relative_key"}, "'relative_key'"),
     "a DINOv3": (DINO_V3, "pretrained.load"),
-    "partial mrope": (
-        {"rope_type": "default", "mrope_section": [1, 2, 1], "partial_rotary_factor": 0.5},
-        "mrope rotates whole heads",
-    ),
     "bad value": (YARN | {"factor": 0.5}, "yarn needs a factor of at least 1, got 0.5"),
 }
 
@@ -287,6 +457,8 @@ def test_round_trip(encoding):
         "p_rope(scaling=linear(factor=3))",
         "p_rope(base=7)",
         "mrope(interleaved=True)",
+        "mrope(sections=(11, 11, 10), interleaved=True, fraction=0.25)",
+        "axial_rope(base=5)",
         "mrope(sections=(8, 12, 12), scaling=yarn(factor=4, original_length=32768))",
     ],
 )
@@ -297,8 +469,9 @@ def test_round_trip_of_others(spec):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("alibi()", r"describe rope, p_rope and mrope with a scaling, not alibi\(\)"),
+        ("alibi()", r"describe rope, p_rope and mrope with a scaling, and axial_rope, not alibi\(\)"),
         ("rope() + alibi()", "describe rope, p_rope"),
+        ("axial_rope(indexing='xy')", r"no key for the arguments of axial_rope\(indexing='xy'\) beside base"),
         ("hope(original_length=100)", "describe rope, p_rope"),
         ("rope(scaling=ntk(factor=2))", r"no rope_type for the scaling ntk\(factor=2\)"),
         ("rope(scaling=ntk_by_parts(factor=2, original_length=8))", "no rope_type for the scaling ntk_by_parts"),

@@ -33,6 +33,7 @@ from posjax.encodings.gates import DataDependentAlibi as data_dependent_alibi
 from posjax.encodings.gates import Fox as fox
 from posjax.encodings.gates import SelectiveRope as selective_rope
 from posjax.encodings.masks import BigBird as bigbird
+from posjax.encodings.masks import Chunked as chunked
 from posjax.encodings.masks import Dilated as dilated
 from posjax.encodings.masks import Longformer as longformer
 from posjax.encodings.masks import Sinks as sinks
@@ -100,6 +101,7 @@ __all__ = [
     "bigbird",
     "cable",
     "cape",
+    "chunked",
     "cope",
     "dape",
     "data_dependent_alibi",

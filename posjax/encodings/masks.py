@@ -66,6 +66,29 @@ class Dilated(Encoding):
         return near((self.size - 1) * self.dilation, inclusive=True) & every(self.dilation)
 
 
+@register("chunked")
+@dataclass(frozen=True)
+class Chunked(Encoding):
+    """Chunks: a query sees the keys of its own chunk of `size` positions, 0 to size - 1, size to 2 size - 1 and so on.
+
+    Llama 4's layers with rotary encoding, in chunks of 8192 tokens (transformers' chunked_attention). On a grid a chunk is a
+    square of `size` patches a side, as the windows of Swin.
+
+    Raises:
+      ValueError: for a size below 1.
+    """
+
+    relative = False
+
+    size: int
+
+    def __post_init__(self):
+        at_least(1, self, "size")
+
+    def mask(self):
+        return blocks(self.size, near(0, inclusive=True))
+
+
 @register("longformer")
 @dataclass(frozen=True)
 class Longformer(Encoding):

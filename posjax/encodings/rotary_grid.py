@@ -84,19 +84,23 @@ class MRope(Rotary):
         times their section, columns 2, 5, 8, ... below three times theirs, and time all others. A section that reaches
         past D/2 is cut there, as in the reference: sections (8, 12, 12) give 11, 11 and 10 channels.
       layout: channel pairs "half", as in both models, or "interleaved" as in `rope`.
+      fraction: of the head dim that is rotated, as in `rope`; the sections share that out. Qwen3.5 has sections (11, 11, 10)
+        of a fraction of 0.25, for D = 256.
       scaling: of the frequencies, as in `rope`.
 
     On one axis time, row and column are the same number, so that text sees plain `rope`. Two axes are (row, column) of a
     still image, whose patches all have one time: its channels are left unrotated.
 
     Raises:
-      ValueError: for sections that are no three numbers of at least 0, or do not sum to D/2; an unknown layout.
+      ValueError: for sections that are no three numbers of at least 0, or do not sum to half the rotary dim; an unknown
+        layout; a fraction outside (0, 1].
     """
 
     base: float = 1_000_000.0
     sections: tuple[int, ...] = (16, 24, 24)
     interleaved: bool = False
     layout: str = "half"
+    fraction: float = 1.0
     scaling: Scaling | None = None
 
     def __post_init__(self):
@@ -107,8 +111,9 @@ class MRope(Rotary):
 
     def wave(self, num_axes, channels):
         if sum(self.sections) != channels:
+            what = "head_dim" if self.fraction == 1 else f"rotary dim (fraction={self.fraction})"
             raise ValueError(
-                f"mrope(sections={self.sections}) deals out {sum(self.sections)} pairs of channels, a head_dim of "
+                f"mrope(sections={self.sections}) deals out {sum(self.sections)} pairs of channels, a {what} of "
                 f"{2 * channels} has {channels}: give sections that sum to {channels}"
             )
         frequency = geometric(self.base, channels)

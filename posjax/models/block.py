@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import flax.linen as nn
@@ -18,15 +18,22 @@ from posjax.hosting import Hosted, batch_axis
 from posjax.spec import nearest
 
 NORMS = ["layer", "rms"]
-PLACEMENTS = ["parallel", "parallel_shared", "post", "pre", "sandwich"]
+PLACEMENTS = ["after", "parallel", "parallel_shared", "post", "pre", "sandwich"]
+QK_NORMS = [False, True, "all_heads", "unit"]
 _PROJECTIONS = ("query", "key", "value", "out")
 _EXACT_GELU = functools.partial(nn.gelu, approximate=False)
-_GATES = {"geglu": nn.gelu, "geglu_exact": _EXACT_GELU, "swiglu": nn.silu}
+
+
+def _quick_gelu(x: jax.Array) -> jax.Array:
+    return x * jax.nn.sigmoid(1.702 * x)
+
+
+GATED = {"geglu": nn.gelu, "geglu_exact": _EXACT_GELU, "quick_geglu": _quick_gelu, "swiglu": nn.silu}
 _ACTIVATIONS: dict[str, Callable] = {
-    **_GATES,
+    **GATED,
     "gelu": nn.gelu,
     "gelu_exact": _EXACT_GELU,
-    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "quick_gelu": _quick_gelu,
     "relu": nn.relu,
 }
 MLPS = sorted(_ACTIVATIONS)
@@ -43,18 +50,28 @@ class BlockConfig:
         al. 2023, arXiv 2305.13245; K = 1: Shazeer 2019, arXiv 1911.02150). num_heads where None.
       mlp: "gelu" is the tanh approximation, as in Google's ViTs and GPT-2; "gelu_exact" the exact one, as in timm's and
         transformers' ViTs; "quick_gelu" x sigmoid(1.702 x), as in CLIP; "relu"; "swiglu" silu(gate) * up and "geglu"
-        gelu(gate) * up, with the tanh approximation, as in Gemma (Shazeer 2020, arXiv 2002.05202), "geglu_exact" without.
+        gelu(gate) * up, with the tanh approximation, as in Gemma (Shazeer 2020, arXiv 2002.05202), "geglu_exact" without;
+        "quick_geglu" g sigmoid(1.702 g) * (u + 1) of gate and up projections clipped to g <= mlp_clip and |u| <= mlp_clip, as
+        in gpt-oss.
+      mlp_clip: see mlp; nothing is clipped where None.
       mlp_dim: channels inside the MLP; 4 * width where None.
       mlp_bias: whether the MLP's projections have biases; None: those of ungated MLPs have.
       attention_bias: the projections of attention that have biases, of "query", "key", "value" and "out".
+      num_experts: MLPs beside each other, of which each token gets the `experts_per_token` that a router scores highest,
+        weighted by the softmax of their scores, as in gpt-oss. All of them are computed: time grows with their number. 0: one MLP,
+        without a router.
       norm: "layer", or "rms" (Zhang & Sennrich 2019, arXiv 1910.07467), which has no bias.
+      norm_bias: whether a "layer" norm has one.
       norm_epsilon: added to the variance or mean square.
       norm_offset: added to the learned scale of a norm, which starts at 1 - norm_offset; 1 in Gemma.
       placement: where norms stand.
         pre: x + f(norm(x)); post: norm(x + f(x)), as BERT; sandwich: x + norm(f(norm(x))), as Gemma 2;
-        parallel: x + attention(norm(x)) + mlp(norm'(x)), as GPT-NeoX; parallel_shared: the same with one norm, as GPT-J.
-      qk_norm: whether each head's queries and keys are RMS-normed, with a learned scale of D channels, before they are
-        rotated, as in Qwen3 and Gemma 3.
+        parallel: x + attention(norm(x)) + mlp(norm'(x)), as GPT-NeoX; parallel_shared: the same with one norm, as GPT-J;
+        after: x + norm(f(x)), as OLMo 2.
+      qk_norm: whether queries and keys are RMS-normed before they are rotated. True: each head, with a learned scale of D
+        channels, as in Qwen3 and Gemma 3; "all_heads": all heads of a token together, with a learned scale of H D channels,
+        as in OLMo 2; "unit": each head, without a scale. A tuple is a pattern over the layers: ("unit", False) in Llama 4.
+      qkv_clip: bound of |q|, |k| and |v| as they are projected, as in MPT.
       logit_scale: factor of q . k; 1 / sqrt(head_dim) where None.
       softcap: bound of the scaled q . k, see `posjax.attend`; not with a `context`.
       layer_scale: initial value of a learned factor on each channel of a branch (Touvron et al. 2021, arXiv 2103.17239).
@@ -76,12 +93,17 @@ class BlockConfig:
     mlp: str = "gelu"
     mlp_dim: int | None = None
     mlp_bias: bool | None = None
+    mlp_clip: float | None = None
+    num_experts: int = 0
+    experts_per_token: int = 1
     attention_bias: tuple[str, ...] = _PROJECTIONS
     norm: str = "layer"
+    norm_bias: bool = True
     norm_epsilon: float = 1e-6
     norm_offset: float = 0.0
     placement: str = "pre"
-    qk_norm: bool = False
+    qk_norm: bool | str | tuple[bool | str, ...] = False
+    qkv_clip: float | None = None
     logit_scale: float | None = None
     softcap: float | None = None
     layer_scale: float | None = None
@@ -97,6 +119,7 @@ class BlockConfig:
         _check_names("norm", [self.norm], NORMS)
         _check_names("placement", [self.placement], PLACEMENTS)
         _check_names("MLP", [self.mlp], MLPS)
+        _check_names("qk_norm", self.qk_norms, QK_NORMS)
         _check_names("projection", self.attention_bias, list(_PROJECTIONS))
         if self.num_heads < 1 or (self.head_dim is None and self.width % self.num_heads):
             raise ValueError(f"width {self.width} is not divisible by num_heads {self.num_heads}")
@@ -108,6 +131,10 @@ class BlockConfig:
         if self.softcap is not None and self.context is not None:
             raise ValueError(
                 f"softcap={self.softcap}: devices that share sequences know none; leave context or softcap out"
+            )
+        if self.num_experts and not 1 <= self.experts_per_token <= self.num_experts:
+            raise ValueError(
+                f"experts_per_token={self.experts_per_token} must lie between 1 and num_experts={self.num_experts}"
             )
         for name in ("dropout", "drop_path"):
             if not 0 <= getattr(self, name) < 1:
@@ -129,7 +156,7 @@ class BlockConfig:
 
     @property
     def has_mlp_bias(self) -> bool:
-        return self.mlp not in _GATES if self.mlp_bias is None else self.mlp_bias
+        return self.mlp not in GATED if self.mlp_bias is None else self.mlp_bias
 
     @property
     def scale(self) -> float:
@@ -137,15 +164,25 @@ class BlockConfig:
         return self.channels**-0.5 if self.logit_scale is None else self.logit_scale
 
     @property
+    def qk_norms(self) -> tuple[bool | str, ...]:
+        """`qk_norm` as a pattern over the layers."""
+        return self.qk_norm if isinstance(self.qk_norm, tuple) else (self.qk_norm,)
+
+    def of_layer(self, layer: int) -> "BlockConfig":
+        """The config of one layer, where a field is a pattern over them."""
+        norms = self.qk_norms
+        return self if len(norms) == 1 else replace(self, qk_norm=norms[layer % len(norms)])
+
+    @property
     def types(self) -> dict[str, Any]:
         """Those that every layer of a model takes."""
         return dict(dtype=self.dtype, param_dtype=self.param_dtype)
 
 
-def _check_names(what: str, given, known: list[str]) -> None:
+def _check_names(what: str, given, known: list) -> None:
     for name in given:
         if name not in known:
-            raise ValueError(f"no {what} is named {name!r}; {nearest(name, known)}")
+            raise ValueError(f"no {what} is named {name!r}; {nearest(str(name), list(map(str, known)))}")
 
 
 class Linear(nn.Module):
@@ -193,7 +230,7 @@ class Norm(nn.Module):
         start = nn.initializers.constant(1 - c.norm_offset)
         scale = self.param("scale", start, shape, c.param_dtype).astype(jnp.float32) + c.norm_offset
         y = normalised(x.astype(jnp.float32), centred, c.norm_epsilon) * scale
-        if centred:
+        if centred and c.norm_bias:
             y = y + self.param("bias", nn.initializers.zeros, shape, c.param_dtype).astype(jnp.float32)
         return y.astype(c.dtype)
 
@@ -264,12 +301,27 @@ class Attention(nn.Module):
         rows = ("query",) * served + ("key", "value")
         use_bias = tuple(name in c.attention_bias for name in rows)
         qkv = Linear((c.key_heads, len(rows), c.channels), use_bias=use_bias, **c.types, name="qkv")(x)
+        if c.qkv_clip is not None:
+            qkv = jnp.clip(qkv, -c.qkv_clip, c.qkv_clip)
         q = qkv[..., :served, :].reshape(*x.shape[:2], c.num_heads, c.channels)
         k, v = qkv[..., served, :], qkv[..., served + 1, :]
-        if c.qk_norm:
-            q, k = Norm(c, "rms", name="query_norm")(q), Norm(c, "rms", name="key_norm")(k)
+        q, k = qk_normed(c, q, k)
         inner = c.attention_dtype or c.dtype
         return q.astype(inner), k.astype(inner), v.astype(inner)
+
+
+def qk_normed(c: BlockConfig, q: Float[jax.Array, "B T H D"], k: Float[jax.Array, "B S K D"]):
+    """Queries and keys, normed as a layer's config says; within a module of attention, whose norms these are."""
+    if c.qk_norm is False:
+        return q, k
+    if c.qk_norm == "unit":
+        return tuple(normalised(x.astype(jnp.float32), False, c.norm_epsilon).astype(x.dtype) for x in (q, k))
+    whole = c.qk_norm == "all_heads"
+    normed = (
+        Norm(c, "rms", name=name)(x.reshape(*x.shape[:2], -1) if whole else x).reshape(x.shape)
+        for name, x in (("query_norm", q), ("key_norm", k))
+    )
+    return tuple(normed)
 
 
 class CrossAttention(nn.Module):
@@ -293,8 +345,7 @@ class CrossAttention(nn.Module):
         q = linear((c.num_heads, c.channels), use_bias="query" in c.attention_bias, name="query")(x)
         k = linear((c.key_heads, c.channels), use_bias="key" in c.attention_bias, name="key")(memory)
         v = linear((c.key_heads, c.channels), use_bias="value" in c.attention_bias, name="value")(memory)
-        if c.qk_norm:
-            q, k = Norm(c, "rms", name="query_norm")(q), Norm(c, "rms", name="key_norm")(k)
+        q, k = qk_normed(c, q, k)
         told = dict(scale=c.logit_scale, softcap=c.softcap, implementation=c.implementation)
         run = functools.partial(attend, Encoding(), (), **told)
         sites = [each._replace(position=jnp.zeros_like(each.segment), state=()) for each in (site, memory_site)]
@@ -310,13 +361,58 @@ class Mlp(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[jax.Array, "*B T M"]) -> Float[jax.Array, "*B T M"]:
-        c, gated = self.config, self.config.mlp in _GATES
+        c = self.config
         linear = functools.partial(Linear, use_bias=c.has_mlp_bias, **c.types)
         inside = (c.mlp_channels,)
-        up, activation = linear(inside, name="up")(x), _ACTIVATIONS[c.mlp]
-        activation = jax.checkpoint(activation)  # its derivative is computed again: cheaper than to store and read it
-        hidden = activation(linear(inside, name="gate")(x)) * up if gated else activation(up)
-        return linear((x.shape[-1],), name="down")(hidden)
+        up = linear(inside, name="up")(x)
+        gate = linear(inside, name="gate")(x) if c.mlp in GATED else None
+        return linear((x.shape[-1],), name="down")(activated(c, up, gate))
+
+
+def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array, "..."] | None):
+    """What the last projection of an MLP reads."""
+    activation = jax.checkpoint(
+        _ACTIVATIONS[c.mlp]
+    )  # its derivative is computed again: cheaper than to store and read it
+    if gate is None:
+        return activation(up)
+    if c.mlp != "quick_geglu":
+        return activation(gate) * up
+    if c.mlp_clip is not None:
+        gate, up = jnp.minimum(gate, c.mlp_clip), jnp.clip(up, -c.mlp_clip, c.mlp_clip)
+    return activation(gate) * (up + 1)
+
+
+class Experts(nn.Module):
+    """Several MLPs, weighted for each token by a router; see `BlockConfig.num_experts`.
+
+    Kernels are [E, M, F] and [E, F, M], biases [E, F] and [E, M], for E experts of F channels inside.
+    """
+
+    config: BlockConfig
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T M"]:
+        c = self.config
+        scores = Linear((c.num_experts,), **c.types, name="router")(x)
+        best, which = jax.lax.top_k(scores, c.experts_per_token)
+        weights = jax.nn.softmax(best, axis=-1)
+        weights = jnp.einsum("btk,btke->bte", weights, jax.nn.one_hot(which, c.num_experts, dtype=weights.dtype))
+        up = self._each("up", "btm,emf->btef", x, c.mlp_channels)
+        gate = self._each("gate", "btm,emf->btef", x, c.mlp_channels) if c.mlp in GATED else None
+        out = self._each("down", "btef,efm->btem", activated(c, up, gate), c.width)
+        return jnp.einsum("btem,bte->btm", out, weights)
+
+    def _each(self, name: str, product: str, x, outputs: int):
+        c = self.config
+        init = nn.initializers.lecun_normal(batch_axis=(0,))
+        kernel = self.param(f"{name}_kernel", init, (c.num_experts, x.shape[-1], outputs), c.param_dtype)
+        y = jnp.einsum(product, x, kernel.astype(c.dtype))
+        if not c.has_mlp_bias:
+            return y
+        return y + self.param(f"{name}_bias", nn.initializers.zeros, (c.num_experts, outputs), c.param_dtype).astype(
+            c.dtype
+        )
 
 
 class Block(nn.Module):
@@ -360,17 +456,18 @@ class Block(nn.Module):
             before = normed
         else:
             before = self._before("mlp", x if c.placement == "parallel" else behind)
-        return joined("mlp", behind, Mlp(c, name="mlp")(before), next(keys)), cache
+        mlp = Experts(c, name="experts") if c.num_experts else Mlp(c, name="mlp")
+        return joined("mlp", behind, mlp(before), next(keys)), cache
 
     def _before(self, branch: str, x):
         """What a branch reads."""
-        return x if self.config.placement == "post" else Norm(self.config, name=f"{branch}_norm")(x)
+        return x if self.config.placement in ("after", "post") else Norm(self.config, name=f"{branch}_norm")(x)
 
     def _joined(self, branch: str, x, y, key, rate):
         """Tokens x with a branch's output y."""
         c = self.config
-        if c.placement == "sandwich":
-            y = Norm(c, name=f"{branch}_out_norm")(y)
+        if c.placement in ("after", "sandwich"):
+            y = Norm(c, name=f"{branch}_out_norm" if c.placement == "sandwich" else f"{branch}_norm")(y)
         y = nn.Dropout(c.dropout, deterministic=key is None)(y, rng=key)
         if c.layer_scale is not None:
             init = nn.initializers.constant(c.layer_scale)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
+from posjax.models.block import Norm
 from posjax.models.transformer import OfBlocks
 
 
@@ -23,6 +24,9 @@ class Decoder(OfBlocks):
     a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold. Its other
     fields are those of `BlockConfig` and `OfBlocks`: Decoder(32_000, norm="rms", mlp="swiglu", attention_bias=(), depth=32).
 
+    `embedding_norm` norms the token embeddings before the first block (BLOOM), `head_bias` gives the logits of a head that is
+    not the embedding a bias (GPT-J), `final_softcap` bounds logits to c tanh(logits / c) (Gemma 2).
+
     For cached decoding, `prefill` reads a prompt and `extend` some more tokens; `posjax.models.generate` loops.
     """
 
@@ -32,6 +36,9 @@ class Decoder(OfBlocks):
     length: int | None = None
     tied_embedding: bool = True
     embedding_scale: float | None = None  # factor of token embeddings; sqrt(width) where None
+    embedding_norm: bool = False
+    head_bias: bool = False
+    final_softcap: float | None = None
 
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "Decoder":
@@ -45,9 +52,14 @@ class Decoder(OfBlocks):
     def setup(self):
         init = nn.initializers.normal(self.width**-0.5)
         self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **self.block.types)
+        if self.embedding_norm:
+            self.token_norm = Norm(self.block)
         self.trunk = self.transformer(self.encoding, causal=True, length=self.length)
         if not self.tied_embedding:
-            self.head = nn.Dense(self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.param_dtype)
+            options = dict(use_bias=self.head_bias, dtype=jnp.float32, param_dtype=self.param_dtype)
+            self.head = nn.Dense(self.vocab_size, **options)
+        elif self.head_bias:
+            raise ValueError("head_bias is of a head of its own: tied_embedding=False, or leave it out")
 
     def __call__(
         self, tokens: Int32[jax.Array, "B T"], site: Site, *, train: bool = False
@@ -72,14 +84,17 @@ class Decoder(OfBlocks):
     def features(self, tokens: Int32[jax.Array, "B T"], site: Site, **options: Any):
         """The output of the transformer, [B, T, M], and its caches; `options` are those of its call."""
         scale = self.width**0.5 if self.embedding_scale is None else self.embedding_scale
-        return self.trunk(self.token_embedding(tokens) * scale, site, **options)
+        x = self.token_embedding(tokens) * scale
+        return self.trunk(self.token_norm(x) if self.embedding_norm else x, site, **options)
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
         """Next-token logits of features."""
         if not self.tied_embedding:
-            return self.head(x)
-        table = jnp.asarray(self.token_embedding.embedding, x.dtype)
-        return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
+            logits = self.head(x)
+        else:
+            table = jnp.asarray(self.token_embedding.embedding, x.dtype)
+            logits = jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
+        return logits if self.final_softcap is None else self.final_softcap * jnp.tanh(logits / self.final_softcap)
 
     def _run(self, tokens, site, **options):
         x, caches = self.features(tokens, site, **options)

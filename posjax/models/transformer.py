@@ -1,5 +1,6 @@
 """Blocks that host any encoding: what all models but the ResNet are made of."""
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from types import new_class
@@ -155,7 +156,7 @@ class Transformer(nn.Module):
         """The blocks as modules of this one: they make parameters, sow intermediates and write caches."""
         written = []
         for index, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            block = Block(self.block, self.causal, name=f"block_{index}")
+            block = Block(self.block.of_layer(index), self.causal, name=f"block_{index}")
             x, cache = block(self._entering(x, layer), *layer, memory=memory, cache=cache, cache_size=cache_size)
             self.sow("intermediates", f"tokens_{index}", x)
             written.append(cache)
@@ -163,20 +164,24 @@ class Transformer(nn.Module):
 
     def _run(self, x, layers, memory):
         """The blocks as functions of their parameters, as jax.checkpoint and jax.lax.scan need them."""
-        block = Block(self.block, self.causal, parent=None)
 
-        def one(x, params, layer):
-            x, _ = block.apply({"params": params}, self._entering(x, layer), *layer, memory=memory)
-            return x
+        def runner(config: BlockConfig):
+            def one(x, params, layer):
+                x, _ = block.apply({"params": params}, self._entering(x, layer), *layer, memory=memory)
+                return x
 
-        if self.remat != "none":
-            one = jax.checkpoint(one, policy=_SAVED[self.remat])
+            block = Block(config, self.causal, parent=None)
+            return one if self.remat == "none" else jax.checkpoint(one, policy=_SAVED[self.remat])
+
+        configs = [self.block.of_layer(layer) for layer in range(self.depth)]
+        runners = {config: runner(config) for config in dict.fromkeys(configs)}
+        ones = [runners[config] for config in configs]
         params = [self.variables["params"][f"block_{layer}"] for layer in range(self.depth)]
-        period = len(self.encodings)
+        period = math.lcm(len(self.encodings), len(self.block.qk_norms))
         repeats = self.depth // period if self.scan and self.injection != "every_layer" else 1
         if repeats > 1:
-            x = _scanned(one, x, params, layers, period, repeats)
-        for each in list(zip(params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
+            x = _scanned(ones, x, params, layers, period, repeats)
+        for one, *each in list(zip(ones, params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
             x = one(x, *each)
         return x
 
@@ -193,7 +198,7 @@ class _Layer(NamedTuple):
     key: jax.Array | None
 
 
-def _scanned(one: Callable, x, params: list, layers: list[_Layer], period: int, repeats: int):
+def _scanned(ones: list[Callable], x, params: list, layers: list[_Layer], period: int, repeats: int):
     """x behind the first period * repeats layers; those `period` apart host the same encoding and the same code."""
 
     def stacked(position: int):
@@ -202,7 +207,7 @@ def _scanned(one: Callable, x, params: list, layers: list[_Layer], period: int, 
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
     def pattern(x, stacks):
-        for layer, (own, rate, key) in zip(layers[:period], stacks, strict=True):
+        for one, layer, (own, rate, key) in zip(ones[:period], layers[:period], stacks, strict=True):
             x = one(x, own, layer._replace(rate=rate, key=key))
         return x, None
 

@@ -27,6 +27,11 @@ class DilatedOracle(MaskOracle):
         return all(step in range(1 - self.e.size, self.e.size) for step in steps)
 
 
+class ChunkedOracle(MaskOracle):
+    def shows(self, q, k):
+        return all(a // self.e.size == b // self.e.size for a, b in zip(q, k, strict=True))
+
+
 class LongformerOracle(MaskOracle):
     """Section 3.1: w / 2 tokens on each side; global attention is symmetric."""
 
@@ -78,6 +83,13 @@ MEMBERS = {
         {"size": sizes, "dilation": sizes},
         vit="dilated(size=2)",
         decoder="rope() + dilated(size=4, dilation=1)",
+    ),
+    "chunked": Member(
+        both("chunked(size=3)") + lines("chunked(size=4) + rope()"),
+        ChunkedOracle,
+        {"size": sizes},
+        vit="chunked(size=2)",
+        decoder="rope() + chunked(size=9)",
     ),
     "longformer": Member(
         lines("longformer(window=4, num_global=4)", "longformer(window=2, num_global=0)"),

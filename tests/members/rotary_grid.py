@@ -44,14 +44,14 @@ class MRopeOracle(Oracle):
             return vector
         thw = {1: [p[0]] * 3, 2: [0.0, *p], 3: list(p)}[len(p)]
         t, h, w = self.e.sections
-        phase = []
-        for c in range(len(vector) // 2):
+        phase, rotary_dim = [], int(self.e.fraction * len(vector))
+        for c in range(rotary_dim // 2):
             if self.e.interleaved:
                 axis = 1 if c % 3 == 1 and c < 3 * h else 2 if c % 3 == 2 and c < 3 * w else 0
             else:
                 axis = 0 if c < t else 1 if c < t + h else 2
-            phase.append(thw[axis] * self.e.base ** (-2 * c / len(vector)))
-        return turned(vector, phase, self.e.layout)
+            phase.append(thw[axis] * self.e.base ** (-2 * c / rotary_dim))
+        return np.concatenate([turned(vector[:rotary_dim], phase, self.e.layout), vector[rotary_dim:]])
 
 
 class DinoV3Oracle(Oracle):
@@ -97,7 +97,7 @@ MEMBERS = {
                 "mrope(base=100, sections=(1, 2, 1), interleaved=True)",
                 "mrope(base=100, sections=(1, 1, 2), layout='interleaved')",
             ),
-            *lines("mrope(base=100, sections=(2, 1, 1))"),
+            *lines("mrope(base=100, sections=(2, 1, 1))", "mrope(base=100, sections=(1, 1, 0), fraction=0.5)"),
         ],
         MRopeOracle,
         {
@@ -105,6 +105,7 @@ MEMBERS = {
             "sections": st.tuples(*3 * [st.integers(0, 64)]),
             "interleaved": st.booleans(),
             "layout": LAYOUT,
+            "fraction": st.floats(0.01, 1),
             "scaling": st.none(),
         },
     ),

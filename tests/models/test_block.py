@@ -14,7 +14,7 @@ import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Transformer, ViT
-from posjax.models.block import MLPS, Block, normalised
+from posjax.models.block import GATED, MLPS, PLACEMENTS, Block, normalised
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 4
 SITE, MEMORY_SITE = pj.sites(LENGTH), pj.grid(1, 3)
@@ -58,12 +58,23 @@ class Oracle:
         if any(has):
             bias[:, np.array(has)] = p["qkv"]["bias"]
         heads = np.einsum("btm,mkrd->bkrtd", x, p["qkv"]["kernel"]) + bias[:, :, None]
+        if self.c.qkv_clip:
+            heads = np.clip(heads, -self.c.qkv_clip, self.c.qkv_clip)
         q, k, v = heads[:, :, :-2], heads[:, :, -2], heads[:, :, -1]
         return self.mixed(q.reshape(len(x), -1, *q.shape[3:]), k, v, p, self.causal)
 
+    def qk_norm(self, x, p):
+        """Of heads [B, H, T, D]."""
+        if self.c.qk_norm == "unit":
+            return self.norm(x, {"scale": 1 - self.c.norm_offset}, "rms")
+        if self.c.qk_norm == "all_heads":
+            tokens = x.swapaxes(1, 2).reshape(len(x), x.shape[2], -1)
+            return self.norm(tokens, p, "rms").reshape(len(x), x.shape[2], -1, x.shape[3]).swapaxes(1, 2)
+        return self.norm(x, p, "rms")
+
     def mixed(self, q, k, v, p, causal):
         if self.c.qk_norm:
-            q, k = self.norm(q, p["query_norm"], "rms"), self.norm(k, p["key_norm"], "rms")
+            q, k = self.qk_norm(q, p.get("query_norm")), self.qk_norm(k, p.get("key_norm"))
         k, v = (np.repeat(each, q.shape[1] // k.shape[1], axis=1) for each in (k, v))
         out = np.einsum("bhtd,hdm->btm", self.read(q, k, v, causal), p["out"]["kernel"])
         return out + p["out"].get("bias", 0)
@@ -86,24 +97,41 @@ class Oracle:
             return 1 / (1 + np.exp(-x))
 
         hidden = dense(x, p["up"])
-        if self.c.mlp in ("swiglu", "geglu"):
-            gate = dense(x, p["gate"])
-            hidden = hidden * (gate * sigmoid(gate) if self.c.mlp == "swiglu" else gelu(gate))
+
+        def quick(x):
+            return x * sigmoid(1.702 * x)
+
+        def exact(x):
+            return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+        gated = {"swiglu": lambda x: x * sigmoid(x), "geglu": gelu, "geglu_exact": exact}
+        if self.c.mlp == "quick_geglu":
+            clip = self.c.mlp_clip or np.inf
+            hidden = (np.clip(hidden, -clip, clip) + 1) * quick(np.minimum(dense(x, p["gate"]), clip))
+        elif self.c.mlp in gated:
+            hidden = hidden * gated[self.c.mlp](dense(x, p["gate"]))
         else:
-            hidden = {
-                "gelu": gelu,
-                "gelu_exact": lambda x: x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-                "quick_gelu": lambda x: x * sigmoid(1.702 * x),
-                "relu": lambda x: np.maximum(x, 0),
-            }[self.c.mlp](hidden)
+            plain = {"gelu": gelu, "gelu_exact": exact, "quick_gelu": quick, "relu": lambda x: np.maximum(x, 0)}
+            hidden = plain[self.c.mlp](hidden)
         return dense(hidden, p["down"])
+
+    def experts(self, x, p):
+        def of(expert, name):
+            return {kind: p[f"{name}_{kind}"][expert] for kind in ("kernel", "bias") if f"{name}_{kind}" in p}
+
+        scores = x @ p["router"]["kernel"] + p["router"]["bias"]
+        kept = np.sort(scores, axis=-1)[..., -self.c.experts_per_token, None]
+        weights = np.where(scores >= kept, np.exp(scores), 0)
+        weights = weights / weights.sum(axis=-1, keepdims=True)
+        each = [self.mlp(x, {name: of(e, name) for name in ("up", "gate", "down")}) for e in range(self.c.num_experts)]
+        return sum(weights[..., e, None] * out for e, out in enumerate(each))
 
     def __call__(self, x, memory=None):
         c, p, x = self.c, self.p, np.asarray(x, np.float64)
         scales = [p.get(f"{name}_scale", 1) for name in ("attention", "mlp")]
         branches = [
             lambda x: self.attention(x, p["attention"]) * scales[0],
-            lambda x: self.mlp(x, p["mlp"]) * scales[1],
+            lambda x: (self.experts(x, p["experts"]) if c.num_experts else self.mlp(x, p["mlp"])) * scales[1],
         ]
         names = ["attention", "mlp"]
         if memory is not None:
@@ -117,6 +145,8 @@ class Oracle:
             norm = p[f"{name}_norm"]
             if c.placement == "post":
                 x = self.norm(x + branch(x), norm)
+            elif c.placement == "after":
+                x = x + self.norm(branch(x), norm)
             elif c.placement == "sandwich":
                 x = x + self.norm(branch(self.norm(x, norm)), p[f"{name}_out_norm"])
             else:
@@ -134,7 +164,7 @@ def check(causal=False, memory=None, **fields):
     return params
 
 
-@pytest.mark.parametrize("placement", ["parallel", "parallel_shared", "post", "pre", "sandwich"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
 def test_norms_stand_where_they_are_placed(placement):
     params = check(placement=placement)
     more = {"sandwich": {"attention_out_norm", "mlp_out_norm"}}.get(placement, set())
@@ -146,7 +176,7 @@ def test_norms_stand_where_they_are_placed(placement):
 @pytest.mark.parametrize("mlp", MLPS)
 def test_mlps(mlp):
     params = check(mlp=mlp, mlp_dim=7)
-    assert ("bias" in params["mlp"]["up"]) == (mlp not in ("geglu", "swiglu"))
+    assert ("bias" in params["mlp"]["up"]) == (mlp not in GATED)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +189,10 @@ def test_mlps(mlp):
         dict(num_kv_heads=1, attention_bias=("query", "value", "out")),  # as Whisper
         dict(attention_bias=(), mlp_bias=False, logit_scale=0.9),
         dict(mlp="swiglu", mlp_bias=True, qk_norm=True),
+        dict(norm_bias=False, qkv_clip=0.5, mlp_bias=False),  # as MPT
+        dict(norm="rms", placement="after", qk_norm="all_heads", num_kv_heads=2),  # as OLMo 2
+        dict(norm="rms", norm_offset=0.5, qk_norm="unit"),  # as Llama 4
+        dict(mlp="quick_geglu", mlp_clip=0.4, mlp_bias=True, num_experts=4, experts_per_token=2),  # as gpt-oss
         dict(softcap=1.5, implementation="dense"),  # as Gemma 2
         dict(softcap=0.7, implementation="blockwise", num_kv_heads=2),
     ],

@@ -201,7 +201,7 @@ def test_tied_and_untied_gelu_and_swiglu():
     mlp = {name: shape for name, shape in shapes[True, "swiglu"].items() if "/block_1/mlp/" in name}
     names = ("down", "gate", "up")
     assert mlp == {f"trunk/block_1/mlp/{name}/kernel": (24, 16) if name == "down" else (16, 24) for name in names}
-    known = "geglu, gelu, gelu_exact, quick_gelu, relu, swiglu"
+    known = "geglu, geglu_exact, gelu, gelu_exact, quick_geglu, quick_gelu, relu, swiglu"
     with pytest.raises(ValueError, match=rf"no MLP is named 'glu'; did you mean 'ge(g)?lu'\? known: {known}"):
         decoder(mlp="glu").init(jax.random.key(0), tokens(), LINE)
 

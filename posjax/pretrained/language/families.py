@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from posjax.pretrained.language import llama
+from posjax.pretrained.language import gpt, llama
 from posjax.pretrained.language.family import Family
 from posjax.spec import nearest
 
-FAMILIES: dict[str, Family] = {**llama.FAMILIES}
+# Where several have a model, `save` takes the first.
+FAMILIES: dict[str, Family] = {family.model_type: family for family in (*llama.FAMILIES, *gpt.FAMILIES)}
 
 
 def family_of(config: Mapping[str, Any]) -> Family:

@@ -1,6 +1,7 @@
 """A family of language models as data: what its configuration says of a model of ours, and where its tensors go.
 
     LLAMA = Family(
+        "llama",
         "LlamaForCausalLM",
         keys={"hidden_size": Key("width"), "hidden_act": Key("mlp", "swiglu", *named(GATED)), ...},
         entries=entries_of_llama,
@@ -16,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from posjax.encoding import Encoding
+from posjax.encoding import Encoding, parts
+from posjax.hf import from_hf_layers
 from posjax.models.decoder import Decoder
 from posjax.pretrained.entries import Entry
 from posjax.spec import layers_text, nearest, parse_layers
@@ -87,12 +89,13 @@ class Family:
     """The models that one architecture of transformers computes.
 
     Args:
-      architecture: name of transformers' class.
+      model_type, architecture: names of transformers' configuration and class.
       keys: of its configuration, by name.
-      encoding: a configuration's encodings, one for each layer.
+      encoding: a configuration's encodings, one for each layer. The configuration has its model_type.
       written_encoding: turned round: the keys that describe a model's encodings, given one for each layer and the model.
         ValueError for what the family has no keys for.
-      encoding_keys: the keys that `encoding` reads.
+      encoding_keys: the keys that `encoding` reads and `written_encoding` may write; what else that gives is left out.
+      needed: keys that a configuration must have though transformers has a default for them, which few models mean.
       entries: where the tensors of a model go.
       sizes: of letters in the entries' axes beside h (query heads), k (key heads) and d (channels of a head).
       constants: fields that all models of the family have.
@@ -107,12 +110,14 @@ class Family:
       model: class of ours.
     """
 
+    model_type: str
     architecture: str
     keys: Mapping[str, Key]
     entries: Callable[[Any], list[Entry]]
-    encoding: Callable[[Config], Sequence[Encoding]]
     written_encoding: Callable[[Sequence[Encoding], Any], dict[str, Any]]
+    encoding: Callable[[Config], Sequence[Encoding]] = from_hf_layers
     encoding_keys: frozenset[str] = frozenset()
+    needed: frozenset[str] = frozenset()
     sizes: Callable[[Any], dict[str, int]] = lambda model: {}
     constants: Mapping[str, Any] = field(default_factory=dict)
     derived: Callable[[Config], dict[str, Any]] = lambda config: {}
@@ -132,7 +137,7 @@ class Family:
         Raises:
           ValueError: for an unknown key, a missing one, or a value that is not computed here.
         """
-        config = self._current(config)
+        config = {**self._current(config), "model_type": self.model_type}
         self._check(config)
         fields = {key.field: self._value(name, key, config) for name, key in self.keys.items()}
         fields |= {**self.constants, **self.derived(config)}
@@ -156,8 +161,9 @@ class Family:
             if value is not None or key.default is not None:
                 config[name] = value
         config |= self.written_derived(model)
-        config |= self.written_encoding(layers_of(model), model)
-        config = {"architectures": [self.architecture], **config}
+        written = self.written_encoding(layers_of(model), model)
+        config |= {name: value for name, value in written.items() if name in self.encoding_keys | self.keys.keys()}
+        config = {"model_type": self.model_type, "architectures": [self.architecture], **config}
         again = resolved(self.made(config))
         for name, value in described.items():
             if not _same(value, again[name]):
@@ -179,6 +185,8 @@ class Family:
         plain = PLAIN | dict(self.plain)
         read = self.keys.keys() | self.encoding_keys | self.derived_keys
         known = read | plain.keys() | self.silent | WITHOUT_EFFECT
+        if missing := sorted(self.needed - config.keys()):
+            raise ValueError(f"the configuration lacks {missing[0]}; {nearest(missing[0], sorted(config))}")
         for name, value in config.items():
             if name not in known:
                 raise ValueError(
@@ -208,7 +216,9 @@ def resolved(model: Any) -> dict[str, Any]:
     block, layers = model.block, layers_of(model)
     fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
     fields = {name: value for name, value in fields.items() if name not in (*COMPUTED, *TRAINING, "parent", "name")}
-    fields |= dict(encoding=tuple(map(str, layers)), head_dim=block.channels, num_kv_heads=block.key_heads)
+    fields |= dict(encoding=tuple(sorted(map(str, parts(layer))) for layer in layers))  # sums of what commutes
+    fields |= dict(qk_norm=tuple(block.of_layer(layer).qk_norm for layer in range(model.depth)))
+    fields |= dict(head_dim=block.channels, num_kv_heads=block.key_heads)
     fields |= dict(mlp_dim=block.mlp_channels, mlp_bias=block.has_mlp_bias, logit_scale=block.scale)
     fields |= dict(attention_bias=tuple(sorted(set(block.attention_bias))))
     if "embedding_scale" in fields and fields["embedding_scale"] is None:

@@ -3,66 +3,277 @@
 from collections.abc import Sequence
 from typing import Any
 
-from posjax.encoding import Encoding
-from posjax.hf import from_hf, to_hf
+from posjax.encoding import Encoding, parts
+from posjax.encodings.scalings_by_length import LongRope
+from posjax.encodings.temperature import LearnedSink
+from posjax.hf import from_hf_layers
 from posjax.models.decoder import Decoder
 from posjax.pretrained.entries import Entry, dense, layered, norm
-from posjax.pretrained.language.family import Config, Family, Key
+from posjax.pretrained.language.family import REQUIRED, Config, Family, Key, layers_of, named
 from posjax.pretrained.language.parts import (
     ALL,
     BLOCK,
+    GATED,
     LLAMA_CONSTANTS,
     LLAMA_KEYS,
-    ROTARY_KEYS,
     biased,
     embedding,
     head,
     projections,
 )
+from posjax.pretrained.language.patterns import ROTARY_KEYS, WINDOW_KEYS, written_patterns
 
 _LAYER = "model.layers.{l}."
+_SILENT = frozenset({"attention_dropout"})
+_BIASED = {"attention_bias": Key("attention_bias", False, *biased(*ALL)), "mlp_bias": Key("mlp_bias", False)}
+_GROUPED = LLAMA_KEYS | {"num_key_value_heads": Key("num_kv_heads")}
+_QKV = tuple(sorted(("query", "key", "value")))
+
+# The norms of a layer by `placement`: in the file, and here.
+_NORMS = {
+    "pre": {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"},
+    "after": {"post_attention_layernorm": "attention_norm", "post_feedforward_layernorm": "mlp_norm"},
+    "sandwich": {
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "attention_out_norm",
+        "pre_feedforward_layernorm": "mlp_norm",
+        "post_feedforward_layernorm": "mlp_out_norm",
+    },
+}
+
+
+def _around(model: Decoder) -> list[Entry]:
+    return [*embedding("model.embed_tokens"), *norm("model.norm", "trunk/norm", bias=False), *head(model)]
+
+
+def _norms(model: Decoder) -> list[Entry]:
+    entries = [norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in _NORMS[model.placement].items()]
+    if model.qk_norm in (True, "all_heads"):
+        at = f"{BLOCK}attention/"
+        entries += [norm(f"{_LAYER}self_attn.q_norm", f"{at}query_norm", bias=False)]
+        entries += [norm(f"{_LAYER}self_attn.k_norm", f"{at}key_norm", bias=False)]
+    return [entry for pair in entries for entry in pair]
+
+
+def _mlp(model: Decoder, room: str = "mlp") -> list[Entry]:
+    bias = model.block.has_mlp_bias
+    names = ("gate", "up", "down")
+    return [e for name in names for e in dense(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
 
 
 def _entries(model: Decoder) -> list[Entry]:
-    bias = model.block.has_mlp_bias
-    layer = [
-        *norm(f"{_LAYER}input_layernorm", f"{BLOCK}attention_norm", bias=False),
-        *projections(model),
-        *norm(f"{_LAYER}post_attention_layernorm", f"{BLOCK}mlp_norm", bias=False),
-        *(entry for name in ("gate", "up", "down") for entry in _mlp(name, bias)),
+    return [*_around(model), *layered([*_norms(model), *projections(model), *_mlp(model)], model.depth)]
+
+
+def _entries_of_llama4(model: Decoder) -> list[Entry]:
+    return [
+        *_around(model),
+        *layered([*_norms(model), *projections(model), *_mlp(model, "feed_forward")], model.depth),
     ]
-    around = [*embedding("model.embed_tokens"), *norm("model.norm", "trunk/norm", bias=False), *head(model)]
-    return [*around, *layered(layer, model.depth)]
 
 
-def _mlp(name: str, bias: bool) -> list[Entry]:
-    return dense(f"{_LAYER}mlp.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)
+def _entries_of_phi3(model: Decoder) -> list[Entry]:
+    """Query, key and value in one matrix, gate and up in another."""
+    layer = [
+        *_norms(model),
+        *projections(model, names=("qkv_proj",)),
+        Entry(
+            f"{_LAYER}mlp.gate_up_proj.weight", (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel"), "(s f) m -> m f"
+        ),
+        *dense(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
+    ]
+    return [*_around(model), *layered(layer, model.depth)]
 
 
-def _rotary(config: Config) -> tuple[Encoding, ...]:
-    return (from_hf(config),)
+def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
+    """Gate and up are neighbours in each expert's matrix; each layer has a sink of its own."""
+    theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
+    layer = [
+        *_norms(model),
+        *projections(model),
+        *dense(f"{_LAYER}mlp.router", f"{ours}router"),
+        Entry(f"{theirs}gate_up_proj", (f"{ours}gate_kernel", f"{ours}up_kernel"), "e m (f s) -> e m f"),
+        Entry(f"{theirs}gate_up_proj_bias", (f"{ours}gate_bias", f"{ours}up_bias"), "e (f s) -> e f"),
+        Entry(f"{theirs}down_proj", f"{ours}down_kernel", "e f m -> e f m"),
+        Entry(f"{theirs}down_proj_bias", f"{ours}down_bias", "e m -> e m"),
+    ]
+    return [*_around(model), *layered(layer, model.depth), *_sinks(model)]
 
 
-def _written_rotary(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
-    if len(set(layers)) > 1:
-        raise ValueError(f"its layers have one encoding, not {', '.join(map(str, layers))}")
-    return to_hf(layers[0])
+def _sinks(model: Decoder) -> list[Entry]:
+    entries = []
+    for layer, encoding in enumerate(layers_of(model)):
+        kinds = [type(part) for part in parts(encoding)]
+        if LearnedSink in kinds:
+            place = f"{kinds.index(LearnedSink)}/" if len(kinds) > 1 else ""
+            ours = f"trunk/encoding_{layer}/{place}sink"
+            entries.append(Entry(f"model.layers.{layer}.self_attn.sinks", ours, "h -> h"))
+    return entries
 
 
-LLAMA = Family(
-    "LlamaForCausalLM",
-    keys={
-        **LLAMA_KEYS,
-        "head_dim": Key("head_dim", None),
-        "attention_bias": Key("attention_bias", False, *biased(*ALL)),
-        "mlp_bias": Key("mlp_bias", False),
-    },
-    constants=LLAMA_CONSTANTS,
-    entries=_entries,
-    encoding=_rotary,
-    written_encoding=_written_rotary,
-    encoding_keys=ROTARY_KEYS,
-    silent=frozenset({"attention_dropout"}),
-)
+def _llama4_norms(config: Config) -> dict[str, Any]:
+    """Queries and keys are normed in the layers that rotate, of which the configuration gives a list."""
+    if not config.get("use_qk_norm", True):
+        return {"qk_norm": False}
+    rotate = ["rope" in str(encoding) for encoding in from_hf_layers(config)]
+    return {"qk_norm": tuple("unit" if rotates else False for rotates in rotate)}
 
-FAMILIES = {"llama": LLAMA}
+
+def _written_llama4_norms(model: Decoder) -> dict[str, Any]:
+    return {"use_qk_norm": "unit" in model.block.qk_norms, "moe_layers": []}
+
+
+_written_phi3 = written_patterns("phi3")
+
+
+def _written_longrope(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
+    """Phi-3 keeps the trained length beside the parameters, and the reached one is that times the factor."""
+    config = _written_phi3(layers, model)
+    scaling = getattr(parts(layers[0])[0], "scaling", None)
+    if isinstance(scaling, LongRope):
+        length = round(scaling.factor * scaling.original_length)
+        config |= dict(original_max_position_embeddings=scaling.original_length, max_position_embeddings=length)
+    return config
+
+
+def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
+    """A family beside Llama: the keys it shares, its own, and those of its encodings beside the rotary ones."""
+    shared = dict(
+        entries=_entries,
+        written_encoding=written_patterns(model_type),
+        silent=_SILENT,
+        constants=LLAMA_CONSTANTS,
+    )
+    told = shared | rest | {"constants": LLAMA_CONSTANTS | rest.get("constants", {})}
+    told["silent"] = _SILENT | set(rest.get("silent", ()))
+    return Family(model_type, architecture, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **told)
+
+
+_QWEN_WINDOWS = ("use_sliding_window", "max_window_layers", *WINDOW_KEYS)
+_GEMMA_ACTIVATION = {"hidden_activation": Key("mlp", "gelu_pytorch_tanh", *named(GATED))}
+_GEMMA_KEYS = {
+    **{name: key for name, key in _GROUPED.items() if name != "hidden_act"},
+    "head_dim": Key("head_dim", 256),
+    "attention_bias": _BIASED["attention_bias"],
+    "tie_word_embeddings": Key("tied_embedding", True),
+}
+_GEMMA_CONSTANTS = dict(norm_offset=1.0, embedding_scale=None, mlp_bias=False)
+_CAUSAL = {"use_bidirectional_attention": (False, None)}
+_SCALED = {
+    **_GEMMA_KEYS,
+    **_GEMMA_ACTIVATION,
+    "query_pre_attn_scalar": Key("logit_scale", 256, lambda scalar: scalar**-0.5, lambda scale: round(scale**-2, 9)),
+}
+
+FAMILIES = [
+    _family("llama", "LlamaForCausalLM", LLAMA_KEYS | _BIASED | {"head_dim": Key("head_dim", None)}),
+    _family(
+        "mistral",
+        "MistralForCausalLM",
+        _GROUPED | {"head_dim": Key("head_dim", None)},
+        "sliding_window",
+        constants=dict(attention_bias=(), mlp_bias=False),
+        needed=frozenset({"sliding_window"}),
+    ),
+    _family("qwen2", "Qwen2ForCausalLM", _GROUPED, *_QWEN_WINDOWS, constants=dict(attention_bias=_QKV, mlp_bias=False)),
+    _family(
+        "qwen3",
+        "Qwen3ForCausalLM",
+        _GROUPED | {"head_dim": Key("head_dim", 128), "attention_bias": _BIASED["attention_bias"]},
+        *_QWEN_WINDOWS,
+        constants=dict(qk_norm=True, mlp_bias=False),
+    ),
+    _family(
+        "gemma",
+        "GemmaForCausalLM",
+        # "gelu" is what the released configurations say of models that have the approximation.
+        _GEMMA_KEYS
+        | {"hidden_act": Key("mlp", "gelu_pytorch_tanh", *named({"gelu_pytorch_tanh": "geglu", "gelu": "geglu"}))},
+        constants=_GEMMA_CONSTANTS,
+        plain={**_CAUSAL, "hidden_activation": (None, "gelu_pytorch_tanh")},
+    ),
+    _family(
+        "gemma2",
+        "Gemma2ForCausalLM",
+        _SCALED
+        | {"attn_logit_softcapping": Key("softcap", 50.0), "final_logit_softcapping": Key("final_softcap", 30.0)},
+        *WINDOW_KEYS,
+        constants=_GEMMA_CONSTANTS | dict(placement="sandwich"),
+        plain=_CAUSAL,
+        silent={"hidden_act", "cache_implementation"},
+    ),
+    _family(
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        _SCALED | {"final_logit_softcapping": Key("final_softcap", None)},
+        *("rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern", *WINDOW_KEYS),
+        constants=_GEMMA_CONSTANTS | dict(placement="sandwich", qk_norm=True),
+        written_encoding=written_patterns("gemma3_text", nested=True),
+        plain={**_CAUSAL, "attn_logit_softcapping": (None,)},  # transformers does not heed it
+    ),
+    _family(
+        "phi3",
+        "Phi3ForCausalLM",
+        LLAMA_KEYS | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        *("sliding_window", "original_max_position_embeddings"),
+        constants=dict(attention_bias=(), mlp_bias=False),
+        entries=_entries_of_phi3,
+        written_encoding=_written_longrope,
+        plain={"attention_bias": (False,)},
+        silent={"embd_pdrop", "resid_pdrop"},
+    ),
+    _family(
+        "smollm3",
+        "SmolLM3ForCausalLM",
+        _GROUPED | _BIASED | {"tie_word_embeddings": Key("tied_embedding", True)},
+        *("no_rope_layers", "no_rope_layer_interval", "use_sliding_window", "max_window_layers", *WINDOW_KEYS),
+    ),
+    _family(
+        "llama4_text",
+        "Llama4ForCausalLM",
+        {name: key for name, key in _GROUPED.items() if name != "intermediate_size"}
+        | {
+            "intermediate_size_mlp": Key("mlp_dim"),
+            "head_dim": Key("head_dim", 128),
+            "rms_norm_eps": Key("norm_epsilon", 1e-5),
+            "attention_bias": _BIASED["attention_bias"],
+        },
+        *("no_rope_layers", "no_rope_layer_interval", "layer_types", "attention_chunk_size"),
+        *("attn_temperature_tuning", "attn_scale", "floor_scale"),
+        constants=dict(mlp_bias=False),
+        entries=_entries_of_llama4,
+        derived=_llama4_norms,
+        written_derived=_written_llama4_norms,
+        derived_keys=frozenset({"use_qk_norm"}),
+        plain={"moe_layers": ([],)},  # of experts; without the key all layers have them
+        needed=frozenset({"moe_layers"}),
+        silent={
+            *("intermediate_size", "interleave_moe_layer_step", "num_experts_per_tok", "num_local_experts"),
+            *("router_aux_loss_coef", "router_jitter_noise", "for_llm_compressor"),
+        },
+    ),
+    _family(
+        "olmo2",
+        "Olmo2ForCausalLM",
+        LLAMA_KEYS | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
+    ),
+    _family(
+        "gpt_oss",
+        "GptOssForCausalLM",
+        {name: key for name, key in _GROUPED.items() if name != "hidden_act"}
+        | {
+            "head_dim": Key("head_dim", 64),
+            "rms_norm_eps": Key("norm_epsilon", 1e-5),
+            "attention_bias": Key("attention_bias", True, *biased(*ALL)),
+            "num_local_experts": Key("num_experts"),
+            "num_experts_per_tok": Key("experts_per_token", REQUIRED),
+            "swiglu_limit": Key("mlp_clip", 7.0),
+        },
+        *WINDOW_KEYS,
+        constants=dict(mlp="quick_geglu", mlp_bias=True, injection="every_layer"),
+        entries=_entries_of_gpt_oss,
+        plain={"hidden_act": ("silu",), "swiglu_alpha": (1.702,)},
+        silent={"router_aux_loss_coef", "initial_context_length", "experts_per_token"},
+    ),
+]

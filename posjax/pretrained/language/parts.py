@@ -38,7 +38,6 @@ LLAMA_KEYS = {
     "tie_word_embeddings": Key("tied_embedding", False),
 }
 LLAMA_CONSTANTS = dict(norm="rms", embedding_scale=1.0)
-ROTARY_KEYS = frozenset({"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"})
 
 
 def projections(

@@ -11,6 +11,7 @@ from posjax.pretrained import entries as maps
 from posjax.pretrained.entries import paths_of
 from posjax.pretrained.files import write_shards
 from posjax.pretrained.language.families import FAMILIES
+from posjax.pretrained.language.family import Family
 from posjax.pretrained.language.loading import expected_params, sizes_of
 from posjax.spec import nearest
 
@@ -48,25 +49,24 @@ def save(
         )
     flat = paths_of({"params": params["params"] if set(params) == {"params"} else params})
     _check_params(model, flat)
-    model_type, described = _described(model, family)
-    described = {"model_type": model_type, **described, "dtype": jnp.dtype(model.param_dtype).name, **(config or {})}
-    chosen = FAMILIES[model_type]
+    chosen, described = _described(model, family)
+    described |= {"dtype": jnp.dtype(model.param_dtype).name, **(config or {})}
     chosen.made(described)  # refuses keys that the family does not have
     tensors = maps.write(chosen.entries(model), flat, sizes_of(chosen, model))
     if tensors is None:
-        raise ValueError(f"a {model_type!r} has no place for all parameters of this model")
+        raise ValueError(f"a {chosen.model_type!r} has no place for all parameters of this model")
     write_shards(path, tensors, shard_bytes)
     (path / "config.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
-def _described(model: Any, family: str | None) -> tuple[str, dict[str, Any]]:
+def _described(model: Any, family: str | None) -> tuple[Family, dict[str, Any]]:
     """The first family that has such a model, and its configuration."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"no language model of model_type {family!r} is known; {nearest(family, sorted(FAMILIES))}")
     refused = []
     for model_type in FAMILIES if family is None else [family]:
         try:
-            return model_type, FAMILIES[model_type].config_of(model)
+            return FAMILIES[model_type], FAMILIES[model_type].config_of(model)
         except ValueError as error:
             refused.append(f"{model_type}: {error}")
     raise ValueError("\n  ".join(["transformers has no such model; what stands against it:", *refused]))

@@ -23,7 +23,8 @@ from posjax.spec import parse_layers
 METADATA = "posjax"  # key of the header
 OWN, _TIMM = "posjax", "timm"  # the spellings of names
 _TYPES = {"dtype", "attention_dtype", "param_dtype"}
-_AS_TIMM = ("attention_bias", "head_dim", "logit_scale", "norm", "norm_offset", "placement", "qk_norm", "softcap")
+_AS_TIMM = ("attention_bias", "head_dim", "logit_scale", "mlp_clip", "norm", "norm_bias", "norm_offset", "num_experts")
+_AS_TIMM += ("placement", "qk_norm", "qkv_clip", "softcap")
 _TRAINING = {"parent", "name", "context"}  # of the moment, not of the model
 
 

@@ -1,0 +1,391 @@
+"""GPT-2, GPT-NeoX, GPT-J, BLOOM, MPT and Falcon: models of layer norms and ungated MLPs, each with names of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from posjax.encoding import Encoding
+from posjax.encodings.rotary import Rope
+from posjax.models.decoder import Decoder
+from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.language.family import Config, Family, Key, named
+from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, biased, embedding, head, projections
+from posjax.pretrained.language.patterns import ROTARY_KEYS, written_patterns
+
+_ATTENTION = f"{BLOCK}attention/"
+_CONSTANTS = dict(norm="layer", embedding_scale=1.0)
+_SILENT = frozenset({"attention_dropout", "attn_pdrop", "embd_pdrop", "hidden_dropout", "resid_pdrop"})
+
+
+def _one(layers: Sequence[Encoding], name: str) -> Encoding:
+    """The encoding that all layers have.
+
+    Raises:
+      ValueError: if they differ.
+    """
+    if len(set(layers)) > 1:
+        raise ValueError(f"the layers of a {name!r} have one encoding, not {', '.join(map(str, layers))}")
+    return layers[0]
+
+
+def _without_keys(name: str) -> Callable[[Sequence[Encoding], Decoder], dict[str, Any]]:
+    """`Family.written_encoding` where no key says what the encoding is: reading again shows whether it is that one."""
+
+    def written(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
+        _one(layers, name)
+        return {}
+
+    return written
+
+
+def _packed(at: str, out: str, axes: str, *, bias: bool) -> list[Entry]:
+    """Query, key and value in one matrix whose rows are laid out as `axes` say; and the output."""
+    entries = [
+        Entry(f"{at}.weight", f"{_ATTENTION}qkv/kernel", f"({axes}) m -> m k n d"),
+        Entry(f"{out}.weight", f"{_ATTENTION}out/kernel", "m (h d) -> h d m"),
+    ]
+    if not bias:
+        return entries
+    return [
+        *entries,
+        Entry(f"{at}.bias", f"{_ATTENTION}qkv/bias", f"({axes}) -> k n d"),
+        Entry(f"{out}.bias", f"{_ATTENTION}out/bias", "m -> m"),
+    ]
+
+
+def _mlp(at: str, up: str, down: str, *, bias: bool = True) -> list[Entry]:
+    names = ((up, "up"), (down, "down"))
+    return [e for theirs, ours in names for e in dense(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
+
+
+# GPT-2, whose matrices are [inputs, outputs].
+_H = "transformer.h.{l}."
+
+
+def _entries_of_gpt2(model: Decoder) -> list[Entry]:
+    kernels = [
+        Entry(f"{_H}attn.c_attn.weight", f"{_ATTENTION}qkv/kernel", "m (n k d) -> m k n d"),
+        Entry(f"{_H}attn.c_attn.bias", f"{_ATTENTION}qkv/bias", "(n k d) -> k n d"),
+        Entry(f"{_H}attn.c_proj.weight", f"{_ATTENTION}out/kernel", "(h d) m -> h d m"),
+        Entry(f"{_H}attn.c_proj.bias", f"{_ATTENTION}out/bias", "m -> m"),
+    ]
+    for theirs, ours in (("c_fc", "up"), ("c_proj", "down")):
+        kernels += [
+            Entry(f"{_H}mlp.{theirs}.weight", f"{BLOCK}mlp/{ours}/kernel", "i o -> i o"),
+            Entry(f"{_H}mlp.{theirs}.bias", f"{BLOCK}mlp/{ours}/bias", "o -> o"),
+        ]
+    norms = [*norm(f"{_H}ln_1", f"{BLOCK}attention_norm"), *norm(f"{_H}ln_2", f"{BLOCK}mlp_norm")]
+    around = [
+        *embedding("transformer.wte"),
+        Entry("transformer.wpe.weight", "trunk/encoding/rows", "t m -> t m"),
+        *norm("transformer.ln_f", "trunk/norm"),
+        *head(model),
+    ]
+    return [*around, *layered([*kernels, *norms], model.depth)]
+
+
+_GPT_KEYS = {
+    "vocab_size": Key("vocab_size"),
+    "n_embd": Key("width"),
+    "n_layer": Key("depth"),
+    "n_head": Key("num_heads"),
+    "n_positions": Key("length"),
+    "n_inner": Key("mlp_dim", None),
+    "activation_function": Key("mlp", "gelu_new", *named(ACTIVATIONS)),
+    "layer_norm_epsilon": Key("norm_epsilon", 1e-5),
+}
+_GPT_NAMES = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+}
+_SUMMARY = {f"summary_{key}" for key in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj")}
+
+_GPT2 = Family(
+    "gpt2",
+    "GPT2LMHeadModel",
+    keys={**_GPT_KEYS, "tie_word_embeddings": Key("tied_embedding", True)},
+    constants=_CONSTANTS,
+    entries=_entries_of_gpt2,
+    written_encoding=_without_keys("gpt2"),
+    plain={"scale_attn_by_inverse_layer_idx": (False,), "scale_attn_weights": (True,)},
+    silent=_SILENT | _SUMMARY | {"reorder_and_upcast_attn", "n_ctx", "gradient_checkpointing"},
+    renamed=_GPT_NAMES,
+    prefix="transformer.",
+    ignored=r"(.*\.)?attn\.(bias|masked_bias)",
+)
+
+
+def _entries_of_gptj(model: Decoder) -> list[Entry]:
+    layer = [
+        *norm(f"{_H}ln_1", f"{BLOCK}attention_norm"),
+        *projections(model, f"{_H}attn.", out="out_proj"),
+        *_mlp(f"{_H}mlp.", "fc_in", "fc_out"),
+    ]
+    around = [*embedding("transformer.wte"), *norm("transformer.ln_f", "trunk/norm"), *head(model)]
+    return [*around, Entry("lm_head.bias", "head/bias", "v -> v"), *layered(layer, model.depth)]
+
+
+def _written_rotary_dim(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
+    encoding = _one(layers, "gptj")
+    if not isinstance(encoding, Rope):
+        raise ValueError(f"a 'gptj' has rope(...), not {encoding}")
+    return {"rotary_dim": round(encoding.fraction * model.block.channels)}
+
+
+_GPTJ = Family(
+    "gptj",
+    "GPTJForCausalLM",
+    keys=_GPT_KEYS,
+    constants={
+        **_CONSTANTS,
+        **dict(placement="parallel_shared", attention_bias=(), tied_embedding=False, head_bias=True),
+    },
+    entries=_entries_of_gptj,
+    encoding_keys=frozenset({"rotary_dim"}),
+    needed=frozenset({"rotary_dim"}),
+    written_encoding=_written_rotary_dim,
+    plain={"tie_word_embeddings": (False,), "rotary": (True,)},
+    silent=_SILENT | _SUMMARY | {"n_ctx", "gradient_checkpointing", "scale_attn_weights"},
+    renamed=_GPT_NAMES,
+    prefix="transformer.",
+    ignored=r".*\.attn\.(bias|masked_bias|embed_positions)",
+)
+
+
+def _entries_of_neox(model: Decoder) -> list[Entry]:
+    at = "gpt_neox.layers.{l}."
+    layer = [
+        *norm(f"{at}input_layernorm", f"{BLOCK}attention_norm"),
+        *norm(f"{at}post_attention_layernorm", f"{BLOCK}mlp_norm"),
+        *_packed(f"{at}attention.query_key_value", f"{at}attention.dense", "k n d", bias=bool(model.attention_bias)),
+        *_mlp(f"{at}mlp.", "dense_h_to_4h", "dense_4h_to_h"),
+    ]
+    around = [
+        *embedding("gpt_neox.embed_in"),
+        *norm("gpt_neox.final_layer_norm", "trunk/norm"),
+        *head(model, "embed_out"),
+    ]
+    return [*around, *layered(layer, model.depth)]
+
+
+_GPT_NEOX = Family(
+    "gpt_neox",
+    "GPTNeoXForCausalLM",
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "hidden_size": Key("width"),
+        "num_hidden_layers": Key("depth"),
+        "num_attention_heads": Key("num_heads"),
+        "intermediate_size": Key("mlp_dim"),
+        "hidden_act": Key("mlp", "gelu", *named(ACTIVATIONS)),
+        "layer_norm_eps": Key("norm_epsilon", 1e-5),
+        "max_position_embeddings": Key("length", None),
+        "use_parallel_residual": Key("placement", True, *named({True: "parallel", False: "pre"})),
+        "attention_bias": Key("attention_bias", True, *biased(*ALL)),
+        "tie_word_embeddings": Key("tied_embedding", False),
+    },
+    constants=_CONSTANTS,
+    entries=_entries_of_neox,
+    encoding_keys=ROTARY_KEYS | {"rotary_pct", "rotary_emb_base"},
+    written_encoding=written_patterns("gpt_neox"),
+    silent=_SILENT | {"is_decoder"},
+    prefix="gpt_neox.",
+    ignored=r".*attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
+    tied="embed_out.weight",
+)
+
+
+def _entries_of_bloom(model: Decoder) -> list[Entry]:
+    around = [
+        *embedding("transformer.word_embeddings"),
+        *norm("transformer.word_embeddings_layernorm", "token_norm"),
+        *norm("transformer.ln_f", "trunk/norm"),
+        *head(model),
+    ]
+    layer = [
+        *norm(f"{_H}input_layernorm", f"{BLOCK}attention_norm"),
+        *norm(f"{_H}post_attention_layernorm", f"{BLOCK}mlp_norm"),
+        *_packed(f"{_H}self_attention.query_key_value", f"{_H}self_attention.dense", "k n d", bias=True),
+        *_mlp(f"{_H}mlp.", "dense_h_to_4h", "dense_4h_to_h"),
+    ]
+    return [*around, *layered(layer, model.depth)]
+
+
+_BLOOM = Family(
+    "bloom",
+    "BloomForCausalLM",
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "hidden_size": Key("width"),
+        "n_layer": Key("depth"),
+        "n_head": Key("num_heads"),
+        "layer_norm_epsilon": Key("norm_epsilon", 1e-5),
+        "tie_word_embeddings": Key("tied_embedding", True),
+    },
+    constants={**_CONSTANTS, "embedding_norm": True},
+    entries=_entries_of_bloom,
+    written_encoding=_without_keys("bloom"),
+    plain={"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)},
+    silent=_SILENT
+    | {
+        *("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi", "seq_length"),
+        *("skip_bias_add", "skip_bias_add_qkv", "slow_but_exact", "gradient_checkpointing"),
+    },
+    renamed={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    prefix="transformer.",
+)
+
+
+def _entries_of_mpt(model: Decoder) -> list[Entry]:
+    at = "transformer.blocks.{l}."
+    layer = [
+        *norm(f"{at}norm_1", f"{BLOCK}attention_norm", bias=False),
+        *norm(f"{at}norm_2", f"{BLOCK}mlp_norm", bias=False),
+        *_packed(f"{at}attn.Wqkv", f"{at}attn.out_proj", "n k d", bias=False),
+        *_mlp(f"{at}ffn.", "up_proj", "down_proj", bias=False),
+    ]
+    around = [*embedding("transformer.wte"), *norm("transformer.norm_f", "trunk/norm", bias=False), *head(model)]
+    return [*around, *layered(layer, model.depth)]
+
+
+# What an attn_config must say; what it may say is `clip_qkv` and `softmax_scale`.
+_MPT_ATTENTION: dict[str, tuple[Any, ...]] = {
+    "alibi": (True,),
+    "alibi_bias_max": (8,),
+    "attn_type": ("multihead_attention",),
+    "prefix_lm": (False,),
+    "qk_ln": (False,),
+    "rope": (False,),
+}
+_MPT_SILENT = {"attn_impl", "attn_pdrop", "attn_uses_sequence_id", "clip_qkv", "softmax_scale"}
+
+
+def _mpt_attention(config: Config) -> dict[str, Any]:
+    attention: Mapping[str, Any] = config.get("attn_config") or {}
+    for name, values in _MPT_ATTENTION.items():
+        if name in attention and attention[name] not in values:
+            raise ValueError(f"attn_config.{name}={attention[name]!r} is not computed here, only {values[0]!r}")
+    return dict(qkv_clip=attention.get("clip_qkv") or None, logit_scale=attention.get("softmax_scale"))
+
+
+def _written_mpt_attention(model: Decoder) -> dict[str, Any]:
+    return {"attn_config": {"clip_qkv": model.qkv_clip, "softmax_scale": model.block.scale}}
+
+
+_MPT = Family(
+    "mpt",
+    "MptForCausalLM",
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "d_model": Key("width"),
+        "n_layers": Key("depth"),
+        "n_heads": Key("num_heads"),
+        "max_seq_len": Key("length", None),
+        "layer_norm_epsilon": Key("norm_epsilon", 1e-5),
+        "tie_word_embeddings": Key("tied_embedding", True),
+    },
+    constants={**_CONSTANTS, **dict(norm_bias=False, attention_bias=(), mlp="gelu_exact", mlp_bias=False)},
+    entries=_entries_of_mpt,
+    written_encoding=_without_keys("mpt"),
+    derived=_mpt_attention,
+    written_derived=_written_mpt_attention,
+    derived_keys=frozenset({"attn_config"}),
+    plain={"expansion_ratio": (4,), "logit_scale": (None,), "no_bias": (True,), "embedding_fraction": (1.0,)},
+    silent=_SILENT | {"emb_pdrop", "learned_pos_emb", "norm_type", "verbose", "init_config", "ffn_config"},
+    renamed={"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+    prefix="transformer.",
+)
+
+
+# The norms of a Falcon's layer by `placement`: in the file, and here.
+_FALCON_NORMS = {
+    "parallel": {"ln_attn": "attention_norm", "ln_mlp": "mlp_norm"},
+    "parallel_shared": {"input_layernorm": "attention_norm"},
+    "pre": {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"},
+}
+
+
+def _entries_of_falcon(model: Decoder) -> list[Entry]:
+    bias = model.block.has_mlp_bias
+    norms = [norm(_H + theirs, BLOCK + ours) for theirs, ours in _FALCON_NORMS[model.placement].items()]
+    layer = [
+        *(entry for pair in norms for entry in pair),
+        *_packed(f"{_H}self_attention.query_key_value", f"{_H}self_attention.dense", "k n d", bias=bias),
+        *_mlp(f"{_H}mlp.", "dense_h_to_4h", "dense_4h_to_h", bias=bias),
+    ]
+    around = [*embedding("transformer.word_embeddings"), *norm("transformer.ln_f", "trunk/norm"), *head(model)]
+    return [*around, *layered(layer, model.depth)]
+
+
+def _falcon(config: Config) -> dict[str, Any]:
+    """What the two architectures say by several keys: norms, key heads, biases."""
+    bias, heads = config.get("bias", False), config["num_attention_heads"]
+    fields = dict(attention_bias=tuple(sorted(ALL)) if bias else (), mlp_bias=bias)
+    if config.get("new_decoder_architecture", False):
+        if not config.get("parallel_attn", True):
+            raise ValueError("new_decoder_architecture is computed with parallel_attn=True only, as in transformers")
+        norms = config.get("num_ln_in_parallel_attn") or 2
+        kv_heads = config.get("num_kv_heads") or heads
+        return fields | dict(placement="parallel" if norms == 2 else "parallel_shared", num_kv_heads=kv_heads)
+    kv_heads = 1 if config.get("multi_query", True) else heads
+    placement = "parallel_shared" if config.get("parallel_attn", True) else "pre"
+    return fields | dict(placement=placement, num_kv_heads=kv_heads)
+
+
+def _written_falcon(model: Decoder) -> dict[str, Any]:
+    if model.placement not in _FALCON_NORMS:
+        raise ValueError(f"a 'falcon' has no placement {model.placement!r}")
+    kv_heads = model.block.key_heads
+    new = model.placement == "parallel" or kv_heads not in (1, model.num_heads)
+    told = {
+        "new_decoder_architecture": new,
+        "multi_query": kv_heads == 1,
+        "num_kv_heads": kv_heads if new else model.num_heads,
+        "parallel_attn": model.placement != "pre",
+        "bias": model.block.has_mlp_bias,
+    }
+    return told | ({"num_ln_in_parallel_attn": 2 if model.placement == "parallel" else 1} if new else {})
+
+
+_written_falcon_rotary = written_patterns("falcon")
+
+
+def _written_falcon_encoding(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
+    encoding = _one(layers, "falcon")
+    return {"alibi": True} if "alibi" in str(encoding) else {"alibi": False, **_written_falcon_rotary(layers, model)}
+
+
+_FALCON = Family(
+    "falcon",
+    "FalconForCausalLM",
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "hidden_size": Key("width"),
+        "num_hidden_layers": Key("depth"),
+        "num_attention_heads": Key("num_heads"),
+        "ffn_hidden_size": Key("mlp_dim", None),
+        "activation": Key("mlp", "gelu", *named(ACTIVATIONS)),
+        "max_position_embeddings": Key("length", None),
+        "layer_norm_epsilon": Key("norm_epsilon", 1e-5),
+        "tie_word_embeddings": Key("tied_embedding", True),
+    },
+    constants=_CONSTANTS,
+    entries=_entries_of_falcon,
+    encoding_keys=ROTARY_KEYS | {"alibi"},
+    written_encoding=_written_falcon_encoding,
+    derived=_falcon,
+    written_derived=_written_falcon,
+    derived_keys=frozenset(
+        ["bias", "multi_query", "new_decoder_architecture", "num_kv_heads", "num_ln_in_parallel_attn", "parallel_attn"]
+    ),
+    plain={"apply_residual_connection_post_layernorm": (False,)},
+    silent=_SILENT,
+    renamed={
+        **{"n_embed": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers"},
+        "n_head_kv": "num_kv_heads",
+    },
+    prefix="transformer.",
+)
+
+FAMILIES = [_GPT2, _GPT_NEOX, _GPTJ, _BLOOM, _MPT, _FALCON]
