@@ -5,7 +5,7 @@
     python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py --checkpoint=Llama-3.2-1B \
         --config.data.files=DIR --config.encoding="rope(scaling=yarn(factor={factor}, original_length={trained}))"
     python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py:drope --checkpoint=SmolLM-360M \
-        --config.data.files=DIR --config.finetune["as loaded"].DroPE.steps=2000
+        --config.data.files=DIR --config.finetune.loaded.DroPE.steps=2000
     python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py --checkpoint=runs/decoder
 
 The folder is one of transformers: config.json, safetensors and tokenizer.json, whose tokens are read. In encodings {own} is
@@ -34,10 +34,10 @@ def get_config(what: str = "") -> ConfigDict:
         "behind at least half a window."
     )
     config.encodings = ConfigDict()
-    config.variants = ConfigDict({"as loaded": variants()}, sort_keys=False)
+    config.variants = ConfigDict({"loaded": variants()}, sort_keys=False)
     config.finetune = ConfigDict()
     if what == "drope":
-        config.finetune = ConfigDict({"as loaded": drope(steps=200)}, sort_keys=False)
+        config.finetune = ConfigDict({"loaded": drope(steps=200)}, sort_keys=False)
     elif what:
         raise ValueError(f"there is extrapolate_pretrained.py and extrapolate_pretrained.py:drope, not :{what}")
     config.optimizer.warmup_steps = 0  # fine-tunes warm up over a tenth of their steps
@@ -73,5 +73,5 @@ def drope(steps: int) -> ConfigDict:
         return ConfigDict(dict(spec=spec, **lengths, steps=steps, batch_size=8, learning_rate=1e-4))
 
     return ConfigDict(
-        {"DroPE": tuned("none"), "DroPE, log-n": tuned("log_n(original_length={trained})")}, sort_keys=False
+        {"DroPE": tuned("none"), "DroPE(log_n)": tuned("log_n(original_length={trained})")}, sort_keys=False
     )

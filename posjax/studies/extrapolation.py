@@ -29,7 +29,7 @@ from posjax.training.tasks import LanguageModel, Task, make_task
 
 _OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
 _OWN += ("trained_length",)
-AS_LOADED = "as loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
+AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
 
@@ -46,7 +46,7 @@ class Extrapolation(Study):
 
     Args:
       checkpoint: a run, or weights that `posjax.pretrained.load` reads, whose decoder is read instead of training some; under
-        `config.encoding` too, if that is given. The `variants` and `finetune` of "as loaded" are those of any checkpoint.
+        `config.encoding` too, if that is given. The `variants` and `finetune` of "loaded" are those of any checkpoint.
 
     Raises:
       ValueError: there is no decoder in the checkpoint, or no document is long enough.
