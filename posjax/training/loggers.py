@@ -1,6 +1,7 @@
 """Where metrics go beside metrics.jsonl: TensorBoard, Weights & Biases. Another one is a class and a line of `LOGGERS`."""
 
 import importlib
+import json
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -39,8 +40,8 @@ class _TensorBoard:
 class _Wandb:
     """A run of W&B named after the directory, in the project "posjax"; a run that is resumed goes on under its id.
 
-    W&B drops steps that it has seen, so that what was logged before a kill stays as it was. What else it asks for (entity,
-    key, server) it takes from its own settings.
+    W&B drops steps that it has seen, so that what was logged before a kill stays as it was. The config is that of the
+    directory's config.json. What else it asks for (entity, key, server) it takes from its own settings.
     """
 
     def __init__(self, directory: pathlib.Path, resume_step: int | None, mode: str | None = None):
@@ -50,7 +51,9 @@ class _Wandb:
         known = directory / _WANDB_RUN
         before = known.read_text().strip() if resume_step is not None and known.exists() else None
         options = dict(id=before, resume="allow") if before else {}
-        where = dict(project="posjax", name=directory.name, dir=str(directory))
+        described = directory / "config.json"
+        config = json.loads(described.read_text()) if described.exists() else None
+        where = dict(project="posjax", name=directory.name, dir=str(directory), config=config)
         self._run = wandb.init(**where, mode=mode, **options)
         known.write_text(f"{self._run.id}\n")
 

@@ -169,6 +169,7 @@ def test_what_an_encoding_learned_is_dropped_where_that_is_asked_for(run):
         initial_params(workdir, task, (3,), encoding="ne")
 
 
+@pytest.mark.slow
 def test_a_new_encoding_starts_as_training_from_that_seed_would(run):
     workdir, data_dir = run
     task = make_task(small_vit(data_dir, model__encoding="learned(stddev=2)"))

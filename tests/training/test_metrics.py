@@ -166,11 +166,13 @@ def wandb(monkeypatch):
 def test_wandb_gets_the_same_numbers_and_a_resumed_run_goes_on_under_its_id(tmp_path, wandb):
     with MetricsWriter(tmp_path / "run", logger="wandb_offline") as writer:
         writer.write(4, {"loss": 0.5, "per_seed": [1, 2]})
-    where = {"project": "posjax", "name": "run", "dir": str(tmp_path / "run")}
+    where = {"project": "posjax", "name": "run", "dir": str(tmp_path / "run"), "config": None}
     numbers = {"loss": 0.5, "per_seed/0": 1.0, "per_seed/1": 2.0}
     assert wandb == [where | {"mode": "offline"}, (4, numbers), "finished"]
     MetricsWriter(tmp_path / "run", resume_step=4, logger="wandb").close()
     assert wandb[3] == where | {"mode": None, "id": "abc123", "resume": "allow"}
+    (tmp_path / "run" / "config.json").write_text('{"steps": 5}')
+    where["config"] = {"steps": 5}
     MetricsWriter(tmp_path / "run", logger="wandb").close()  # from the start again: another run
     assert wandb[5] == where | {"mode": None}
 
