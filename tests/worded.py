@@ -13,10 +13,10 @@ WORDS = _TEXT.split()
 
 def write_tokenizer(directory: pathlib.Path) -> pathlib.Path:
     """The file, made with the tokenizers library: words at spaces, digits and signs each for itself."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     signs = [each for each in string.printable if not each.isspace()]
-    vocab = {word: i for i, word in enumerate(dict.fromkeys(["<unk>", *WORDS, *signs]))}
+    vocab = {word: i for i, word in enumerate(dict.fromkeys(["<unk>", "<s>", *WORDS, *signs]))}
     made = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     split = [
         pre_tokenizers.WhitespaceSplit(),
@@ -24,6 +24,8 @@ def write_tokenizer(directory: pathlib.Path) -> pathlib.Path:
         pre_tokenizers.Digits(individual_digits=True),
     ]
     made.pre_tokenizer = pre_tokenizers.Sequence(split)
+    begins = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", vocab["<s>"])])
+    made.post_processor = begins  # where special tokens are asked for
     path = directory / "tokenizer.json"
     made.save(str(path))
     return path

@@ -224,7 +224,7 @@ def renewed(params: Any, init: Callable[[], Any]) -> Any:
         leaves = ((_name(key), leaf) for key, leaf in jax.tree_util.tree_leaves_with_path(init()))
         return {name: leaf for name, leaf in leaves if _is_encoding(name)}
 
-    found = {name: leaf for name, leaf in kept.items() if not _is_encoding(name)} | jax.jit(of_encoding)()
+    found = kept | jax.jit(of_encoding)()
 
     def chosen(key: Any, shape: Any) -> Any:
         if _name(key) not in found:

@@ -78,6 +78,7 @@ def test_of_text_the_end_is_held_out(sets):
     left, held = (data.load_stream("held_text", split) for split in data.held_out_names("train", 0.7))
     assert (bytes(left.tokens), left.starts.tolist()) == (b"abcdef", [0])
     assert (bytes(held.tokens), held.starts.tolist()) == (b"ghijklmnopqrst", [0, 2])
+    assert data.load_stream("held_text", "65% of train").starts.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])

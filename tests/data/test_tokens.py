@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -170,3 +171,27 @@ def test_a_vocabulary_without_letters_is_told(tokenizer):
 
 def nothing(self, texts, **options):
     return [type("Encoding", (), {"ids": [0, 1]}) for _ in texts]
+
+
+def test_a_space_may_be_joined_with_an_answer():
+    """Tokens are then others than those of question and answer alone."""
+
+    def encode(self, texts, **options):
+        return [
+            type("Encoding", (), {"ids": [hash(part) % 997 for part in re.findall(r" ?\d\d?|.", text)]})
+            for text in texts
+        ]
+
+    joined = data.Tokenizer("joined", 997, "digest", rust=type("Rust", (), {"encode_batch": encode})())
+    whole, answers = words_of(joined).question(b"The key is ", b"12345")
+    assert answers == 3
+    assert whole[-3:].tolist() == [hash(part) % 997 for part in (" 12", "34", "5")]
+
+
+def test_what_is_unknown_is_in_no_alphabet():
+    def encode(self, texts, **options):
+        return [type("Encoding", (), {"ids": [{"~": 7, "|": 7}.get(text, ord(text[0]) + 100)]}) for text in texts]
+
+    words = words_of(data.Tokenizer("few", 997, "digest", rust=type("Rust", (), {"encode_batch": encode})()))
+    assert 7 in words.rare
+    assert words.end.tolist() == []

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from experiments import extrapolate
 from posjax.studies import environment
-from posjax.studies.extrapolation import Extrapolation
+from posjax.studies.extrapolation import Extrapolation, plan, training_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LOADED = CONFIGS / "extrapolate_pretrained.py"
@@ -52,6 +52,16 @@ def test_rows_are_the_model_as_loaded_and_what_is_made_of_its_encoding(small, ll
     assert {row.training.data.length for row in rows} == {TRAINED}
     assert [row.tuning.length for row in rows if row.tuning] == [TRAINED] * 2
     assert rows[0].training.model.mlp == "swiglu"
+
+
+def test_what_is_for_any_checkpoint_is_for_a_run_too(small):
+    small.encodings = ConfigDict({"mine": "alibi"})
+    small.variants.mine = ConfigDict({"farther": "interpolate(factor=2) >> alibi"})
+    trained = {"mine": training_config(small, "alibi")}
+    labels = [row.label for row in plan(small, trained, loaded=True)]
+    assert labels[:3] == ["mine", "farther", "no positions"]
+    assert "DroPE" in labels
+    assert [row.label for row in plan(small, trained)] == ["mine", "farther"]
 
 
 def test_the_tokens_are_those_of_the_folder(small, llama):

@@ -143,7 +143,7 @@ def untrained(monkeypatch):
 
     def evaluate(task, score, params):
         assert task.config.data.eval_split == "10% of train"
-        best = 1 - abs(task.config.rate - 0.25)
+        best = 1 - abs(task.config.rate - 0.28)  # but for a seed of 0.3 that diverged
         return {"accuracy": np.array([best, np.nan if task.config.rate == 0.3 else best])}
 
     monkeypatch.setattr(loop, "train", train)
@@ -176,7 +176,7 @@ def test_the_table_says_what_chose_and_what_is_reported(tmp_path, untrained, cap
         ("b", "rate=0.2 (of 3)"),
     ]
     cells = dict(zip(table.columns, table.rows[0].cells, strict=True))
-    assert cells["choosing accuracy (%)"].interval.mean == pytest.approx(95)
+    assert cells["choosing accuracy (%)"].interval.mean == pytest.approx(92)
     assert cells["accuracy (%)"].interval.mean == pytest.approx(20.5)
     assert "'10% of train', which is not trained on" in table.caption
     assert "'test', which chose nothing" in table.caption
