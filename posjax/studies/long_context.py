@@ -25,7 +25,8 @@ from posjax.models import Decoder, replacing
 from posjax.models.block import Mlp
 from posjax.training.initial import renewed
 
-_CHUNK = 2048  # tokens whose hidden layer and logits are held at once
+_CHUNK = 2048  # tokens whose hidden layer is held at once, and whose logits, where a vocabulary is
+_VOCABULARY = 4096  # no larger than this; of a larger one fewer tokens' logits are
 _BINS_PER_OCTAVE = 2
 
 
@@ -65,7 +66,7 @@ def read_tokens(
         logits = model.apply({"params": params}, x, method=Decoder.logits)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), jnp.argmax(logits, -1) == targets
 
-    return _by_chunks(scored, x, targets)
+    return _by_chunks(scored, x, targets, tokens=max(1, _CHUNK * _VOCABULARY // max(model.vocab_size, _VOCABULARY)))
 
 
 class _Chunked:
@@ -85,10 +86,10 @@ class _Chunked:
             self._within = False
 
 
-def _by_chunks(function, *arrays):
-    """What `function` makes of arrays [B, T, ...], `_CHUNK` tokens at a time."""
+def _by_chunks(function, *arrays, tokens=None):
+    """What `function` makes of arrays [B, T, ...], so many tokens at a time, `_CHUNK` where None."""
     batch, length = arrays[0].shape[:2]
-    size = max(1, _CHUNK // batch)
+    size = max(1, (_CHUNK if tokens is None else tokens) // batch)
     if length <= size:
         return function(*arrays)
 

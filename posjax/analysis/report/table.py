@@ -100,7 +100,7 @@ def _title(metric: Metric, trained: int | None) -> str:
     title = metric.name + UNITS.get(metric.name, Unit()).suffix
     if metric.length is None:
         return title
-    times = f" ({metric.length / trained:g}×)" if trained else ""
+    times = f" ({metric.length / trained:.3g}×)" if trained else ""
     return f"{title} @{metric.length}{times}"
 
 
