@@ -13,6 +13,7 @@ code 2.
 
 import argparse
 import functools
+import inspect
 import os
 import pathlib
 import platform
@@ -132,13 +133,13 @@ def _write(out: pathlib.Path) -> None:
     from posjax.training.metrics import read_jsonl
 
     records, paths = read_jsonl(out / "results.jsonl"), []
-    parts = ["# Benchmark", table.about_text(records[-1]["about"], records)]
+    parts = ["# Benchmark", table.about_text(records)]
     for name, make in SUITES.items():
         own = [record for record in records if record["suite"] == name]
         if own:
             suite = make(False, None, 1)
             found = findings.judge(own, suite.goals, suite.controls)
-            note = " ".join(filter(None, (make.__doc__, suite.note)))
+            note = " ".join(filter(None, (inspect.getdoc(make), suite.note)))
             parts.append(table.to_markdown(name, own, found, note).rstrip())
             paths += _plots(name, own, out)
     text = "\n\n".join(parts) + "\n"

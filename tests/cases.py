@@ -27,9 +27,10 @@ FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSI
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
-def params_of(keep=lambda case: True, sample=False):
-    """The first variant of each encoding (of those in SAMPLE only), and the others as slow tests."""
-    fast = [MEMBERS[name].variants[0] for name in SAMPLE] + COMPOSITIONS[:1] if sample else FAST
+def params_of(keep=lambda case: True, sample=False, beside=()):
+    """The first variant of each encoding (of those in SAMPLE only, but for some), and the others as slow tests."""
+    sampled = [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside]
+    fast = sampled + COMPOSITIONS[:1] if sample else FAST
     return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)]
 
 

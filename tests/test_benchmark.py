@@ -207,6 +207,9 @@ def test_bounds_on_growth_and_size():
     assert (second.value, second.verdict) == ("16 MiB", "**missed by 100%**")
 
 
+_ABOUT = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
+
+
 def test_the_table_has_goals_figures_and_reasons():
     records = [record("peer", [4.0, 4.0]), record("ours", [2.0, 2.0], temp=2**20), record("x|y", None, skip="no *gcc*")]
     goal = Goal("peer / ours", "peer", "ours", {"f": (3, None)})
@@ -214,8 +217,8 @@ def test_the_table_has_goals_figures_and_reasons():
     assert "| peer / ours | n=2048 f, 1 core | 2.00 | at least 3 | **missed by 33%** |  |" in text
     assert "|  | ours | 2000 | 0.0% | 2 | 1.0 | 1.0 |" in text
     assert r"* x\|y, n=2048 f, 1 core: no \*gcc\*" in text
-    about = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
-    assert "jax 1" in table.about_text(about, records)
+    made = [{**record, "about": about} for record in records for about in (_ABOUT, {**_ABOUT, "processor": "Q"})]
+    assert [line[:7] for line in table.about_text(made).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]
     panels = table.panels([*records, record("ours", [5.0], length=4096)])
     assert panels[0].curves[1].values == {2048: 2000.0, 4096: 5000.0}
 

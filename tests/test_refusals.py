@@ -128,6 +128,7 @@ def lengths(data_dir, **wrong) -> ConfigDict:
     return changed(made, **wrong)
 
 
+@pytest.mark.slow
 def test_lengths_that_are_right_train(data_dir, tmp_path):
     with pytest.raises(AssertionError, match="it trains"):
         extrapolate_command.main(lengths(data_dir), tmp_path)
@@ -171,6 +172,7 @@ def sets(data_dir, **wrong) -> ConfigDict:
     return made
 
 
+@pytest.mark.slow
 def test_sets_that_are_right_train(data_dir, tmp_path):
     with pytest.raises(AssertionError, match="it trains"):
         resolutions_command.main(sets(data_dir), tmp_path)

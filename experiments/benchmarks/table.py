@@ -1,7 +1,6 @@
 """A benchmark as markdown: goals and verdicts first, then every measurement, then what was left out and why."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
 from experiments.benchmarks.pool import spread
@@ -64,23 +63,33 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return markdown.grid(header, [[_cell(text) for text in row] for row in rows], left=2)
 
 
-def about_text(about: Mapping[str, Any], records: Sequence[Record]) -> str:
-    """What the figures were made with, and how they are to be read."""
+def about_text(records: Sequence[Record]) -> str:
+    """What the figures were made with, a line a machine and commit, and how they are to be read."""
+    machines: dict[str, list[Record]] = {}
+    for record in records:
+        about = record["about"]
+        machine = f"{about['processor']}, {about['cpus']} cores, {about['memory']}, {about['platform']}"
+        machines.setdefault(f"{machine}; posjax at {about['commit']}", []).append(record)
+    lines = [_made_with(machine, own) for machine, own in machines.items()]
+    return "\n".join(lines) + (
+        "\n\nEach contender runs in a process of its own, in turn with the others (A B C A B C). On 1 core all share the "
+        "same pinned core with one thread, and time is that of the CPU; on all cores it is that of the clock. Figures "
+        "are medians over rounds, IQR their interquartile range; A/A is the time of the same code in a second process "
+        "over that of the first. Temporaries are what XLA's compiled program says; peak is the growth of a process by "
+        "inputs and one call. A load above 1 means that others were at work."
+    )
+
+
+def _made_with(machine: str, records: Sequence[Record]) -> str:
     versions: dict[str, str] = {}
     for record in records:
         versions |= record.get("versions") or {}
     used = ", ".join(f"{package} {version}" for package, version in sorted(versions.items()))
     allocators = sorted({record["allocator"] for record in records if record.get("allocator")})
-    loads = [record["load"] for record in records]
+    loads, suites = [record["load"] for record in records], dict.fromkeys(record["suite"] for record in records)
     return (
-        f"{about['processor']}, {about['cpus']} cores, {about['memory']}, {about['platform']}; {used}; posjax at "
-        f"{about['commit']}; allocator on all sides: {' / '.join(allocators)}.\n\n"
-        "Each contender runs in a process of its own, in turn with the others (A B C A B C). On 1 core all share the "
-        "same pinned core with one thread, and time is that of the CPU; on all cores it is that of the clock. Figures "
-        "are medians over rounds, IQR their interquartile range; A/A is the time of the same code in a second process "
-        "over that of the first. Temporaries are what XLA's compiled program says; peak is the growth of a process by "
-        f"inputs and one call. The system's load was {min(loads):.1f} to {max(loads):.1f}: above 1 means that "
-        "others were at work."
+        f"* {', '.join(suites)}: {machine}; {used}; allocator on all sides: {' / '.join(allocators)}; load of the system "
+        f"{min(loads):.1f} to {max(loads):.1f}."
     )
 
 

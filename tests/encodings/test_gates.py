@@ -48,9 +48,10 @@ def test_goes_on_from_the_past(spec):
 @each_gate
 def test_only_the_order_of_positions_matters(spec):
     encoding, params = made(spec)
-    site, x = pj.sites(6), tokens(6)
+    observe, x = jax.jit(encoding.observe), tokens(6)
+    site = pj.sites(6)._replace(position=np.arange(6, dtype=np.float32))
     apart = site._replace(position=np.array([0.5, 7, 7.25, 8, 100, 2**20], np.float32))
-    close(encoding.observe(params, x, apart).state, encoding.observe(params, x, site).state)
+    close(observe(params, x, apart).state, observe(params, x, site).state)
 
 
 def gate_bias(spec, params, x):
@@ -104,11 +105,16 @@ def test_directions_have_gates_of_their_own():
 def test_cable_adds_to_scaled_logits():
     """Like any other bias; CABLE's code divides q k by sqrt(C / n_embd) = 1."""
     encoding, params = made("cable()")
-    site = encoding.observe(params, tokens(5), pj.sites(5))
     q, k = jax.random.normal(jax.random.key(2), (2, 5, HEADS, HEAD_DIM))
-    _, weights = pj.attend(encoding, params, q, k, k, site, site, return_weights=True, consumed=BEFORE_ATTENTION)
-    logits = jnp.einsum("thd,shd->hts", q, k) / np.sqrt(HEAD_DIM) + encoding.bias(params, q, site, k, site)
-    close(weights, jax.nn.softmax(logits, axis=-1))
+
+    @jax.jit
+    def both(params, x, q, k):
+        site = encoding.observe(params, x, pj.sites(5))
+        _, weights = pj.attend(encoding, params, q, k, k, site, site, return_weights=True, consumed=BEFORE_ATTENTION)
+        logits = jnp.einsum("thd,shd->hts", q, k) / np.sqrt(HEAD_DIM) + encoding.bias(params, q, site, k, site)
+        return weights, jax.nn.softmax(logits, axis=-1)
+
+    close(*both(params, tokens(5), q, k))
 
 
 def test_long_documents_lose_no_precision():

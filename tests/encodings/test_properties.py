@@ -74,11 +74,15 @@ def test_dimensions_are_as_declared(name):
 
 
 @pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_jit_is_eager(case, both, causal):
-    """With sites known while tracing, as a ViT has them, and traced ones, as a packed decoder has them."""
-    eager = forward(*world(case)._replace(site=variants(case)["documents"].site), causal=causal)
-    close(both.known["documents"][causal], eager)
-    close(both.batch[causal]["documents"], eager)
+def test_jit_is_eager(deep_case, deep, causal):
+    eager = forward(*world(deep_case)._replace(site=variants(deep_case)["documents"].site), causal=causal)
+    close(deep.batch[causal]["documents"], eager)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_known_sites_are_as_traced_ones(both, causal):
+    """Known while tracing, as a ViT has them, and traced, as a packed decoder has them."""
+    close(both.known["documents"][causal], both.batch[causal]["documents"])
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -142,7 +146,7 @@ def test_gradients_are_finite_and_pass_through_nobody(deep_case, deep, causal):
     assert all(np.any(leaf) for leaf in trained), "a parameter that nothing depends on"
 
 
-@each_case(sample=True)
+@each_case(sample=True, beside=("learned", "peg", "rope", "t5"))  # which the compositions have
 def test_blockwise_is_dense(case):
     """Values and gradients, under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines only."""
     (out, *gradients), (expected, *expected_gradients) = tiled(case)

@@ -301,7 +301,7 @@ def test_the_scan_compiles_one_block():
 @pytest.mark.parametrize(
     ("remat", "scan", "implementation"),
     [
-        ("full", True, "dense"),
+        pytest.param("full", True, "dense", marks=pytest.mark.slow),
         *(
             pytest.param(remat, scan, "blockwise", marks=pytest.mark.slow)
             for remat in ("full", "dots", "attention")

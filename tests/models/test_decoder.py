@@ -154,7 +154,7 @@ def test_packed_documents_read_as_if_alone(spec):
 
 
 @pytest.mark.parametrize(
-    "spec", [pytest.param(SPECS[n], marks=[] if n in ("rope", "fox") else pytest.mark.slow) for n in SAMPLE]
+    "spec", [pytest.param(SPECS[n], marks=[] if n == "rope" else pytest.mark.slow) for n in SAMPLE]
 )
 def test_no_logit_depends_on_a_later_token(spec):
     """Token t is the t-th word of the vocabulary, so the gradient by the words is that by the tokens.

@@ -184,7 +184,8 @@ def test_pooling_by_class_token_reads_nothing_else():
     ("spec", "pooling"),
     [
         *(pytest.param(SPECS[n], "mean", marks=[] if n == "t5" else pytest.mark.slow) for n in SAMPLE),
-        *(("rope", pooling) for pooling in ("cls", "map")),
+        ("rope", "map"),
+        pytest.param("rope", "cls", marks=pytest.mark.slow),
     ],
 )
 def test_padded_patches_are_as_if_they_were_not_there(spec, pooling):
@@ -224,6 +225,7 @@ def test_a_shared_site_is_the_same_site_for_every_example(spec):
     close(run(model, variables, site=each), run(model, variables, site=site))
 
 
+@pytest.mark.slow  # the decoder's is fast
 def test_compute_types_act_where_they_say():
     spec = "rope(base=100) + learned"
     variables = init(vit(spec))
