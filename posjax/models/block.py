@@ -58,8 +58,8 @@ class BlockConfig:
       mlp_bias: whether the MLP's projections have biases; None: those of ungated MLPs have.
       attention_bias: the projections of attention that have biases, of "query", "key", "value" and "out".
       num_experts: MLPs beside each other, of which each token gets the `experts_per_token` that a router scores highest,
-        weighted by the softmax of their scores, as in gpt-oss. All of them are computed: time grows with their number. 0: one MLP,
-        without a router.
+        weighted by the softmax of their scores, as in gpt-oss. All are computed: time grows with their number. 0: one
+        MLP, without a router.
       norm: "layer", or "rms" (Zhang & Sennrich 2019, arXiv 1910.07467), which has no bias.
       norm_bias: whether a "layer" norm has one.
       norm_epsilon: added to the variance or mean square.

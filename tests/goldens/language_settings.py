@@ -27,7 +27,7 @@ def _rope(rope_type="default", theta=5e3, **rest):
 
 
 _LLAMA3 = _rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8)
-_YARN = _rope("yarn", factor=4.0, original_max_position_embeddings=6)
+_YARN = _rope("yarn", theta=100.0, factor=4.0, original_max_position_embeddings=24, beta_fast=4.0)
 _LONG = [1.0 + 0.4 * i for i in range(4)]
 _LONGROPE = _rope("longrope", short_factor=[1.0, 1.1, 1.2, 1.4], long_factor=_LONG)
 _LOCAL = dict(
@@ -66,7 +66,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
     "mpt": ("MptConfig", _MPT),
     "mpt clipped": (
         "MptConfig",
-        dict(_MPT, d_model=36, n_heads=6, expansion_ratio=2, attn_config=dict(clip_qkv=0.8, softmax_scale=0.5)),
+        dict(_MPT, d_model=36, n_heads=6, attn_config=dict(clip_qkv=0.8, softmax_scale=0.5)),
     ),
     "falcon multi-query": ("FalconConfig", dict(_FALCON, **_rope())),
     "falcon alibi": (
@@ -102,7 +102,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
     "mistral without window": ("MistralConfig", dict(_LLAMA, sliding_window=None, **_YARN)),
     "qwen2": (
         "Qwen2Config",
-        dict(_LLAMA, num_hidden_layers=3, use_sliding_window=True, sliding_window=4, max_window_layers=1, **_rope()),
+        dict(_LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=1, **_rope()),
     ),
     "qwen2 plain": ("Qwen2Config", dict(_LLAMA, tie_word_embeddings=True, **_YARN)),
     "qwen3": ("Qwen3Config", dict(_LLAMA, head_dim=10, tie_word_embeddings=True, **_rope())),
@@ -151,7 +151,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         "Gemma3TextConfig",
         dict(
             _LLAMA,
-            num_hidden_layers=4,
+            num_hidden_layers=3,
             head_dim=12,
             sliding_window=4,
             sliding_window_pattern=3,
@@ -163,7 +163,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         "Gemma3TextConfig",
         dict(_LLAMA, head_dim=8, sliding_window=7, layer_types=_ALTERNATING, final_logit_softcapping=15.0, **_LOCAL),
     ),
-    "phi3": ("Phi3Config", dict(_LLAMA, pad_token_id=0, original_max_position_embeddings=6, **_LONGROPE)),
+    "phi3": ("Phi3Config", dict(_LLAMA, pad_token_id=0, original_max_position_embeddings=10, **_LONGROPE)),
     "phi3 window": (
         "Phi3Config",
         dict(
@@ -177,7 +177,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
     ),
     "smollm3": (
         "SmolLM3Config",
-        dict(_LLAMA, num_hidden_layers=4, no_rope_layer_interval=2, pad_token_id=0, **_rope()),
+        dict(_LLAMA, no_rope_layer_interval=2, pad_token_id=0, **_rope()),
     ),
     "smollm3 window": (
         "SmolLM3Config",
@@ -197,11 +197,10 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         "Llama4TextConfig",
         dict(
             _LLAMA,
-            num_hidden_layers=4,
             head_dim=8,
             intermediate_size_mlp=24,
             moe_layers=[],
-            no_rope_layers=[1, 0, 1, 0],
+            no_rope_layers=[1, 0],
             attention_chunk_size=8,
             floor_scale=4,
             attn_scale=0.5,
@@ -213,7 +212,6 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         "Llama4TextConfig",
         dict(
             _LLAMA,
-            num_hidden_layers=2,
             head_dim=8,
             intermediate_size_mlp=24,
             moe_layers=[],
@@ -239,7 +237,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
             sliding_window=4,
             num_local_experts=1,
             num_experts_per_tok=1,
-            **_rope("yarn", factor=4.0, original_max_position_embeddings=6, truncate=False),
+            **_rope("yarn", theta=100.0, factor=4.0, original_max_position_embeddings=24, truncate=False),
         ),
     ),
     "gpt_oss experts": (

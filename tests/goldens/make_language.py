@@ -2,10 +2,12 @@
 
     python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
     /tmp/goldens/bin/python tests/goldens/make_language.py [CASE ...]
+    /tmp/goldens/bin/python tests/goldens/make_language.py --saved DIR
 
 language.npz holds, for each setting of language_settings.py, the configuration, the names and shapes of the tensors in the
 folder that transformers saved, and the logits of a short and of a long line of tokens, in float32. With names of cases the
-others are kept as they are.
+others are kept as they are. --saved reads the folders that check_language.py wrote with `posjax.pretrained.save`, and
+writes beside them, as errors.json, how far transformers' logits are from these golden ones.
 """
 
 import json
@@ -37,8 +39,11 @@ def remade(config, folder: Path):
 
 def read(folder: Path):
     """A folder's model; nothing of it may be missing, left over or of another shape."""
+    # Falcon's eager attention adds its ALiBi twice: to the mask, and to the logits once more.
+    falcon = json.loads((folder / "config.json").read_text())["model_type"] == "falcon"
+    attention = dict(attn_implementation="sdpa" if falcon else "eager")
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+        folder, **attention, dtype=torch.float32, output_loading_info=True
     )
     if wrong := {kind: names for kind, names in info.items() if names}:
         raise ValueError(f"{folder}: {wrong}")
@@ -71,10 +76,29 @@ def main(*cases: str) -> None:
     np.savez_compressed(FILE, json=json.dumps({"versions": versions, **told}), **arrays)
 
 
+def saved(folder: Path) -> None:
+    golden = dict(np.load(FILE))
+    errors = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = read(path)
+            for what, length in (("short", SHORT), ("long", LONG)):
+                theirs = golden[f"{path.name} {what}"]
+                error = np.abs(logits_of(model, tokens_of(length)) - theirs).max() / np.abs(theirs).max()
+                errors[path.name] = max(float(error), errors.get(path.name, 0.0))
+            print(path.name, errors[path.name])
+    (folder / "errors.json").write_text(json.dumps(errors, indent=2))
+
+
 if __name__ == "__main__":
     # torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
     torchvision = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         torchvision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     transformers.utils.logging.disable_progress_bar()
-    main(*sys.argv[1:])
+    if sys.argv[1:2] == ["--saved"]:
+        saved(Path(sys.argv[2]))
+    else:
+        main(*sys.argv[1:])

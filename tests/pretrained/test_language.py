@@ -8,13 +8,12 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from goldens.language_cases import CASES, FILE, tokens_of, weights_of, written
-from goldens.language_settings import LONG, SHORT
+from goldens.language_cases import CASES, errors, weights_of, written
 
-import posjax as pj
 from posjax import pretrained
 from posjax.models import Decoder
 from posjax.pretrained.entries import paths_of
+from posjax.pretrained.language.family import resolved
 
 BOUND = 1e-4  # of the largest logit
 FAST = ["llama"]
@@ -33,42 +32,12 @@ def loaded(folder_of):
     return functools.cache(lambda case: pretrained.load(folder_of(case)))
 
 
-def error(ours, theirs) -> float:
-    return float(np.abs(np.asarray(ours) - theirs).max() / np.abs(theirs).max())
-
-
-def padded(length: int, pad: int) -> pj.Site:
-    """One line of `length` tokens behind `pad` of padding."""
-    position = np.maximum(np.arange(length + pad) - pad, 0).astype(np.int32)
-    segment = (np.arange(length + pad) >= pad).astype(np.int32)
-    return pj.Site(position[None], segment[None], np.zeros_like(segment)[None])
-
-
 @every_case
 def test_logits_are_theirs(case, loaded):
-    """In one pass below and beyond the trained length, token by token behind a prompt, and behind padding."""
-    model, params = loaded(case)
-    tokens = tokens_of()[None]
-    long, short = FILE[f"{case} long"], FILE[f"{case} short"]
-    assert error(jax.jit(model.apply)(params, tokens, pj.sites(LONG))[0], long) < BOUND
-    assert error(jax.jit(model.apply)(params, tokens[:, :SHORT], pj.sites(SHORT))[0], short) < BOUND
-    behind = np.concatenate([np.zeros((1, 3), np.int32), tokens[:, :SHORT]], axis=1)
-    prefill = jax.jit(functools.partial(model.apply, method=model.prefill, cache_size=LONG + 3))
-    logits, caches = prefill(params, behind, padded(SHORT, 3))
-    assert error(logits[0, 3:], short) < BOUND
-    extend = jax.jit(functools.partial(model.apply, method=model.extend))
-    for t in range(SHORT, LONG):
-        logits, caches = extend(
-            params, tokens[:, t : t + 1], jax.tree.map(lambda x: x[None], pj.sites(1, start=t)), caches
-        )
-        if not depends_on_length(model):
-            assert error(logits[0], long[t : t + 1]) < BOUND
-    assert error(logits[0], long[-1:]) < BOUND
-
-
-def depends_on_length(model) -> bool:
-    """Whether the logits of a token are others in a longer line."""
-    return any(name in model.encoding for name in ("dynamic", "longrope"))
+    """In one pass beyond the trained length, behind padding, and token by token."""
+    found = errors(case, *loaded(case))
+    assert max(found.values()) < BOUND, found
+    assert len(found) >= 2 + ("dynamic" not in loaded(case)[0].encoding)
 
 
 @every_case
@@ -77,7 +46,7 @@ def test_what_is_saved_comes_back(case, loaded, tmp_path):
     model, params = loaded(case)
     pretrained.save(tmp_path, model, params, family=CASES[case]["config"]["model_type"])
     again, back = pretrained.load(tmp_path)
-    assert again.clone(length=model.length) == model
+    assert resolved(again) == resolved(model)
     assert_same(params, back)
     held, was = safetensors.numpy.load_file(tmp_path / "model.safetensors"), weights_of(case)
     assert held.keys() == was.keys()

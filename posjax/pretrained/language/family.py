@@ -141,7 +141,8 @@ class Family:
         self._check(config)
         fields = {key.field: self._value(name, key, config) for name, key in self.keys.items()}
         fields |= {**self.constants, **self.derived(config)}
-        return self.model(**fields, encoding=pattern_text(self.encoding(config)))
+        told = {name: value for name, value in config.items() if name not in self.plain}  # the others say nothing
+        return self.model(**fields, encoding=pattern_text(self.encoding(told)))
 
     def config_of(self, model: Any) -> dict[str, Any]:
         """The configuration of a model.
@@ -152,13 +153,14 @@ class Family:
         if type(model) is not self.model:
             raise ValueError(f"a {type(model).__name__} is no {self.model.__name__}")
         described = resolved(model)
+        values = described | {"length": model.length}
         config: dict[str, Any] = {}
         for name, key in self.keys.items():
             try:
-                value = key.write(described[key.field])
+                value = key.write(values[key.field])
             except ValueError as error:
                 raise ValueError(f"{key.field}: {error}") from None
-            if value is not None or key.default is not None:
+            if value is not None or key.default not in (None, REQUIRED):
                 config[name] = value
         config |= self.written_derived(model)
         written = self.written_encoding(layers_of(model), model)

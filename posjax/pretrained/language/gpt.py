@@ -88,7 +88,7 @@ _GPT_KEYS = {
     "n_embd": Key("width"),
     "n_layer": Key("depth"),
     "n_head": Key("num_heads"),
-    "n_positions": Key("length"),
+    "n_positions": Key("length", None),
     "n_inner": Key("mlp_dim", None),
     "activation_function": Key("mlp", "gelu_new", *named(ACTIVATIONS)),
     "layer_norm_epsilon": Key("norm_epsilon", 1e-5),
@@ -104,7 +104,7 @@ _SUMMARY = {f"summary_{key}" for key in ("activation", "first_dropout", "proj_to
 _GPT2 = Family(
     "gpt2",
     "GPT2LMHeadModel",
-    keys={**_GPT_KEYS, "tie_word_embeddings": Key("tied_embedding", True)},
+    keys={**_GPT_KEYS, "n_positions": Key("length"), "tie_word_embeddings": Key("tied_embedding", True)},
     constants=_CONSTANTS,
     entries=_entries_of_gpt2,
     written_encoding=_without_keys("gpt2"),

@@ -27,6 +27,7 @@ _LAYER = "model.layers.{l}."
 _SILENT = frozenset({"attention_dropout"})
 _BIASED = {"attention_bias": Key("attention_bias", False, *biased(*ALL)), "mlp_bias": Key("mlp_bias", False)}
 _GROUPED = LLAMA_KEYS | {"num_key_value_heads": Key("num_kv_heads")}
+_HEAD_DIM = {"head_dim": Key("head_dim", None)}  # of no configuration class of some families, but of their code
 _QKV = tuple(sorted(("query", "key", "value")))
 
 # The norms of a layer by `placement`: in the file, and here.
@@ -162,20 +163,26 @@ _CAUSAL = {"use_bidirectional_attention": (False, None)}
 _SCALED = {
     **_GEMMA_KEYS,
     **_GEMMA_ACTIVATION,
-    "query_pre_attn_scalar": Key("logit_scale", 256, lambda scalar: scalar**-0.5, lambda scale: round(scale**-2, 9)),
+    "query_pre_attn_scalar": Key("logit_scale", 256, lambda scalar: scalar**-0.5, lambda scale: round(scale**-2)),
 }
 
 FAMILIES = [
-    _family("llama", "LlamaForCausalLM", LLAMA_KEYS | _BIASED | {"head_dim": Key("head_dim", None)}),
+    _family("llama", "LlamaForCausalLM", LLAMA_KEYS | _BIASED | _HEAD_DIM),
     _family(
         "mistral",
         "MistralForCausalLM",
-        _GROUPED | {"head_dim": Key("head_dim", None)},
+        _GROUPED | _HEAD_DIM,
         "sliding_window",
         constants=dict(attention_bias=(), mlp_bias=False),
         needed=frozenset({"sliding_window"}),
     ),
-    _family("qwen2", "Qwen2ForCausalLM", _GROUPED, *_QWEN_WINDOWS, constants=dict(attention_bias=_QKV, mlp_bias=False)),
+    _family(
+        "qwen2",
+        "Qwen2ForCausalLM",
+        _GROUPED | _HEAD_DIM,
+        *_QWEN_WINDOWS,
+        constants=dict(attention_bias=_QKV, mlp_bias=False),
+    ),
     _family(
         "qwen3",
         "Qwen3ForCausalLM",
@@ -214,7 +221,7 @@ FAMILIES = [
     _family(
         "phi3",
         "Phi3ForCausalLM",
-        LLAMA_KEYS | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        LLAMA_KEYS | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *("sliding_window", "original_max_position_embeddings"),
         constants=dict(attention_bias=(), mlp_bias=False),
         entries=_entries_of_phi3,
@@ -225,7 +232,7 @@ FAMILIES = [
     _family(
         "smollm3",
         "SmolLM3ForCausalLM",
-        _GROUPED | _BIASED | {"tie_word_embeddings": Key("tied_embedding", True)},
+        _GROUPED | _HEAD_DIM | _BIASED | {"tie_word_embeddings": Key("tied_embedding", True)},
         *("no_rope_layers", "no_rope_layer_interval", "use_sliding_window", "max_window_layers", *WINDOW_KEYS),
     ),
     _family(
@@ -255,7 +262,9 @@ FAMILIES = [
     _family(
         "olmo2",
         "Olmo2ForCausalLM",
-        LLAMA_KEYS | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        LLAMA_KEYS
+        | _HEAD_DIM
+        | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
         constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
     ),
     _family(

@@ -35,7 +35,7 @@ def load(
       sharding: of all parameters, or a function of a parameter's path, "trunk/block_0/mlp/up/kernel", and shape; of what
         lies on other hosts nothing is kept. JAX's default device where None.
       overrides: of fields that the files do not tell: implementation, context, scan, remat, dropout, drop_path,
-        attention_dtype. Another encoding is `model.clone(encoding=...)`.
+        attention_dtype. For another encoding see `posjax.models.replacing.with_encoding`.
 
     Returns:
       model, and {"params": tree of jax arrays}.
@@ -134,11 +134,13 @@ def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardin
     leaves = paths_of(expected)
 
     def put(path: str, array: np.ndarray) -> jax.Array:
-        dtype = leaves[path].dtype
+        # A copy, as no parameter is to hang on the file; it is converted on its device.
         if sharding is None:
-            return jnp.asarray(np.array(array, dtype))  # a copy: no parameter hangs on the file
-        where = sharding if isinstance(sharding, jax.sharding.Sharding) else sharding(path, array.shape)
-        return jax.make_array_from_callback(array.shape, where, lambda index: np.array(array[index], dtype))
+            made = jax.device_put(maps.copied([array]))
+        else:
+            where = sharding if isinstance(sharding, jax.sharding.Sharding) else sharding(path, array.shape)
+            made = jax.make_array_from_callback(array.shape, where, lambda index: maps.copied([array[index]]))
+        return made.astype(leaves[path].dtype)
 
     shapes = {path: leaf.shape for path, leaf in leaves.items()}
     found = maps.read(family.entries(model), tensors, shapes, sizes_of(family, model), put=put)

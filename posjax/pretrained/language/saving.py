@@ -16,6 +16,8 @@ from posjax.pretrained.language.loading import expected_params, sizes_of
 from posjax.spec import nearest
 
 _SHARD_BYTES = 5 * 10**9
+# Not to be those of transformers' classes, which are of the tokenizers that the first models of a family had.
+_NO_TOKENS = dict.fromkeys(["bos_token_id", "eos_token_id", "pad_token_id"])
 
 
 def save(
@@ -35,7 +37,8 @@ def save(
       path: the folder; weights that it held are replaced.
       params: {"params": tree}, or the tree alone.
       family: model_type of the family whose names the tensors get; the first one that has such a model where None.
-      config: further keys for config.json that change no numbers, as eos_token_id.
+      config: further keys for config.json that change no numbers: eos_token_id, bos_token_id and pad_token_id, which are
+        null otherwise.
       shard_bytes: about the most bytes a file holds.
 
     Raises:
@@ -50,7 +53,7 @@ def save(
     flat = paths_of({"params": params["params"] if set(params) == {"params"} else params})
     _check_params(model, flat)
     chosen, described = _described(model, family)
-    described |= {"dtype": jnp.dtype(model.param_dtype).name, **(config or {})}
+    described |= {"dtype": jnp.dtype(model.param_dtype).name, **_NO_TOKENS, **(config or {})}
     chosen.made(described)  # refuses keys that the family does not have
     tensors = maps.write(chosen.entries(model), flat, sizes_of(chosen, model))
     if tensors is None:
