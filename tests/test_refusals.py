@@ -91,7 +91,8 @@ def test_what_is_right_trains(data_dir, tmp_path):
         ({"encoding": "sincos2d_mae"}, "sincos2d_mae"),
         ({"encoding": "rope", "model__width": 6}, "head_dim must be even, got 3"),
         ({"accumulate": 3}, "batch_size=4 cannot be split into accumulate=3 parts"),
-        ({"tensorboard": True}, r"tensorboard=True needs tensorboardX: pip install -e '\.\[tensorboard\]'"),
+        ({"logger": "tensorboard"}, r"logger='tensorboard' needs tensorboardX: pip install -e '\.\[tensorboard\]'"),
+        ({"logger": "wand"}, "no logger is named 'wand'; did you mean 'wandb'"),
     ],
 )
 def test_an_ablation_refuses_its_second_study(wrong, message, data_dir, tmp_path, monkeypatch):
@@ -103,7 +104,7 @@ def test_an_ablation_refuses_its_second_study(wrong, message, data_dir, tmp_path
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"model__num_heads": 3}, "3"), ({"tensorboard": True}, "tensorboardX"), ({"steps": 0}, "steps=0")],
+    [({"model__num_heads": 3}, "3"), ({"logger": "tensorboard"}, "tensorboardX"), ({"steps": 0}, "steps=0")],
 )
 def test_a_single_run_is_refused_before_its_directory_is_written(wrong, message, data_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
@@ -143,7 +144,7 @@ def test_lengths_that_are_right_train(data_dir, tmp_path):
         ({"retrieval__tasks": ("recal",)}, "recal"),
         ({"data__retrieval__tasks": ("recal",)}, "recal"),
         ({"model__num_heads": 0}, "model.width=8 is not divisible by model.num_heads=0"),
-        ({"tensorboard": True}, "tensorboardX"),
+        ({"logger": "tensorboard"}, "tensorboardX"),
     ],
 )
 def test_lengths_refuse_every_row(wrong, message, data_dir, tmp_path, monkeypatch):
@@ -188,7 +189,7 @@ def test_sets_that_are_right_train(data_dir, tmp_path):
         ({"tuned": {"policy": "swin"}}, "row 'learned, tuned' of 'wrong': .*swin.* cannot take over"),
         ({"evaluation__resolutions": (4, 8, 13)}, "of 'wrong': .*13"),
         ({"evaluation__images": 0}, "evaluation.images=0 of 'wrong' must be at least 1"),
-        ({"tensorboard": True}, "tensorboardX"),
+        ({"logger": "tensorboard"}, "tensorboardX"),
     ],
 )
 def test_resolutions_refuse_every_row_of_every_set(wrong, message, data_dir, tmp_path, monkeypatch):
