@@ -170,13 +170,13 @@ class Deberta(Encoding):
 class Tupe(Encoding):
     """Untied positional attention: logits (q . k + (p_q U_Q) . (p_k U_K)) / sqrt(2 D), with p learned rows.
 
-    Ke et al. (2020), arXiv 2006.15595, section 3; TUPE-R is tupe() + t5(). Untied from positions are the tokens that
-    stand nowhere: one learned logit per head for such a query with any key, one for any other query with such a key,
-    as the paper has it of [CLS]. As in the authors' code p is a row of the table under a layer norm (its scale lies in U, its
-    shift and the projections' biases are left out), and table and U can be shared by all layers: then inject the encoding
-    once. A grid has a row for every place, and `resized` resizes the table as that of `learned`.
+    Ke et al. (2020), arXiv 2006.15595, section 3; TUPE-R is tupe() + t5(). Tokens that stand nowhere are untied from
+    positions, as [CLS] is in the paper: each head learns one logit for such a query with any key, and one for any other
+    query with such a key. As in the authors' code p is a layer-normed row of the table (the norm's scale is part of U; its
+    shift and the biases of projections are left out). Table and U can be shared by all layers: then inject the encoding
+    once. A grid has a row for every place, and `resized` resizes the table like that of `learned`.
 
-    The term is a product of 2 D channels instead of D, so `rotate` appends the channels of position to those of content.
+    `rotate` appends the channels of position to the channels of content, so queries and keys have 2 D channels.
 
     Parameters: table (as learned's), query and key (U) [M, H, D], all initialised N(0, stddev^2); with prefix tokens,
     untied [2, H]: their logits as queries, then as keys, initialised 0.
@@ -217,7 +217,7 @@ class Tupe(Encoding):
         return jnp.where(stands(q_site)[:, None], jnp.where(stands(k_site)[None], 0.0, as_key), as_query)
 
     def _project(self, params, which: str, site: Site) -> Float[Array, "T H D"]:
-        # To the table a token that stands nowhere is like padding: it has no row, and gets zeros.
+        # For the table a token that stands nowhere is like padding: it has no row and gets zeros.
         site = site._replace(segment=site.segment * (site.prefix == 0), prefix=0 * site.prefix)
         rows = Learned().embed(params["table"], jnp.zeros((len(site.segment), len(params[which]))), site)
         return jnp.einsum("tm,mhd->thd", _normed(rows, _EPSILON), params[which])

@@ -87,6 +87,25 @@ def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_p
         pretrained.load(written("llama", tmp_path, **config))
 
 
+@pytest.mark.parametrize(
+    ("case", "config", "message"),
+    [
+        ("mpt", dict(attn_config={"alibi_bias_max": 16}), "attn_config.alibi_bias_max=16 is not computed here, only 8"),
+        ("mpt", dict(attn_config={"qk_gn": True}), r"attn_config.qk_gn .* not known .* did you mean 'qk_ln'"),
+        ("mpt", dict(expansion_ratio=2), "expansion_ratio=2 is not computed here, only 4"),
+        ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "=True is not computed here, only False"),
+        ("gemma3", dict(attn_logit_softcapping=9.0), "attn_logit_softcapping=9.0 is not computed here"),
+        ("llama4", dict(moe_layers=[1]), r"moe_layers=\[1\] is not computed here"),
+        ("falcon new", dict(parallel_attn=False), "new_decoder_architecture is computed with parallel_attn=True only"),
+        ("gpt_oss", dict(swiglu_alpha=1.5), "swiglu_alpha=1.5 is not computed here, only 1.702"),
+        ("gptj", dict(hidden_size=16), "both n_embd=32 and, its older name, hidden_size=16"),
+    ],
+)
+def test_what_a_family_does_not_compute_is_refused(case, config, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        pretrained.load(written(case, tmp_path, **config))
+
+
 def test_tensors_and_keys_that_are_missing_or_left_over_are_named(tmp_path):
     written("llama", tmp_path)
     tensors = weights_of("llama")

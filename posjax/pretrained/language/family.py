@@ -28,15 +28,15 @@ Config = Mapping[str, Any]
 
 # Keys of any configuration that change no logits: of training, of generation, of files and of what a call returns.
 _WITHOUT_EFFECT = """
-_attn_implementation _commit_hash _name_or_path architectures auto_map bad_words_ids begin_suppress_tokens bos_token_id
-cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id do_sample dtype early_stopping
-eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id id2label init_device
-initializer_factor initializer_range keys_to_ignore_at_inference label2id length_penalty max_length min_length model_type
-no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions output_hidden_states
-output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type remove_invalid_values
-repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
-tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p unk_token_id
-use_bfloat16 use_cache use_return_dict
+_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures auto_map bad_words_ids
+begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id
+do_sample dtype early_stopping eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+forced_eos_token_id id2label init_device initializer_factor initializer_range keys_to_ignore_at_inference label2id
+length_penalty max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels
+num_return_sequences output_attentions output_hidden_states output_router_logits output_scores pad_token_id prefix
+pretraining_tp problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
+suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript
+transformers_version typical_p unk_token_id use_bfloat16 use_cache use_return_dict
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 # Keys of any configuration that must be at these values.
