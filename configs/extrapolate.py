@@ -3,6 +3,8 @@
     python -m experiments.extrapolate --config=configs/extrapolate.py
     python -m experiments.extrapolate --config=configs/extrapolate.py --checkpoint=runs/decoder --workdir=runs/decoder/lengths
     python -m experiments.extrapolate --config=configs/extrapolate.py --config.data.name=mine --config.data.files=DIR
+    python -m experiments.extrapolate --config=configs/extrapolate.py --checkpoint=Llama-3.2-1B --config.data.files=DIR \
+        --config.encoding="rope(scaling=yarn(factor={factor}, original_length={trained}))"
 
 Cost: about 10 minutes on 2 CPU cores, on Python's own documentation (no download).
 """
@@ -24,9 +26,6 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0,)
 
-    config.data.files = config_dict.placeholder(
-        str
-    )  # a directory or glob of text of your own; data.name is its name then
     config.data.length = 128
     config.data.positions = "window"  # so that longer contexts ask for positions never seen
     config.data.retrieval = ConfigDict()
@@ -44,6 +43,8 @@ def get_config() -> ConfigDict:
     config.eval_tokens = 8193
     config.eval_every = 0
 
+    config.encoding = config_dict.placeholder(str)  # how a checkpoint is read beside its own; {own} is its own
+    config.trained_length = config_dict.placeholder(int)  # of a pretrained one; None: what its config.json says
     config.encodings = ConfigDict({"none": "none", "rope": "rope", "alibi": "alibi"}, sort_keys=False)
     config.variants = ConfigDict({"rope": rope_variants()}, sort_keys=False)
     config.finetune = ConfigDict({"rope": rope_finetunes(steps=60, target=1024, trained=128)}, sort_keys=False)

@@ -35,6 +35,7 @@ def get_config() -> ConfigDict:
 
     config.init_from = config_dict.placeholder(str)  # a workdir, or a file of weights, to start from: a fine-tune
     config.init_head = "keep"  # where it has as many classes; or new
+    config.init_encoding = "keep"  # what the encoding has learned, where another one can take it over; or new
     # Of tables: a method of posjax.encodings.resize; None takes that of the file's authors.
     config.init_resize = config_dict.placeholder(str)
 
@@ -46,7 +47,7 @@ def get_config() -> ConfigDict:
     config.eval_every = 250
     config.checkpoint_every = 250
     config.keep_last = 2
-    config.tensorboard = False
+    config.logger = config_dict.placeholder(str)  # tensorboard, wandb or wandb_offline, beside metrics.jsonl
     return config
 
 

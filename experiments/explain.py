@@ -5,7 +5,11 @@
     python -m experiments.explain "raster(width=6) >> learned" --grid=4x6
     python -m experiments.explain rope --plot                  # PNGs in runs/explain; --plot=DIR: there
     python -m experiments.explain mine --import=my_encoding.py
+    python -m experiments.explain --checkpoint=Llama-3.2-1B --lengths=16384,131072
+    python -m experiments.explain "rope(scaling=linear(factor={factor}))" --checkpoint=Llama-3.2-1B --lengths=16384
 
+The last two tell of a decoder's own encoding, or of another one in its place, which pairs of channels ever turn within the
+length of training, and which meet angles beyond it that they have not seen; braces are those of configs/extrapolate.py.
 Every part of a composition is explained in turn, then what attention sees of the whole. Random content is drawn from
 seed 0. Errors are one line and exit code 2.
 """
@@ -24,7 +28,14 @@ _PLOT = {"length": 128, "head_dim": 64, "num_heads": 4, "grid": (14, 14)}
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("explain", __doc__)
-    parser.add_argument("spec", help="the encoding, in posjax's text form")
+    parser.add_argument("spec", nargs="?", help="the encoding, in posjax's text form (default: the checkpoint's)")
+    parser.add_argument("--checkpoint", help="run of a decoder, or folder of transformers: its weights are not needed")
+    parser.add_argument(
+        "--lengths", type=_lengths, default=(), help="tokens of sequences, with commas (a checkpoint's)"
+    )
+    parser.add_argument(
+        "--trained_length", type=cli.positive, help="of a checkpoint (default: what its config.json says)"
+    )
     parser.add_argument("--length", type=cli.positive, help="tokens on the line (default: 16, in plots 128)")
     parser.add_argument("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
     parser.add_argument("--prefix", type=int, default=0, help="class token and registers before them (default: none)")
@@ -36,6 +47,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _explain(args: argparse.Namespace) -> None:
+    if args.checkpoint is not None:
+        _explain_checkpoint(args)
+        return
+    if args.spec is None or args.lengths or args.trained_length:
+        raise cli.UsageError(
+            "give an encoding, as in: explain rope; --lengths and --trained_length are for a --checkpoint"
+        )
     from posjax import parse
     from posjax.analysis.encoding.explain import whole
 
@@ -45,6 +63,22 @@ def _explain(args: argparse.Namespace) -> None:
         out = cli.writable(args.plot, "--plot")
         for path in whole.plot(encoding, out, **_sizes_of(args, _PLOT, encoding)):
             print(f"wrote {path}")
+
+
+def _explain_checkpoint(args: argparse.Namespace) -> None:
+    from posjax.analysis.encoding.explain.turning import explain_turning, model_of
+    from posjax.studies.extrapolation import Sizes, fill
+    from posjax.training.initial import of_own
+
+    model = model_of(args.checkpoint)
+    model = model._replace(trained=args.trained_length or model.trained)
+    if args.spec is not None:
+        model = model._replace(encoding=of_own(args.spec, model.encoding))
+
+    def at(spec: str, length: int) -> str:
+        return fill(spec, length, Sizes(model.trained, model.head_dim // 2))
+
+    print("\n".join(explain_turning(model, args.lengths, at)))
 
 
 def _sizes_of(args: argparse.Namespace, defaults: dict, encoding) -> dict:
@@ -57,6 +91,10 @@ def _sizes_of(args: argparse.Namespace, defaults: dict, encoding) -> dict:
         height, width = defaults["grid"]
         grid = (height, grid_width(encoding) or width) if 2 in encoding.dimensions else (2, 3, 4)
     return sizes | {"grid": grid, "prefix": args.prefix}
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(cli.positive(part) for part in text.split(","))
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -3,10 +3,15 @@
     python -m experiments.extrapolate --config=configs/extrapolate.py
     python -m experiments.extrapolate --config=configs/extrapolate.py --checkpoint=runs/decoder
     python -m experiments.extrapolate --config=configs/extrapolate.py --config.data.name=mine --config.data.files=DIR
+    python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py --checkpoint=Llama-3.2-1B \
+        --config.data.files=DIR --config.encoding="rope(scaling=yarn(factor={factor}, original_length={trained}))"
 
 Every model is read as it was trained, under other encodings without training (`variants`), and after a short fine-tune
 (`finetune`): loss in sliding windows and in windows that do not overlap, loss by position, retrieval by depth and length,
-time and memory. --checkpoint takes the workdir of a run of experiments.train or of a row, and trains only fine-tunes.
+time and memory. --checkpoint takes the workdir of a run of experiments.train or of a row, or a folder of transformers with
+its tokenizer.json, and trains only fine-tunes. A checkpoint is read under --config.encoding too, in which {own} is its own
+encoding: "{own}, {own}, {own}, none" takes positions out of every fourth layer, "{own} + window(512)" adds a window.
+--config.init_encoding=new lets encodings be read that cannot take over what the model's has learned, as "none" in GPT-2.
 
 Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; table.md, PNG plots and
 report.html; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on. Ctrl-C or
@@ -29,7 +34,9 @@ def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | N
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("checkpoint", None, "workdir of a trained decoder, instead of training some")
+    flags.DEFINE_string(
+        "checkpoint", None, "workdir of a trained decoder, or a folder of weights, instead of training some"
+    )
 
     def with_checkpoint(config: ConfigDict, workdir: pathlib.Path) -> None:
         given = flags.FLAGS.checkpoint

@@ -4,8 +4,11 @@
     python -m experiments.train --config=configs/decoder.py --config.model.encoding=alibi --workdir=runs/alibi
     python -m experiments.train --config=configs/vit.py --config.init_from=runs/vit --config.data.image_size="(12, 12)" \
         --config.steps=100 --workdir=runs/vit12
+    python -m experiments.train --config=configs/finetune.py --config.init_from=runs/decoder --config.data.name=mine \
+        --config.data.files=DIR
 
-The last one goes on from what another run, or a file of pretrained weights, has learned: a fine-tune, here on larger images.
+The last two go on from what another run, or a file or folder of pretrained weights, has learned: fine-tunes, on larger images
+and on text of one's own.
 
 The workdir is runs/<name of the config's file> by default, as runs/vit; where fields that count are overridden, a hash of
 them stands behind it. Under it: config.json, metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last ones
@@ -14,6 +17,7 @@ on. kill -9 loses the steps since the last checkpoint. Mistakes are one line and
 """
 
 import pathlib
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -33,15 +37,17 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     )
     from posjax.studies.running import Progress, StopRequest
     from posjax.studies.study import write_json
+    from posjax.training.initial import as_started, initial_params
     from posjax.training.loop import Stopped, check, digest, identity, train
     from posjax.training.metrics import config_hash
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
-    seeds = (config.seed,)
+    seeds, start, options = (config.seed,), _start(config), _options(config)
+    config = as_started(config, start)
     task = make_task(config)
     programs = check(task, config, seeds)
-    initial = _initial(config, task, seeds)
+    initial = None if start is None else initial_params(start, task, seeds, **options)
     environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
         write_json(workdir / "config.json", config.to_dict())
@@ -66,16 +72,17 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     print(f"{record.encoding}: {dict(record.metrics)} after {config.steps} steps, in {workdir}")
 
 
-def _initial(config: ConfigDict, task, seeds: tuple[int, ...]):
-    """The parameters that `config.init_from` names; None to start at random."""
-    if "init_from" not in config:
-        return None
-    start, options = config.init_from, dict(head=config.init_head, method=config.init_resize)
-    if start is None:
-        return None
-    from posjax.training.initial import initial_params
+def _start(config: ConfigDict):
+    """What `config.init_from` names; None to start at random."""
+    from posjax.training.initial import Start
 
-    return initial_params(start, task, seeds, **options)
+    return None if config.get("init_from") is None else Start(config.init_from)
+
+
+def _options(config: ConfigDict) -> dict[str, Any]:
+    """How parameters are taken over, as far as the config says it."""
+    names = {"init_head": "head", "init_encoding": "encoding", "init_resize": "method"}
+    return {option: config[name] for name, option in names.items() if name in config}
 
 
 def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
@@ -84,7 +91,10 @@ def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
     from posjax.training.metrics import config_hash
 
     def named(config: ConfigDict) -> str:
-        start = {name: config[name] for name in ("init_from", "init_head", "init_resize") if name in config}
+        # Those of images are as old as these names; the others came later, and name nothing at their defaults.
+        start = {name: config[name] for name in ("init_from", "init_head", "init_resize") if "init_head" in config}
+        later = {"init_from": None, "init_encoding": "keep"}
+        start |= {name: config[name] for name, plain in later.items() if config.get(name, plain) != plain}
         return config_hash({**identity(config), **start})
 
     plain = cli.runs_of(config, given)

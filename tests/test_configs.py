@@ -1,5 +1,6 @@
 """No field of a config is dead: each one is read by some run."""
 
+import json
 import pathlib
 import runpy
 
@@ -8,6 +9,9 @@ from ml_collections import ConfigDict
 
 from experiments import train
 from posjax.studies import environment
+from posjax.studies.ablation import Ablation
+from posjax.studies.records import row_hash
+from posjax.training.loop import identity
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 
@@ -67,3 +71,26 @@ def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatc
         dead = unread if dead is None else dead & unread
     assert sum(len(group) for group in groups.values()) > 30
     assert dead == set()
+
+
+def hashes(study):
+    """{label of a row: hash} of what a committed config trains."""
+    config = runpy.run_path(str(CONFIGS / f"{study}.py"))["get_config"]()
+    return {(row.study, row.label): row_hash(row.training) for row in Ablation(config).rows()}
+
+
+@pytest.mark.parametrize("study", ["quickstart", "data_size"])
+def test_fields_that_came_later_leave_committed_results_their_names(study):
+    results = CONFIGS.parent / "results" / study / "results.jsonl"
+    records = [json.loads(line) for line in results.read_text().splitlines()]
+    assert hashes(study).items() <= {(each["study"], each["label"]): each["config_hash"] for each in records}.items()
+
+
+def test_a_field_that_came_later_counts_where_it_is_set():
+    config = runpy.run_path(str(CONFIGS / "decoder.py"))["get_config"]()
+    plain = identity(config)
+    assert not plain.keys() & {"data.files", "data.text_field", "data.tokenizer", "logger", "init_from"}
+    config.data.files, config.data.text_field = "DIR", "content"
+    assert identity(config) == plain | {"data.files": "DIR", "data.text_field": "content"}
+    long = runpy.run_path(str(CONFIGS / "extrapolate.py"))["get_config"]()
+    assert identity(long)["data.files"] is None  # these had the field from the first

@@ -16,6 +16,7 @@ from scipy.special import stdtrit  # Student's t quantile: what scipy.stats.t.pp
 Record = Mapping[str, Any]
 Rows = dict[str, list[Record]]  # label -> its runs, one per seed
 
+CHOOSING = "choosing "  # before the name of a metric: measured on what a sweep's points are chosen by
 REQUIRED = ("study", "encoding", "label", "seed", "metrics")
 
 
@@ -169,6 +170,11 @@ def headline(rows: Rows) -> list[Metric]:
         return [Metric("accuracy")]
     losses = [metric for metric in metrics if metric.name == "loss"]
     return [metric for metric in losses if metric.length in (None, train_length(rows), losses[-1].length)]
+
+
+def unit_of_text(runs: Iterable[Record]) -> str:
+    """What a text is made of: "token" where a tokenizer made them, else "byte"."""
+    return "token" if any(run.get("tokenizer") for run in runs) else "byte"
 
 
 def all_runs(rows: Rows) -> list[Record]:

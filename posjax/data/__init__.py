@@ -24,7 +24,7 @@ from posjax.data.augment import (
     random_resized_crop,
 )
 from posjax.data.containers import Images, NativeImages, Text
-from posjax.data.documents import Documents, load_documents
+from posjax.data.documents import Documents, load_documents, load_stream
 from posjax.data.loading import load_images, load_text
 from posjax.data.native import NativePatches, native_batches, native_epoch, site_of
 from posjax.data.native_loading import as_images, load_native_images
@@ -33,9 +33,11 @@ from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, register, registered
-from posjax.data.subsets import spread, subset
+from posjax.data.subsets import held_out_names, spread, subset
+from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
 
 __all__ = [
+    "BYTES",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "SETS",
@@ -45,16 +47,20 @@ __all__ = [
     "NativePatches",
     "Prepared",
     "Text",
+    "Tokenizer",
     "as_images",
     "augment",
     "augment_native",
     "epoch",
+    "held_out_names",
     "image_batches",
     "image_epoch",
     "load_documents",
     "load_images",
     "load_native_images",
+    "load_stream",
     "load_text",
+    "load_tokenizer",
     "mixup",
     "native_batches",
     "native_epoch",

@@ -1,9 +1,8 @@
-"""What a data set can be here: labelled images, of one size or of many, or a stream of bytes made of documents."""
+"""What a data set can be here: labelled images, of one size or of many, or a stream of tokens made of documents."""
 
 import functools
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,8 +13,10 @@ def digest_of(*arrays: np.ndarray) -> str:
     """Short sha256 of decoded content: dtype, shape and bytes of each array, whatever files they came from."""
     sha = hashlib.sha256()
     for array in arrays:
-        sha.update(f"{array.dtype.str}{array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).data)
+        own = array.dtype.kind != "V"  # bfloat16 and its like are no types of numpy's, and have no buffers
+        sha.update(f"{array.dtype.str if own else array.dtype.name}{array.shape}".encode())
+        array = np.ascontiguousarray(array)
+        sha.update(array.data if own else array.reshape(-1).view(np.uint8).data)
     return sha.hexdigest()[:DIGEST_LENGTH]
 
 
@@ -88,21 +89,23 @@ class NativeImages:
 
 @dataclass(frozen=True)
 class Text:
-    """A split of text as one stream of UTF-8 bytes, its documents one after another.
+    """A split of text as one stream of tokens, its documents one after another.
 
     Attributes:
       name: the set's name.
-      tokens: [N] uint8, one byte a token.
+      tokens: [N] uint8, one byte a token, or int32, those of a tokenizer.
       starts: [num_documents] int64, the offset in `tokens` where each document starts; starts[0] is 0, none is empty.
       digest: short sha256 of the decoded content.
+      vocab_size: tokens are below it.
+      tokenizer: sha256 of the file that the tokenizer was read from; None for bytes.
     """
-
-    vocab_size: ClassVar[int] = 256
 
     name: str
     tokens: np.ndarray
     starts: np.ndarray
     digest: str
+    vocab_size: int = 256
+    tokenizer: str | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)

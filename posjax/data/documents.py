@@ -1,43 +1,51 @@
 """Long documents, each one whole: a person's own text files, or a prepared set."""
 
 import glob
-import lzma
 import pathlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from posjax.data.containers import Text, digest_of
 from posjax.data.loading import load_text
+from posjax.data.subsets import parted
+from posjax.data.text_files import ENDINGS, is_table, read_texts
+from posjax.data.tokens import BYTES, Tokenizer
 
 _HELD_OUT = 10  # the last tenth of a file that belongs to no split is for evaluation
-_ENDINGS = (".txt", ".txt.xz", ".md", ".rst", ".text")
+_SPLITS = ("train", "validation", "valid", "val", "dev", "test")  # what tables are named by where they are shared
+_SHARD = re.compile(rf"({'|'.join(_SPLITS)})(?=[-_.]|$)")
 
 
 @dataclass(frozen=True)
 class Documents:
-    """A split of text, document by document, as UTF-8 bytes.
+    """A split of text, document by document, as tokens.
 
     Attributes:
       name: the set's name.
       titles: [num_documents] what to call each.
-      texts: [num_documents] arrays [N_i] uint8, none empty.
+      texts: [num_documents] arrays [N_i] uint8 (bytes) or int32, none empty.
+      tokenizer: what made the tokens.
     """
 
     name: str
     titles: tuple[str, ...]
     texts: tuple[np.ndarray, ...]
+    tokenizer: Tokenizer = BYTES
 
     @property
     def stream(self) -> Text:
         """The documents one after another, as training windows read them."""
         tokens = np.concatenate(self.texts)
         starts = np.cumsum([0, *map(len, self.texts)], dtype=np.int64)[:-1]
-        return Text(self.name, tokens, starts, digest_of(tokens, starts))
+        about = dict(vocab_size=self.tokenizer.vocab_size, tokenizer=self.tokenizer.digest)
+        return Text(self.name, tokens, starts, digest_of(tokens, starts), **about)
 
     def longest(self, count: int, least: int) -> "Documents":
-        """The `count` longest documents, or as many as there are, of `least` bytes or more.
+        """The `count` longest documents, or as many as there are, of `least` tokens or more.
 
         Raises:
           ValueError: none is that long.
@@ -45,71 +53,125 @@ class Documents:
         order = sorted(range(len(self.texts)), key=lambda i: (-len(self.texts[i]), self.titles[i]))
         chosen = [i for i in order[:count] if len(self.texts[i]) >= least]
         if not chosen:
+            unit = "tokens" if self.tokenizer.digest else "bytes"
             raise ValueError(
-                f"the longest of the {len(self.texts)} documents of {self.name!r} has {len(self.texts[order[0]]):,} bytes, "
-                f"{least:,} are needed: evaluate shorter lengths or fewer bytes, or give longer documents"
+                f"the longest of the {len(self.texts)} documents of {self.name!r} has {len(self.texts[order[0]]):,} {unit}, "
+                f"{least:,} are needed: evaluate shorter lengths or fewer {unit}, or give longer documents"
             )
-        return Documents(self.name, tuple(self.titles[i] for i in chosen), tuple(self.texts[i] for i in chosen))
+        titles, texts = (tuple(each[i] for i in chosen) for each in (self.titles, self.texts))
+        return Documents(self.name, titles, texts, self.tokenizer)
 
 
-def load_documents(name: str, split: str, *, data_dir: str | None = None, files: str | None = None) -> Documents:
+def load_documents(
+    name: str,
+    split: str,
+    *,
+    data_dir: str | None = None,
+    files: str | None = None,
+    field: str = "text",
+    tokenizer: Tokenizer = BYTES,
+) -> Documents:
     """The documents of a split.
 
     Args:
       name: a text set as `load_text` takes it, pg19 too where it is prepared; with `files` only what to call them.
-      split: of the set. Files named `<split>__<title>.txt` belong to that split; where no file is named so, "train" is
-        all of each but its last tenth, and any other split is that tenth.
+      split: of the set. Files named `<split>__<title>.txt` belong to that split, and so do tables named by one, as
+        train-00000-of-00002.parquet, validation.jsonl, or test/data.arrow below a folder. Where no file is named so,
+        "train" is all of each but its last tenth, and any other split is that tenth: of a table's documents, and of the
+        text of what is one document.
       data_dir: directory of prepared sets; None is TFDS's default.
-      files: a directory, read with all below it, or a glob, of UTF-8 text: plain, or packed by xz.
+      files: a directory, read with all below it, or a glob: UTF-8 text, JSON lines, parquet, or Arrow files of `datasets`,
+        all but the last two plain or packed by xz or gzip.
+      field: of a table's rows, which holds the text.
+      tokenizer: makes tokens of the text; see `load_tokenizer`.
 
     Raises:
       ValueError: an unknown set or split, no text in `files`, or a file that is not UTF-8 or not whole.
       FileNotFoundError: the set is not prepared; the message is the command that does it.
+      ImportError: a table is of a kind whose library is not installed.
     """
     if files is None:
         text = load_text(name, split, data_dir)
-        texts = tuple(np.split(np.asarray(text.tokens), np.asarray(text.starts[1:])))
-        return Documents(name, tuple(f"{name} {i}" for i in range(len(texts))), texts)
-    paths = list(_paths(files))
-    if not paths:
-        raise ValueError(f"files={files!r} names no text file: give a directory or a glob of {', '.join(_ENDINGS)}")
-    splits = {path.name.partition("__")[0] for path in paths if "__" in path.name}
-    if not splits:
-        texts = [_share(_read(path), split) for path in paths]
-        kept = [(path.name, text) for path, text in zip(paths, texts, strict=True) if len(text)]
-    elif split in splits:
-        kept = [(path.name, _read(path)) for path in paths if path.name.startswith(f"{split}__")]
+        texts = np.split(np.asarray(text.tokens), np.asarray(text.starts[1:]))
+        titles = [f"{name} {i}" for i in range(len(texts))]
     else:
+        titles, texts = _of_files(files, split, field)
+    tokens = tokenizer.encode(texts)
+    kept = [i for i, each in enumerate(tokens) if len(each)]
+    if not kept:
+        raise ValueError(f"the texts of {name!r} have no tokens")
+    return Documents(name, tuple(titles[i] for i in kept), tuple(tokens[i] for i in kept), tokenizer)
+
+
+@parted
+def load_stream(
+    name: str,
+    split: str,
+    *,
+    data_dir: str | None = None,
+    files: str | None = None,
+    field: str = "text",
+    tokenizer: Tokenizer = BYTES,
+) -> Text:
+    """`load_documents`, one after another; the bytes of a prepared set stay where they are, mapped."""
+    if files is None and tokenizer == BYTES:
+        return load_text(name, split, data_dir)
+    options = dict(data_dir=data_dir, files=files, field=field, tokenizer=tokenizer)
+    return load_documents(name, split, **options).stream
+
+
+class _File(NamedTuple):
+    path: pathlib.Path
+    split: str | None  # that its name says
+
+
+def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes]]:
+    found = list(_found(files))
+    if not found:
+        raise ValueError(f"files={files!r} names no text file: give a directory or a glob of {', '.join(ENDINGS)}")
+    splits = {each.split for each in found if each.split}
+    if splits and split not in splits:
         raise ValueError(f"files={files!r} have no split {split!r}, only {', '.join(sorted(splits))}")
+    kept: list[tuple[str, bytes]] = []
+    for each in found:
+        if not splits:
+            kept += _share(read_texts(each.path, field), split)
+        elif each.split == split:
+            kept += read_texts(each.path, field)
     if not kept:
         raise ValueError(f"the files of files={files!r} are empty")
-    return Documents(name, tuple(title for title, _ in kept), tuple(text for _, text in kept))
+    return [title for title, _ in kept], [text for _, text in kept]
 
 
-def _paths(files: str) -> Iterator[pathlib.Path]:
+def _found(files: str) -> Iterator[_File]:
     """The files, in the order of their names, so that the same ones are always the same stream."""
-    if pathlib.Path(files).is_dir():
-        found = [path for path in pathlib.Path(files).rglob("*") if path.name.endswith(_ENDINGS)]
-        # A note on where packed documents are from is none of them.
-        packed = [path for path in found if "__" in path.name]
-        found = packed or found
+    root = pathlib.Path(files)
+    if root.is_dir():
+        paths = [path for path in root.rglob("*") if path.name.endswith(ENDINGS)]
+        # A note on where packed documents are from is none of them, and neither is a table's description.
+        paths = [path for path in paths if _split_of(path, root)] or paths
     else:
-        found = [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
-    yield from sorted(path for path in found if path.is_file())
+        paths = [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
+    yield from (_File(path, _split_of(path, root)) for path in sorted(paths) if path.is_file())
 
 
-def _read(path: pathlib.Path) -> np.ndarray:
-    content = path.read_bytes()
-    try:
-        content = lzma.decompress(content) if path.suffix == ".xz" else content
-        content.decode("utf-8")
-    except (lzma.LZMAError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path.name} cannot be read as text ({error}): it must be UTF-8, plain or packed by xz"
-        ) from None
-    return np.frombuffer(content, np.uint8)
+def _split_of(path: pathlib.Path, root: pathlib.Path) -> str | None:
+    if "__" in path.name:
+        return path.name.partition("__")[0]
+    if not is_table(path):
+        return None
+    above = path.relative_to(root).parts[:-1] if path.is_relative_to(root) else ()
+    named = _SHARD.match(path.name)
+    return named[1] if named else next((part for part in reversed(above) if part in _SPLITS), None)
 
 
-def _share(text: np.ndarray, split: str) -> np.ndarray:
-    cut = len(text) - len(text) // _HELD_OUT
-    return text[:cut] if split == "train" else text[cut:]
+def _share(texts: Sequence[tuple[str, bytes]], split: str) -> list[tuple[str, bytes]]:
+    """Of a file that belongs to no split: all but its last tenth, or that."""
+    if len(texts) > 1:
+        cut = len(texts) - max(1, len(texts) // _HELD_OUT)
+        return list(texts[:cut] if split == "train" else texts[cut:])
+    shares = []
+    for title, text in texts:
+        cut = len(text) - len(text) // _HELD_OUT
+        shares.append((title, text[:cut] if split == "train" else text[cut:]))
+    return [each for each in shares if each[1]]

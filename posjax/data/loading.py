@@ -19,6 +19,7 @@ from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preparing import prepare
 from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.sources import images_of, text_of
+from posjax.data.subsets import parted
 from posjax.files import replace_file
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _TEXT_FEATURE = {"pg19": "book_text"}  # sets whose text is not called so
 Arrays = dict[str, np.ndarray]
 
 
+@parted
 def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None) -> Images:
     """Loads a split of labelled images of one size.
 
@@ -51,6 +53,7 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
     return Images(name, arrays["image"], arrays["label"], num_classes, digest)
 
 
+@parted
 def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) -> Text:
     """Loads a split of text as a stream of UTF-8 bytes.
 

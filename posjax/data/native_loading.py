@@ -15,8 +15,10 @@ from posjax.data.loading import Arrays, cached, examples, ready
 from posjax.data.preprocess import preprocess, read_image, resize
 from posjax.data.sets import resolve_data_dir, source_of
 from posjax.data.sources import native_images_of
+from posjax.data.subsets import parted
 
 
+@parted
 def load_native_images(
     name: str,
     split: str,

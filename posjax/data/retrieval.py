@@ -1,7 +1,8 @@
-"""Sequences whose last bytes can only be known by finding something far before them.
+"""Sequences whose last tokens can only be known by finding something far before them.
 
 Each task is a pure function of a random generator and the sizes; `retrieval_batch` makes batches of one. `depth` is the
-share of the bytes that may be anything which stands before what must be found: 0 puts it first, 1 just before the question.
+share of the tokens that may be anything which stands before what must be found: 0 puts it first, 1 just before the question.
+Tokens are bytes, or those of a tokenizer, which gives each task its `Words`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from posjax.data.tokens import BYTES, Tokenizer
 from posjax.data.windows import Batch
 
-_LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", np.uint8)
-_SYMBOLS = np.frombuffer(b"0123456789!#$%&*+<=>?@", np.uint8)
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SYMBOLS = b"0123456789!#$%&*+<=>?@"
 _RARE = np.arange(224, 240, dtype=np.uint8)  # lead bytes of three-byte characters, which random text here lacks
 _NOISE = np.arange(192, 224, dtype=np.uint8)
-_END = np.frombuffer(b"|", np.uint8)
+_FILLERS = (
+    b"the of and to in is was for that with as on by at from this are have not or but his her you they we she he it"
+)
+_MARKS = b"~ ^ _ ; : / ( ) [ ] { }"  # tokens that stand for what is rare, where there are no rare bytes
+_END = b"|"
 _GRASS = b"The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 _CITIES = ("Oslo", "Lima", "Cairo", "Delhi", "Quito", "Paris", "Tunis", "Seoul", "Minsk", "Dakar", "Milan", "Perth")
 _DIGITS = 5
@@ -25,56 +31,102 @@ _GAP_POWER = 0.01  # power_a of the authors' generator of associative recall
 
 
 class Example(NamedTuple):
-    """One sequence: what it says, and which of its bytes are answers."""
+    """One sequence: what it says, and which of its tokens are answers."""
 
-    content: np.ndarray  # [N] uint8
+    content: np.ndarray  # [N] uint8 or int32
     answer: np.ndarray  # [N] bool
 
 
-Make = Callable[[np.random.Generator, int, float, np.ndarray | None], Example]
+class Words(NamedTuple):
+    """What tasks are made of: how text becomes tokens, and alphabets of single tokens that share none."""
+
+    tokenizer: Tokenizer
+    letters: np.ndarray
+    symbols: np.ndarray
+    noise: np.ndarray
+    rare: np.ndarray
+    end: np.ndarray
+
+    def text(self, written: bytes) -> np.ndarray:
+        """The tokens of a text."""
+        return self.tokenizer.encode([written])[0]
+
+    def question(self, asked: bytes, key: bytes) -> tuple[np.ndarray, int]:
+        """The tokens of a question with its answer, and how many of the last ones are the answer.
+
+        A tokenizer may join the space before an answer with it.
+        """
+        whole = self.text(asked + key)
+        if self.tokenizer == BYTES:
+            return whole, len(key)
+        before = self.text(asked.rstrip())
+        same = np.flatnonzero(whole[: len(before)] != before[: len(whole)])
+        return whole, len(whole) - int(same[0] if len(same) else len(before))
 
 
-def passkey(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None = None) -> Example:
+def words_of(tokenizer: Tokenizer) -> Words:
+    """Bytes have alphabets of their own; those of a tokenizer are the characters and words that are one token each.
+
+    Alphabets of which a tokenizer has fewer than two tokens are empty.
+    """
+    if tokenizer == BYTES:
+        letters, symbols, end = (np.frombuffer(each, np.uint8) for each in (_LETTERS, _SYMBOLS, _END))
+        return Words(tokenizer, letters, symbols, _NOISE, _RARE, end)
+    singly = [[bytes([each]) for each in text] for text in (_LETTERS, _SYMBOLS)]
+    alphabets, used = [], set()
+    for candidates in (*singly, _FILLERS.split(), _MARKS.split(), [_END]):
+        tokens = [each[-1] for each in tokenizer.encode(candidates) if len(each) == 1]
+        found = [token for token in dict.fromkeys(tokens) if tokens.count(token) == 1 and token not in used]
+        used |= set(found)
+        alphabets.append(np.array(found, np.int32))
+    return Words(tokenizer, *alphabets)
+
+
+Make = Callable[[np.random.Generator, int, float, np.ndarray | None, Words], Example]
+
+
+def passkey(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """A number of five digits among sentences that repeat, asked for at the end.
 
     Mohtashami & Jaggi (2023), arXiv 2305.16300, appendix B, without their opening words.
     """
     key = _digits(rng)
     found = b" The pass key is %b. Remember it. %b is the pass key. " % (key, key)
-    filler = np.resize(np.frombuffer(_GRASS, np.uint8), size)
-    return _asked("passkey", size, depth, filler, found, b"What is the pass key? The pass key is ", key)
+    filler = np.resize(words.text(_GRASS), size)
+    return _asked("passkey", size, depth, filler, found, b"What is the pass key? The pass key is ", key, words)
 
 
-def needle(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None = None) -> Example:
+def needle(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """A sentence in the middle of a text that has nothing to do with it, asked for at the end.
 
     Kamradt (2023), github gkamradt/LLMTest_NeedleInAHaystack; here the needle is a city's number, so that exactly one
-    answer is right. `haystack` is the text [N] uint8; it is read from some place on, and again from its start where it is
+    answer is right. `haystack` is the text [N] as tokens; it is read from some place on, and again from its start where it is
     short.
 
     Raises:
       ValueError: without a haystack.
     """
     if haystack is None or not len(haystack):
-        raise ValueError("needle needs a haystack: a text of bytes to hide the needle in")
+        raise ValueError("needle needs a haystack: a text to hide the needle in")
     key, city = _digits(rng), _CITIES[rng.integers(len(_CITIES))].encode()
     found, question = b" The number of %b is %b. " % (city, key), b" What is the number of %b? It is " % city
     start = rng.integers(len(haystack))
     filler = np.take(haystack, np.arange(start, start + size), mode="wrap")
-    return _asked("needle", size, depth, filler, found, question, key)
+    return _asked("needle", size, depth, filler, found, question, key, words)
 
 
-def recall(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None = None) -> Example:
+def recall(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """Multi-query associative recall (MQAR): eight keys with their values, then each key again, its value the answer.
 
     Arora et al. (2023), arXiv 2312.04927, section 4.1 and appendix: queries come at distances that follow a power law. The
-    bytes between are noise of their own alphabet, part of which (`depth`) may stand before the pairs; 0 is the paper's.
+    tokens between are noise of their own alphabet, part of which (`depth`) may stand before the pairs; 0 is the paper's.
     """
     _room("recall", size, 4 * _PAIRS)
-    keys, values = rng.choice(_LETTERS, _PAIRS, replace=False), rng.choice(_SYMBOLS, _PAIRS)
+    _alphabets("recall", words, letters=_PAIRS, symbols=2, noise=2)
+    keys, values = rng.choice(words.letters, _PAIRS, replace=False), rng.choice(words.symbols, _PAIRS)
     pairs = np.stack([keys, values], axis=1)
     before = 2 * int(depth * (size - 4 * _PAIRS) / 2)
-    content, answer = rng.choice(_NOISE, size), np.zeros(size, bool)
+    content, answer = rng.choice(words.noise, size), np.zeros(size, bool)
     content[before : before + 2 * _PAIRS] = pairs.ravel()
     after = before + 2 * _PAIRS
     slots = (size - after) // 2
@@ -84,21 +136,22 @@ def recall(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarr
     return Example(content, answer)
 
 
-def induction(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None = None) -> Example:
+def induction(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """... A B ... A, and then B: among random bytes, what followed the only other A.
 
     Olsson et al. (2022), arXiv 2209.11895. A is a byte that stands nowhere else, so that there is one right answer at any
     length.
     """
     _room("induction", size, 4)
-    content, answer = rng.choice(_LETTERS, size), np.zeros(size, bool)
+    _alphabets("induction", words, letters=2, rare=2)
+    content, answer = rng.choice(words.letters, size), np.zeros(size, bool)
     at = int(depth * (size - 4))
-    content[[at, -2]] = rng.choice(_RARE)
+    content[[at, -2]] = rng.choice(words.rare)
     content[-1], answer[-1] = content[at + 1], True
     return Example(content, answer)
 
 
-def copy(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None = None) -> Example:
+def copy(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """Random letters, a bar, and the same letters again, all of them answers: Jelassi et al. (2024), arXiv 2402.01032.
 
     There is nothing between the two: `depth` is the share of the sequence that is noise before them, 0 in the paper. Where
@@ -106,8 +159,9 @@ def copy(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray
     """
     _room("copy", size, 3)
     count = max(1, int((1 - depth) * (size - 1) / 2))
-    letters = rng.choice(_LETTERS, count)
-    content = np.concatenate([rng.choice(_NOISE, size - 1 - 2 * count), letters, _END, letters])
+    _alphabets("copy", words, letters=2, noise=2, end=1)
+    letters = rng.choice(words.letters, count)
+    content = np.concatenate([rng.choice(words.noise, size - 1 - 2 * count), letters, words.end, letters])
     return Example(content, np.arange(size) >= size - count)
 
 
@@ -124,6 +178,7 @@ def retrieval_batch(
     seed: int | Sequence[int],
     depth: float | None = None,
     haystack: np.ndarray | None = None,
+    tokenizer: Tokenizer = BYTES,
 ) -> Batch:
     """Examples of a task, or of some tasks at random, in the form of a batch of text.
 
@@ -133,14 +188,16 @@ def retrieval_batch(
       count: b, how many.
       seed: what the examples are a pure function of, besides the other arguments.
       depth: in [0, 1]; None draws one for every example.
-      haystack: [N] uint8, for `needle`.
+      haystack: [N] tokens, for `needle`.
+      tokenizer: what tokens the examples are made of.
 
     Returns:
       tokens, targets, position, segment: [b, T] int32, as those of `text_batches`; weight: [b, T] float32, 1 where the
       target is an answer.
 
     Raises:
-      ValueError: an unknown task, a depth outside [0, 1], or a length that the task does not fit into.
+      ValueError: an unknown task, a depth outside [0, 1], a length that the task does not fit into, or a tokenizer that has
+        not enough tokens for it.
     """
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     for name in names:
@@ -148,9 +205,11 @@ def retrieval_batch(
             raise ValueError(f"no retrieval task is named {name!r}; known: {', '.join(TASKS)}")
     if depth is not None and not 0 <= depth <= 1:
         raise ValueError(f"depth={depth} must lie in [0, 1]: the share of the filler before what must be found")
-    rng = np.random.default_rng(seed)
+    rng, words = np.random.default_rng(seed), words_of(tokenizer)
     examples = [
-        TASKS[names[rng.integers(len(names))]](rng, length + 1, rng.random() if depth is None else depth, haystack)
+        TASKS[names[rng.integers(len(names))]](
+            rng, length + 1, rng.random() if depth is None else depth, haystack, words
+        )
         for _ in range(count)
     ]
     content = np.stack([example.content for example in examples]).astype(np.int32)
@@ -169,16 +228,32 @@ def _digits(rng: np.random.Generator) -> bytes:
 
 def _room(task: str, size: int, needed: int) -> None:
     if size < needed:
-        raise ValueError(f"{task} takes at least {needed} bytes, not length={size - 1}")
+        raise ValueError(f"{task} takes at least {needed} tokens, not length={size - 1}")
+
+
+def _alphabets(task: str, words: Words, **least: int) -> None:
+    for name, count in least.items():
+        if len(getattr(words, name)) < count:
+            raise ValueError(
+                f"{task} takes {count} {name} that are one token each, of which {words.tokenizer.name} has "
+                f"{len(getattr(words, name))}: leave it out of retrieval.tasks; passkey and needle take any tokenizer"
+            )
 
 
 def _asked(
-    task: str, size: int, depth: float, filler: np.ndarray, found: bytes, question: bytes, key: bytes
+    task: str,
+    size: int,
+    depth: float,
+    filler: np.ndarray,
+    found: bytes,
+    question: bytes,
+    key: bytes,
+    words: Words,
 ) -> Example:
     """Filler with `found` within it, then the question and the key, which is the answer."""
-    free = size - len(found) - len(question) - len(key)
+    hidden, (end, answers) = words.text(found), words.question(question, key)
+    free = size - len(hidden) - len(end)
     _room(task, size, size - free)
     before = round(depth * free)
-    parts = [filler[:before].tobytes(), found, filler[before:free].tobytes(), question, key]
-    content = np.frombuffer(b"".join(parts), np.uint8)
-    return Example(content, np.arange(size) >= size - len(key))
+    content = np.concatenate([filler[:before], hidden, filler[before:free], end])
+    return Example(content, np.arange(size) >= size - answers)

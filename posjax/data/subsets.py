@@ -1,10 +1,64 @@
-"""A share of a set of labelled images."""
+"""Parts of a set: a share of its images, and what of a split is held out.
+
+"10% of train" is held out of "train", and "train without 10%" is what it leaves: two splits that share nothing, for whoever
+chooses by one what is trained on the other. Every loader of a split takes these names.
+"""
 
 import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from posjax.data.containers import Images, NativeImages, digest_of
+from posjax.data.containers import Images, NativeImages, Text, digest_of
+
+_HELD_OUT = re.compile(r"(?P<percent>\d+(?:\.\d+)?)% of (?P<split>.+)")
+_LEFT = re.compile(r"(?P<split>.+) without (?P<percent>\d+(?:\.\d+)?)%")
+
+
+def held_out_names(split: str, share: float) -> tuple[str, str]:
+    """The names of what is left of a split, and of the share that is held out of it.
+
+    Raises:
+      ValueError: for a share outside (0, 1).
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"a share of {share} of {split!r} cannot be held out: it must lie in (0, 1)")
+    percent = f"{100 * share:.10g}"
+    return f"{split} without {percent}%", f"{percent}% of {split}"
+
+
+def parted(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `load(name, split, ...)` of images or text take the names of `held_out_names`, too."""
+
+    @functools.wraps(load)
+    def loaded(name: str, split: str, *arguments: Any, **options: Any) -> Any:
+        found = _HELD_OUT.fullmatch(split) or _LEFT.fullmatch(split)
+        if not found:
+            return load(name, split, *arguments, **options)
+        whole, share = load(name, found["split"], *arguments, **options), float(found["percent"]) / 100
+        held_out_names(split, share)
+        return _part(whole, share, found.re is _HELD_OUT)
+
+    return loaded
+
+
+def _part(whole: Images | NativeImages | Text, share: float, held: bool) -> Images | NativeImages | Text:
+    """Of text the end is held out; of images as much of every class."""
+    if isinstance(whole, Text):
+        cut = len(whole) - round(share * len(whole))
+        part = slice(cut, None) if held else slice(cut)
+        inside = whole.starts[(whole.starts > cut) if held else (whole.starts < cut)]
+        starts = np.concatenate([[0], inside - cut]) if held else inside
+        tokens = whole.tokens[part]
+        return dataclasses.replace(whole, tokens=tokens, starts=starts, digest=digest_of(tokens, starts))
+    order, chosen = np.random.default_rng(0).permutation(len(whole)), np.zeros(len(whole), bool)
+    for label in np.unique(whole.label):
+        members = order[whole.label[order] == label]
+        chosen[members[len(members) - round(share * len(members)) :]] = True
+    return _taken(whole, np.flatnonzero(chosen if held else ~chosen))
 
 
 def subset(images: Images | NativeImages, fraction: float) -> Images | NativeImages:

@@ -1,6 +1,7 @@
 """Extrapolation: decoders trained at one length, read at many others: as trained, under other encodings, and fine-tuned."""
 
 import functools
+import math
 import pathlib
 import re
 import time
@@ -8,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -20,12 +20,16 @@ from posjax.studies.long_context import Reader, Reading, read_tokens, retrieved,
 from posjax.studies.records import finite, row_hash
 from posjax.studies.running import bar, caption
 from posjax.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study, Weights, labels_differ, read_under
+from posjax.training import loop
+from posjax.training.initial import AS_INIT, Start, as_started, of_own, renewed
 from posjax.training.long_task import LongDocuments
 from posjax.training.metrics import config_hash
-from posjax.training.runs import load_run
+from posjax.training.runs import Run, is_run, load_run
 from posjax.training.tasks import LanguageModel, Task, make_task
 
-_OWN = ("name", "title", "notes", "seeds", "encodings", "variants", "finetune", "evaluation", "retrieval")
+_OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
+_OWN += ("trained_length",)
+AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
 
@@ -41,7 +45,8 @@ class Extrapolation(Study):
     """`config.encodings` trained at `config.data.length`, with `variants` and `finetune` of them, and `evaluation`.
 
     Args:
-      checkpoint: a run whose decoder is read instead of training some.
+      checkpoint: a run, or weights that `posjax.pretrained.load` reads, whose decoder is read instead of training some; under
+        `config.encoding` too, if that is given. The `variants` and `finetune` of "loaded" are those of any checkpoint.
 
     Raises:
       ValueError: there is no decoder in the checkpoint, or no document is long enough.
@@ -51,11 +56,22 @@ class Extrapolation(Study):
 
     def __init__(self, config: ConfigDict, checkpoint: pathlib.Path | None = None):
         super().__init__(config)
+        if config.get("init_from") is not None or (checkpoint is None and config.get("encoding") is not None):
+            raise ValueError(
+                "config.encoding is how a checkpoint is read, and config.init_from is for trainings: give --checkpoint"
+            )
+        self._restored = None if checkpoint is None else _restored(checkpoint, config)
+        self._anew = config.get("init_encoding") == "new"
+        source = dict(
+            data_dir=config.data.data_dir, files=config.data.files, field=config.data.get("text_field", "text")
+        )
+        given = data.load_tokenizer(config.data.get("tokenizer"))
+        tokenizer = given if checkpoint is None else self._restored.run.task.tokenizer
+        if config.data.get("tokenizer") is not None and given.digest != tokenizer.digest:
+            raise ValueError(f"data.tokenizer={config.data.tokenizer} is not the one of the run, {tokenizer.name}")
+        documents = data.load_documents(config.data.name, config.data.eval_split, **source, tokenizer=tokenizer)
         least = first_scored(config.evaluation) + config.evaluation.bytes + 1
-        source = dict(data_dir=config.data.data_dir, files=config.data.files)
-        documents = data.load_documents(config.data.name, config.data.eval_split, **source)
         self.documents = documents.longest(config.evaluation.documents, least)
-        self._restored = None if checkpoint is None else _restored(checkpoint)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -70,12 +86,12 @@ class Extrapolation(Study):
             training = self._restored.run.config
             known = {layers_text(parse_layers(text)): label for label, text in self.config.encodings.items()}
             spec = layers_text(parse_layers(training.model.encoding))
-            trainings = {known.get(spec, spec): training}
-        rows = plan(self.config, trainings)
+            trainings = {known.get(spec, AS_LOADED if training.steps == 0 else spec): training}
+        rows = plan(self.config, trainings, loaded=self._restored is not None)
         for task in self.config.retrieval.tasks:
             for length in {*self.config.retrieval.lengths} & {*self.config.evaluation.lengths}:
                 given = dict(length=length, count=1, seed=0, depth=0.0, haystack=self.documents.texts[0])
-                data.retrieval_batch(task, **given)
+                data.retrieval_batch(task, **given, tokenizer=self.documents.tokenizer)
         return rows
 
     def make_task(self, config: ConfigDict) -> Task:
@@ -88,16 +104,26 @@ class Extrapolation(Study):
     def tuned(self, row: Row, base: Weights) -> tuple[ConfigDict, Callable[[Any], Any]]:
         """As many tokens a step, at another length, under the row's encoding."""
         config, model = finetune_config(row.training, row.tuning, row.reading), base.run.model
-        tokens = jnp.zeros((1, 2), jnp.int32)
 
         def init(changed: Any, key: jax.Array) -> Any:
-            return changed.init(key, tokens, sites(2))["params"]
+            return changed.init(key, *changed.example())["params"]
 
-        return config, lambda params: read_under(model, params, row.reading, init)[1]
+        def change(params: Any) -> Any:
+            try:
+                return read_under(model, params, row.reading, init)[1]
+            except ValueError:
+                if not self._anew:
+                    raise
+                keys = jax.random.split(jax.random.key(0), len(base.run.seeds))
+                drawn = jax.vmap(functools.partial(init, model.clone(encoding=row.reading)))
+                return renewed(params, lambda: drawn(keys))
+
+        return config, change
 
     def hash_of_tuning(self, config: ConfigDict, start: str) -> str:
-        del start  # which data and base tell
-        return row_hash(config)
+        if self._restored is not None and self._restored.run.step == 0:  # no config tells what was loaded
+            return config_hash({**loop.identity(config), "initial": start})
+        return row_hash(config)  # data and base tell the start
 
     def hash_of_row(self, row: Row, training: str, digest: Callable[[], str]) -> str:
         """Names the weights, the encoding that they are read under, and where."""
@@ -115,7 +141,8 @@ class Extrapolation(Study):
         """Traces the model at the row's longest length."""
         run, length = weights.run, lengths_of(row, self.config.evaluation)[-1]
         params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), run.params)
-        model, params = with_encoding(run.model, params, fill(row.reading, length, sizes_of(row.training)))
+        spec = fill(row.reading, length, sizes_of(row.training))
+        model, params = with_encoding(run.model, params, spec, self._anew)
         tokens = jax.ShapeDtypeStruct((1, length), np.int32)
         jax.eval_shape(functools.partial(read_tokens, model, site=sites(length)), params, tokens, tokens)
 
@@ -142,7 +169,8 @@ class Extrapolation(Study):
             caption(progress, row.label)
             for length in lengths:
                 spec = fill(row.reading, length, sizes_of(row.training))
-                hosts = [with_encoding(run.model, run.of(run.seeds.index(seed)), spec) for seed in seeds]
+                weights_of = [jax.device_put(run.of(run.seeds.index(seed))) for seed in seeds]
+                hosts = [with_encoding(run.model, params, spec, self._anew) for params in weights_of]
                 reader = Reader(*hosts[0], max(1, config.evaluation.batch_tokens // length), length)
                 for (_, params), measured in zip(hosts, found, strict=True):
                     _read(reader, params, measured, documents, config)
@@ -157,11 +185,12 @@ class Extrapolation(Study):
         return summarize(list(views(records))), write_length_report(records, directory, **about)
 
 
-def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict]) -> list[Row]:
+def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool = False) -> list[Row]:
     """All rows: each base, then it under other encodings, then fine-tuned; specs are read now, so that typos cost nothing.
 
     Args:
       trainings: of what is trained, or was, by label.
+      loaded: whether it was: what there is for AS_LOADED is then read and tuned, too, and `config.encoding`.
 
     Raises:
       ValueError: a spec that cannot be read, a label given twice, variants of a base that there is not, or lengths that
@@ -170,15 +199,22 @@ def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict]) -> list[Row]:
     _check_evaluation(config)
     for section in (config.variants, config.finetune):
         for base in section:
-            if base not in config.encodings:
+            if base not in config.encodings and base != AS_LOADED:
                 raise ValueError(f"there is no base {base!r} for its variants; {nearest(base, list(config.encodings))}")
     rows = []
     for base, training in trainings.items():
         sizes, spec = sizes_of(training), training.model.encoding
         read = [(base, TRAINED, spec, None)]
-        read += [(label, AT_EVALUATION, text, None) for label, text in config.variants.get(base, {}).items()]
-        for label, tuning in config.finetune.get(base, {}).items():
-            read.append((label, FINE_TUNED, fill(tuning.spec, tuning.target, sizes), tuning))
+        bases = dict.fromkeys((base, AS_LOADED) if loaded else (base,))
+        variants = {label: text for each in bases for label, text in config.variants.get(each, {}).items()}
+        if loaded and config.get("encoding") is not None:
+            variants[config.encoding] = config.encoding
+        read += [(label, AT_EVALUATION, of_own(text, spec), None) for label, text in variants.items()]
+        tunings = {label: tuning for each in bases for label, tuning in config.finetune.get(each, {}).items()}
+        for label, tuning in tunings.items():
+            tuning = whole_tuning(tuning, training)
+            text = fill(of_own(tuning.spec, spec), tuning.target, sizes)
+            read.append((label, FINE_TUNED, text, tuning))
         for label, kind, text, tuning in read:
             encoding = text if "{" in text else layers_text(parse_layers(text))
             folder = "models" if tuning is None else f"finetuned-{row_hash(training)}"
@@ -197,11 +233,21 @@ def training_config(config: ConfigDict, spec: str) -> ConfigDict:
     return row.lock()
 
 
+def whole_tuning(tuning: ConfigDict, training: ConfigDict) -> ConfigDict:
+    """A fine-tune with its length and target, which are those of training where they are None."""
+    made = ConfigDict(tuning.to_dict())
+    for name in ("length", "target"):
+        if made.get(name) is None:
+            made[name] = training.data.length
+    return made
+
+
 def finetune_config(base: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDict:
-    """The configuration of a fine-tune: the base's, as many tokens a step, at another length."""
+    """The configuration of a fine-tune: the base's, at another length, with as many tokens a step or as many sequences as
+    `tuning.batch_size` says."""
     row = ConfigDict(base.to_dict())
     row.model.encoding = spec
-    row.batch_size = max(1, base.batch_size * base.data.length // tuning.length)
+    row.batch_size = tuning.get("batch_size") or max(1, base.batch_size * base.data.length // tuning.length)
     row.data.length, row.steps = tuning.length, tuning.steps
     row.eval_lengths, row.eval_every = (tuning.length,), 0
     row.optimizer.learning_rate, row.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
@@ -214,10 +260,10 @@ def sizes_of(training: ConfigDict) -> Sizes:
     Raises:
       ValueError: the width is not that of whole heads.
     """
-    width, heads = training.model.width, training.model.num_heads
-    if heads < 1 or width % heads:
+    width, heads, own = training.model.width, training.model.num_heads, training.model.get("head_dim")
+    if own is None and (heads < 1 or width % heads):
         raise ValueError(f"model.width={width} is not divisible by model.num_heads={heads}")
-    return Sizes(training.data.length, width // heads // 2)
+    return Sizes(training.data.length, (own or width // heads) // 2)
 
 
 def fill(spec: str, length: int, sizes: Sizes) -> str:
@@ -284,16 +330,41 @@ def _check_evaluation(config: ConfigDict) -> None:
             )
 
 
-def _restored(workdir: pathlib.Path) -> Weights:
-    """What the seeds of a training run have in its newest checkpoint."""
-    run = load_run(workdir, task_of=lambda config: (LongDocuments if "retrieval" in config.data else make_task)(config))
+def _restored(checkpoint: pathlib.Path, study: ConfigDict) -> Weights:
+    """What the seeds of a training run have in its newest checkpoint, or what a file of weights holds."""
+    if not is_run(checkpoint):
+        return _loaded(checkpoint, study)
+    run = load_run(
+        checkpoint, task_of=lambda config: (LongDocuments if "retrieval" in config.data else make_task)(config)
+    )
     if not isinstance(run.task, LanguageModel):
-        raise ValueError(f"{workdir} holds no decoder but the task {run.config.task!r}")
+        raise ValueError(f"{checkpoint} holds no decoder but the task {run.config.task!r}")
     config = ConfigDict(run.config.to_dict())
     if "retrieval" not in config.data:  # a fine-tune then is on text alone
-        config.data.update(files=None, retrieval=ConfigDict(dict(share=0.0, weight=0.0, tasks=())))
+        config.data.update(files=config.data.get("files"), retrieval=_no_retrieval())
     config.steps = run.step
-    return Weights(run._replace(config=config), row_hash(config), {}, workdir)
+    return Weights(run._replace(config=config), row_hash(config), {}, checkpoint)
+
+
+def _loaded(path: pathlib.Path, study: ConfigDict) -> Weights:
+    """Pretrained weights as a run of no steps; fine-tunes of them see the text of the study, and no retrieval."""
+    config, start = ConfigDict(training_config(study, AS_INIT).to_dict()), Start(path)
+    config.model = ConfigDict({"kind": AS_INIT, "implementation": study.model.implementation})
+    config = ConfigDict(as_started(config, start).to_dict())
+    trained = study.get("trained_length") or getattr(start.model, "length", None)
+    if trained is None:
+        raise ValueError(f"{path} does not say how long sequences in training were: set config.trained_length")
+    config.data.length, config.data.retrieval = trained, _no_retrieval()
+    config.steps, config.eval_tokens, config.eval_lengths = 0, None, (min(study.evaluation.lengths),)
+    task = LongDocuments(config)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start.of_seeds((0,))[0])
+    run = Run(task, task.model, params, (0,), config.lock(), 0, {"elapsed": 0.0, "step_time": math.nan})
+    named = config_hash({**loop.identity(config), "initial": loop.digest(params)})
+    return Weights(run, named, {}, path)
+
+
+def _no_retrieval() -> ConfigDict:
+    return ConfigDict(dict(share=0.0, weight=0.0, tasks=()))
 
 
 def _read(reader: Reader, params: Any, measured: dict, documents: data.Documents, config: ConfigDict) -> None:
@@ -321,6 +392,7 @@ def _read_task(reader: Reader, params: Any, task: str, documents: data.Documents
             seed=(wanted.seed, reader.length, index),
             depth=depth,
             haystack=documents.texts[0],
+            tokenizer=documents.tokenizer,
         )
         for index, depth in enumerate(wanted.depths)
     ]

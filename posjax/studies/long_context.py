@@ -23,8 +23,10 @@ from posjax import data
 from posjax.encoding import Array, Site, sites
 from posjax.models import Decoder, replacing
 from posjax.models.block import Mlp
+from posjax.training.initial import renewed
 
-_CHUNK = 2048  # tokens whose hidden layer and logits are held at once
+_CHUNK = 2048  # tokens whose hidden layer is held at once, and whose logits, where a vocabulary is
+_VOCABULARY = 4096  # no larger than this; of a larger one fewer tokens' logits are
 _BINS_PER_OCTAVE = 2
 
 
@@ -36,7 +38,7 @@ class Reading(NamedTuple):
 
 
 class TextLoss(NamedTuple):
-    """Mean loss (nats per byte) of some documents read in windows of one length."""
+    """Mean loss (nats per token) of some documents read in windows of one length."""
 
     sliding: float  # every byte behind at least length - stride others
     chunked: float  # windows that do not overlap: a byte sees what its window holds before it
@@ -64,7 +66,7 @@ def read_tokens(
         logits = model.apply({"params": params}, x, method=Decoder.logits)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), jnp.argmax(logits, -1) == targets
 
-    return _by_chunks(scored, x, targets)
+    return _by_chunks(scored, x, targets, tokens=max(1, _CHUNK * _VOCABULARY // max(model.vocab_size, _VOCABULARY)))
 
 
 class _Chunked:
@@ -84,10 +86,10 @@ class _Chunked:
             self._within = False
 
 
-def _by_chunks(function, *arrays):
-    """What `function` makes of arrays [B, T, ...], `_CHUNK` tokens at a time."""
+def _by_chunks(function, *arrays, tokens=None):
+    """What `function` makes of arrays [B, T, ...], so many tokens at a time, `_CHUNK` where None."""
     batch, length = arrays[0].shape[:2]
-    size = max(1, _CHUNK // batch)
+    size = max(1, (_CHUNK if tokens is None else tokens) // batch)
     if length <= size:
         return function(*arrays)
 
@@ -210,9 +212,20 @@ def retrieved(reading: Reading, batch: data.windows.Batch) -> Retrieved:
     return Retrieved(float(reading.right[answer].mean()), float(right.all(axis=1).mean()), float(log_prob.mean()))
 
 
-def with_encoding(model: Decoder, params: Any, spec: str) -> tuple[Decoder, Any]:
-    """`posjax.models.replacing.with_encoding` of a decoder: the same weights under another encoding."""
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    return replacing.with_encoding(
-        model, params, spec, lambda changed: changed.init(jax.random.key(0), tokens, sites(2))["params"]
-    )
+def with_encoding(model: Decoder, params: Any, spec: str, anew: bool = False) -> tuple[Decoder, Any]:
+    """`posjax.models.replacing.with_encoding` of a decoder: the same weights under another encoding.
+
+    Args:
+      anew: what was learned of positions is dropped where the other encoding cannot take it over, which starts from seed 0.
+    """
+
+    def init(changed: Decoder) -> Any:
+        return changed.init(jax.random.key(0), *changed.example())["params"]
+
+    try:
+        return replacing.with_encoding(model, params, spec, init)
+    except ValueError:
+        if not anew:
+            raise
+        changed = model.clone(encoding=spec)
+        return changed, renewed(params, lambda: init(changed))

@@ -102,10 +102,12 @@ def encoding_of(config: ConfigDict) -> str:
 
 
 def fields_of_run(run: Run) -> dict[str, Any]:
-    """What records say of a training run."""
+    """What records say of a training run; with a tokenizer.json its sha256, as "tokenizer"."""
     seeds = len(run.seeds)
     step_time = finite(run.times["step_time"])
-    return {
+    tokenizer = getattr(run.task, "tokenizer", None)  # of text
+    of_tokenizer = {"tokenizer": tokenizer.digest} if tokenizer is not None and tokenizer.digest else {}
+    return of_tokenizer | {
         "data": run.config.data.name,
         "data_digest": run.task.digest,
         "steps": run.step,

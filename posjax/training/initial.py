@@ -1,6 +1,10 @@
-"""Where training starts, if not at random: the parameters of a run, or of a file of pretrained weights."""
+"""Where training starts, if not at random: the model and the parameters of a run, or of pretrained weights."""
 
+import dataclasses
+import functools
 import os
+import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,26 +12,145 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from posjax import pretrained
+from posjax.data.tokens import BYTES
+from posjax.data.tokens import FILE as TOKENIZER
 from posjax.models import resize_params
+from posjax.models.decoder import Decoder
+from posjax.models.kinds import KINDS
 from posjax.models.replacing import with_encoding
 from posjax.models.transformer import OfBlocks
 from posjax.models.vit import image_channels
-from posjax.spec import nearest
+from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
 
-HEADS = ["keep", "new"]
+AS_INIT = "init_from"  # a kind of model: the one that config.init_from names
+HEADS = ENCODINGS = ["keep", "new"]
 # What no shape tells: a model that differs in these takes the same parameters and computes something else.
 _UNSEEN = ("injection", "logit_scale", "mlp", "norm", "norm_epsilon", "norm_after_pooling", "norm_offset", "num_heads")
 _UNSEEN += ("patch_size", "placement", "softcap")
+# Fields of a model that no config names: they come with the data, the devices, or from flax.
+_GIVEN = ("context", "name", "parent")
+_OWN = "{own}"
+
+
+class Start:
+    """What `config.init_from` names, read once: a workdir, or whatever `posjax.pretrained.load` reads.
+
+    Attributes:
+      path: of it.
+      run: of a workdir; else None.
+      model: its model.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path, self.run = path, load_run(path) if is_run(path) else None
+
+    @functools.cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        if self.run is not None:
+            return self.run.model, None
+        model, params = pretrained.load(self.path)
+        return model, params["params"]
+
+    @property
+    def model(self) -> Any:
+        return self._loaded[0]
+
+    def of_seeds(self, seeds: tuple[int, ...]) -> list[Any]:
+        """The parameters that each seed starts from; those of a file are the same for all.
+
+        Raises:
+          ValueError: a seed that the run has not.
+        """
+        if self.run is None:
+            return [self._loaded[1]] * len(seeds)
+        return [self.run.of(_index(self.run.seeds, seed, self.path)) for seed in seeds]
+
+    @property
+    def tokenizer(self) -> str:
+        """What its `config.data.tokenizer` would be: that of the run, or the file beside the weights.
+
+        Raises:
+          ValueError: there is none beside them.
+        """
+        if self.run is not None:
+            return self.run.config.data.get("tokenizer") or BYTES.name
+        path = pathlib.Path(self.path)
+        beside = (path if path.is_dir() else path.parent) / TOKENIZER
+        if not beside.is_file():
+            raise ValueError(
+                f"there is no {TOKENIZER} beside the weights in {self.path}: set config.data.tokenizer to the one that they "
+                f"were trained with, or to {BYTES.name!r} where tokens are bytes"
+            )
+        return str(beside)
+
+
+def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
+    """The config whose model is spelled out: where `config.model.kind` is "init_from", that of the start.
+
+    What `config.model` says besides (anything but None) holds instead of what the start says. Text gets the start's
+    tokenizer, unless `config.data.tokenizer` is set.
+
+    Raises:
+      ValueError: there is no start, or it is of another task.
+    """
+    if config.task != "language_model" or config.model.get("kind") != AS_INIT:
+        return config
+    if start is None:
+        raise ValueError(
+            f"config.model.kind={AS_INIT!r} is the model of config.init_from: set that to a run or weights"
+        )
+    if not isinstance(start.model, Decoder):
+        raise ValueError(
+            f"{start.path} holds a {type(start.model).__name__}, not the decoder that {config.task} trains"
+        )
+    made = ConfigDict(config.to_dict())
+    given = {name: value for name, value in config.model.items() if value is not None and name != "kind"}
+    fields = fields_of(start.model)
+    if not _has_table(start.model):
+        fields["length"] = None  # which then says how long training was, and nothing of the model
+    if "encoding" in given:
+        given["encoding"] = of_own(given["encoding"], fields["encoding"])
+    made.model = ConfigDict(fields | given)
+    if config.task == "language_model" and config.data.get("tokenizer") is None:
+        made.data.tokenizer = start.tokenizer
+    return made.lock()
+
+
+def fields_of(model: Any) -> dict[str, Any]:
+    """`config.model` of a model with blocks: what `posjax.models.kinds.make_model` makes it of, as JSON can hold it."""
+    kind = next(name for name, known in KINDS.items() if type(model) is known)
+    fields = {each.name: getattr(model, each.name) for each in dataclasses.fields(model) if each.name not in _GIVEN}
+    fields["encoding"] = layers_text(parse_layers(model.encoding))
+    for name in ("dtype", "attention_dtype", "param_dtype"):
+        fields[name] = None if fields[name] is None else np.dtype(fields[name]).name
+    return {"kind": kind, **fields}
+
+
+def of_own(spec: str, own: str) -> str:
+    """The spec with {own} replaced by the encoding that a model has, a layer at a time where it has a pattern of them.
+
+    Raises:
+      ValueError: both are patterns.
+    """
+    layers = [str(encoding) for encoding in parse_layers(own)]
+    if _OWN not in spec or len(layers) == 1:
+        return spec.replace(_OWN, layers[0])
+    if len(parse_layers(spec.replace(_OWN, "none"))) > 1:
+        raise ValueError(
+            f"{spec!r} is a pattern over layers, and so is {_OWN}, {own!r}: write the encoding of each layer out"
+        )
+    return ", ".join(spec.replace(_OWN, layer) for layer in layers)
 
 
 def initial_params(
-    path: str | os.PathLike,
+    start: Start | str | os.PathLike,
     task: Task,
     seeds: tuple[int, ...],
     *,
     head: str = "keep",
+    encoding: str = "keep",
     method: str | None = None,
 ) -> Any:
     """Parameters [R, ...] of `task.model` that another model of the same sizes has learned.
@@ -36,35 +159,81 @@ def initial_params(
     3.2); another encoding than the one that learned takes over its parameters where it has the same ones.
 
     Args:
-      path: a workdir: each seed takes its own weights, or all take those of its only seed;
+      start: a workdir: each seed takes its own weights, or all take those of its only seed;
         or whatever `posjax.pretrained.load` reads, the same for all seeds.
       head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
+      encoding: "keep", or "new": what the encoding has learned is dropped, and that of the task starts as each seed draws it.
       method: of resizing, by name; None for that of a file's authors, and "torch_bicubic" for a run.
 
     Raises:
       ValueError: a seed that the run has not, a model of other sizes or of another injection, MLP or norm, pixels that
-        are scaled otherwise, an unknown head or method, or what cannot be read.
+        are scaled otherwise, an encoding that learns something else, an unknown head or method, or what cannot be read.
     """
-    if head not in HEADS:
-        raise ValueError(f"no init_head is named {head!r}; {nearest(head, HEADS)}")
+    for name, given, known in (("init_head", head, HEADS), ("init_encoding", encoding, ENCODINGS)):
+        if given not in known:
+            raise ValueError(f"no {name} is named {given!r}; {nearest(given, known)}")
+    start = start if isinstance(start, Start) else Start(start)
     wanted = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-    if is_run(path):
-        run = load_run(path)
-        model, found = run.model, [run.of(_index(run.seeds, seed, path)) for seed in seeds]
-    else:
-        model, params = pretrained.load(path)
-        found, method = [params["params"]] * len(seeds), method or pretrained.info(path).method
+    found, model = start.of_seeds(seeds), start.model
     if isinstance(model, OfBlocks) and isinstance(task.model, type(model)):
-        _refuse_unlike(path, model, task.model)
-        if is_run(path):  # of a file it may be no more than what its family has
-            _refuse_scale(path, run.config.data, task.scale)
-        if model.image_size != task.model.image_size:
-            resized = [
-                resize_params(model, params, task.model.image_size, method or "torch_bicubic") for params in found
+        _refuse_unlike(start.path, model, task.model)
+        if model.reads == "images":
+            model, found = _resized(start, found, task, method)
+        if encoding == "new":
+            keys = [jax.random.split(jax.random.key(seed))[0] for seed in seeds]  # as `init_state` draws them
+            found = [
+                renewed(params, functools.partial(task.init, key)) for params, key in zip(found, keys, strict=True)
             ]
-            model, found = resized[0][0], [params for _, params in resized]
-        found = [_adapted(model, params, task.model, wanted) for params in found]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(path, params, wanted, head) for params in found))
+        else:
+            found = [_adapted(model, params, task.model, wanted) for params in found]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(start.path, each, wanted, head) for each in found))
+
+
+def _has_table(model: Any) -> bool:
+    """Whether parameters of its encoding are as many as the positions that it has been made for."""
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
+    encodings = (leaf.shape for key, leaf in jax.tree_util.tree_leaves_with_path(shapes) if _is_encoding(_name(key)))
+    return any(model.length in shape for shape in encodings)
+
+
+def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
+    """A model of images, and its parameters, for the images of a task."""
+    model = start.model
+    if start.run is not None:  # of a file it may be no more than what its family has
+        _refuse_scale(start.path, start.run.config.data, task.scale)
+    if model.image_size == task.model.image_size:
+        return model, found
+    method = method or ("torch_bicubic" if start.run is not None else pretrained.info(start.path).method)
+    resized = [resize_params(model, params, task.model.image_size, method or "torch_bicubic") for params in found]
+    return resized[0][0], [params for _, params in resized]
+
+
+def renewed(params: Any, init: Callable[[], Any]) -> Any:
+    """The parameters with what another encoding starts with in place of what theirs has learned.
+
+    Args:
+      params: of a model; leaves may have further leading axes, then those of `init` have them too.
+      init: makes those of the same model with the other encoding, of which only the encoding's are computed.
+
+    Raises:
+      ValueError: for parameters that only the other model has, beside its encoding's.
+    """
+    kept = {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+    def of_encoding() -> dict[str, Any]:
+        leaves = ((_name(key), leaf) for key, leaf in jax.tree_util.tree_leaves_with_path(init()))
+        return {name: leaf for name, leaf in leaves if _is_encoding(name)}
+
+    found = kept | jax.jit(of_encoding)()
+
+    def chosen(key: Any, shape: Any) -> Any:
+        if _name(key) not in found:
+            raise ValueError(
+                f"{_name(key)} of the model with the new encoding is not among the parameters that are there"
+            )
+        return found[_name(key)]
+
+    return jax.tree_util.tree_map_with_path(chosen, jax.eval_shape(init))
 
 
 def _refuse_unlike(path: Any, model: OfBlocks, target: OfBlocks) -> None:
@@ -97,8 +266,13 @@ def _adapted(model: Any, params: Any, target: Any, wanted: Any) -> Any:
     """What a model has learned, as one with another encoding takes it over."""
     if model.encoding == target.encoding:
         return params
-    example = model.example(image_channels(wanted))
-    return with_encoding(model, params, target.encoding, lambda it: it.init(jax.random.key(0), *example)["params"])[1]
+    example = model.example(image_channels(wanted)) if model.reads == "images" else model.example()
+    try:
+        return with_encoding(model, params, target.encoding, lambda it: it.init(jax.random.key(0), *example)["params"])[
+            1
+        ]
+    except ValueError as error:
+        raise ValueError(f"{error}; or drop what was learned: config.init_encoding=new") from None
 
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
@@ -123,6 +297,10 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
 
 def _name(key: Any) -> str:
     return jax.tree_util.keystr(key, simple=True, separator="/")
+
+
+def _is_encoding(name: str) -> bool:
+    return any(part.split("_")[0] == "encoding" for part in name.split("/"))
 
 
 def _is_head(name: str) -> bool:

@@ -10,11 +10,10 @@ from posjax.training.tasks import LanguageModel
 
 
 class LongDocuments(LanguageModel):
-    """As `LanguageModel`, but the text may be a person's own files, and some rows of every batch are retrieval tasks.
+    """As `LanguageModel`, but some rows of every batch are retrieval tasks.
 
-    `config.data` has two fields more: `files` (see `posjax.data.load_documents`; None for a prepared set) and the group
-    `retrieval`, with the `share` of a batch's rows, the `tasks` they are drawn from, and the `weight` of an answer's byte
-    against one of text.
+    `config.data` has a field more, the group `retrieval`, with the `share` of a batch's rows, the `tasks` they are drawn
+    from, and the `weight` of an answer's token against one of text.
 
     Raises:
       ValueError: for a share outside [0, 1], a negative weight, or a training length that a task does not fit into.
@@ -31,9 +30,6 @@ class LongDocuments(LanguageModel):
         for task in self._tasks if self._rows else ():
             self._retrieval(task, count=1, seed=0)  # a length that does not do is refused before training
 
-    def text(self, config, split):
-        return data.load_documents(config.name, split, data_dir=config.data_dir, files=config.files).stream
-
     def batches(self, seed):
         batches = super().batches(seed)
         if not self._rows:
@@ -47,7 +43,8 @@ class LongDocuments(LanguageModel):
         return {name: np.concatenate([rows[name], values[self._rows :]]) for name, values in batch.items()}
 
     def _retrieval(self, tasks: Any, *, count: int, seed: Any) -> dict[str, np.ndarray]:
-        return data.retrieval_batch(tasks, length=self._length, count=count, seed=seed, haystack=self._train.tokens)
+        given = dict(length=self._length, count=count, seed=seed, haystack=self._train.tokens)
+        return data.retrieval_batch(tasks, **given, tokenizer=self.tokenizer)
 
 
 class Continued:

@@ -16,16 +16,20 @@ from posjax.data.containers import digest_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.devices import shardings
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
-from posjax.training.metrics import MetricsWriter, event_writer, strict
+from posjax.training.loggers import check_logger
+from posjax.training.metrics import MetricsWriter, strict
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
 
 # What may differ between two processes of one run: it says what is written, when and by whom, not what is computed.
 _FREE = frozenset(
-    ("checkpoint_every", "context_parallel", "data.data_dir", "eval_every", "keep_last", "log_every", "tensorboard")
+    ("checkpoint_every", "context_parallel", "data.data_dir", "eval_every", "keep_last", "log_every", "logger")
 )
-_FREE |= {"init_from", "init_head", "init_resize"}  # what they give counts, and has a digest
+_FREE |= {"tensorboard"}  # what logger was before
+_FREE |= {"init_from", "init_head", "init_encoding", "init_resize"}  # what they give counts, and has a digest
+# Fields that came later, with the values at which all is as it was before: a run is the same one without them.
+_LATER = {"data.files": None, "data.text_field": "text", "data.tokenizer": None}
 # Names that fields had when the first results were committed: by these their hashes are found again.
 _FIRST_NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 _WARM_UP = 3  # steps of a process that compile and fill caches: not timed
@@ -122,7 +126,7 @@ def train(
         checkpoints = stack.enter_context(_checkpoints(task, config, about, workdir))
         state, earlier = _restored(checkpoints, programs, initial, about)
         start, clock = int(state.step), _Clock(**earlier)
-        writer = stack.enter_context(MetricsWriter(workdir, start or None, config.tensorboard))
+        writer = stack.enter_context(MetricsWriter(workdir, start or None, config.get("logger")))
         journal = _Journal(config, seeds, writer, clock, on_step)
         metrics, pending = None, None
         for taken, batch in enumerate(_batches(task, seeds, start, config.steps), start + 1):
@@ -153,12 +157,12 @@ def check(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> Programs:
 
     Raises:
       ValueError: sizes that do not divide, an optimizer that cannot be, an encoding that the model cannot host; whatever
-        else the model refuses.
-      ImportError: `config.tensorboard` without tensorboardX.
+        else the model refuses; an unknown `config.logger`.
+      ImportError: a logger whose package is not installed.
     """
     programs = Programs(task, config, seeds)
-    if config.tensorboard:
-        event_writer()
+    if config.get("logger") is not None:
+        check_logger(config.logger)
     programs.trace()
     return programs
 
@@ -194,10 +198,19 @@ def _line_of(metrics: Metrics) -> dict[str, list[float]]:
 
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The fields that say what is computed, flat: {"model.width": 8, ...}."""
-    fields = {_FIRST_NAMES.get(name, name): value for name, value in _flat(config.to_dict()).items()}
+    fields = {_FIRST_NAMES.get(name, name): value for name, value in _counting(flat_fields(config.to_dict())).items()}
     if fields.get("architecture") == "decoder":  # a name that was not asked for
         del fields["architecture"]
-    return {name: value for name, value in fields.items() if name not in _FREE}
+    return fields
+
+
+def _counting(fields: dict[str, Any]) -> dict[str, Any]:
+    """Flat fields without those that compute nothing else."""
+    later = _LATER
+    if any(name.startswith("data.retrieval.") for name in fields):  # studies of lengths had data.files from the first
+        later = {name: value for name, value in _LATER.items() if name != "data.files"}
+    nothing = {name for name, value in later.items() if name in fields and fields[name] == value}
+    return {name: value for name, value in fields.items() if name not in _FREE | nothing}
 
 
 def _about(task: Task, config: ConfigDict, seeds: tuple[int, ...], initial: Any) -> dict[str, Any]:
@@ -234,8 +247,8 @@ def _restored(
 def _check_same_run(checkpoints: Checkpoints, step: int, now: dict[str, Any]) -> None:
     """Refuses what fits in shape and is still another run: other seeds, other data, another learning rate."""
     saved = checkpoints.record(step)["metadata"]
-    before, after = (_flat({**about["config"], **about, "config": None}) for about in (saved, now))
-    for name in sorted((before.keys() | after.keys()) - _FREE):
+    before, after = (_counting(flat_fields({**about["config"], **about, "config": None})) for about in (saved, now))
+    for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after or before[name] != after[name]:
             was, is_now = (fields.get(name, "not there") for fields in (before, after))
             raise CheckpointError(
@@ -244,11 +257,11 @@ def _check_same_run(checkpoints: Checkpoints, step: int, now: dict[str, Any]) ->
             )
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_fields(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"model": {"width": 8}} as {"model.width": 8}."""
     flat = {}
     for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        flat |= flat_fields(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from posjax.files import replace_file
+from posjax.training.loggers import open_logger
 
 
 def strict(value: Any) -> Any:
@@ -66,16 +67,15 @@ class MetricsWriter:
       directory: where; made if it is not there.
       resume_step: the step the run goes on from: later lines, written before the kill, are dropped, so that the file
         ends up as that of an uninterrupted run. None starts the file anew.
-      tensorboard: also write TensorBoard events into the directory (needs tensorboardX).
+      logger: a name of `posjax.training.loggers.LOGGERS`: what the numbers are also sent to.
     Raises:
-      ValueError: an existing file has a line that is not JSON; names it.
-      ImportError: `tensorboard` without tensorboardX.
+      ValueError: an existing file has a line that is not JSON; names it. An unknown logger.
+      ImportError: a logger whose package is not installed.
     """
 
-    def __init__(self, directory: str | pathlib.Path, resume_step: int | None = None, tensorboard: bool = False):
+    def __init__(self, directory: str | pathlib.Path, resume_step: int | None = None, logger: str | None = None):
         self.path = pathlib.Path(directory) / "metrics.jsonl"
-        purge_step = None if resume_step is None else resume_step + 1
-        self._events = event_writer()(str(directory), purge_step=purge_step) if tensorboard else None
+        self._logger = None if logger is None else open_logger(logger, pathlib.Path(directory), resume_step)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _keep_until(self.path, -1 if resume_step is None else resume_step)
         self._file = self.path.open("ab", buffering=0)
@@ -91,30 +91,22 @@ class MetricsWriter:
         if "step" in values:
             raise ValueError(f"values hold 'step' ({values['step']!r}), which is the line's own; rename it")
         self._file.write(_line({"step": step, **values}))
-        if self._events is not None:
-            for name, value in values.items():
-                for index, number in enumerate(np.atleast_1d(np.asarray(value))):
-                    tag = f"{name}/{index}" if np.ndim(value) else name
-                    self._events.add_scalar(tag, float(number), step)
-            self._events.flush()
+        if self._logger is not None:
+            self._logger.write(step, _scalars(values))
 
     def close(self) -> None:
         self._file.close()
-        if self._events is not None:
-            self._events.close()
+        if self._logger is not None:
+            self._logger.close()
 
 
-def event_writer():
-    """The class that writes TensorBoard events.
-
-    Raises:
-      ImportError: tensorboardX is not installed.
-    """
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise ImportError("tensorboard=True needs tensorboardX: pip install -e '.[tensorboard]'") from error
-    return SummaryWriter
+def _scalars(values: Mapping[str, Any]) -> dict[str, float]:
+    """One number a name: those of a list, one per seed, are loss/0, loss/1 ..."""
+    return {
+        f"{name}/{index}" if np.ndim(value) else name: float(number)
+        for name, value in values.items()
+        for index, number in enumerate(np.atleast_1d(np.asarray(value)))
+    }
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

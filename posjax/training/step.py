@@ -27,7 +27,8 @@ def init_state(
     def one(seed, given):
         init_key, key = jax.random.split(jax.random.key(seed))
         params = task.init(init_key) if given is None else given
-        return params, optimizer.init(params), key
+        # What an optimizer sums up comes out as float32, also of bfloat16 parameters: it starts so.
+        return params, optimizer.init(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)), key
 
     return State(jnp.int32(0), *jax.vmap(one)(jnp.asarray(seeds, jnp.uint32), initial))
 

@@ -55,9 +55,10 @@ class Task(Evaluated, Protocol):
 
 
 class LanguageModel:
-    """A decoder on bytes, trained at one length and scored at several; every length scores the same bytes.
+    """A decoder on bytes or tokens, trained at one length and scored at several; every length scores the same tokens.
 
-    `splits` is shared by the tasks that are made from the same data; see `make_task`.
+    `config.data` says where the text is from (`files`, see `posjax.data.load_documents`, or a prepared set) and, in
+    `tokenizer`, what makes tokens of it. `splits` is shared by the tasks that are made from the same data; see `make_task`.
     """
 
     headline, headline_mode = "loss", "min"
@@ -73,20 +74,35 @@ class LanguageModel:
         self.context = make_context(config.context_parallel)
         if self.context is not None and self._length % self.context.size:
             raise ValueError(f"data.length={self._length} is not divisible by context_parallel={self.context.size}")
-        source = (config.data.name, config.data.data_dir, config.data.get("files"))
+        self.tokenizer = data.load_tokenizer(config.data.get("tokenizer"))
+        source = (
+            config.data.name,
+            *(config.data.get(name) for name in ("data_dir", "files", "text_field", "tokenizer")),
+        )
         self._train, whole = (
             once(splits, (*source, split), functools.partial(self.text, config.data, split))
             for split in (config.data.train_split, config.data.eval_split)
         )
         self._eval = _first(whole, config.eval_tokens)
         self.digest = self._train.digest + self._eval.digest
-        given = dict(vocab_size=self._train.vocab_size, length=self._table_length(config.model.length))
+        given = dict(vocab_size=self._vocab_size(config.model), length=self._table_length(config.model.length))
         self.model = make_model(dict(config.model), "text", **given, context=self.context)
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
     def text(self, config: ConfigDict, split: str) -> data.Text:
         """A split of what `config.data` names."""
-        return data.load_text(config.name, split, config.data_dir)
+        where = dict(data_dir=config.data_dir, files=config.get("files"), field=config.get("text_field", "text"))
+        return data.load_stream(config.name, split, **where, tokenizer=self.tokenizer)
+
+    def _vocab_size(self, model: ConfigDict) -> int:
+        """That of the data, or of a model that was there before them."""
+        needed, given = self._train.vocab_size, model.get("vocab_size")
+        if given is not None and given < needed:
+            raise ValueError(
+                f"the model has {given:,} tokens, {self.tokenizer.name} has {needed:,}: set data.tokenizer to the one that "
+                "the model was trained with"
+            )
+        return given or needed
 
     def _table_length(self, given: int | None) -> int | None:
         """How many positions a table must hold so that no position of training or evaluation falls outside it."""

@@ -90,8 +90,8 @@ def test_depths_are_drawn_where_none_is_given():
     [
         ({"task": "pass_key"}, "no retrieval task is named 'pass_key'; known: passkey, needle"),
         ({"depth": 1.5}, r"depth=1\.5 must lie in \[0, 1\]"),
-        ({"length": 64}, "passkey takes at least 10[0-9] bytes, not length=64"),
-        ({"task": "recall", "length": 20}, "recall takes at least 32 bytes, not length=20"),
+        ({"length": 64}, "passkey takes at least 10[0-9] tokens, not length=64"),
+        ({"task": "recall", "length": 20}, "recall takes at least 32 tokens, not length=20"),
     ],
 )
 def test_what_cannot_be_made_is_refused(changes, message):

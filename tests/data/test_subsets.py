@@ -49,3 +49,39 @@ def test_images_of_different_sizes_stay_whole():
 def test_a_share_lies_between_nothing_and_all(fraction):
     with pytest.raises(ValueError, match=rf"fraction={fraction} of a set must lie in \(0, 1\]"):
         data.subset(images(), fraction)
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Sets under names of their own, read by the loaders."""
+    whole = images()
+    data.register("held_images", classes=4, splits=("train",))(lambda split, data_dir: (whole.image, whole.label))
+    data.register("held_text", splits=("train",))(lambda split, data_dir: ["abcdef", "gh", "ijklmnopqrst"])
+
+
+def test_what_is_held_out_and_what_is_left_share_nothing(sets):
+    left, held = data.held_out_names("train", 0.2)
+    assert (left, held) == ("train without 20%", "20% of train")
+    whole, *parts = (data.load_images("held_images", split) for split in ("train", left, held))
+    assert numbers(parts[0]) | numbers(parts[1]) == numbers(whole)
+    assert not numbers(parts[0]) & numbers(parts[1])
+    assert np.bincount(parts[1].label).tolist() == [round(0.2 * n) for n in np.bincount(whole.label)]
+    assert len({whole.digest, *(part.digest for part in parts)}) == 3
+    native = data.load_native_images("held_images", held, channels=None)
+    assert native.label.tolist() == parts[1].label.tolist()
+
+
+def test_of_text_the_end_is_held_out(sets):
+    left, held = (data.load_text("held_text", split) for split in data.held_out_names("train", 0.25))
+    assert (bytes(left.tokens), left.starts.tolist()) == (b"abcdefghijklmno", [0, 6, 8])
+    assert (bytes(held.tokens), held.starts.tolist()) == (b"pqrst", [0])
+    left, held = (data.load_stream("held_text", split) for split in data.held_out_names("train", 0.7))
+    assert (bytes(left.tokens), left.starts.tolist()) == (b"abcdef", [0])
+    assert (bytes(held.tokens), held.starts.tolist()) == (b"ghijklmnopqrst", [0, 2])
+    assert data.load_stream("held_text", "65% of train").starts.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
+def test_a_share_that_leaves_nothing_is_refused(share):
+    with pytest.raises(ValueError, match=r"a share of \S+ of 'train' cannot be held out: it must lie in"):
+        data.held_out_names("train", share)

@@ -16,7 +16,7 @@ TEXT = np.random.default_rng(0).integers(0, 256, 400).astype(np.uint8)
 
 def decoder(encoding="rope", **sizes):
     """A small model with weights that are not those of a start, at which every byte is as likely."""
-    model = Decoder(256, **{"encoding": encoding, "width": 8, "depth": 1, "num_heads": 2, **sizes})
+    model = Decoder(**{"vocab_size": 256, "encoding": encoding, "width": 8, "depth": 1, "num_heads": 2, **sizes})
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), sites(2))["params"])
     rng = np.random.default_rng(0)
     return model, jax.tree.map(lambda x: jnp.asarray(0.4 * rng.normal(size=x.shape), jnp.float32), shapes)
@@ -39,9 +39,12 @@ def rope():
     return decoder()
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_reading_in_chunks_changes_nothing(monkeypatch, tied):
+@pytest.mark.parametrize(("tied", "vocabulary"), [(True, 4096), (False, 64)])
+def test_reading_in_chunks_changes_nothing(monkeypatch, tied, vocabulary):
     monkeypatch.setattr(long_context, "_CHUNK", 24)
+    monkeypatch.setattr(
+        long_context, "_VOCABULARY", vocabulary
+    )  # the model's are 256: a quarter as many logits at once
     model, params = decoder(tied_embedding=tied)
     windows = TEXT[:102].reshape(2, 51)
     reading = Reader(model, params, 2, 50)(params, windows[:, :-1], windows[:, 1:])
@@ -54,6 +57,12 @@ def test_temporaries_grow_with_the_length_and_not_its_square():
     small, large = (Reader(model, params, 1, length).temp_bytes for length in (4096, 16384))
     assert large < 5 * small
     assert large < 16384 * 1024  # bytes: as many as the logits alone would take
+
+
+def test_of_a_large_vocabulary_few_logits_are_held():
+    """Less than those of `_CHUNK` tokens: 2048 of 32,768 float32 are 256 MiB."""
+    model, params = decoder(vocab_size=2**15, width=16)
+    assert Reader(model, params, 1, 2048).temp_bytes < 2**27
 
 
 def test_windows_score_every_byte_once_behind_enough_context():

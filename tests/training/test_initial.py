@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from small import small_vit
+from small import small_decoder, small_vit
 
 from posjax import pretrained
 from posjax.models import ViT, resize_params
+from posjax.models.kinds import make_model
 from posjax.studies.ablation import Ablation
 from posjax.training.checkpoints import CheckpointError
-from posjax.training.initial import initial_params
+from posjax.training.initial import Start, as_started, fields_of, initial_params, of_own
 from posjax.training.loop import train
 from posjax.training.runs import load_run
 from posjax.training.tasks import make_task
@@ -28,6 +29,12 @@ def run(tmp_path_factory):
 
 def seed_of(params, index):
     return jax.tree.map(lambda leaf: leaf[index], params)
+
+
+def same(params, others):
+    """Leaves in their order: encodings without parameters are trees of different forms."""
+    for leaf, other in zip(jax.tree.leaves(params), jax.tree.leaves(others), strict=True):
+        np.testing.assert_array_equal(leaf, other)
 
 
 def logits(task, params, image):
@@ -145,3 +152,97 @@ def test_what_no_shape_tells_is_compared(run, overrides, told):
     workdir, data_dir = run
     with pytest.raises(ValueError, match=told):
         initial_params(workdir, make_task(small_vit(data_dir, **overrides)), (3,))
+
+
+def test_what_an_encoding_learned_is_dropped_where_that_is_asked_for(run):
+    """A table in a trained ViT gives way to a rotary encoding, and all else stays."""
+    workdir, data_dir = run
+    task = make_task(small_vit(data_dir, model__encoding="axial_rope"))
+    with pytest.raises(ValueError, match=r"axial_rope\S* cannot take over .*; or drop .* config\.init_encoding=new"):
+        initial_params(workdir, task, (3,))
+    found, before = initial_params(workdir, task, (3,), encoding="new"), load_run(workdir).of(0)
+    del before["trunk"]["encoding"]
+    same(seed_of(found, 0), before)
+    image = jnp.ones((1, 8, 8, 1))
+    assert np.isfinite(logits(task, seed_of(found, 0), image)).all()
+    with pytest.raises(ValueError, match="no init_encoding is named 'ne'; did you mean 'new'"):
+        initial_params(workdir, task, (3,), encoding="ne")
+
+
+@pytest.mark.slow
+def test_a_new_encoding_starts_as_training_from_that_seed_would(run):
+    workdir, data_dir = run
+    task = make_task(small_vit(data_dir, model__encoding="learned(stddev=2)"))
+    found = initial_params(workdir, task, (3, 5), encoding="new")["trunk"]["encoding"].rows
+    drawn = [task.init(jax.random.split(jax.random.key(seed))[0])["trunk"]["encoding"].rows for seed in (3, 5)]
+    np.testing.assert_array_equal(found, np.stack(drawn))
+
+
+@pytest.fixture(scope="module")
+def text_run(tmp_path_factory):
+    """The workdir of a decoder, and where the data are."""
+    workdir = tmp_path_factory.mktemp("text")
+    sizes = dict(model__mlp="swiglu", model__depth=2, optimizer__warmup_steps=0, steps=1)
+    config = small_decoder(workdir / "data", eval_lengths=(16,), eval_tokens=129, **sizes)
+    train(make_task(config), config, (3,), workdir)
+    return workdir, config
+
+
+def tuned(text_run, **given):
+    """The config of a fine-tune that takes its model from the run."""
+    workdir, config = text_run
+    made = ConfigDict(config.to_dict())
+    made.model = ConfigDict(dict.fromkeys(made.model) | {"kind": "init_from"} | given)
+    made.init_from = str(workdir)
+    return made
+
+
+def test_a_decoder_goes_on_as_the_model_that_learned(text_run):
+    workdir, config = text_run
+    start = Start(workdir)
+    made = as_started(tuned(text_run, encoding="{own} + window(8)"), start)
+    assert (made.model.norm, made.model.mlp, made.model.depth) == ("layer", "swiglu", 2)
+    assert (made.model.encoding, made.data.tokenizer) == ("rope() + window(8)", "bytes")
+    task = make_task(made)
+    found = initial_params(start, task, (0, 1))
+    same(seed_of(found, 1), start.run.of(0))
+    assert make_model(fields_of(start.model), "text") == start.model.clone(encoding="rope()")
+    with pytest.raises(ValueError, match=r"mlp is 'swiglu' in .*set config\.model\.mlp=swiglu"):
+        initial_params(start, make_task(as_started(tuned(text_run, mlp="geglu"), start)), (0,))
+    assert as_started(config, start) is config
+
+
+def test_a_model_that_is_not_there_cannot_be_taken(text_run, run):
+    with pytest.raises(
+        ValueError, match=r"config\.model\.kind='init_from' is the model of config\.init_from: set that"
+    ):
+        as_started(tuned(text_run), None)
+    with pytest.raises(ValueError, match="holds a ViT, not the decoder that language_model trains"):
+        as_started(tuned(text_run), Start(run[0]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "own", "want"),
+    [
+        ("alibi", "rope(), none()", "alibi"),
+        ("{own} + window(4)", "rope()", "rope() + window(4)"),
+        ("{own}, {own}, none", "rope(base=5)", "rope(base=5), rope(base=5), none"),
+        ("rerope(window=4) >> {own}", "rope(), none()", "rerope(window=4) >> rope(), rerope(window=4) >> none()"),
+    ],
+)
+def test_a_spec_may_name_what_is_there(spec, own, want):
+    assert of_own(spec, own) == want
+
+
+def test_a_pattern_of_patterns_is_refused():
+    with pytest.raises(ValueError, match=r"is a pattern over layers, and so is \{own\}"):
+        of_own("{own}, none", "rope, alibi")
+
+
+def test_bytes_are_not_taken_for_the_tokens_of_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    start = Start(tmp_path)
+    with pytest.raises(ValueError, match=r"no tokenizer\.json beside the weights .*set config\.data\.tokenizer"):
+        _ = start.tokenizer
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert start.tokenizer == str(tmp_path / "tokenizer.json")

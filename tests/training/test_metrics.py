@@ -128,7 +128,7 @@ def test_tensorboard_gets_one_curve_per_seed(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setitem(sys.modules, "tensorboardX", type(sys)("tensorboardX"))
     monkeypatch.setattr(sys.modules["tensorboardX"], "SummaryWriter", Events, raising=False)
-    with MetricsWriter(tmp_path, resume_step=3, tensorboard=True) as writer:
+    with MetricsWriter(tmp_path, resume_step=3, logger="tensorboard") as writer:
         writer.write(4, {"loss": 0.5, "per_seed": [1, 2]})
     expected = [("loss", 0.5, 4), ("per_seed/0", 1.0, 4), ("per_seed/1", 2.0, 4)]
     assert seen[0].seen == [(str(tmp_path), 4), *expected, "closed"]
@@ -137,7 +137,64 @@ def test_tensorboard_gets_one_curve_per_seed(tmp_path, monkeypatch):
 def test_tensorboard_that_is_not_installed_names_the_mend(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError, match=r"pip install -e '\.\[tensorboard\]'"):
-        MetricsWriter(tmp_path, tensorboard=True)
+        MetricsWriter(tmp_path, logger="tensorboard")
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """What a wandb that only takes notes was told."""
+    told = []
+
+    class Run:
+        id = "abc123"
+
+        def log(self, scalars, step):
+            told.append((step, scalars))
+
+        def finish(self):
+            told.append("finished")
+
+    def init(**options):
+        told.append(options)
+        return Run()
+
+    monkeypatch.setitem(sys.modules, "wandb", type(sys)("wandb"))
+    monkeypatch.setattr(sys.modules["wandb"], "init", init, raising=False)
+    return told
+
+
+def test_wandb_gets_the_same_numbers_and_a_resumed_run_goes_on_under_its_id(tmp_path, wandb):
+    with MetricsWriter(tmp_path / "run", logger="wandb_offline") as writer:
+        writer.write(4, {"loss": 0.5, "per_seed": [1, 2]})
+    where = {"project": "posjax", "name": "run", "dir": str(tmp_path / "run"), "config": None}
+    numbers = {"loss": 0.5, "per_seed/0": 1.0, "per_seed/1": 2.0}
+    assert wandb == [where | {"mode": "offline"}, (4, numbers), "finished"]
+    MetricsWriter(tmp_path / "run", resume_step=4, logger="wandb").close()
+    assert wandb[3] == where | {"mode": None, "id": "abc123", "resume": "allow"}
+    (tmp_path / "run" / "config.json").write_text('{"steps": 5}')
+    where["config"] = {"steps": 5}
+    MetricsWriter(tmp_path / "run", logger="wandb").close()  # from the start again: another run
+    assert wandb[5] == where | {"mode": None}
+
+
+@pytest.mark.slow
+def test_the_real_wandb_writes_offline(tmp_path):
+    pytest.importorskip("wandb")
+    with MetricsWriter(tmp_path, logger="wandb_offline") as writer:
+        writer.write(1, {"loss": [0.5, 0.25]})
+        writer.write(2, {"loss": [0.4, 0.2]})
+    (log,) = tmp_path.rglob("*.wandb")
+    assert b"loss/1" in log.read_bytes()
+
+
+@pytest.mark.parametrize(("name", "package"), [("wandb", "wandb"), ("wandb_offline", "wandb")])
+def test_a_logger_that_is_not_installed_is_one_line_and_writes_nothing(tmp_path, monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"logger='{name}' needs {package}: pip install -e '\.\[wandb\]'"):
+        MetricsWriter(tmp_path / "run", logger=name)
+    with pytest.raises(ValueError, match="no logger is named 'tensorbord'; did you mean 'tensorboard'"):
+        MetricsWriter(tmp_path / "run", logger="tensorbord")
+    assert not (tmp_path / "run").exists()
 
 
 def test_strict_leaves_what_json_has_alone():

@@ -11,6 +11,7 @@ from PIL import Image
 from small import small_vit
 from test_tasks import losses, perturbed
 
+from posjax import data
 from posjax.training import loop
 from posjax.training.evaluate import evaluate, headline
 from posjax.training.long_task import LongDocuments
@@ -158,7 +159,7 @@ def test_an_answer_weighs_what_it_is_told_beside_text():
     """The first row of a batch is a task, whose last byte is its answer; the other stays text."""
     task = object.__new__(LongDocuments)
     task._rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
-    task._train = types.SimpleNamespace(tokens=np.zeros(99, np.uint8))
+    task._train, task.tokenizer = types.SimpleNamespace(tokens=np.zeros(99, np.uint8)), data.BYTES
     text = dict.fromkeys(("tokens", "targets", "position", "segment"), np.zeros((2, 16), np.int32))
     mixed = task._mixed(text | {"weight": np.ones((2, 16), np.float32)}, seed=0, step=3)
     np.testing.assert_array_equal(mixed["weight"], [[0] * 15 + [2.5], [1] * 16])

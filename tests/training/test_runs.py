@@ -8,7 +8,7 @@ import pytest
 from small import small_vit
 
 from posjax.training.checkpoints import CheckpointError, Checkpoints
-from posjax.training.loop import train
+from posjax.training.loop import digest, train
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import make_task
 
@@ -58,3 +58,18 @@ def test_a_folder_without_checkpoints_is_refused_and_its_rows_are_named(trained,
     with pytest.raises(ValueError, match="give the workdir of a run"):
         load_run(tmp_path)
     assert not Checkpoints(tmp_path / "checkpoints").directory.exists()
+
+
+@pytest.mark.slow
+def test_bfloat16_parameters_are_restored_with_what_the_optimizer_has_summed_up(tmp_path):
+    config = small_vit(tmp_path / "data", steps=2, optimizer__warmup_steps=1, model__param_dtype="bfloat16")
+    result = train(make_task(config), config, (3,), tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    assert "bfloat16" in {leaf.dtype.name for leaf in jax.tree.leaves(run.params)}
+    jax.tree.map(np.testing.assert_array_equal, run.params, result.state.params)
+    again = train(make_task(config), config, (3,), tmp_path / "run")
+    assert [leaf.dtype for leaf in jax.tree.leaves(again.state)] == [
+        leaf.dtype for leaf in jax.tree.leaves(result.state)
+    ]
+    digests = {digest(params) for params in (run.params, jax.tree.map(lambda leaf: leaf * 2, run.params))}
+    assert len(digests) == 2

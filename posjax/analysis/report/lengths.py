@@ -1,5 +1,6 @@
 """The report of a study of lengths: a table for each thing measured by length, and figures over length."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,14 +12,14 @@ from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator, ScalarFo
 from posjax.analysis.report import plots
 from posjax.analysis.report.page import write_report
 from posjax.analysis.report.plots import GREY, SMALL, Style, styles
-from posjax.analysis.statistics import Record, Rows, all_runs, group
+from posjax.analysis.statistics import Record, Rows, all_runs, group, unit_of_text
 
 _MAPS_ACROSS = 4
 _MIB = 2**20
 
 
 def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, Style] | None = None) -> Figure:
-    """Mean loss (nats per byte) over the number of bytes before it in a window of `length` bytes (log2), a line per row.
+    """Mean loss (nats per byte or token) over the number of them before it in a window of `length` (log2), a line per row.
 
     Raises:
       ValueError: no record has been read at that length.
@@ -39,8 +40,9 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
     axes.set_ylim(0.92 * low, max(1.15 * max(ends), 1.6 * low))
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.set_xlabel(f"bytes before in a window of {length:,}; the dashed line is the training length")
-    axes.set_ylabel("loss (nats per byte)")
+    unit = unit_of_text(records)
+    axes.set_xlabel(f"{unit}s before in a window of {length:,}; the dashed line is the training length")
+    axes.set_ylabel(f"loss (nats per {unit})")
     _legend(axes)
     return figure
 
@@ -70,8 +72,8 @@ def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
         axes.set_axis_off()
     for axes in grid[:, 0]:
         axes.set_ylabel("depth", fontsize=SMALL)
-    figure.colorbar(image, ax=grid, label=f"{task}: answers' bytes found (%)", shrink=0.6, aspect=30)
-    figure.supxlabel("length (bytes)", fontsize=SMALL + 1)
+    figure.colorbar(image, ax=grid, label=f"{task}: answers' {unit_of_text(records)}s found (%)", shrink=0.6, aspect=30)
+    figure.supxlabel(f"length ({unit_of_text(records)}s)", fontsize=SMALL + 1)
     return figure
 
 
@@ -115,7 +117,7 @@ def cost_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
             top = float(np.median([y[-1] for x, y in points if x[-1] == last]))
             axes.plot(lengths, [top * length / last for length in lengths], color=GREY, linestyle=":", linewidth=1)
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("length (bytes)")
+        axes.set_xlabel(f"length ({unit_of_text(records)}s)")
         axes.set_ylabel(title)
     _legend(panels[-1])
     return figure
@@ -198,6 +200,7 @@ def _legend(axes: Axes) -> None:
 
 
 SLIDING, CHUNKED = "loss in sliding windows", "loss in windows that do not overlap"
+PERPLEXITY = "perplexity in sliding windows"  # of tokens: exp of their mean loss
 
 
 def write_length_report(records: Sequence[Record], directory: Path, title: str, **more) -> list[Path]:
@@ -214,6 +217,11 @@ def views(records: Sequence[Record]) -> Iterator[Record]:
     for study, metric in ((SLIDING, "sliding"), (CHUNKED, "chunked")):
         for record in records:
             yield _view(record, study, {"loss": record["metrics"][metric]})
+    if unit_of_text(records) == "token":
+        for record in records:
+            losses = record["metrics"]["sliding"]
+            exps = {length: None if loss is None else math.exp(loss) for length, loss in losses.items()}
+            yield _view(record, PERPLEXITY, {"perplexity": exps})
     for task in _tasks(records):
         for record in records:
             if found := record["retrieval"].get(task):

@@ -33,6 +33,7 @@ from posjax.analysis.statistics import (
     metric_values,
     metrics_of,
     train_length,
+    unit_of_text,
 )
 from posjax.files import replace_file
 
@@ -133,7 +134,7 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     )
     _scale_y(axes, lines)
     axes.set_xlabel("evaluated length (tokens)")
-    axes.set_ylabel("loss (nats per byte)")
+    axes.set_ylabel(f"loss (nats per {unit_of_text(records)})")
     label_lines(axes, lines, look)
     return figure
 

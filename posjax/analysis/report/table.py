@@ -11,6 +11,7 @@ from rich.text import Text
 
 from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.statistics import (
+    CHOOSING,
     Interval,
     Metric,
     Record,
@@ -38,7 +39,8 @@ class Unit(NamedTuple):
     best: Any = None
 
 
-UNITS = {"accuracy": Unit(100, 2, " (%)", max), "loss": Unit(best=min)}
+UNITS = {"accuracy": Unit(100, 2, " (%)", max), "loss": Unit(best=min), "perplexity": Unit(digits=2, best=min)}
+UNITS |= {f"{CHOOSING}{name}": unit for name, unit in UNITS.items()}
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def _title(metric: Metric, trained: int | None) -> str:
     title = metric.name + UNITS.get(metric.name, Unit()).suffix
     if metric.length is None:
         return title
-    times = f" ({metric.length / trained:g}×)" if trained else ""
+    times = f" ({metric.length / trained:.3g}×)" if trained else ""
     return f"{title} @{metric.length}{times}"
 
 

@@ -13,7 +13,7 @@ without effect on numbers; any other key is refused by name. Turned round, the s
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -89,7 +89,7 @@ class Family:
     """The models that one architecture of transformers computes.
 
     Args:
-      model_type, architecture: names of transformers' configuration and class.
+      model_type, architecture: names of transformers' configuration and class; the latter may be a function of the model.
       keys: of its configuration, by name.
       encoding: a configuration's encodings, one for each layer. The configuration has its model_type.
       written_encoding: turned round: the keys that describe a model's encodings, given one for each layer and the model.
@@ -107,11 +107,15 @@ class Family:
       prefix: of the names of all tensors but the head's; files of a model without head leave it out.
       ignored: regular expression of tensors that old files hold and no code reads.
       tied: the name of a head that is the token embedding where `tied_embedding`; a file may hold it all the same.
+      copies: other tensors that a file may hold, and the names of those that they must equal.
+      respelt: (regular expression, its replacement) of names that old files have.
+      told: fields that a file says by the tensors that it holds, as heads: from the model that the configuration describes,
+        and their names.
       model: class of ours.
     """
 
     model_type: str
-    architecture: str
+    architecture: str | Callable[[Any], str]
     keys: Mapping[str, Key]
     entries: Callable[[Any], list[Entry]]
     written_encoding: Callable[[Sequence[Encoding], Any], dict[str, Any]]
@@ -129,6 +133,9 @@ class Family:
     prefix: str = "model."
     ignored: str = r".*rotary_emb\.inv_freq"
     tied: str = "lm_head.weight"
+    copies: Mapping[str, str] = field(default_factory=dict)
+    respelt: tuple[tuple[str, str], ...] = ()
+    told: Mapping[str, Callable[[Any, Collection[str]], Any]] = field(default_factory=dict)
     model: type = Decoder
 
     def made(self, config: Config) -> Any:
@@ -165,12 +172,17 @@ class Family:
         config |= self.written_derived(model)
         written = self.written_encoding(layers_of(model), model)
         config |= {name: value for name, value in written.items() if name in self.encoding_keys | self.keys.keys()}
-        config = {"model_type": self.model_type, "architectures": [self.architecture], **config}
-        again = resolved(self.made(config))
+        architecture = self.architecture if isinstance(self.architecture, str) else self.architecture(model)
+        config = {"model_type": self.model_type, "architectures": [architecture], **config}
+        again = resolved(self.made(config).clone(**{name: getattr(model, name) for name in self.told}))
         for name, value in described.items():
             if not _same(value, again[name]):
                 raise ValueError(f"{name} is {value} in this model and {again[name]} in one of that family")
         return config
+
+    def of_file(self, model: Any, names: Collection[str]) -> Any:
+        """The model that a configuration describes, with what a file of these tensors has and has not."""
+        return model.clone(**{name: told(model, names) for name, told in self.told.items()})
 
     def _current(self, config: Config) -> dict[str, Any]:
         current: dict[str, Any] = {}
@@ -223,6 +235,9 @@ def resolved(model: Any) -> dict[str, Any]:
     fields |= dict(head_dim=block.channels, num_kv_heads=block.key_heads)
     fields |= dict(mlp_dim=block.mlp_channels, mlp_bias=block.has_mlp_bias, logit_scale=block.scale)
     fields |= dict(attention_bias=tuple(sorted(set(block.attention_bias))))
+    if "decoder_encoding" in fields:
+        depth = model.depth if model.decoder_depth is None else model.decoder_depth
+        fields |= dict(decoder_depth=depth, decoder_encoding=layers_text(parse_layers(model.decoder_encoding)))
     if "embedding_scale" in fields and fields["embedding_scale"] is None:
         fields["embedding_scale"] = model.width**0.5
     embeds = any("embed" in layer.hooks for layer in layers)

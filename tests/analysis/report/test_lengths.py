@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posjax.analysis.report import lengths
-from posjax.analysis.report.lengths import CHUNKED, SLIDING, views, write_length_report
+from posjax.analysis.report.lengths import CHUNKED, PERPLEXITY, SLIDING, views, write_length_report
 from posjax.analysis.report.table import summarize
 
 
@@ -80,3 +80,13 @@ def test_what_was_not_measured_is_said(records):
         lengths.retrieval_maps(records, "copy")
     with pytest.raises(ValueError, match="the records have no costs"):
         lengths.cost_by_length([each | {"cost": {}} for each in records])
+
+
+def test_tokens_have_a_perplexity_and_bytes_have_none(records):
+    assert PERPLEXITY not in {view["study"] for view in views(records)}
+    records = [each | {"tokenizer": "ab12"} for each in records]
+    tables = {table.study: table for table in summarize(list(views(records)))}
+    assert tables[PERPLEXITY].rows[1].cells[0].text == f"{np.exp(1):.2f} ± 0.00"
+    records[0]["metrics"]["sliding"]["64"] = None
+    first = next(view for view in views(records) if view["study"] == PERPLEXITY)
+    assert first["metrics"]["perplexity"] == {"64": None, "128": pytest.approx(np.exp(2.5))}

@@ -1,0 +1,78 @@
+"""Continues a prompt by a decoder, with a key-value cache.
+
+    python -m experiments.generate --checkpoint=Llama-3.2-1B --prompt="The pass key is" --steps=64
+    python -m experiments.generate --checkpoint=runs/decoder --prompt="def " --temperature=0.8 --top_p=0.95 --seed=1
+    python -m experiments.generate --checkpoint=Llama-3.2-1B --prompt_file=book.txt --encoding="{own} + window(2048)"
+
+The checkpoint is a run of experiments.train (the first of its seeds), or a folder of transformers with its tokenizer.json.
+--encoding reads it under another encoding, in which {own} is its own. Layers with a window keep no more than it shows.
+What is printed on stdout is the continuation alone; times go to stderr. Errors are one line and exit code 2.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+
+from experiments import cli
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = cli.parser("generate", __doc__)
+    parser.add_argument("--checkpoint", required=True, help="workdir of a run, or folder of weights")
+    parser.add_argument("--prompt", help="text to continue")
+    parser.add_argument("--prompt_file", help="file with it (UTF-8)")
+    parser.add_argument("--steps", type=cli.positive, default=64, help="tokens to add (default: 64)")
+    parser.add_argument("--encoding", help="another encoding than the checkpoint's own, which is {own}")
+    parser.add_argument("--tokenizer", help="tokenizer.json, or bytes (default: the checkpoint's)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) takes the likeliest token")
+    parser.add_argument("--top_k", type=cli.positive, help="draws from the k likeliest tokens")
+    parser.add_argument("--top_p", type=float, help="draws from the likeliest tokens that hold this probability")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    args = parser.parse_args(argv)
+    return cli.answer(lambda: _generate(args), args.imports, traceback=args.traceback)
+
+
+def _generate(args: argparse.Namespace) -> None:
+    import jax
+    import numpy as np
+
+    from posjax import data
+    from posjax.encoding import sites
+    from posjax.models import Decoder, generate
+    from posjax.spec import layers_text, parse_layers
+    from posjax.studies.long_context import with_encoding
+    from posjax.training.initial import Start, of_own
+
+    text = _prompt(args)
+    start = Start(args.checkpoint)
+    model, params = start.model, start.of_seeds(start.run.seeds[:1] if start.run else (0,))[0]
+    if not isinstance(model, Decoder):
+        raise ValueError(f"{args.checkpoint} holds a {type(model).__name__}, and only decoders continue a text")
+    tokenizer = data.load_tokenizer(args.tokenizer or start.tokenizer)
+    if tokenizer.vocab_size > model.vocab_size:
+        raise ValueError(f"{tokenizer.name} has {tokenizer.vocab_size:,} tokens, the model {model.vocab_size:,}")
+    if args.encoding is not None:
+        spec = of_own(args.encoding, layers_text(parse_layers(model.encoding)))
+        model, params = with_encoding(model, params, spec)
+    (tokens,) = tokenizer.encode([text.encode()])
+    if not len(tokens):
+        raise ValueError("the prompt has no tokens: give some text to continue")
+    sampling = dict(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, key=jax.random.key(args.seed))
+    began, prompt = time.perf_counter(), np.asarray(tokens, np.int32)[None]
+    variables = {"params": jax.device_put(params)}
+    added = np.asarray(generate(model, variables, prompt, sites(len(tokens)), steps=args.steps, **sampling)[0])
+    elapsed = time.perf_counter() - began
+    print(tokenizer.decode(added))
+    print(f"{len(tokens):,} tokens read, {args.steps:,} added in {elapsed:.1f} s, compiling included", file=sys.stderr)
+
+
+def _prompt(args: argparse.Namespace) -> str:
+    if (args.prompt is None) == (args.prompt_file is None):
+        raise cli.UsageError("give one of --prompt and --prompt_file")
+    return args.prompt if args.prompt_file is None else pathlib.Path(args.prompt_file).read_text()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

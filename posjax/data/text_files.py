@@ -1,0 +1,105 @@
+"""Files of text: plain ones, one document each, and tables, which hold many."""
+
+import gzip
+import json
+import lzma
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_PACKED: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.decompress, ".gz": gzip.decompress}
+_PLAIN = (".md", ".rst", ".text", ".txt")
+_COLUMNAR = (".arrow", ".parquet")
+_LINES = (".jsonl", ".ndjson")
+ENDINGS = (*_PLAIN, ".txt.xz", ".txt.gz", *_LINES, ".jsonl.xz", ".jsonl.gz", *_COLUMNAR)
+TABLES = (*_LINES, *_COLUMNAR)
+
+
+def is_table(path: pathlib.Path) -> bool:
+    """Whether a file holds many documents, each in a row."""
+    return _kind(path) in TABLES
+
+
+def read_texts(path: pathlib.Path, field: str) -> list[tuple[str, bytes]]:
+    """(title, UTF-8) of every document of a file that is not empty.
+
+    Args:
+      path: a table (JSON lines, parquet, or the Arrow files of `datasets`), or else plain text; all but parquet and Arrow
+        may be packed by xz or gzip.
+      field: of a table's rows, which holds the text.
+
+    Raises:
+      ValueError: it is not UTF-8, not whole, or a row has no such text.
+      ImportError: pyarrow is not installed.
+    """
+    kind = _kind(path)
+    if kind in _COLUMNAR:
+        rows: Iterator[Any] = _columns(path, field)
+    elif kind in _LINES:
+        rows = _objects(path, field)
+    else:
+        return [(path.name, text)] if (text := _content(path)) else []
+    return [(f"{path.name}:{number}", text.encode()) for number, text in enumerate(rows, 1) if text]
+
+
+def _kind(path: pathlib.Path) -> str:
+    """The ending that says what a file holds: that of x.jsonl.xz is .jsonl."""
+    inner = path.with_suffix("") if path.suffix in _PACKED else path
+    return inner.suffix
+
+
+def _content(path: pathlib.Path) -> bytes:
+    content = path.read_bytes()
+    try:
+        content = _PACKED[path.suffix](content) if path.suffix in _PACKED else content
+        content.decode("utf-8")
+    except (lzma.LZMAError, gzip.BadGzipFile, EOFError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path.name} cannot be read as text ({error}): it must be UTF-8, plain or packed by xz or gzip"
+        ) from None
+    return content
+
+
+def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
+    # Not splitlines: JSON may hold a line separator of Unicode as it is.
+    for number, line in enumerate(_content(path).split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path.name}, line {number} is not JSON ({error}): {line[:80]!r}") from None
+        found = row.get(field) if isinstance(row, dict) else None
+        if not isinstance(found, str):
+            keys = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+            raise ValueError(
+                f"{path.name}, line {number} has no text {field!r} but {keys}: set data.text_field to the one that is read"
+            )
+        yield found
+
+
+def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"{path.name} needs pyarrow: pip install -e '.[text]'") from error
+    try:
+        if path.suffix == ".parquet":
+            names = pyarrow.parquet.read_schema(path).names
+            table = pyarrow.parquet.read_table(path, columns=[field]) if field in names else None
+        else:  # as `datasets` saves them
+            whole = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
+            names, table = whole.column_names, whole if field in whole.column_names else None
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path.name} cannot be read as a table: {error}") from None
+    if table is None:
+        raise ValueError(
+            f"{path.name} has no column {field!r} but {', '.join(names)}: set data.text_field to the one that is read"
+        )
+    column = table.column(field)
+    if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):
+        raise ValueError(f"{path.name}: column {field!r} holds {column.type}, not text")
+    for chunk in column.chunks:
+        yield from (value or "" for value in chunk.to_pylist())

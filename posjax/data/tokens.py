@@ -1,0 +1,87 @@
+"""How text becomes tokens: its UTF-8 bytes, or what a tokenizer.json makes of it."""
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+FILE = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A vocabulary, and the way from text to its tokens and back. Without `rust` tokens are bytes.
+
+    Attributes:
+      name: "bytes", or the file.
+      vocab_size: one more than the largest token.
+      digest: sha256 of the file, 64 hex digits; None for bytes.
+      rust: a `tokenizers.Tokenizer`.
+    """
+
+    name: str
+    vocab_size: int
+    digest: str | None = None
+    rust: Any = field(default=None, repr=False, compare=False)
+
+    def encode(self, texts: Sequence[bytes | np.ndarray]) -> list[np.ndarray]:
+        """The tokens of each text: [N_i] uint8 for bytes, int32 from a file; special tokens are not added.
+
+        Half a character at an end, as where a file was cut in two, is left out.
+
+        Args:
+          texts: UTF-8, as bytes or arrays [n_i] uint8.
+        """
+        if self.rust is None:
+            return [text if isinstance(text, np.ndarray) else np.frombuffer(text, np.uint8) for text in texts]
+        written = [bytes(text).decode("utf-8", "ignore") for text in texts]
+        found = self.rust.encode_batch(written, add_special_tokens=False)
+        return [np.asarray(each.ids, np.int32) for each in found]
+
+    def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
+        """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
+        if self.rust is None:
+            return bytes(np.asarray(tokens, np.uint8)).decode("utf-8", "replace")
+        return self.rust.decode(np.asarray(tokens).tolist(), skip_special_tokens=False)
+
+
+BYTES = Tokenizer("bytes", 256)
+
+
+def load_tokenizer(path: str | os.PathLike | None) -> Tokenizer:
+    """The tokenizer of a file tokenizer.json, or of a folder that holds one; "bytes" or None are bytes.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: it is no tokenizer.
+      ImportError: the library that reads it is not installed.
+    """
+    if path is None or path == BYTES.name:
+        return BYTES
+    path = pathlib.Path(path)
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no tokenizer {str(path)!r}: give a tokenizer.json or a folder that holds one, or 'bytes'"
+        )
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(f"{path} needs the tokenizers library: pip install -e '.[text]'") from error
+    content = path.read_bytes()
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is no tokenizer.json: {error}") from None
+    if not isinstance(found, dict) or "model" not in found:
+        raise ValueError(f"{path} is no tokenizer.json: it has no 'model'")
+    rust = tokenizers.Tokenizer.from_buffer(content)
+    rust.no_truncation()
+    rust.no_padding()
+    size = 1 + max(rust.get_vocab(with_added_tokens=True).values(), default=-1)
+    return Tokenizer(str(path), size, hashlib.sha256(content).hexdigest(), rust)

@@ -1,0 +1,197 @@
+"""Tokens of a tokenizer.json are told from bytes, and tables give their documents one by one."""
+
+import gzip
+import hashlib
+import json
+import pathlib
+import re
+import sys
+
+import numpy as np
+import pytest
+from worded import WORDS, write_tokenizer
+
+from posjax import data
+from posjax.data.retrieval import words_of
+
+ROWS = [{"text": f"{WORDS[i]} {WORDS[i + 1]} {WORDS[i + 2]}", "page": i} for i in range(20)]
+TEXTS = [row["text"].encode() for row in ROWS]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return data.load_tokenizer(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+
+
+def test_tokens_are_those_of_the_file_and_come_back_as_text(tokenizer):
+    (tokens,) = tokenizer.encode([b"the way of the key"])
+    known = json.loads(pathlib.Path(tokenizer.name).read_text())["model"]["vocab"]
+    assert tokens.tolist() == [known[word] for word in ("the", "way", "of", "the", "key")]
+    assert tokens.dtype == np.int32
+    assert tokenizer.decode(tokens) == "the way of the key"
+    assert tokenizer.vocab_size == 1 + max(known.values())
+    assert tokenizer.digest == hashlib.sha256(pathlib.Path(tokenizer.name).read_bytes()).hexdigest()
+
+
+def test_bytes_are_tokens_without_a_file():
+    assert data.load_tokenizer(None) is data.load_tokenizer("bytes") is data.BYTES
+    (tokens,) = data.BYTES.encode(["ä".encode()])
+    assert (tokens.tolist(), data.BYTES.decode(tokens), data.BYTES.decode([195])) == ([195, 164], "ä", "\ufffd")
+
+
+def test_half_a_character_at_a_cut_is_left_out(tokenizer):
+    (whole,), (cut,) = (tokenizer.encode([each]) for each in (b"the way", "the way ä".encode()[:-1]))
+    assert whole.tolist() == cut.tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "is no tokenizer.json: Expecting"), ("{}", "is no tokenizer.json: it has no 'model'")],
+)
+def test_what_is_no_tokenizer_is_told(tmp_path, content, message):
+    with pytest.raises(FileNotFoundError, match=r"there is no tokenizer .*give a tokenizer\.json or a folder"):
+        data.load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        data.load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("package", ["tokenizers", "pyarrow"])
+def test_a_library_that_is_not_installed_names_the_extra(tmp_path, tokenizer, monkeypatch, package):
+    write_table(tmp_path / "a.parquet", ROWS)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"needs (the )?\w+.*: pip install -e '\.\[text\]'"):
+        data.load_documents("mine", "train", files=str(tmp_path), tokenizer=data.load_tokenizer(tokenizer.name))
+
+
+def write_table(path, rows):
+    if path.suffix == ".parquet":
+        pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=7)
+    elif path.suffix == ".arrow":
+        pyarrow = pytest.importorskip("pyarrow")
+        table = pyarrow.Table.from_pylist(rows)
+        with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    else:
+        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def texts(split, **more):
+    return [bytes(text) for text in data.load_documents("mine", split, **more).texts]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"])
+def test_rows_of_a_table_are_documents_and_its_last_tenth_is_held_out(tmp_path, name):
+    write_table(tmp_path / name, [*ROWS, {"text": "", "page": 0}])
+    train, held = (texts(split, files=str(tmp_path)) for split in ("train", "validation"))
+    assert (train, held) == (TEXTS[:18], TEXTS[18:])
+    assert data.load_documents("mine", "test", files=str(tmp_path)).titles == (f"{name}:19", f"{name}:20")
+
+
+@pytest.mark.parametrize(
+    "names", [("train-00000-of-00001.parquet", "validation.parquet"), ("train/data-0.arrow", "validation/data-0.arrow")]
+)
+def test_tables_named_by_a_split_belong_to_it(tmp_path, names):
+    for name, rows in zip(names, (ROWS[:3], ROWS[3:5]), strict=True):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_table(tmp_path / name, rows)
+    (tmp_path / "README.md").write_text("what it is")
+    assert [texts(split, files=str(tmp_path)) for split in ("train", "validation")] == [TEXTS[:3], TEXTS[3:5]]
+    with pytest.raises(ValueError, match="have no split 'test', only train, validation"):
+        texts("test", files=str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_field_that_is_not_there_is_told_with_those_that_are(tmp_path, name):
+    write_table(tmp_path / name, [{"content": "a", "page": 1}, {"content": "b", "page": 2}])
+    assert texts("train", files=str(tmp_path), field="content") == [b"a"]
+    with pytest.raises(ValueError, match=r"'text' but content, page: set data\.text_field"):
+        texts("train", files=str(tmp_path))
+    with pytest.raises(ValueError, match="'page'"):
+        texts("train", files=str(tmp_path), field="page")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{"text":', "a.jsonl, line 2 is not JSON"),
+        ("a.jsonl", b'["a"]', "a.jsonl, line 1 has no text 'text' but list"),
+        ("a.parquet", b"PAR1", "a.parquet cannot be read as a table"),
+        ("a.txt.gz", b"no archive", "a.txt.gz cannot be read as text"),
+    ],
+)
+def test_a_damaged_table_is_told(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        texts("train", files=str(tmp_path))
+
+
+def test_windows_of_tokens_know_their_documents(tmp_path, tokenizer):
+    write_table(tmp_path / "a.jsonl", ROWS)
+    stream = data.load_stream("mine", "train", files=str(tmp_path), tokenizer=tokenizer)
+    assert (stream.vocab_size, stream.tokenizer) == (tokenizer.vocab_size, tokenizer.digest)
+    batch = next(data.text_epoch(stream, length=6, batch_size=1, positions="document"))
+    assert batch["tokens"].tolist() == [np.concatenate(tokenizer.encode(TEXTS[:2])).tolist()]
+    assert batch["segment"].tolist() == [[1, 1, 1, 2, 2, 2]]
+    assert batch["position"].tolist() == [[0, 1, 2, 0, 1, 2]]
+    assert batch["weight"].tolist() == [[1, 1, 0, 1, 1, 0]]
+    assert stream.digest != data.load_stream("mine", "train", files=str(tmp_path)).digest
+
+
+@pytest.mark.parametrize("task", ["passkey", "needle", "recall", "induction", "copy"])
+def test_retrieval_is_written_in_any_vocabulary(tokenizer, task):
+    """What is asked for is there before, and nothing in it is unknown."""
+    haystack = tokenizer.encode([b" ".join(TEXTS)])[0]
+    given = dict(length=120, count=4, seed=0, depth=0.5, haystack=haystack, tokenizer=tokenizer)
+    batch = data.retrieval_batch(task, **given)
+    assert (batch["tokens"].shape, batch["tokens"].max() < tokenizer.vocab_size) == ((4, 120), True)
+    for tokens, targets, weight in zip(batch["tokens"], batch["targets"], batch["weight"], strict=True):
+        answer = targets[weight > 0]
+        assert len(answer) > 0
+        if task in ("passkey", "needle"):
+            windows = np.lib.stride_tricks.sliding_window_view(tokens[: -len(answer)], len(answer))
+            assert (windows == answer).all(axis=1).any()
+            assert tokenizer.decode(answer).replace(" ", "").isdigit()
+        else:
+            assert np.isin(answer, tokens).all()
+        assert not np.isin(tokens, tokenizer.encode([b"UNKNOWN"])[0]).any()
+
+
+def test_a_vocabulary_without_letters_is_told(tokenizer):
+    words = words_of(tokenizer)
+    assert len({*words.letters, *words.symbols, *words.noise, *words.rare, *words.end}) == sum(map(len, words[1:]))
+    few = data.Tokenizer("few", 3, "digest", rust=type("Rust", (), {"encode_batch": nothing})())
+    with pytest.raises(
+        ValueError, match="copy takes 2 letters that are one token each, of which few has 0: leave it out"
+    ):
+        data.retrieval_batch("copy", length=40, count=1, seed=0, tokenizer=few)
+
+
+def nothing(self, texts, **options):
+    return [type("Encoding", (), {"ids": [0, 1]}) for _ in texts]
+
+
+def test_a_space_may_be_joined_with_an_answer():
+    """Tokens are then others than those of question and answer alone."""
+
+    def encode(self, texts, **options):
+        return [
+            type("Encoding", (), {"ids": [hash(part) % 997 for part in re.findall(r" ?\d\d?|.", text)]})
+            for text in texts
+        ]
+
+    joined = data.Tokenizer("joined", 997, "digest", rust=type("Rust", (), {"encode_batch": encode})())
+    whole, answers = words_of(joined).question(b"The key is ", b"12345")
+    assert answers == 3
+    assert whole[-3:].tolist() == [hash(part) % 997 for part in (" 12", "34", "5")]
+
+
+def test_what_is_unknown_is_in_no_alphabet():
+    def encode(self, texts, **options):
+        return [type("Encoding", (), {"ids": [{"~": 7, "|": 7}.get(text, ord(text[0]) + 100)]}) for text in texts]
+
+    words = words_of(data.Tokenizer("few", 997, "digest", rust=type("Rust", (), {"encode_batch": encode})()))
+    assert 7 in words.rare
+    assert words.end.tolist() == []

@@ -1,0 +1,108 @@
+"""Decoders as folders: trained here, exported, read back, tuned and continued by the commands."""
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from exported import TRAINED, write_llama
+
+import posjax as pj
+from experiments import export, generate, train
+from posjax import data, pretrained
+from posjax.studies import environment
+from posjax.studies.long_context import with_encoding
+from posjax.training.runs import load_run
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return write_llama(tmp_path_factory.mktemp("llama"))
+
+
+def config(name, argument, llama, **fields):
+    made = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"](*argument)
+    small = {"steps": 2, "batch_size": 4, "optimizer.warmup_steps": 1, "data.length": 32, "eval_lengths": (32,)}
+    small |= {"data.name": "words", "data.files": f"{llama}/*.txt", "data.positions": "window", "eval_tokens": 129}
+    made.update_from_flattened_dict(small | {key.replace("__", "."): value for key, value in fields.items()})
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(llama, tmp_path_factory):
+    """A decoder with the blocks of Llama, trained here on tokens."""
+    workdir = tmp_path_factory.mktemp("run")
+    sizes = dict(model__width=16, model__depth=1, model__num_heads=2, data__tokenizer=str(llama / "tokenizer.json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment, "compilation_cache", lambda directory: None)
+        train.main(config("decoder", ["llama"], llama, **sizes), workdir)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exported")
+    assert export.main([f"--checkpoint={run}", f"--out={out}"]) == 0
+    return out
+
+
+@pytest.mark.slow
+def test_what_is_exported_is_what_was_trained(run, exported, tmp_path, capsys):
+    """Logits bit by bit, the length of training and the tokenizer; its digest is in the record."""
+    before, (model, params) = load_run(run), pretrained.load(exported)
+    tokens = np.arange(40, dtype=np.int32)[None]
+    logits = jax.jit(before.model.apply)({"params": before.of(0)}, tokens, pj.sites(40))
+    np.testing.assert_array_equal(jax.jit(model.apply)(params, tokens, pj.sites(40)), logits)
+    assert model.length == 32
+    record = json.loads((run / "result.jsonl").read_text())
+    assert record["tokenizer"] == data.load_tokenizer(exported).digest
+    assert export.main([f"--checkpoint={run}", f"--out={tmp_path}", "--seed=7"]) == 2
+    assert "seed 7 is not among those of" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", [None, "{own} + window(8)", "learned"])
+def test_a_folder_is_tuned_from_what_it_holds(llama, encoding, tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
+    anew = {"init_encoding": "new"} if encoding == "learned" else {}
+    rate = {"optimizer__learning_rate": 1e-9}
+    tuned = config("finetune", [], llama, init_from=str(llama), model__encoding=encoding, **anew, **rate)
+    train.main(tuned, tmp_path)
+    run, (_, params) = load_run(tmp_path), pretrained.load(llama)
+    embedding = params["params"]["token_embedding"]["embedding"]
+    np.testing.assert_allclose(run.of(0)["token_embedding"]["embedding"], embedding, atol=1e-6)
+    assert run.model.mlp == "swiglu"
+    assert run.config.data.tokenizer == str(llama / "tokenizer.json")
+    assert run.model.encoding == {None: "rope()", "{own} + window(8)": "rope() + window(8)"}.get(encoding, encoding)
+
+
+@pytest.mark.slow
+def test_a_prompt_is_continued_as_the_whole_would_be(llama, capsys):
+    """Token by token, each time with the likeliest one of a pass over everything before."""
+    assert generate.main([f"--checkpoint={llama}", "--prompt=the grass is", "--steps=4", "--encoding={own}, none"]) == 0
+    shown, err = capsys.readouterr()
+    tokenizer = data.load_tokenizer(llama)
+    model, params = pretrained.load(llama)
+    model, params = with_encoding(model, params["params"], "rope, none")
+    (tokens,) = tokenizer.encode([b"the grass is"])
+    for _ in range(4):
+        logits = model.apply({"params": params}, jnp.asarray(tokens)[None], pj.sites(len(tokens)))
+        tokens = np.append(tokens, np.int32(logits[0, -1].argmax()))
+    assert shown.strip() == tokenizer.decode(tokens[3:])
+    assert "3 tokens read, 4 added" in err
+
+
+def test_mistakes_are_one_line(llama, tmp_path, capsys):
+    assert generate.main([f"--checkpoint={llama}"]) == 2
+    assert "give one of --prompt and --prompt_file" in capsys.readouterr().err
+    folder = shutil.copytree(llama, tmp_path / "copy")
+    (folder / "tokenizer.json").unlink()
+    assert generate.main([f"--checkpoint={folder}", "--prompt=a"]) == 2
+    assert "there is no tokenizer.json beside the weights" in capsys.readouterr().err
+    assert pretrained.load(llama)[0].length == TRAINED
