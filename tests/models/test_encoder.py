@@ -41,6 +41,8 @@ def test_every_token_sees_all_of_its_document_and_its_type():
     types[:, 5] = 1
     moved = np.abs(np.asarray(run(TOKENS, site, types)) - whole).max(axis=(0, 2)) > 1e-6
     assert moved.tolist() == [False] * 3 + [True] * 4
+    with pytest.raises(ValueError, match="no types of tokens"):
+        model.clone(num_types=0).apply(params, TOKENS, site, types)
 
 
 def test_a_first_block_without_norm_is_computed_the_same_however_blocks_run():
