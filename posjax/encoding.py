@@ -14,7 +14,7 @@ import enum
 import functools
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -229,6 +229,20 @@ class Encoding:
         """How many of the tokens before its own, in their order, `observe` needs as its `past`."""
         return math.inf if "observe" in self.hooks else 0
 
+    def in_layer(
+        self,
+        params: Params,
+        project: Callable[[Float[Array, "R M"]], tuple[Float[Array, "R H D"], Float[Array, "R K D"]]],
+    ) -> Params:
+        """The parameters with which attention of one layer calls the hooks.
+
+        They are others where codes of positions go through the layer's own projections, as those of tokens do.
+
+        Args:
+          project: from rows of the layer's width to what its matrices make queries and keys of.
+        """
+        return params
+
 
 class PositionMap(Encoding):
     """An encoding that only moves tokens, by `place`: `position_map >> encoding` shows `encoding` the moved tokens."""
@@ -326,6 +340,9 @@ class Placed(Composition):
     def product(self, q, q_site, k, k_site):
         return self.encoding.product(q, q_site, k, k_site)
 
+    def in_layer(self, params, project):
+        return params[0], self.encoding.in_layer(params[1], project)
+
     def bias(self, params, q, q_site, k, k_site):
         return self.encoding.bias(params[1], q, q_site, k, k_site)
 
@@ -413,6 +430,9 @@ class Sum(Composition):
             if Needs.HEAD_DIM in part.needs:
                 return part.product(q, qs, k, ks)
         return super().product(q, q_site, k, k_site)
+
+    def in_layer(self, params, project):
+        return tuple(part.in_layer(p, project) for part, p in zip(self.parts, params, strict=True))
 
     def bias(self, params, q, q_site, k, k_site):
         return sum(part.bias(p, q, qs, k, ks) for part, p, qs, ks in self._each(params, q_site, k_site))

@@ -10,10 +10,12 @@ Arrays are one sequence, [T, ...], or a batch, [B, T, ...], whose sites are shar
 The models of posjax host encodings by the same functions.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
@@ -21,6 +23,11 @@ from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_need
 from posjax.attention.parallel import ContextParallel, attend_parallel
 from posjax.encoding import Array, Encoding, Needs, Params, Site
 from posjax.spec import encoding_value
+
+_WHOLE_DOCUMENT = (
+    "places the tokens of a document by all of them, so it cannot decode token by token: run the full pass, or place the "
+    "tokens yourself and leave the map out"
+)
 
 
 @jax.tree_util.register_dataclass
@@ -38,6 +45,13 @@ class Hosted:
     def embed(self, x: Float[Array, "*B T M"]) -> Float[Array, "*B T M"]:
         """Adds the encoding's code; `host` has done so, unless a model wants it elsewhere or in every layer."""
         return self._each(lambda site, x: self.encoding.embed(self.params, x, site), x)
+
+    def in_layer(self, project: Callable[[Array], tuple[Array, Array]]) -> "Hosted":
+        """For attention of one layer, whose matrices make queries and keys of rows [R, M] by `project`.
+
+        Only encodings need it whose codes go through these matrices, as `deberta(shared=True)`.
+        """
+        return replace(self, params=self.encoding.in_layer(self.params, project))
 
     def attend(
         self,
@@ -96,10 +110,7 @@ class Hosted:
         """
         self._refuse(x, causal=True)
         if Needs.WHOLE_DOCUMENT in self.encoding.needs:
-            raise ValueError(
-                f"{self.encoding} places the tokens of a document by all of them, so it cannot decode token by token: "
-                "run the full pass, or place the tokens yourself and leave the map out"
-            )
+            raise ValueError(f"{self.encoding} {_WHOLE_DOCUMENT}")
         if (cache is None) == (cache_size is None):
             raise ValueError("give cache_size for a prompt, or the cache of the tokens before: one of them")
 
@@ -112,6 +123,94 @@ class Hosted:
             return attend_cached(self.encoding, self.params, q, k, v, site, cache, **told)
 
         return self._each(one, x, q, k, v, cache)
+
+    def attention_fn(
+        self, x: Float[jax.Array, "*B T M"] | None = None, *, causal: bool = False, key_site: Site | None = None
+    ) -> Callable[..., jax.Array]:
+        """An `attention_fn` for flax's attention modules, `nn.MultiHeadDotProductAttention` and `nnx.MultiHeadAttention`.
+
+            nn.MultiHeadDotProductAttention(num_heads, attention_fn=hosted.attention_fn(x, causal=True))(x)
+
+        It attends as `attend` does. For an NNX module, which outlives its call, see `posjax.nnx.self_attention`.
+
+        Args:
+          x: the module's input; needed by encodings that read it.
+          causal: hides later keys, as is_causal=True in an NNX module's call does. In decoding the module's mask does so.
+          key_site: for decoding (decode=True): the sites of all slots of the module's cache, not placed. A mask that hides
+            slots is allowed then, and no other.
+
+        Raises:
+          ValueError: as `attend`; with key_site also for an encoding that reads the input of the layer, mixes tokens or
+            places documents as a whole. When the module calls it, for what it asks and attention here does not do: any other
+            mask, dropout of attention weights, a precision, einsums of one's own.
+        """
+        self._refuse(x, causal or key_site is not None)
+        if key_site is not None:
+            key_site = self._slots(key_site)
+
+        # Linen passes an argument only where the signature names it, so all are named: none gets lost.
+        def attention_fn(
+            query,
+            key,
+            value,
+            *,
+            mask=None,
+            is_causal=False,
+            dtype=None,
+            module=None,
+            dropout_rate=0.0,
+            deterministic=False,
+            dropout_rng=None,
+            broadcast_dropout=True,  # without effect, as is dropout_rng, where nothing is dropped
+            precision=None,
+            force_fp32_for_softmax=False,  # softmax is float32 anyway
+            qk_attn_weights_einsum=None,
+            attn_weights_value_einsum=None,
+        ):
+            einsums = qk_attn_weights_einsum, attn_weights_value_einsum
+            _refuse_of_flax(dropout_rate if not deterministic else 0.0, precision, einsums)
+            q, k, v = (each if dtype is None else each.astype(dtype) for each in (query, key, value))
+            told = dict(causal=causal or is_causal) | (dict(return_weights=True) if module is not None else {})
+            if key_site is None:
+                _refuse_mask(mask)
+                read = self.attend(q, k, v, x=x, **told)
+            else:
+                read = self._attend_slots(q, k, v, key_site, mask, **told)
+            if module is None:
+                return read
+            module.sow("intermediates", "attention_weights", read[1])
+            return read[0]
+
+        return attention_fn
+
+    def _slots(self, site: Site) -> Site:
+        """The placed sites of keys that are not the queries' own."""
+        if "observe" in self.encoding.hooks:
+            raise ValueError(
+                f"{self.encoding} {BEFORE_ATTENTION['observe']} (`observe`) and keeps what it reads of every key, which the "
+                "cache of a flax module does not hold: take hosted.attend_cached"
+            )
+        if Needs.WHOLE_DOCUMENT in self.encoding.needs:
+            raise ValueError(f"{self.encoding} {_WHOLE_DOCUMENT}")
+        return place(self.encoding, self.params, site, key=None).site
+
+    def _attend_slots(self, q, k, v, key_site: Site, mask, **told):
+        """Attention over the slots of a cache, less those that the mask hides."""
+        if mask is not None and mask.shape[-3:-1] != (1, 1):
+            _refuse_mask(mask)
+        if mask is not None and q.shape[-3] == 1:
+            told |= dict(causal=False)  # the mask hides the slots that are still empty
+        shown = None if mask is None else jnp.broadcast_to(mask[..., 0, 0, :], (*k.shape[:-3], k.shape[-3])) > 0
+
+        def one(site, q, k, v, key_site, shown):
+            if shown is not None:
+                key_site = key_site._replace(segment=jnp.where(shown, key_site.segment, 0))
+            return attend(self.encoding, self.params, q, k, v, site, key_site, consumed=BEFORE_ATTENTION, **told)
+
+        if q.ndim == 3:
+            return one(self.site, q, k, v, key_site, shown)
+        axes = (batch_axis(self.site), 0, 0, 0, batch_axis(key_site), None if shown is None else 0)
+        return jax.vmap(one, in_axes=axes)(self.site, q, k, v, key_site, shown)
 
     def _each(self, function, x, *others, spmd_axis_name=None):
         """function(site, x, *others), vmapped over a batch; `others`, or x where there are none, say whether it is one."""
@@ -160,3 +259,22 @@ def place(encoding: Encoding, params: Params, site: Site, *, key: jax.Array | No
 def batch_axis(site: Site) -> int | None:
     """0 if every sequence of the batch has a site of its own, None if all share one: the `in_axes` of a site."""
     return 0 if site.segment.ndim == 2 else None
+
+
+def _refuse_of_flax(dropout_rate: float, precision: Any, einsums: tuple) -> None:
+    if dropout_rate > 0:
+        raise ValueError(
+            f"dropout_rate={dropout_rate}: attention drops no weights here; take dropout_rate=0 and drop what a layer adds"
+        )
+    if precision is not None:
+        raise ValueError(f"precision={precision}: set it by jax.default_matmul_precision around the call")
+    if any(einsum is not None for einsum in einsums):
+        raise ValueError("einsums of one's own are not called here: leave qk_attn_weights_einsum_cls and the like out")
+
+
+def _refuse_mask(mask: jax.Array | None) -> None:
+    if mask is not None:
+        raise ValueError(
+            f"a mask {list(mask.shape)}: causality is hosted.attention_fn(causal=True), padding and documents are "
+            "site.segment, a window is an encoding; slots of a cache need key_site"
+        )

@@ -60,6 +60,7 @@ def test_the_guide_tells_of_every_hook_in_the_order_in_which_they_act():
         "init",
         "place",
         "embed",
+        "in_layer",
         "observe",
         "rotate",
         "value",

@@ -65,7 +65,33 @@ def _step(case: Mapping[str, Any], loss, variables, batch) -> Call:
 
 def decode(case: Mapping[str, Any]) -> Call:
     """`steps` greedy steps from a cache that has just so many slots left."""
-    model, variables, tokens, site = _model(case)
+    return _decode(case, *_model(case))
+
+
+def llama(case: Mapping[str, Any]) -> Call:
+    """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes as `decode`."""
+    dtype = jnp.dtype(case["dtype"])
+    model = Decoder(
+        case["vocabulary"],
+        "rope",
+        **dict(width=case["width"], depth=case["depth"], num_heads=case["heads"], mlp_dim=case["mlp"], mlp="swiglu"),
+        **dict(
+            norm="rms", attention_bias=(), embedding_scale=1.0, tied_embedding=False, dtype=dtype, param_dtype=dtype
+        ),
+    )
+    tokens = np.random.default_rng(0).integers(case["vocabulary"], size=(case["batch"], case["length"]), dtype=np.int32)
+    site = posjax.sites(case["length"])
+    variables = jax.jit(model.init)(jax.random.key(0), tokens[:, :2], posjax.sites(2))
+    if case["mode"] != "prefill":
+        return _decode(case, model, variables, tokens, site)
+
+    def prefill(variables, tokens, site):
+        return model.apply(variables, tokens, site, cache_size=case["length"], method=Decoder.prefill)
+
+    return compiled(prefill, variables, tokens, site)
+
+
+def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) -> Call:
     size, steps, batch = case["length"], case["steps"], case["batch"]
     prompt = jax.tree.map(lambda leaf: leaf[: size - steps], site)
     prefill = jax.jit(lambda *given: model.apply(*given, cache_size=size, method=Decoder.prefill))

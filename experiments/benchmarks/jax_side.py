@@ -101,5 +101,6 @@ _KINDS = {
     "train_decoder": jax_models.train_decoder,
     "train_vit": jax_models.train_vit,
     "decode": jax_models.decode,
+    "llama": jax_models.llama,
     "score": jax_models.score,
 }

@@ -1,4 +1,4 @@
-"""What an encoding costs, over the same program without one, and what memory programs take."""
+"""What an encoding costs, over the same program without one; whole models beside torch's; what memory programs take."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,6 +55,34 @@ def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     cells = [{"batch": batch, **shared, "length": n} for batch in batches for n in sizes]
     limits = {spec: {"16 steps": (1.1, None)} for spec in specs}
     return _over_none({"kind": "decode", "steps": 16}, limits, cells)
+
+
+def models(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
+    """A model in Llama's form, of 512 channels in 8 layers, beside transformers': a prompt, and 16 steps behind it."""
+    case = {"kind": "llama", "mlp": 1408, "vocabulary": 8192, "steps": 16}
+    own, called, static = "posjax", "transformers, as called", "transformers, torch.compile"
+    contenders = [
+        Contender(own, "jax", case),
+        Contender(called, "torch", {**case, "static": False}),
+        Contender(static, "torch", {**case, "static": True}),
+        Contender(f"{own} again", "jax", case),
+    ]
+    shared = {"batch": 1, "width": 512, "heads": 8, "depth": 2 if quick else 8}
+    cells = [
+        {**shared, "dtype": dtype, "mode": mode, "length": n}
+        for dtype in ("float32", "bfloat16")
+        for mode in ("prefill", "16 steps")
+        for n in lengths or ((256,) if quick else (1024,))
+    ]
+    wanted = dict.fromkeys(("prefill", "16 steps"), (1.0, None))
+    goals = [Goal(f"{theirs} / {own}", theirs, own, wanted) for theirs in (called, static)]
+    return Suite(contenders, cells, goals, {own: f"{own} again"}, _BFLOAT16)
+
+
+_BFLOAT16 = (
+    "XLA multiplies bfloat16 on CPUs as float32, which it converts both sides to; torch uses the CPU's own instructions "
+    "where it has them (AMX, AVX-512 BF16)."
+)
 
 
 def _over_none(

@@ -1,6 +1,7 @@
-"""The contenders in torch that are whole models: compiled training steps. Imports torch and numpy alone."""
+"""The contenders in torch that are whole models: training steps, transformers' Llama. Imports torch and numpy alone."""
 
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,9 +79,74 @@ def train_vit(case: Mapping[str, Any]) -> Call:
     return _step(model, lambda: F.cross_entropy(model(images), labels))
 
 
-def _step(model: nn.Module, loss) -> Call:
+def llama(case: Mapping[str, Any]) -> Call:
+    """transformers' Llama as it is called, or compiled: reads `length` tokens into a cache, or decodes from one.
+
+    As called, its cache grows with every step, and is cut back before the next call; compiled, with `static`, its size is
+    fixed from the start.
+    """
+    sys.modules.setdefault("torchvision", None)  # is not needed, and one that does not fit torch would break the import
+    try:
+        from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
+    except ImportError as error:
+        raise Skip("transformers is not installed beside torch") from error
+    config = LlamaConfig(
+        **dict(vocab_size=case["vocabulary"], hidden_size=case["width"], intermediate_size=case["mlp"]),
+        **dict(num_hidden_layers=case["depth"], num_attention_heads=case["heads"], num_key_value_heads=case["heads"]),
+        max_position_embeddings=case["length"],
+    )
+    model = LlamaForCausalLM(config).to(getattr(torch, case["dtype"])).eval()
+    tokens = torch.from_numpy(
+        np.random.default_rng(0).integers(case["vocabulary"], size=(case["batch"], case["length"]))
+    )
+
+    def new_cache():
+        return (
+            StaticCache(config=config, max_cache_len=case["length"]) if case["static"] else DynamicCache(config=config)
+        )
+
+    if case["static"]:
+        _needs_compiler()
+        torch._dynamo.reset()
+    forward = torch.compile(model) if case["static"] else model
+    if case["mode"] == "prefill":
+        run = torch.no_grad()(lambda: forward(tokens, past_key_values=new_cache(), use_cache=True).logits)
+    else:
+        run = _decoding(forward, tokens, new_cache(), case)
+    run()  # compiles
+    return Call(run)
+
+
+def _decoding(forward, tokens: torch.Tensor, cache, case: Mapping[str, Any]):
+    """`steps` greedy steps from a cache of all tokens but so many."""
+    held = case["length"] - case["steps"]
+    with torch.no_grad():
+        forward(tokens[:, :held], past_key_values=cache, use_cache=True)
+
+    @torch.no_grad()
+    def run():
+        token = tokens[:, -1:]
+        for step in range(case["steps"]):
+            position = torch.full((1, 1), held + step)
+            told = dict(position_ids=position, past_key_values=cache, use_cache=True)
+            token = forward(token, **told).logits[:, -1:].argmax(-1)
+        if case["static"]:
+            for layer in cache.layers:
+                layer.cumulative_length.sub_(case["steps"])
+        else:
+            cache.crop(-case["steps"])
+        return token
+
+    return run
+
+
+def _needs_compiler() -> None:
     if not any(map(shutil.which, ("g++", "clang++", "c++"))):
         raise Skip("torch.compile needs a C++ compiler, and there is none")
+
+
+def _step(model: nn.Module, loss) -> Call:
+    _needs_compiler()
     torch._dynamo.reset()
     optimizer, compiled = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), torch.compile(loss)
 

@@ -155,4 +155,5 @@ _KINDS = {
     "complex": _complex,
     "train_decoder": torch_models.train_decoder,
     "train_vit": torch_models.train_vit,
+    "llama": torch_models.llama,
 }

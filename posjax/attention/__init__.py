@@ -1,8 +1,8 @@
 """Attention as an interpreter of an encoding.
 
 `attend` for whole sequences, `attend_parallel` for those that devices share, `Cache` and `attend_cached` for decoding;
-`Backend` and `register` for an implementation of one's own. What an encoding does before attention, BEFORE_ATTENTION,
-`posjax.host` runs.
+`Backend` and `register` for an implementation of one's own. `posjax.host` runs the hooks of BEFORE_ATTENTION, by which an
+encoding acts before attention.
 """
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend

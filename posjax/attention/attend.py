@@ -1,4 +1,4 @@
-"""The one call behind which every way of computing attention stands."""
+"""`attend`: the one call for every way of computing attention."""
 
 from collections.abc import Collection
 
@@ -35,22 +35,22 @@ def attend(
     """softmax(scale * q' k'^T + bias, over the visible keys) v', of one sequence; `jax.vmap` it over a batch.
 
     Args:
-      encoding, params: what attention knows of position; q' and k' are `encoding.rotate`'s, v' `encoding.value`'s, and
-        the result goes through `encoding.output`.
-      k, v: of K heads, each of which serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
-        2305.13245): as if repeated so often along their head axis.
+      encoding, params: what attention knows of position. q' and k' come from `encoding.rotate` and v' from
+        `encoding.value`; the result goes through `encoding.output`.
+      k, v: have K heads, each of which serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
+        2305.13245), as if repeated H / K times along the head axis.
       q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding.
       causal: also hides keys that come later in array order (which says nothing of positions); without orders it needs
         T == S.
-      q_order, k_order: what causality goes by instead, for tokens that are shuffled or a part of all: a query sees the keys
-        whose order is at most its own.
+      q_order, k_order: replace array order in causality, for tokens that are shuffled or a part of a sequence: a query sees
+        the keys whose order is at most its own.
       implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
         "splash" are jax's own for GPUs and TPUs; or one of your own (`posjax.attention.register`). "auto" takes what `choose`
-        says for the platform, length and encoding (it knows of one sequence: where a large batch of many heads fills the
-        memory, ask for "blockwise").
+        says for the platform, length and encoding. It considers one sequence: if a large batch of many heads fills the
+        memory, ask for "blockwise".
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
-        of the library's implementations, dense and blockwise know it.
+        of our implementations, dense and blockwise have it.
       return_weights: also returns the attention weights, which sum to 1, or less where there is a sink; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
 
@@ -58,8 +58,8 @@ def attend(
       What the queries read, in q's dtype; zeros for a query that sees no key.
 
     Raises:
-      ValueError: for shapes that do not fit, a text in place of an encoding, an unknown implementation or one that cannot
-        compute this, weights asked of another than the dense one, or a hook that nobody ran.
+      ValueError: for shapes that do not fit, a text instead of an encoding, an unknown implementation or one that cannot
+        compute this, weights from any implementation but the dense one, or a hook that was not run.
     """
     check_consumed(encoding, consumed)
     check(q, k, v, q_site, k_site)
@@ -96,7 +96,7 @@ def transform(
 ) -> Operands:
     """All that a backend computes with: `encoding.rotate` of queries and keys and `encoding.value` of values.
 
-    Keys and values of grouped queries are repeated before an encoding that treats heads differently.
+    For an encoding that treats heads differently, keys and values of grouped queries are repeated first.
     """
     keys, values = k, v
     if Needs.EVERY_HEAD in encoding.needs:
@@ -116,7 +116,7 @@ def finish(encoding: Encoding, params: Params, out: Float[Array, "T H C"], q_sit
 
 
 def orders_of(q, k, causal: bool, q_order, k_order):
-    """The orders by which to hide keys; None for none. Raises as `attend`."""
+    """The orders by which causality hides keys, or None. Raises as `attend`."""
     if not causal:
         if q_order is not None or k_order is not None:
             raise ValueError("q_order and k_order say what comes later, which only causal=True hides")
@@ -136,7 +136,7 @@ def orders_of(q, k, causal: bool, q_order, k_order):
     return (np.arange(q.shape[0], dtype=np.int32),) * 2
 
 
-# What acts before attention, and what is lost without it.
+# The hooks that act before attention, and what each does.
 BEFORE_ATTENTION = {
     "place": "moves tokens",
     "embed": "adds a code to tokens",
@@ -145,7 +145,7 @@ BEFORE_ATTENTION = {
 
 
 def check_consumed(encoding: Encoding, consumed: Collection[str]) -> None:
-    """Refuses what is no encoding, and to leave out what an encoding does before attention."""
+    """Refuses what is not an encoding, and an encoding with a hook before attention that was not run."""
     encoding_value(encoding)
     if unknown := set(consumed) - BEFORE_ATTENTION.keys():
         raise ValueError(f"consumed={sorted(unknown)}: the hooks before attention are {', '.join(BEFORE_ATTENTION)}")
@@ -160,7 +160,7 @@ def check_consumed(encoding: Encoding, consumed: Collection[str]) -> None:
 
 
 def check(q, k, v, q_site: Site, k_site: Site) -> None:
-    """Refuses shapes that do not fit each other, as `attend` does."""
+    """Refuses shapes that do not fit each other. Raises as `attend`."""
     if q.ndim != 3 or k.ndim != 3 or v.ndim != 3:
         raise ValueError(
             f"attend takes one sequence, q [T, H, D], k and v [S, K, D]: got {q.shape}, {k.shape}, {v.shape}; "

@@ -1,4 +1,4 @@
-"""The implementations of `attend`, by name: one table, to which a user's own can be added.
+"""The implementations of `attend` by name: one table, to which users can add their own.
 
 from posjax.attention import Backend, register
 
@@ -29,10 +29,10 @@ _AMPERE, _HOPPER = 8.0, "9.0"
 
 
 class Asked(NamedTuple):
-    """An attention that is to be computed."""
+    """A request for attention: what is to be computed, and where."""
 
     encoding: Encoding
-    operands: Operands  # tracers or `jax.ShapeDtypeStruct`s; params and what is rotated are None
+    operands: Operands  # tracers or `jax.ShapeDtypeStruct`s; params, rotated_q and rotated_k are None
     platform: str
     capability: str | None  # of the GPU, as "9.0"; None where there is none
     softcap: float | None = None  # see `attend`
@@ -43,13 +43,13 @@ class Backend:
     """A way of computing attention.
 
     Attributes:
-      run: `run(encoding, operands, *, scale)` returns what the queries read of the `Operands`, [T, H, E] in q's dtype, zeros
-        for a query that sees no key. It must equal `dense`, gradients included.
-      refuse: says why it cannot compute what is `Asked`, or None; by default it can compute everything.
-      platform: "cpu", "gpu" or "tpu", if it runs on one only; None for all.
-      preferred: whether "auto" takes it before dense and blockwise wherever it can.
-      softcaps: whether `run` takes `softcap=`, too; without it logits that are to be capped are refused.
-      elsewhere: what to do instead on other platforms; ends the refusal.
+      run: `run(encoding, operands, *, scale)` returns the output of attention over the `Operands`, [T, H, E] in q's dtype,
+        with zeros for a query that sees no key. It must equal `dense`, gradients included.
+      refuse: returns the reason why it cannot compute what is `Asked`, or None; by default it computes everything.
+      platform: "cpu", "gpu" or "tpu" if it runs there only; None for all.
+      preferred: whether "auto" prefers it to dense and blockwise wherever it can compute.
+      softcaps: whether `run` takes `softcap=`; if not, a softcap is refused.
+      elsewhere: the end of the refusal on other platforms: what to do instead.
 
     Raises:
       ValueError: for an unknown platform.
@@ -79,7 +79,7 @@ def register(name: str, backend: Backend) -> None:
     """Makes a backend known to `attend` and `choose` as implementation=name.
 
     Raises:
-      ValueError: for a name that is taken, or something else than a Backend.
+      ValueError: for a name that is taken, or anything but a Backend.
     """
     if not isinstance(backend, Backend):
         raise ValueError(f"register({name!r}, ...) takes a Backend, got {backend!r}: Backend(run, refuse)")
@@ -123,7 +123,7 @@ def _pallas_refuses(asked: Asked) -> str | None:
 _BACKENDS = {
     "dense": Backend(_run_dense, softcaps=True),
     "blockwise": Backend(blockwise, softcaps=True),
-    # For those who ask for it: it has not been run on a GPU yet.
+    # Never chosen by "auto": it has not been run on a GPU yet.
     "pallas": Backend(pallas, _pallas_refuses, "gpu", elsewhere='; "pallas_interpret" runs it anywhere, slowly'),
     "pallas_interpret": Backend(
         functools.partial(pallas, interpret=True), lambda asked: refusal(asked.encoding, asked.operands, interpret=True)

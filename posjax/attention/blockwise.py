@@ -1,9 +1,9 @@
 """Attention in O(T + S) memory: an online softmax over tiles, recomputed in the backward pass.
 
 Milakov & Gimelshein (2018), arXiv 1805.02867; Rabe & Staats (2021), arXiv 2112.05682; Dao et al. (2022), arXiv 2205.14135.
-The bias and the mask of a tile come from the sites of its tokens, so neither they nor their gradients are ever n x n. Tiles
-in which no query can see a key are not computed, whether the order of the tokens, their documents or the encoding's
-mask says so: a window costs O(n w). Batches are gone through one sequence after the other, each with its own tiles.
+The bias and the mask of a tile are computed from the sites of its tokens, so neither they nor their gradients are ever n x
+n. Tiles in which no query sees a key, by causality, documents or the encoding's mask, are skipped: a window costs O(n w).
+The sequences of a batch are computed one after the other, each with its own tiles.
 """
 
 import functools
@@ -24,7 +24,7 @@ from posjax.encoding import Array, Encoding, Params
 # A hidden logit: exp(_HIDDEN - m) is 0 for every logit m of a key that is seen, and no arithmetic here overflows to NaN.
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 
-# The name, for `jax.checkpoint`'s policies, of what the backward pass needs of the forward one beside its operands.
+# The name, in `jax.checkpoint` policies, of the residuals of attention beside its operands.
 SAVED = "attention"
 
 
@@ -33,7 +33,7 @@ def blockwise(
 ) -> Float[jax.Array, "T H F"]:
     """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
-    `tile` is the most tokens a side of a tile; None: what suits the encoding.
+    `tile` is the largest number of tokens on a side of a tile; None: what suits the encoding.
     """
     plan, length = plan_of(encoding, x.q, x.k, scale=scale, softcap=softcap, tile=tile), x.q.shape[0]
     out, log_total = _attention(plan, laid_out(plan, x))
@@ -41,7 +41,7 @@ def blockwise(
 
 
 def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]):
-    """What queries read where the encoding's sink, too, has its share of the softmax: out Z / (Z + exp(sink)).
+    """The output with the encoding's sink in the softmax: out Z / (Z + exp(sink)).
 
     log_total is log Z, the log of the softmax's denominator without the sink.
     """
@@ -53,13 +53,13 @@ def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], lo
 
 
 def plan_of(encoding: Encoding, q, k, *, scale: float, softcap: float | None = None, tile: int | None = None) -> Plan:
-    """How `blockwise` goes about arguments of these shapes."""
+    """The plan of `blockwise` for arguments of these shapes."""
     sizes = tile_sizes(encoding, q.shape[0], k.shape[0], tile)
     return Plan(encoding, scale, q.shape[1], q.shape[2], *sizes, softcap)
 
 
 def laid_out(plan: Plan, x: Operands) -> Operands:
-    """The operands as they are read tile by tile: heads before tokens, whole tiles, None for content that no bias reads."""
+    """The operands laid out for tiles: heads before tokens, whole tiles, None for raw q or k that no bias reads."""
     reads_q, reads_k = reads_content(plan.encoding, x.params, x.q, x.k, x.q_site, x.k_site)
     v = with_room(plan.encoding, x.v)
     heads_first = {n: jnp.moveaxis(y, 0, 1) for n, y in dict(rotated_q=x.rotated_q, rotated_k=x.rotated_k, v=v).items()}
@@ -77,8 +77,8 @@ def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
 
 
 class _Running(NamedTuple):
-    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). They are one array, so that XLA reads
-    # both before it writes either; of two arrays it would copy the second one whole for every tile.
+    # [2, H, T]: the maximum of the logits so far, and the sum of exp(logit - peak). As one array, XLA reads both before it
+    # writes either; of two arrays it would copy the second one whole for every tile.
     peak_and_total: Array
     out: Array  # [H, T, E]: sum of exp(logit - peak) v
 
@@ -118,8 +118,8 @@ def _forward(plan: Plan, dtype, operands: Operands):
 def _zero(x: Array) -> Float[jax.Array, ""]:
     """A zero that XLA cannot constant-fold.
 
-    It would fold equal arrays of zeros into one, and copy that at the start of the program for the loop of each layer: an
-    array of the size of a layer's output for every layer, all alive at once.
+    Otherwise it folds equal arrays of zeros into one and copies that at the start of the program for the loop of each
+    layer: one array of the size of a layer's output per layer, all alive at once.
     """
     return jnp.minimum(jnp.abs(jnp.nan_to_num(x.ravel()[0].astype(jnp.float32))), 0.0)
 
@@ -134,7 +134,7 @@ def _backward_rule(plan: Plan, saved, gradients):
 
 
 def backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total) -> Operands:
-    """The gradients to the operands. They may be a part of the keys where `out` and `log_total` are of all of them."""
+    """The gradients of the operands. These may hold a part of the keys while `out` and `log_total` are over all keys."""
     run = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))
     return _with_zeros(operands, run(operands, out, log_total, d_out, d_log_total))
 
@@ -199,7 +199,7 @@ _attention.defvjp(_forward_rule, _backward_rule)
 
 
 def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callable, end_run: Callable, carry):
-    """Carries something over all tiles that hold a pair that is seen, a run of them at a time."""
+    """Folds `carry` over all tiles in which a query may see a key, one run of tiles at a time."""
     seen = seen_tiles(plan, operands)
 
     def each_group(group, carry):
@@ -223,7 +223,7 @@ def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callab
 
 
 def _logits(plan: Plan, extras: Extras, shared, tile: Operands):
-    """The logits of a tile, [H, T, S], those that are not seen at _HIDDEN."""
+    """The logits of a tile, [H, T, S], with _HIDDEN where a query does not see a key."""
     logits = extras.logits(shared, tile)
     if "product" not in plan.encoding.hooks:
         logits = _product(plan, tile) + logits
@@ -237,7 +237,7 @@ def _product(plan: Plan, tile: Operands):
 
 
 def _against(q: Float[Array, "H T C"], k: Float[Array, "K S C"]) -> Float[jax.Array, "H T S"]:
-    """Every query of each head with every key of its head."""
+    """The products of each head's queries with its keys."""
     return _grouped(q, k, (2, 2))
 
 
@@ -251,7 +251,7 @@ def _grouped(a: Float[Array, "H T X"], b: Array, contracted: tuple[int, int]) ->
 
 
 def _from_rows(a: Float[Array, "H T S"], b: Float[Array, "H T E"], groups: int) -> Float[jax.Array, "K E S"]:
-    """The sum over queries, and the heads of a group, of a's row times b's. XLA's CPU product is fast in this order only."""
+    """Sums a[t] outer b[t] over the queries and the heads of a group. XLA's CPU product is fast in this order only."""
     a, b = (x.reshape(groups, -1, x.shape[-1]) for x in (a, b))
     return _dot(b, a, (1, 1))
 
@@ -270,7 +270,7 @@ def _is_none(x) -> bool:
 
 
 def _with_zeros(operands: Operands, gradients: Operands) -> Operands:
-    """The zero gradients that JAX has for integers, and zeros for what no tile reads."""
+    """Fills in JAX's zero gradients for integers, and zeros for operands that no tile reads."""
 
     def leaf(x, gradient):
         if gradient is not None:

@@ -1,12 +1,12 @@
 """Cached decoding: keys, values and sites of the tokens so far, in arrays of a fixed size.
 
 A slot that holds no token has segment 0 and is never seen, so nothing here computes with lengths. Keys and values are kept
-as attention multiplies them, after `rotate` and `value`. Where these depend on the number of keys or change the shape of
-keys (channels, or heads that share one), and where `bias` reads raw keys, both are kept raw and transformed at every step.
+as attention multiplies them, after `rotate` and `value`. If these depend on the number of keys or change the shape of keys
+(channels, or heads that share one), or if `bias` reads raw keys, both are kept raw and transformed at every step.
 
-Slots are filled in the order of the tokens. Where the `memory` of its mask is bounded and fits, the cache is a ring instead,
-however many tokens come: the first tokens of the current document keep their slots, its others overwrite the oldest one, and
-padding is not written. As what a query sees follows from sites and order, it does not matter where a token lies.
+Slots are filled in the order of the tokens. If the `memory` of the encoding's mask is bounded and fits, the cache is a
+ring, for any number of tokens: the first tokens of the current document keep their slots, each later one overwrites the
+oldest, and padding is not written. What a query sees follows from sites and order, so a token may lie in any slot.
 """
 
 from collections.abc import Collection
@@ -24,24 +24,24 @@ from posjax.mask import Memory
 
 
 class Cache(NamedTuple):
-    """What one layer remembers of one sequence; keys and values lie as a step of decoding reads them."""
+    """The keys and values of one sequence in one layer, laid out as a decoding step reads them."""
 
     key: Float[Array, "K S D"]
     value: Float[Array, "K E S"]
     site: Site
-    order: Int32[Array, " S"]  # how many tokens, padding too, came before the one in each slot
-    filled: Int32[Array, ""]  # tokens so far, padding too
+    order: Int32[Array, " S"]  # how many tokens, padding included, came before the one in each slot
+    filled: Int32[Array, ""]  # tokens so far, padding included
     document: Int32[Array, ""]  # in a ring: the segment of the last token
     length: Int32[Array, ""]  # in a ring: tokens of that document so far
     position: Shaped[Array, ""]  # in a ring: where the last token stands
     forgotten: Shaped[Array, "2"]  # in a ring: the least and greatest position of that document's overwritten tokens
-    lost: Bool[Array, ""]  # whether a token was forgotten that queries may see
+    lost: Bool[Array, ""]  # whether a forgotten token may still be seen by queries
 
 
 def empty_cache(
     size: int, num_heads: int, head_dim: int, site: Site, dtype=jnp.float32, *, value_dim: int | None = None
 ) -> Cache:
-    """A cache of `size` slots and `num_heads` key heads, for tokens whose sites look like `site`; values do not matter.
+    """A cache of `size` slots and `num_heads` key heads, for tokens with sites of the same structure as `site`.
 
     Values have `value_dim` channels a head, `head_dim` where None.
     """
@@ -54,7 +54,7 @@ def empty_cache(
 
 
 def slots_needed(encoding: Encoding, site: Site, size: int) -> int:
-    """How many slots `size` tokens that stand like `site` need: fewer where a ring remembers all that queries see."""
+    """The number of slots for `size` tokens with sites like `site`: fewer if a ring remembers all that queries see."""
     return min(size, sum(_memory(encoding, site)))
 
 
@@ -76,20 +76,19 @@ def attend_cached(
     """Causal attention of T new tokens over themselves and the cache, and the cache with them in it.
 
     Args:
-      prefill: static; says that the cache is empty, so that a prompt is attended like any sequence, without the unfilled
-        slots.
+      prefill: static; the cache is empty, so a prompt is attended like any sequence, without the unfilled slots.
       implementation: of the prefill, as in `attend`.
       scale, softcap: of the logits, as in `attend`.
       consumed: the hooks that were run before, as in `attend`.
 
     Returns:
-      What the full pass over all tokens so far would give, or NaN once the cache has forgotten a token that a query may see:
-      when more tokens come than there are slots, or, in a ring, positions are not those that `Memory` asks for. A ring
-      knows one document at a time: segments must rise, as it cannot tell an earlier one from one that it has forgotten.
+      What the full pass over all tokens so far would give, or NaN once the cache has forgotten a token that a query may
+      see: after more tokens than slots, or, in a ring, for positions that break the rules of `Memory`. A ring holds one
+      document at a time, so segments must rise: it cannot tell an earlier document from a forgotten one.
 
     Raises:
       ValueError: for shapes that do not fit each other or the cache; for more tokens at once than the cache has slots, if
-        it is no ring; for a hook that nobody ran.
+        it is no ring; for a hook that was not run.
     """
     check_consumed(encoding, consumed)
     check(q, k, v, site, site)
@@ -107,7 +106,7 @@ def attend_cached(
     if prefill:
         options = dict(causal=True, implementation=implementation, scale=scale, softcap=softcap, consumed=consumed)
         return attend(encoding, params, q, k, v, site, site, **options), after
-    # The first of several tokens may see what the last of them overwrites.
+    # Of several new tokens, the first may see what the last overwrites.
     seen = _joined(_tokens(cache), tokens) if ring and len(k) > 1 else _tokens(after)
     orders = dict(q_order=order, k_order=seen.order)
     if raw:
@@ -147,7 +146,7 @@ def _joined(past: _Tokens, new: _Tokens) -> _Tokens:
 
 
 def _memory(encoding: Encoding, site: Site) -> Memory:
-    """What a cache must remember of a document: all of it, where encodings look at more than pairs of tokens on a line."""
+    """How much of a document a cache must remember: all, if the encoding looks beyond pairs of tokens on a line."""
     if encoding.needs & (Needs.WHOLE_ROWS | Needs.DOCUMENT_LENGTH) or axes(site).shape[1] > 1:
         return Memory()
     memory = encoding.mask().memory
@@ -163,11 +162,11 @@ def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens)
     size, index = len(cache.order), jnp.arange(len(tokens.order))
     segment, position = jnp.asarray(tokens.site.segment), jnp.asarray(axes(tokens.site)[:, 0])
     real = segment > 0
-    last = jax.lax.cummax(jnp.where(real, index, -1))  # the last token up to each that is no padding
+    last = jax.lax.cummax(jnp.where(real, index, -1))  # the last token up to each one, padding left out
     before = jnp.concatenate([jnp.full(1, -1), last[:-1]])
     segment_before = jnp.where(before < 0, cache.document, segment[before])
     begins = real & (segment != segment_before)
-    start = jax.lax.cummax(jnp.where(begins, index, -1))  # where each one's document begins; -1 if before all of these
+    start = jax.lax.cummax(jnp.where(begins, index, -1))  # where each one's document begins; -1 if before these tokens
     passed = jnp.cumsum(real, dtype=jnp.int32)
     rank = passed - jnp.where(start < 0, 1 - cache.length, passed[start])  # in its document
     length = jnp.where(last[-1] < 0, cache.length, rank[last[-1]] + 1)
@@ -180,7 +179,7 @@ def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens)
     forgotten = _with_those(forgotten, overwritten, cache.site.position.reshape(size)[slot])
     forgotten = _with_those(forgotten, current & ~kept, position)
     standing_nowhere = overwritten & (cache.site.prefix[slot] > 0) | (current & ~kept & (tokens.site.prefix > 0))
-    # One token alone does not see what it overwrites; several see all that was there, and each other.
+    # A single token does not see what it overwrites; several see all earlier tokens, and each other.
     missed = forgotten if len(index) == 1 else cache.forgotten
     position_before = jnp.where(before < 0, cache.position, position[before])
     sees = _may_see(encoding.mask().placed_memory, missed, position, position_before) | (tokens.site.prefix > 0)
@@ -201,13 +200,13 @@ def _nothing(dtype) -> Shaped[Array, "2"]:
 
 
 def _with_those(bounds: Shaped[Array, "2"], those: Bool[Array, " T"], position: Shaped[Array, " T"]):
-    """Bounds that hold the positions of those tokens, too."""
+    """The bounds, widened to hold the positions of those tokens."""
     low, high = (jnp.where(those, position, limit) for limit in _nothing(position.dtype))
     return jnp.stack([jnp.minimum(bounds[0], jnp.min(low)), jnp.maximum(bounds[1], jnp.max(high))])
 
 
 def _may_see(memory: Memory, forgotten: Shaped[Array, "2"], position, before) -> Bool[Array, " T"]:
-    """Which queries may see tokens within these bounds: `memory` says so, or they come nearer than the token before."""
+    """Which queries may see tokens within these bounds: by `memory`, or by coming nearer than the token before."""
     low, high = forgotten
     gap, gap_before = (jnp.maximum(low - at, at - high) for at in (position, before))
     among_first = (position < memory.first) | (low < memory.first) if memory.first else False
@@ -215,11 +214,11 @@ def _may_see(memory: Memory, forgotten: Shaped[Array, "2"], position, before) ->
 
 
 def _written(cache: Cache, tokens: _Tokens, slot: Int32[Array, " T"]) -> Cache:
-    """The cache with the tokens in these slots, which differ; those beyond its end are dropped."""
+    """The cache with the tokens written into these different slots; slots beyond its end are dropped."""
     count = len(slot)
     if count == 1:
-        # A second row, to be dropped: XLA makes an update-slice of the scatter of one row, fuses it with every reader of
-        # the cache, and then copies the cache for each of them.
+        # Add a second row, which is dropped: XLA turns a scatter of one row into an update-slice, fuses it with every
+        # reader of the cache, and copies the cache for each of them.
         tokens = jax.tree.map(lambda x: jnp.concatenate([x, x]), tokens)
         slot = jnp.concatenate([slot, jnp.full(1, 2 * len(cache.order), slot.dtype)])
 

@@ -1,4 +1,4 @@
-"""Which implementation computes an attention: what "auto" stands for, and why another one cannot."""
+"""Which implementation computes an attention: the choice of "auto", and the reasons against others."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ from posjax.attention.backends import Asked, Tokens
 from posjax.attention.dense import Operands
 from posjax.encoding import Array, Encoding, Site
 
-# Up to so many logits a head one product is fastest. On CPUs tiles stay in the cache: a training step of a decoder on 256
-# tokens was measured at 0.66 of the dense one's time, that of a ViT on 65 tokens at 0.93.
+# Up to this many logits a head, one product is fastest. On CPUs tiles stay in the cache: a training step of a decoder on
+# 256 tokens was measured at 0.66 of the dense one's time, that of a ViT on 65 tokens at 0.93.
 _DENSE_LOGITS = {"cpu": 64 * 64, "gpu": 1024 * 1024, "tpu": 1024 * 1024}
 
 
 class Choice(NamedTuple):
-    """An implementation of `attend`, and why it and none that is preferred to it."""
+    """An implementation of `attend`, why it was chosen, and why preferred ones were not."""
 
     implementation: str
     reason: str
@@ -38,14 +38,14 @@ def choose(
     platform: str | None = None,
     capability: str | None = None,
 ) -> Choice:
-    """What `attend` computes with; arrays may be `jax.ShapeDtypeStruct`s.
+    """The implementation that `attend` takes; arrays may be `jax.ShapeDtypeStruct`s.
 
-    cuDNN, and windows of splash attention, need to know the sites when a program is traced, as numpy arrays: traced sites may
+    cuDNN, and windows in splash attention, need sites that are known at tracing time, as numpy arrays: traced sites may
     hold documents and padding.
 
     Args:
       q, k, v, q_site, k_site, causal, q_order, k_order, softcap: as in `attend`; orders of None are those of the arrays.
-      implementation: "auto", or the one that is wanted.
+      implementation: "auto", or the name of one.
       platform: "cpu", "gpu" or "tpu"; jax's default backend if None.
       capability: compute capability of the GPU, as "9.0"; that of the first one here if None.
 

@@ -12,7 +12,7 @@ from posjax.encoding import Array, Encoding, Params, Site, both_stand
 
 
 class Operands(NamedTuple):
-    """What every implementation of attention computes with, beside the encoding and the scale."""
+    """The arguments of every implementation of attention, beside the encoding and the scale."""
 
     params: Params
     q: Float[Array, "T H D"]
@@ -29,9 +29,9 @@ class Operands(NamedTuple):
 def dense(
     encoding: Encoding, x: Operands, *, scale: float, softcap: float | None = None
 ) -> tuple[Float[jax.Array, "T H F"], Float[jax.Array, "H T S"]]:
-    """What the queries read and the weights they read it with; both zero for a query that sees nothing.
+    """The output and the weights of attention; both are zero for a query that sees nothing.
 
-    With a sink the weights of a query sum to less than 1. F is E, or 2 E for the encodings for which `with_room` makes room.
+    With a sink the weights of a query sum to less than 1. F is E, or 2 E for encodings for which `with_room` adds channels.
     """
     seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
     logits = tile_logits(encoding, scale, *x[:5], x.q_site, x.k_site, softcap)
@@ -55,12 +55,12 @@ def dense(
 
 
 def reads_apart(encoding: Encoding) -> bool:
-    """Whether what weights read beside values must be kept apart from the sum of values, the only one that `output` sees."""
+    """Whether the result of `read` must be kept apart from the sum of values, as `output` transforms only the latter."""
     return {"read", "output"} <= encoding.hooks
 
 
 def with_room(encoding: Encoding, v: Float[Array, "S K E"]) -> Float[Array, "S K C"]:
-    """Values with E zeros behind them where `read` needs channels of its own, so that outputs are [values | read]."""
+    """Appends E zero channels to values where `read` needs its own, so that outputs are [values | read]."""
     return jnp.concatenate([v, jnp.zeros_like(v)], axis=-1) if reads_apart(encoding) else v
 
 

@@ -1,8 +1,8 @@
-"""Kernels that come with jax, for encodings that leave the logits alone once queries and keys are rotated.
+"""Kernels of jax, for encodings that do not change logits once queries and keys are rotated.
 
-cuDNN's flash attention on GPUs, and jax's splash attention (arXiv 2205.14135 with sparse masks) on TPUs. Neither takes the
-position of a token, so a window fits only where positions are known when a program is traced, and count one by one; cuDNN
-knows no documents either.
+cuDNN's flash attention on GPUs, and jax's splash attention (arXiv 2205.14135 with sparse masks) on TPUs. Neither takes
+positions, so they support a window only if positions are known at tracing time and count one by one; cuDNN supports no
+documents either.
 """
 
 import functools
@@ -17,12 +17,12 @@ from posjax.attention.dense import Operands
 from posjax.encoding import Array, Encoding, Site, members
 from posjax.mask import Term, near
 
-_LANES = 128  # what splash attention is laid out in
-_AROUND = {"place", "observe", "embed", "rotate", "value", "output"}  # hooks that leave nothing to do within attention
+_LANES = 128  # the unit of splash attention's layouts
+_AROUND = {"place", "observe", "embed", "rotate", "value", "output"}  # hooks that act outside of attention
 
 
 def cudnn_refusal(encoding: Encoding, x: Operands) -> str | None:
-    """Why cuDNN cannot compute this attention; None if it can. Its version and the device are jax's to judge."""
+    """Why cuDNN cannot compute this attention; None if it can. jax checks its version and the device."""
     q, v = x.q, x.v
     if q.dtype not in (jnp.bfloat16, jnp.float16):
         return f"cuDNN multiplies half precision, q is {q.dtype}: cast to bfloat16"
@@ -70,13 +70,13 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
     shape = (queries.shape[1], keys.shape[1])
     kernel = _splash_kernel(shape, heads, _window(encoding), x.q_order is not None, interpret)
     out = kernel(queries, keys, values, segment_ids=segments)[:, :length, :width].transpose(1, 0, 2)
-    # What is read by a query that sees nothing is arbitrary.
+    # The kernel's output for a query that sees nothing is arbitrary.
     sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order is not None)
     return jnp.where(sees[:, None, None], out, 0.0).astype(x.q.dtype)
 
 
 def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], causal: bool) -> Bool[jax.Array, " T"]:
-    """Which queries see a key: their document has one, which under causality lies no later than they do."""
+    """Which queries see any key: one of their document that, if causal, lies no later than the query."""
     by_document = jnp.argsort(k_segment, stable=True)
     first = by_document[jnp.minimum(jnp.searchsorted(k_segment[by_document], q_segment), len(k_segment) - 1)]
     found = (k_segment[first] == q_segment) & (q_segment > 0)
@@ -106,12 +106,12 @@ def _laid_out_ids(site: Site, none: int) -> Int32[Array, " L"]:
 
 
 def _like(k, v):
-    """The values of as many heads as there are keys of, where an encoding has repeated these."""
+    """Values repeated to as many heads as keys have, if an encoding has repeated these."""
     return v if k.shape[1] == v.shape[1] else jnp.repeat(v, k.shape[1] // v.shape[1], axis=1)
 
 
 def _plain_refusal(encoding: Encoding, x: Operands) -> str | None:
-    """Why this is more than softmax(q' k'^T) v over documents, causality in order of the arrays, and one window."""
+    """Why this is more than softmax(q' k'^T) v with documents, causality in array order and one window, or None."""
     orders = x.q_order, x.k_order
     if x.q_order is not None and not (len(x.q_order) == len(x.k_order) and all(map(_counts, orders))):
         return "the kernel is causal in the order of the arrays, and q_order and k_order are not known to be that"
@@ -130,13 +130,13 @@ def _window_refusal(encoding: Encoding, causal: bool) -> str | None:
 
 
 def _window(encoding: Encoding) -> int | None:
-    """The size of the window, where one is the mask of a member."""
+    """The size of the window if the mask of a member is one, else None."""
     masks = (member.mask() for member in members(encoding))
     return next((math.ceil(mask.size) for mask in masks if isinstance(mask, near) and not mask.inclusive), None)
 
 
 def _is_one_document(site: Site) -> bool:
-    """Whether it is certain, at tracing, that all tokens are in one document."""
+    """Whether all tokens are known, at tracing time, to be in one document."""
     segment = site.segment
     return (
         isinstance(segment, np.ndarray) and len(segment) > 0 and segment[0] > 0 and bool((segment == segment[0]).all())
@@ -148,7 +148,7 @@ def _counts(order) -> bool:
 
 
 def _is_regular(q_site: Site, k_site: Site, window: Term) -> bool:
-    """Whether it is certain, at tracing, that tokens of one document are as far apart as they lie in the arrays."""
+    """Whether, as known at tracing time, tokens of one document stand as far apart as they lie in the arrays."""
     q, k = ((site.segment, site.prefix, *axes) for site, axes in ((q_site, window.q), (k_site, window.k)))
     if len(window.q) != 1 or not all(isinstance(leaf, np.ndarray) for leaf in (*q, *k)):
         return False

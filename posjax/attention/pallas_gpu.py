@@ -1,6 +1,6 @@
 """Attention for GPUs that computes bias and mask in the kernel, forward and backward, and holds no n x n array.
 
-Biases and masks state elementwise functions (posjax/encodings/pairs.py, posjax/mask.py), which are traced into the kernels of
+The elementwise functions of biases (posjax/encodings/pairs.py) and masks (posjax/mask.py) are traced into the kernels of
 pallas_steps.py and sweep.py.
 
 No GPU was at hand. Checked on CPU: the arithmetic, against `dense`, interpreted; copies and barriers, in jax's simulator of
@@ -64,10 +64,10 @@ def pallas(
 
 
 def _operands(plan: KernelPlan, encoding: Encoding, x: Operands, constants: Array, positions) -> KernelOperands:
-    """All in whole tiles; `positions` are those of queries and of keys that each term sees."""
+    """The operands in whole tiles; `positions` are the positions of queries and of keys that each term sees."""
     sites, orders = (x.q_site, x.k_site), (x.q_order, x.k_order)
     queries, keys = lengths = [-(-len(site.segment) // plan.tile) * plan.tile for site in sites]
-    width = 1 if plan.interpret else 64  # what tensor cores multiply is a multiple of 64 wide
+    width = 1 if plan.interpret else 64  # tensor cores multiply widths of a multiple of 64
     q, k, v = (
         jnp.pad(y, [(0, length - y.shape[0]), (0, 0), (0, -y.shape[2] % width)])
         for y, length in ((x.rotated_q, queries), (x.rotated_k, keys), (x.v, keys))
@@ -82,7 +82,7 @@ def _operands(plan: KernelPlan, encoding: Encoding, x: Operands, constants: Arra
 
 
 def _table(tile: int, site: Site, positions: list[Array]) -> Int32[jax.Array, "N P"]:
-    """The least positions of every tile that each term sees, and then the greatest ones."""
+    """For every tile, the least positions that each term sees, then the greatest ones."""
     if not positions:
         return jnp.zeros((-(-len(site.segment) // tile), 1), jnp.int32)  # a kernel takes no empty arrays
     low, high = tile_bounds(positions, site.segment > 0, tile)
@@ -90,7 +90,7 @@ def _table(tile: int, site: Site, positions: list[Array]) -> Int32[jax.Array, "N
 
 
 def _ranges(seen) -> Int32[jax.Array, "N 2"]:
-    """Of each row, the first column that is seen and the one behind the last; (0, 0) where none is."""
+    """For each row, the first column that is seen and the one after the last; (0, 0) if none is."""
     column = jnp.arange(seen.shape[1], dtype=jnp.int32)
     end = jnp.max(jnp.where(seen, column + 1, 0), axis=1)
     first = jnp.min(jnp.where(seen, column, seen.shape[1]), axis=1)

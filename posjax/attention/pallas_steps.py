@@ -1,8 +1,8 @@
-"""The three kernels of attention, as steps of a sweep: the output, the gradients of queries, those of keys and values.
+"""The three kernels of attention as steps of a sweep: output, gradients of queries, gradients of keys and values.
 
-Dao (2023), arXiv 2307.08691: an online softmax, whose tiles are computed again for the gradients. The gradients of an
-encoding's constants are summed over the keys of each query in the kernel and over queries behind it: no atomic
-operations, the same bits every time.
+Dao (2023), arXiv 2307.08691: an online softmax, whose tiles are recomputed for the gradients. Gradients of an encoding's
+constants are summed over the keys of each query in the kernel, and over queries after it: no atomic operations, so results
+are the same bit for bit.
 """
 
 import functools
@@ -22,7 +22,7 @@ _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LE
 
 
 class KernelPlan(NamedTuple):
-    """All that is static."""
+    """The static arguments."""
 
     terms: Terms
     scale: float
@@ -32,7 +32,7 @@ class KernelPlan(NamedTuple):
 
 
 class KernelOperands(NamedTuple):
-    """What attention reads, in whole tiles."""
+    """The operands of attention, in whole tiles."""
 
     q: Array  # [T, H, C]
     k: Array  # [S, K, C]
@@ -43,7 +43,7 @@ class KernelOperands(NamedTuple):
     q_bounds: Array  # [N, 2 terms]: the least positions of each tile of queries, then the greatest
     k_bounds: Array  # [O, 2 terms]
     k_tiles: Array  # [N, 2]: the range of key tiles that hold a key some query sees
-    q_tiles: Array  # [O, 2]: the same of the tiles of queries that see a tile of keys
+    q_tiles: Array  # [O, 2]: the range of query tiles that see a tile of keys
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -134,7 +134,7 @@ def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
 def _backward_keys(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     """Gradients of the keys [S, H, C] and values [S, H, E], by query head."""
     heads, width, value_width = x.q.shape[1], x.k.shape[2], x.v.shape[2]
-    # Those of grouped queries are added up behind the kernel, so they are not rounded before.
+    # Gradients of grouped queries are summed after the kernel, so they are not rounded before.
     dtype = x.k.dtype if heads == x.k.shape[1] else jnp.float32
 
     def init():
@@ -166,7 +166,7 @@ def _sweep(plan: KernelPlan, heads: int, ranges, outputs, step: Step, held, swep
 
 
 def _logits(plan: KernelPlan, here, q, k, q_marks, k_marks, transposed: bool = False):
-    """The logits of a tile, [T, S], or [S, T] if transposed; the terms as it shows them; what is known of its pairs."""
+    """The logits of a tile, [T, S], or [S, T] if transposed; its `View`s; its `Pairs`."""
     s = plan.scale * (here.dot(k, q, True) if transposed else here.dot(q, k, True))
     constants, held_bounds, swept_bounds = here.tables
     biases, count = plan.terms.biases, plan.terms.count
@@ -187,7 +187,7 @@ def _term_bounds(table, tile, count: int):
 
 
 def _spread(row, shape: tuple[int, int], axis: int):
-    """A row of values along one axis of a tile."""
+    """Broadcasts a row of values along one axis of a tile."""
     return jax.lax.broadcast_in_dim(row, shape, (axis,))
 
 
@@ -197,6 +197,6 @@ def _table(constants):
 
 
 def _grouped(by_query_head, like):
-    """Gradients of keys that serve several query heads each: summed over these."""
+    """Sums the gradients of keys over the query heads that they serve."""
     length, heads, width = like.shape
     return by_query_head.reshape(length, heads, -1, width).sum(axis=2).astype(like.dtype)

@@ -1,4 +1,4 @@
-"""The biases and the masks of a composition, as the GPU kernel computes them: on one head of one tile."""
+"""The biases and the masks of a composition, as the GPU kernel computes them for one head and one tile."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from posjax.encoding import Acting, Array, Encoding, Params, Site, acting, membe
 from posjax.encodings.pairs import ElementwiseBias, OffsetBias
 from posjax.mask import Coordinates, Mask, coordinates
 
-HIDDEN = -1e30  # the logit of a key that is not seen
-DOCUMENT, ORDER, STANDS, POSITIONS = 0, 1, 2, 3  # rows of the marks; one more per term behind them
+HIDDEN = -1e30  # the logit of a hidden key
+DOCUMENT, ORDER, STANDS, POSITIONS = 0, 1, 2, 3  # rows of the marks, followed by one for each term
 _KNOWN = {"place", "observe", "embed", "rotate", "value", "bias", "mask", "output"}  # hooks in the kernel or around it
 
 
 class Bias(NamedTuple):
-    """An elementwise bias with the columns of its constants; `learned` says whether they want a gradient."""
+    """An elementwise bias and the columns of its constants; `learned`: whether these need a gradient."""
 
     encoding: ElementwiseBias
     start: int
@@ -27,7 +27,7 @@ class Bias(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a composition adds to logits and hides of keys: static. Masks come first among the rows of positions."""
+    """The static masks and biases of a composition. The positions of masks come before those of biases."""
 
     masks: tuple[Mask, ...] = ()
     biases: tuple[Bias, ...] = ()
@@ -52,7 +52,7 @@ def _has_no_bias(member: Encoding) -> bool:
 
 
 def _is_elementwise(member: Encoding) -> bool:
-    """Whether `logit` says all of its bias: a class that derives from another may have changed the other methods."""
+    """Whether `logit` defines the whole bias: a subclass may have overridden the other methods."""
     ours = type(member).bias is OffsetBias.bias and isinstance(member, ElementwiseBias)
     return ours and type(member).of_offset is ElementwiseBias.of_offset
 
@@ -81,9 +81,10 @@ def biased(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> li
 def marks(
     site: Site, order: Array | None, positions: list[Array], padding: int, length: int
 ) -> Int32[jax.Array, "R N"]:
-    """All that the kernel knows of where tokens stand, a row each: document, order, whether it stands, positions by term.
+    """The marks of tokens, by which the kernel knows where they stand: rows of document, order, whether a token stands
+    somewhere, and positions by term.
 
-    Padding has document `padding`, as have the tokens added up to `length`.
+    Padding, and the tokens added to fill `length`, have document `padding`.
     """
     document = jnp.where(site.segment > 0, site.segment, padding)
     order = jnp.zeros_like(document) if order is None else order
@@ -96,9 +97,9 @@ def marks(
 
 
 class Pairs(NamedTuple):
-    """The marks of a tile's queries and keys, ready to be spread over the tile."""
+    """Accessors to the marks of a tile's queries and keys, broadcast over the tile."""
 
-    q: Callable[[int], jax.Array]  # the row of the marks, over the tile
+    q: Callable[[int], jax.Array]  # a row of the marks, broadcast over the tile
     k: Callable[[int], jax.Array]
     q_bounds: Callable[[int], tuple]  # the least and the greatest position of a term
     k_bounds: Callable[[int], tuple]
@@ -111,11 +112,11 @@ class View(NamedTuple):
     learned: bool
     constants: tuple  # scalars
     offset: jax.Array  # k - q, over the tile
-    beyond: tuple | None  # whether the bias is one constant on this tile, and an offset that has it
+    beyond: tuple | None  # whether the bias is constant on this tile, and an offset with that value
 
 
 def views(static: Terms, constants: list, pairs: Pairs) -> list[View]:
-    """Every bias as this tile shows it; `constants` are the head's."""
+    """The view of every bias on this tile; `constants` are those of the head."""
     found = []
     for index, (encoding, start, stop, learned) in enumerate(static.biases, start=len(static.masks)):
         offset = pairs.k(POSITIONS + index) - pairs.q(POSITIONS + index)
@@ -145,14 +146,14 @@ def add_bias(static: Terms, found: list[View], causal: bool, s: jax.Array, pairs
 
 
 def pull_bias(found: list[View], d_s: jax.Array, pairs: Pairs) -> list[jax.Array]:
-    """The gradients of a tile's logits, [T, S], to the constants that want one, each summed over keys: [T]."""
+    """Pulls the gradients of a tile's logits, [T, S], back to each learned constant, summed over keys: [T]."""
     learned = [view for view in found if view.learned]
     d_bias = jnp.where(_apart(pairs), 0.0, d_s) if learned else d_s
     return [row for view in learned for row in _pull(view, d_bias)]
 
 
 def _apart(pairs: Pairs) -> jax.Array:
-    """Where one of the two tokens stands nowhere: such pairs have no bias and are shown."""
+    """Pairs in which a token stands nowhere: they have no bias and no mask hides them."""
     return pairs.q(STANDS) + pairs.k(STANDS) < 2
 
 

@@ -1,7 +1,7 @@
 """Context parallelism: the tokens of one sequence shared by the devices along an axis of a mesh.
 
-Every device holds the queries, keys, values and sites of its share of the tokens. Sites travel with the tokens, so any
-encoding sees what it sees on one device; neither logits nor a bias of all tokens by all tokens is ever built.
+Every device holds the queries, keys, values and sites of its share of the tokens. Sites travel with the tokens, so an
+encoding sees the same as on one device; no device ever builds logits or a bias of all tokens by all tokens.
 
     mesh = Mesh(np.array(jax.devices()).reshape(1, 8), ("data", "context"))
     context = ContextParallel(mesh, batch_axis="data")
@@ -39,8 +39,8 @@ class ContextParallel:
       order: of the queries, in causal attention. With "contiguous" runs the last device has all the keys to look at and
         the first next to none. In "zigzag" device d of N attends for the chunks d and 2N - 1 - d of 2N, which is the
         same work for all (Llama 3, arXiv 2407.21783, section 3.3.2); queries go there and back by two permutations.
-      keys: how they come to the queries. "gather" holds those of all devices at once, and suits any encoding; "ring" has
-        them pass by, one device's at a time (see ring.py), in a memory that more devices make smaller.
+      keys: how keys come to the queries. "gather" holds the keys of all devices at once and suits any encoding; "ring"
+        passes them on, one device's share at a time (see ring.py), so that more devices need less memory each.
 
     Raises:
       ValueError: for axes that the mesh lacks or that are not of type Auto, an unknown order, or other keys.
@@ -70,7 +70,7 @@ class ContextParallel:
         return self.mesh.shape[self.axis]
 
     def batch_axis_of(self, batch: int) -> str | None:
-        """The axis over which a batch of this size is split; None where it does not come out even."""
+        """The axis over which a batch of this size is split; None if it does not divide evenly."""
         return self.batch_axis if self.batch_axis and batch % self.mesh.shape[self.batch_axis] == 0 else None
 
     def shared(self, x: Float[Array, "B T ..."]) -> Float[jax.Array, "B T ..."]:
@@ -105,8 +105,7 @@ def attend_parallel(
     To vmap over a batch that is split over an axis of the mesh, say so: `jax.vmap(..., spmd_axis_name="data")`.
 
     Args:
-      q_order, k_order: as in `attend`, for tokens that are not given in the order of time, such as those that
-        `zigzag` has laid out.
+      q_order, k_order: as in `attend`, for tokens out of their order, such as those laid out by `zigzag`.
       consumed: the hooks that were run before, as in `attend`.
 
     Raises:
@@ -139,11 +138,11 @@ def attend_parallel(
 
 
 def _on_all_devices(of_one_device, context: ContextParallel):
-    """(params, queries, keys) -> what is read, every device with its share of queries and keys."""
-    # Keys of others are not kept for the backward pass but gathered again; what was read of them is kept by name.
+    """(params, queries, keys) -> output; every device computes its share of the queries."""
+    # The backward pass gathers other devices' keys again instead of keeping them; the outputs are kept, by name.
     kept = jax.checkpoint(of_one_device, policy=jax.checkpoint_policies.save_only_these_names(SAVED))
     tokens = PartitionSpec(context.axis)
-    # What each array holds on which device is not tracked: attention is free to start a scan from constants.
+    # check_vma=False: attention starts scans from constants, which device tracking would refuse.
     return jax.shard_map(
         kept, mesh=context.mesh, in_specs=(PartitionSpec(), tokens, tokens), out_specs=tokens, check_vma=False
     )
@@ -164,7 +163,7 @@ def _with_all_keys(encoding: Encoding, axis: str, options: dict[str, Any], param
 
 
 def zigzag(tree: Any, num_shards: int, axis: int = 0) -> Any:
-    """Lays tokens out so that equal causal work falls to each of N shards: shard d gets the chunks d and 2N - 1 - d of 2N.
+    """Lays tokens out so that each of N shards has equal causal work: shard d gets the chunks d and 2N - 1 - d of 2N.
 
         tokens, site = zigzag((tokens, site), 8, axis=1)          # [B, T, ...], before they are put on devices
         order = zigzag(np.arange(length, dtype=np.int32), 8)      # the q_order and k_order of `attend` for them
@@ -228,5 +227,5 @@ def _sent(x: Array, pairs: list[tuple[int, int]], axis: str) -> Array:
 
 
 def _padded(tree: Any, parts: int) -> Any:
-    """Tokens of segment 0, which nobody sees, behind the others until `parts` divides them."""
+    """Appends tokens of segment 0, which are never seen, until `parts` divides their number."""
     return jax.tree.map(lambda x: jnp.pad(x, [(0, -x.shape[0] % parts)] + [(0, 0)] * (x.ndim - 1)), tree)

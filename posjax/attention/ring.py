@@ -1,8 +1,8 @@
-"""Attention in a ring of devices: the keys of each pass by all of them, and none holds more than one share at a time.
+"""Attention in a ring of devices: each share of the keys passes by every device, which holds one share at a time.
 
-Liu, Zaharia & Abbeel (2023), Ring Attention with Blockwise Transformers, arXiv 2310.01889. What a device has read of one
-share is merged into what it has read of those before by the logs of their softmax's denominators. Backward, every share
-goes round once more and gathers its gradient on the way.
+Liu, Zaharia & Abbeel (2023), Ring Attention with Blockwise Transformers, arXiv 2310.01889. A device merges its output over
+one share into that over earlier shares by the logs of their softmax denominators. In the backward pass every share goes
+round once more and gathers its gradient on the way.
 """
 
 import functools
@@ -19,11 +19,11 @@ from posjax.attention.dense import Operands, with_room
 from posjax.attention.tiles import Plan
 from posjax.encoding import Array, Encoding, Params, Site
 
-_UNSEEN = 0.5 * float(jnp.finfo(jnp.float32).max)  # the log of a denominator is above it where no key is seen
+_UNSEEN = 0.5 * float(jnp.finfo(jnp.float32).max)  # a log denominator above this means that no key is seen
 
 
 class Ring(NamedTuple):
-    """All that is static."""
+    """The static arguments."""
 
     encoding: Encoding
     axis: str
@@ -45,7 +45,7 @@ class Keys(NamedTuple):
 
 
 def attend_in_ring(ring: Ring, params: Params, queries: Queries, keys: Keys):
-    """What this device's queries read of the keys of all, [T, H, E]; to be called by every device along the axis."""
+    """The output of this device's queries over the keys of all devices, [T, H, E]; every device along the axis calls it."""
     out = with_sink(ring.encoding, params, *_attention(ring, params, queries, keys))
     return finish(ring.encoding, params, out, queries.site)
 
@@ -57,13 +57,13 @@ def _attention(ring: Ring, params: Params, queries: Queries, keys: Keys):
 
 
 def _of_queries(queries: Queries, out, log_total):
-    """Both without the tokens that fill the last tile, the outputs in the queries' dtype."""
+    """Both without the tokens that pad the last tile, and outputs in the queries' dtype."""
     length = len(queries.q)
     return out[:length].astype(queries.q.dtype), log_total[:, :length]
 
 
 def _forward(ring: Ring, params: Params, queries: Queries, keys: Keys):
-    """What T' queries, in whole tiles, read, [T', H, E] in float32, and the log of their denominators, [H, T']."""
+    """The output of T' queries in whole tiles, [T', H, E] in float32, and their log denominators, [H, T']."""
     plan = _plan(ring, queries, keys)
     length = -(-len(queries.q) // plan.q_tile) * plan.q_tile
 
@@ -102,7 +102,7 @@ def _backward_rule(ring: Ring, saved, gradients):
         (more,) = pull(backward(plan, operands, out, log_total, d_out, d_log_total))
         more = iter(more)
         total = [[d + next(more) for d in part] for part in (d_params, d_queries, d_keys)]
-        # A gradient goes round with the keys that it belongs to, and is home with them after the last step.
+        # A gradient travels with its keys and is back home with them after the last step.
         return _passed_on(ring, keys), (*total[:2], _passed_on(ring, total[2]))
 
     zeros = [[jnp.zeros(x.shape) for x in _floats(tree)[0]] for tree in (params, queries, keys)]
@@ -123,13 +123,13 @@ def _operands(ring: Ring, plan: Plan, params: Params, queries: Queries, keys: Ke
 
 
 def _passed_on(ring: Ring, tree: Any) -> Any:
-    """What the device before this one in the ring holds."""
+    """Receives what the previous device in the ring holds."""
     to_next = [(d, (d + 1) % ring.size) for d in range(ring.size)]
     return jax.tree.map(lambda x: jax.lax.ppermute(x, ring.axis, to_next), tree)
 
 
 def _floats(tree: Any):
-    """The leaves that may have a gradient, and the function that puts others in their place."""
+    """The float leaves, and a function that rebuilds the tree with other ones in their place."""
     leaves, structure = jax.tree.flatten(tree)
     is_float = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
 
@@ -141,7 +141,7 @@ def _floats(tree: Any):
 
 
 def _with_zeros(gradients: list[Array], tree: Any) -> Any:
-    """The gradients to the leaves of a tree, with the zeros that JAX has for integers."""
+    """The gradients as a tree, with JAX's zero gradients for integer leaves."""
     found = iter(gradients)
 
     def leaf(x):

@@ -1,8 +1,8 @@
-"""Kernels that hold a tile of some tokens and sweep over tiles of others: one shape for forward and backward.
+"""Kernels that hold one tile of tokens and sweep over tiles of others: one form for forward and backward.
 
-Each head and each held tile is one program. `Step` says what is computed, and it is the same on every machine: on a GPU the
-operands are tiles in shared memory, copied there while the tile before is computed, and `dot` is the tensor cores'; in
-interpretation they are arrays. Written for Pallas's Mosaic GPU backend and one Hopper warpgroup a program.
+Each head and each held tile is one program. `Step` defines the computation, the same on every machine. On a GPU the
+operands are tiles in shared memory, copied there during the computation on the previous tile, and `dot` runs on tensor
+cores; interpreted, they are arrays. Written for Pallas's Mosaic GPU backend and one Hopper warpgroup a program.
 """
 
 import functools
@@ -15,7 +15,7 @@ from jaxtyping import Int32
 
 from posjax.encoding import Array
 
-_SLOTS = 2  # tiles in shared memory: one that is computed, one that is being copied
+_SLOTS = 2  # tiles in shared memory: one in use, one being copied
 
 
 class Operand(NamedTuple):
@@ -27,7 +27,7 @@ class Operand(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a program computes. `here` tells where it is: see `Here`."""
+    """The computation of a program. For `here` see `Here`."""
 
     init: Callable  # () -> carry
     add: Callable  # (here, held, swept, carry) -> carry, for each tile swept over
@@ -166,7 +166,7 @@ def _mosaic_kernel(shape: Sweep, step: Step, held, swept, num_tables: int, outpu
     plgpu.barrier_wait(held_barrier)
 
     def add(j, carry):
-        # The tile that lay in the other slot has been read to the end: Mosaic has the warpgroup meet before a copy.
+        # The tile in the other slot is no longer read: Mosaic synchronises the warpgroup before a copy.
         pl.when(j + 1 < end)(lambda: fetch(j + 1))
         slot = jax.lax.rem(j - first, jnp.int32(_SLOTS))
         plgpu.barrier_wait(swept_barrier.at[slot])

@@ -1,4 +1,4 @@
-"""The bias inside the tiles of blockwise attention, what weights read beside values, and the gradients of both."""
+"""The bias inside the tiles of blockwise attention, what `read` adds to values, and the gradients of both."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from posjax.encodings.pairs import OffsetBias
 def reads_content(
     encoding: Encoding, params: Params, q: Float[Array, "T H D"], k: Float[Array, "S K D"], q_site: Site, k_site: Site
 ) -> tuple[bool, bool]:
-    """Whether `bias` depends on what untransformed queries hold, and on what keys do, beyond their shapes."""
+    """Whether `bias` depends on the content of raw queries, and of raw keys, not just on their shapes."""
     if "bias" not in encoding.hooks:
         return False, False
 
@@ -27,7 +27,7 @@ def reads_content(
 
 
 def _bias(plan: Plan, tile: Operands):
-    """The bias of a tile. Zeros stand for queries and keys that no bias reads: it still takes their shapes."""
+    """The bias of a tile. Zeros replace queries and keys that no bias reads, as it still needs their shapes."""
     heads = plan.num_heads, plan.head_dim
     q = jnp.zeros((len(tile.q_site.segment), *heads)) if tile.q is None else tile.q
     k = jnp.zeros((len(tile.k_site.segment), *heads)) if tile.k is None else repeated(tile.k, plan.num_heads)
@@ -35,9 +35,9 @@ def _bias(plan: Plan, tile: Operands):
 
 
 class Extras:
-    """A bias, or a whole product, that every tile computes for itself; JAX differentiates it.
+    """A bias, or a whole product, that is computed in every tile; JAX differentiates it.
 
-    The loop goes by runs: tiles in a row that have the result of `shared` in common. It carries the sums of gradients.
+    The loop goes by runs: successive tiles with the same result of `shared`. It carries the sums of gradients.
     """
 
     by_diagonal = False  # the order in which it wants the tiles
@@ -50,11 +50,11 @@ class Extras:
         return jnp.arange(len(pairs)) == 0
 
     def shared(self, i, j) -> Any:
-        """What the tiles of a run that begins with tiles i and j have in common."""
+        """What all tiles of a run share, if it begins with tiles i and j."""
         return None
 
     def logits(self, shared, tile: Operands) -> Any:
-        """What is added to the scaled products of a tile; all of its logits where the encoding has a `product`."""
+        """The term added to the scaled products of a tile; all of its logits if the encoding has a `product`."""
         bias = _bias(self.plan, tile)
         if "product" not in self.plan.encoding.hooks:
             return bias
@@ -66,7 +66,7 @@ class Extras:
         return jax.tree.map(lambda x: jnp.zeros(x.shape), self._trained(self.operands))
 
     def pull(self, sums, tile: Operands, d_logits: Float[Array, "H T S"], i, j) -> Any:
-        """`sums` with the gradients by way of `logits`."""
+        """`sums` plus the gradients through `logits`."""
         trained = self._trained(tile)
         if not jax.tree.leaves(trained):
             return sums
@@ -79,7 +79,7 @@ class Extras:
         return sums
 
     def gradients(self, sums) -> Operands:
-        """The gradients, None for what gets none."""
+        """The gradients as operands; None where there is none."""
         return sums
 
     def read(self, tile: Operands, weights: Float[Array, "H T S"]) -> Float[Array, "H T E"]:
@@ -88,13 +88,13 @@ class Extras:
         return jnp.moveaxis(jnp.asarray(found, jnp.float32), 1, 0)
 
     def pull_read(self, sums, tile: Operands, weights, d_out, i, j) -> tuple[Float[Array, "H T S"], Any]:
-        """The gradient to the weights by way of `read`, and `sums` with those to all else."""
+        """The gradient of the weights through `read`, and `sums` plus the gradients of everything else."""
         _, back = jax.vjp(lambda w, t: self.read(_filled(t, tile), w), weights, self._trained(tile))
         d_weights, d_tile = back(d_out.astype(jnp.float32))
         return d_weights, self._sum(sums, d_tile, i, j)
 
     def _trained(self, tile: Operands) -> Operands:
-        """The floats that are read, None for all else."""
+        """The float operands that are read, None for all others."""
         reads = [_leaves_read(lambda tile: jnp.asarray(self.logits(None, tile)), tile)]
         if "read" in self.plan.encoding.hooks:
             shape = self.plan.num_heads, len(tile.q_site.segment), len(tile.k_site.segment)
@@ -113,7 +113,7 @@ class Extras:
 
 
 class SharedBias(Extras):
-    """A bias of nothing but offsets: computed, and differentiated, once for all tiles in a row that show the same ones."""
+    """A bias that depends on offsets alone: computed and differentiated once for successive tiles with equal offsets."""
 
     by_diagonal = True
 
@@ -166,7 +166,7 @@ class SharedBias(Extras):
         return nothing._replace(params=sums[1]) if self.trained else nothing
 
     def _first(self, i, j) -> Operands:
-        """As if all of it was one document: pairs of different ones are hidden anyway, wherever these end."""
+        """The tile, as if it was one document: pairs across documents are hidden anyway."""
         tile = cut(self.plan, self.operands, i, j)
         return tile._replace(q_site=_one_document(tile.q_site), k_site=_one_document(tile.k_site))
 
@@ -174,12 +174,12 @@ class SharedBias(Extras):
 def _pattern(
     site: Site, segment: Int32[Array, " T"], size: int
 ) -> tuple[Int32[Array, "N A"], Bool[Array, " N"], Bool[Array, " N"]]:
-    """Where the tiles begin, which of them continue from there as the first tile does, and which with all of their tokens."""
+    """Where tiles begin, which of them continue from there as the first tile does, and which with all their tokens."""
     position = axes(site).reshape(-1, size, axes(site).shape[1])
     prefix = jnp.asarray(site.prefix).reshape(-1, size)
     first = jnp.asarray(position[:, 0])
     alike = jnp.all(position - first[:, None] == position[:1] - first[:1], axis=-1) & (prefix == prefix[:1])
-    # Padding is hidden anyway, wherever it stands, but no tile may follow one that holds some.
+    # Padding may stand anywhere, as it is hidden, but no tile may follow one that holds some.
     even = jnp.all(alike | (segment.reshape(-1, size) == 0), axis=1) & jnp.all(segment[:size] > 0)
     return first, even, jnp.all(alike, axis=1) & even
 
@@ -215,7 +215,7 @@ def _sites_within(site: Site) -> list[Site]:
 
 
 def _leaves_read(function, *args) -> list[bool]:
-    """For every leaf of the arguments, whether the result depends on it by what jax computes."""
+    """For every leaf of the arguments, whether the result depends on it, by its jaxpr."""
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     live = {v for v in jaxpr.outvars if not hasattr(v, "val")}
     for eqn in reversed(jaxpr.eqns):
@@ -229,12 +229,12 @@ def _is_float(x) -> bool:
 
 
 def _unbroadcast(x: Float[Array, "H T S"], shape: tuple[int, ...]) -> Float[jax.Array, "*S"]:
-    """The gradient to an array of that shape that was broadcast to x's."""
+    """The gradient of an array of this shape that was broadcast to the shape of x."""
     x = jnp.sum(x, axis=tuple(range(x.ndim - len(shape))))
     wider = tuple(axis for axis, size in enumerate(shape) if size == 1 and x.shape[axis] != 1)
     return jnp.sum(x, axis=wider, keepdims=True) if wider else x
 
 
 def _filled(some, rest):
-    """`rest` with `some` in it, where that is not None."""
+    """`rest`, replaced by `some` wherever that is not None."""
     return jax.tree.map(lambda y, x: y if x is None else x, rest, some)

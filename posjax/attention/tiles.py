@@ -1,8 +1,8 @@
-"""Tiles of the pairs of queries and keys: how operands are cut into them, and which of them have to be computed.
+"""Tiles of query-key pairs: how operands are cut into them, and which tiles must be computed.
 
-The least and the greatest site of each tile tell whether it may hold a pair that is seen. Groups of tiles are compared first,
-by the same test, and then the tiles of those pairs of groups that may see each other: no list holds all pairs of tiles, and
-the time to find those that are seen grows with their number.
+The least and the greatest site of each tile decide whether a query may see a key in it. The same test is applied to groups
+of tiles first, then to the tiles of the groups that pass. So no list holds all pairs of tiles, and the search takes time in
+proportion to the tiles that are found.
 """
 
 from typing import Any, NamedTuple
@@ -18,8 +18,8 @@ from posjax.mask import Bounds
 
 _GROUP = 64  # tiles of queries, or of keys, in a group at most
 _TILE = 256  # the logits of four heads then fit a CPU's second cache
-_ROWS = 64  # queries at a time where a tile must hold all the keys
-_MULTIPLE = 16  # where there are several tiles, their size is a multiple of this
+_ROWS = 64  # queries in a tile that must hold all keys
+_MULTIPLE = 16  # the size of several tiles is a multiple of this
 
 
 # The axis along which the tokens of each operand lie, as `laid_out` in blockwise.py arranges them: heads before tokens in
@@ -29,7 +29,7 @@ ON_K = dict(k=0, rotated_k=1, v=1, k_site=0, k_order=0)
 
 
 class Plan(NamedTuple):
-    """All that is static: hashable, so that it can be a non-differentiable argument."""
+    """The static arguments: hashable, so that they can be a non-differentiable argument."""
 
     encoding: Encoding
     scale: float
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 
 
 def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) -> tuple[int, int]:
-    """How many queries and keys a tile holds; `tile` is the most, by default what suits the encoding."""
+    """The number of queries and of keys in a tile; `tile` is the largest allowed, by default what suits the encoding."""
     tile = tile or encoding.mask().tile or _TILE
     if Needs.WHOLE_ROWS in encoding.needs:
         return min(tile, _ROWS, queries), keys
@@ -49,7 +49,7 @@ def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) ->
 
 
 def _even(length: int, tile: int) -> int:
-    """The size that cuts `length` into as few tiles as `tile` does, and as even ones as may be."""
+    """The tile size that cuts `length` into as few tiles as `tile` does, as evenly as possible."""
     if length <= tile:
         return length
     size = -(-length // -(-length // tile))
@@ -57,7 +57,7 @@ def _even(length: int, tile: int) -> int:
 
 
 def padded(plan: Plan, operands: Operands) -> Operands:
-    """Zeros behind the tokens until the tiles are full: tokens of segment 0, which nobody sees."""
+    """Pads to whole tiles with zeros: tokens of segment 0, which are never seen."""
 
     def pad(tree, axis: int, size: int):
         return jax.tree.map(lambda x: _filled_up(x, size, axis), tree)
@@ -84,25 +84,25 @@ def write(x, tile, index, size: int, axis: int = 0):
 
 
 def add(x, tile, index, size: int, axis: int = 0):
-    """x with its `index`-th tile increased."""
+    """x with `tile` added to its `index`-th tile."""
     return write(x, read(x, index, size, axis) + tile.astype(x.dtype), index, size, axis)
 
 
 class Seen(NamedTuple):
-    """Which tiles may hold a pair of tokens that is seen."""
+    """The tiles in which a query may see a key."""
 
     plan: Plan
-    groups: Int32[jax.Array, "G 2"]  # pairs of groups of tiles, those in which something may be seen first
-    count: Int32[jax.Array, ""]  # how many these are
+    groups: Int32[jax.Array, "G 2"]  # pairs of groups of tiles; those that may hold a seen pair come first
+    count: Int32[jax.Array, ""]  # the number of those
     q: Bounds  # of (site, order) of every tile, in whole groups
     k: Bounds
     sides: tuple[int, int]  # tiles of queries and of keys in a group
 
     def tiles(self, group: Int32[Array, ""] | int, by_diagonal: bool = False):
-        """(query tile, key tile) pairs of a pair of groups, [P, 2], and how many of them, the first ones, may be seen.
+        """The (query tile, key tile) pairs of a pair of groups, [P, 2], and how many of the first ones to compute.
 
-        They come by rows, so that what is summed up for a query stays in the cache, or by diagonals, so that neighbours
-        in the list show the same offsets of positions.
+        They are ordered by rows, so that a query's sums stay in the cache, or by diagonals, so that neighbours in the list
+        have the same offsets of positions.
         """
         starts = self.groups[group]
         q, k = (read(bounds, n, side) for bounds, n, side in zip((self.q, self.k), starts, self.sides, strict=True))
@@ -121,7 +121,7 @@ def seen_tiles(plan: Plan, operands: Operands) -> Seen:
         (operands.k_site, operands.k_order, plan.k_tile),
     ):
         tokens, count = site.segment > 0, -(-len(site.segment) // size)
-        sides.append(-(-count // -(-count // _GROUP)))  # groups are as even as may be
+        sides.append(-(-count // -(-count // _GROUP)))  # groups are as even as possible
         bounds.append(tile_bounds((site, order), tokens, size, sides[-1]))
         groups.append(tile_bounds((site, order), tokens, size * sides[-1]))
     seen = may_see(plan.encoding, *groups)
@@ -132,14 +132,14 @@ def seen_tiles(plan: Plan, operands: Operands) -> Seen:
 def _seen_first(
     seen: Bool[Array, "N O"], pairs: Int32[np.ndarray, "P 2"]
 ) -> tuple[Int32[jax.Array, "P 2"], Int32[jax.Array, ""]]:
-    """The pairs, those that are seen before all others, and how many of them these are."""
-    # Of sites that are known, XLA would else sort the list while it compiles, which takes it seconds.
+    """The pairs, with the seen ones first, and the number of these."""
+    # Without the barrier XLA would sort the list of known sites at compile time, which takes seconds.
     seen = jax.lax.optimization_barrier(seen[pairs[:, 0], pairs[:, 1]])
     return jnp.asarray(pairs)[jnp.argsort(~seen, stable=True)], jnp.sum(seen, dtype=jnp.int32)
 
 
 def may_see(encoding: Encoding, q: Bounds, k: Bounds) -> Bool[Array, "N O"]:
-    """Which pairs of tiles may hold a pair of tokens that is seen, from the bounds of their (site, order)."""
+    """In which pairs of tiles a query may see a key, from the bounds of their (site, order)."""
     (q_low, _), (q_high, q_last), (k_low, k_first), (k_high, _) = *q, *k
     nowhere = (q_high.prefix > 0)[:, None] | (k_high.prefix > 0)[None]
     same_document = (q_low.segment[:, None] <= k_high.segment[None]) & (k_low.segment[None] <= q_high.segment[:, None])
@@ -153,9 +153,9 @@ def may_see(encoding: Encoding, q: Bounds, k: Bounds) -> Bool[Array, "N O"]:
 
 
 def tile_bounds(tree: Any, tokens: Bool[Array, " T"], size: int, multiple: int = 1) -> Bounds:
-    """Of each tile the least and greatest value of every leaf; padding does not count.
+    """The least and the greatest value of every leaf in each tile, padding left out.
 
-    Behind the tokens there is padding until the tiles are full, and a multiple of so many.
+    The tokens are padded to whole tiles, and these to a multiple of `multiple`.
     """
     tokens = _filled_up(jnp.asarray(tokens), size * multiple)
 
@@ -172,6 +172,6 @@ def tile_bounds(tree: Any, tokens: Bool[Array, " T"], size: int, multiple: int =
 
 
 def _filled_up(x: Array, size: int, axis: int = 0) -> Array:
-    """With zeros behind the others until the tokens along an axis are a multiple of `size`."""
+    """Pads an axis with zeros to a multiple of `size`."""
     missing = -x.shape[axis] % size
     return jnp.pad(x, [(0, missing if a == axis else 0) for a in range(x.ndim)]) if missing else x

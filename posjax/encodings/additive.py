@@ -20,10 +20,10 @@ _LAYOUTS = ["interleaved", "concatenated"]
 class Sinusoidal(Encoding):
     """Fixed sines and cosines: PE[p, 2c] = sin(p base^(-2c/M)), PE[p, 2c + 1] = cos(p base^(-2c/M)).
 
-    Vaswani et al. (2017), arXiv 1706.03762, section 3.5; tensor2tensor's and fairseq's M/2 - 1 in the exponent is not
-    theirs and not ours. layout="concatenated" writes all sines before all cosines. With A position axes each axis has a
-    code of M/A channels, in the order of the axes (row, then column); the exponent is -2c/(M/A).
-    Nothing is added to tokens that stand nowhere.
+    Vaswani et al. (2017), arXiv 1706.03762, section 3.5; tensor2tensor and fairseq divide c by M/2 - 1 where the paper has
+    M/2. layout="concatenated" writes all sines before all cosines. With A position axes each axis has a code of M/A
+    channels, in the order of the axes (row, then column); the exponent is -2c/(M/A). Nothing is added to tokens that stand
+    nowhere.
 
     Raises:
       ValueError: for a width not divisible by 2 A, or an unknown layout.
@@ -80,7 +80,7 @@ class _Sincos2d(Encoding):
 
     relative = False
     dimensions = (2,)
-    divisor_less: ClassVar[int]  # what is taken off the M/4 that divides the exponent
+    divisor_less: ClassVar[int]  # subtracted from the M/4 that divides the exponent
 
     def __post_init__(self):
         _check_base(self)
@@ -103,10 +103,10 @@ class _Sincos2d(Encoding):
 class Sincos2dMae(_Sincos2d):
     """Sines and cosines on a grid, the column first: [sin x w | cos x w | sin y w | cos y w], w_k = base^(-k/(M/4)).
 
-    He et al. (2021), arXiv 2111.06377, `get_2d_sincos_pos_embed`, where "w goes first": of a patch in row y and column x the
-    first half of the channels tells x. transformers' ViTMAE puts y first, and so do timm's `build_sincos2d_pos_embed` and,
-    on square grids, MoCo v3; that is `sinusoidal(layout="concatenated")`. The two differ by a permutation of channels.
-    Nothing is added to tokens that stand nowhere (MAE: a row of zeros for the class token).
+    He et al. (2021), arXiv 2111.06377, `get_2d_sincos_pos_embed`, where "w goes first": the first half of the channels
+    encodes a patch's column x, the second half its row y. transformers' ViTMAE puts y first, and so do timm's
+    `build_sincos2d_pos_embed` and, on square grids, MoCo v3; that is `sinusoidal(layout="concatenated")`. The two differ by
+    a permutation of channels. Nothing is added to tokens that stand nowhere (MAE: a row of zeros for the class token).
 
     Raises:
       ValueError: for a width not divisible by 4, positions that are not (row, column), or a base that is not positive.
@@ -141,18 +141,19 @@ class Sincos2dBigVision(_Sincos2d):
 class Fourier(Encoding):
     """Learned Fourier features: PE(p) = GELU(r W1 + b1) W2 + b2, r = [cos p W | sin p W] / sqrt(features).
 
-    Li et al. (2021), arXiv 2106.02795, algorithm 1 with one group. All five arrays are learned; those of every position
-    have `features` and `hidden` channels (|F| and |H|). W starts at N(0, gamma^-2), a variance: the features of two tokens
-    then have an inner product of about exp(-d^2 / (2 gamma^2)) / 2 at the distance d, so gamma is a length in units of
-    position, which are patches or tokens here. (Ports that pass gamma^-2 as the standard deviation mean another length
-    unless gamma is 1.) W1 and W2 start at N(0, 1/inputs), the biases at 0; the paper does not say. GELU is the exact one.
+    Li et al. (2021), arXiv 2106.02795, algorithm 1 with one group. All five arrays are learned; r has `features` channels
+    (|F|), the hidden layer has `hidden` (|H|). W starts at N(0, gamma^-2), where gamma^-2 is the variance: the features of
+    two tokens then have an inner product of about exp(-d^2 / (2 gamma^2)) / 2 at the distance d, so gamma is a length in
+    units of position, which are patches or tokens here. (Ports that pass gamma^-2 as the standard deviation mean another
+    length unless gamma is 1.) W1 and W2 start at N(0, 1/inputs), the biases at 0; the paper does not say. GELU is the exact
+    one.
 
     The wave is learned, so p W is a float32 product: it errs by |p W| 2^-24 radians. Nothing is added to tokens that
     stand nowhere.
 
     Raises:
-      ValueError: for an odd number of features, sizes below 1, a gamma that is not positive, or positions of another
-        number of axes than `init` was told of (two if Dims has a grid, else one).
+      ValueError: for an odd number of features, sizes below 1, a gamma that is not positive, or positions with another
+        number of axes than in `init` (two if Dims has a grid, else one).
     """
 
     relative = False
@@ -210,7 +211,7 @@ def _geometric_wave(encoding: Encoding, num_axes: int, width: int) -> Float[np.n
 
 
 def _sines(position: Shaped[Array, "T A"], wave: Float[np.ndarray, "A C"], layout: str) -> Float32[jax.Array, "T M"]:
-    """Sines and cosines of a block-diagonal wave matrix, those of one axis behind those of another."""
+    """Sines and cosines of a block-diagonal wave matrix, one axis after the other."""
     num_axes, channels = wave.shape
     angle = angles(position, wave).reshape(-1, num_axes, channels // num_axes)
     join = jnp.stack if layout == "interleaved" else jnp.concatenate

@@ -20,12 +20,12 @@ def angles(position: Shaped[Array, "T A"], wave: Float[Array, "A *C"]) -> Float3
 
     Args:
       position: int32 or float32, exact up to 2^24 in magnitude.
-      wave: radians per unit of position, a float64 constant; or a float32 array that is learned or computed, for every
-        head where it has three axes. Differentiable in both.
+      wave: radians per unit of position: a float64 constant, or a float32 array that is learned or computed, [A, H, C]
+        where heads differ. The angles are differentiable in position and wave.
 
-    Error: below 1e-6 for positions up to 2^24, per axis that a channel reads. That is beside the wave as it is given,
-    save that a float32 one is first rounded to float32 turns: by 2^-23 of itself, the same for queries and keys, so
-    that logits err by 2^-23 of the angle between the tokens, however far out they stand.
+    The error is below 1e-6 for positions up to 2^24, for each axis that a channel reads. A float32 wave is first converted
+    to turns, which rounds it by 2^-23 of its value. Queries and keys share that rounding, so logits err by 2^-23 of the
+    angle between two tokens, however large their positions are.
     """
     if position.dtype not in (jnp.int32, jnp.float32):
         raise ValueError(f"positions are int32 or float32, got {position.dtype}")
@@ -48,7 +48,7 @@ def _turns(position: Shaped[Array, " T"], wave: Float[Array, "*C"]) -> Float32[j
 
 
 def _leading_bits(x: Float32[jax.Array, "*X"]) -> Float32[jax.Array, "*X"]:
-    """x with all but the 12 leading bits of its 24-bit significand cleared."""
+    """x with only the 12 leading bits of its 24-bit significand."""
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     return jax.lax.bitcast_convert_type(bits & np.uint32(0xFFFFF000), jnp.float32)
 

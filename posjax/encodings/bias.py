@@ -22,11 +22,11 @@ _KINDS = ["log", "power"]
 class Alibi(ElementwiseBias):
     """Attention with linear biases: -slope_h |q - k|, with slopes 2^(-8/H), 2^(-16/H), ...
 
-    Press et al. (2021), arXiv 2108.12409. Where H is no power of two, the slopes are the authors' (and BLOOM's and MPT's):
-    those of the power of two below, then every second one of the power of two above; 2^(-8h/H) for any H, as in several
-    ports, is not published. Under a causal mask this is the paper's bias; without one it is its symmetric form, which
-    cannot tell left from right. Positions of several axes are compared by Euclidean distance.
-    Zero where a token stands nowhere. The bias is not scaled by 1/sqrt(D).
+    Press et al. (2021), arXiv 2108.12409. If H is not a power of two, the slopes are those of the authors (and of BLOOM and
+    MPT): first the slopes of the next lower power of two, then every second one of the next higher. Several ports take
+    2^(-8h/H) for every H, which nobody published. Under a causal mask this is the paper's bias; without one it is its
+    symmetric form, which cannot tell left from right. Positions of several axes are compared by Euclidean distance. Zero
+    where a token stands nowhere. The bias is not scaled by 1/sqrt(D).
 
     Args:
       direction: how bidirectional attention tells left from right, on one position axis.
@@ -62,7 +62,7 @@ class Alibi(ElementwiseBias):
 
 
 def _split(num_heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes of heads that look one way, [H], and the sign of the offsets that each does not see."""
+    """The slope of each head, [H], and the sign of the offsets that it hides."""
     left = -(-num_heads // 2)
     slopes = np.concatenate([alibi_slopes(left), alibi_slopes(num_heads - left)])
     return slopes, np.where(np.arange(num_heads) < left, 1, -1)
@@ -81,9 +81,9 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " H"]:
 class AlibiPi(Encoding):
     """ALiBi with interpolated positions: slopes times original_length / n in a document of n > original_length tokens.
 
-    Al-Khateeb et al. (2023), arXiv 2310.13017. n is the number of positions that the query's document spans, in cached
-    decoding so far: the last token of each step is biased as in a full pass over the tokens until then.
-    The bias of shorter documents is `alibi()`. `observe` has to have read n into the sites.
+    Al-Khateeb et al. (2023), arXiv 2310.13017. n is the number of positions that the query's document spans; in cached
+    decoding, that it spans so far. The last token of each step is then biased as in a full pass over the tokens up to it.
+    The bias of shorter documents is `alibi()`. `observe` must have written n into the sites.
 
     Raises:
       ValueError: for an original_length below 1, or sites that were not observed.
@@ -175,7 +175,7 @@ class T5(ElementwiseBias):
         return sum(map(self._of_axis, table, offset))
 
     def _of_axis(self, table, offset):
-        """A step at each offset with which a bucket begins."""
+        """The bias as a step function of the offset: it changes where a bucket begins."""
         buckets = self.buckets()
         bias = table[buckets[0]]
         for index in np.flatnonzero(np.diff(buckets)) + 1:
@@ -206,13 +206,13 @@ class Kerple(ElementwiseBias):
     """A conditionally positive definite kernel of the distance d = |q - k|, with a learned p and a learned a per head.
 
     Chi et al. (2022), arXiv 2205.09921, section 4: kind="log" is -p ln(1 + a d), kind="power" is -a d^p with p at most 2.
-    Positions of several axes are compared by Euclidean distance, of which these kernels are conditionally positive
-    definite too. Zero where a token stands nowhere, and not scaled by 1/sqrt(D).
+    Positions of several axes are compared by Euclidean distance; the kernels are conditionally positive definite in it too.
+    Zero where a token stands nowhere, and not scaled by 1/sqrt(D).
 
     Parameters: "p" and "a", [H]. The authors clamp both to 0.01 or more, and p to at most 2 in the power kernel, by writing
-    over them in the forward pass. Here a and p are the softplus of the parameters, and p of the power kernel twice their
-    sigmoid, so gradients never vanish at a bound. Initialised so that p is uniform in (0, 2) and a in (0, 1),
-    as theirs, both at least 0.01, and p at most 1.99 in the power kernel.
+    over them in the forward pass. Here a and p are softplus of the parameters (in the power kernel p is twice their
+    sigmoid), so gradients never vanish at a bound. At first p is uniform in (0, 2) and a in (0, 1), as in their code; both
+    are at least 0.01, and p is at most 1.99 in the power kernel.
 
     Raises:
       ValueError: for an unknown kind.

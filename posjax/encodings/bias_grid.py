@@ -25,14 +25,13 @@ _VIEWS = {180: (4, 0, 2, 6), 90: (4, 6, 2, 0, 5, 1, 3, 7), 45: (5, 2, 4, 7, 6, 1
 class LookHere(ElementwiseBias):
     """Each head looks one way: -slope slope_h |q - k| for keys within its field of view, bounds included, none beyond it.
 
-    Fuller et al. (2024), arXiv 2405.13985. A head that looks nowhere in particular sees all keys.
-    The directed heads come first and take turns: over the four sides at 180 degrees, over the four corners and then the
-    four sides at 90, over the eight octants at 45; slope_h is 1/2 in the first round, 1/4 in the second and so on. Those of
-    the undirected heads are 4^-1, 4^-2, 4^-3, 4^-4, each shared by equally many. With 6 or 12 heads this is the
-    order of the authors' code; 16 heads were published with undirected=4 and the same heads in another order.
-    A key out of view is given a bias of -1e9, far below any logit but finite, so a query that can see nothing else
-    sees such keys. Every token sees itself; prefix tokens see all and are seen by all, without a bias.
-    The offsets are compared as they are, so the grid need not be square.
+    Fuller et al. (2024), arXiv 2405.13985. An undirected head sees all keys. The directed heads come first and take turns:
+    over the four sides at 180 degrees, over the four corners and then the four sides at 90, over the eight octants at 45;
+    slope_h is 1/2 in the first round, 1/4 in the second and so on. The slopes of undirected heads are 4^-1, 4^-2, 4^-3,
+    4^-4, each for equally many heads. With 6 or 12 heads this is the order of the authors' code; 16 heads were published
+    with undirected=4 and the same heads in another order. A key out of view is given a bias of -1e9, far below any logit
+    but finite, so a query that can see nothing else sees such keys. Every token sees itself; prefix tokens see all and are
+    seen by all, without a bias. The offsets are compared as they are, so the grid need not be square.
 
     Args:
       fov: degrees that a directed head sees, 180, 90 or 45.
@@ -65,14 +64,14 @@ class LookHere(ElementwiseBias):
         if undirected > num_heads:
             raise ValueError(f"lookhere(undirected={undirected}) needs as many heads, got {num_heads}")
         begin, slopes = _views(self.fov, num_heads - undirected, undirected)
-        # Of a head that looks nowhere in particular both bounds are 0, and every key lies on their line.
+        # Both bounds of an undirected head are 0, so every key lies on their line.
         bounds = [np.where(begin[:, None] < 0, 0, _COMPASS[(begin + by) % 8]) for by in (0, self.fov // 45 + 4)]
         return np.concatenate([self.slope * slopes[:, None], *bounds], axis=1).astype(np.float32)
 
     def logit(self, constants, offset):
         (slope, *bounds), (row, column) = constants, offset
 
-        def clockwise(bound_row, bound_column):  # of this bound, or on its line: an exact cross product
+        def clockwise(bound_row, bound_column):  # from this bound, or on its line; the cross product is exact
             return bound_column * row - bound_row * column >= 0
 
         in_view = clockwise(*bounds[:2]) & clockwise(*bounds[2:])
@@ -80,7 +79,7 @@ class LookHere(ElementwiseBias):
 
 
 def _views(fov: int, directed: int, undirected: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the view of each head begins on the compass (-1 if it sees all around), and its slope."""
+    """The compass index at which the view of each head begins (-1 if it is undirected), and its slope."""
     head, views = np.arange(directed), np.array(_VIEWS[fov])
     around = np.arange(undirected) * 4 // max(undirected, 4)
     begin = np.concatenate([views[head % len(views)], np.full(undirected, -1)])
@@ -90,8 +89,8 @@ def _views(fov: int, directed: int, undirected: int) -> tuple[np.ndarray, np.nda
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class OffsetTable:
-    """A learned row for each offset q - k within a window, in raster order, then those of P prefix tokens: a row for each
-    that looks at a token, for each that is looked at by one, and for each pair of them.
+    """Learned rows: one for each offset q - k within a window, in raster order, then those of P prefix tokens: P rows for a
+    prefix query and a patch, P for a patch and a prefix key, P^2 for a pair of prefix tokens.
     """
 
     rows: Any  # Float[Array, "N H"]; a tree of specs, axes or gradients holds something else here
@@ -108,11 +107,12 @@ class Swin(Encoding):
     shape, with 2h - 1 times 2w - 1 offsets (on a line 2n - 1). Zero where a token stands nowhere.
 
     An offset outside the table is refused: ValueError where positions are known at tracing time, NaN where they are not.
-    `resized` makes the table of another window, [2h - 1, 2w - 1] of every head for itself, as the authors do for fine-tuning
-    (bicubic, torch's); rows of prefix tokens stay. A line that `raster` has made of a grid has no such table.
+    `resized` resizes the table [2h - 1, 2w - 1] of each head to another window, as the authors do for fine-tuning (torch's
+    bicubic); rows of prefix tokens stay. Behind `raster` there is no such table, and `resized` refuses.
 
     Parameters: an OffsetTable whose rows, [(2h - 1)(2w - 1), H], are laid out as in Swin's, timm's and transformers'
-    checkpoints; initialised N(0, stddev^2), as the authors' normal truncated at 2, which is 100 deviations, amounts to.
+    checkpoints; initialised N(0, stddev^2). The authors truncate that normal at 100 standard deviations, which changes
+    nothing.
 
     Raises:
       ValueError: from `init` where `dims` gives neither grid nor length; for fractional positions; as above.
@@ -164,8 +164,8 @@ class Beit(Swin):
     """Swin's table and learned biases for the class token: from it to patches, from patches to it, from it to itself.
 
     Bao et al. (2021), arXiv 2106.08254, in the authors' code. With P prefix tokens each has a bias to and from the patches,
-    and each pair of them one of its own: P + P + P^2 rows behind the table, BEiT's three for P = 1. Sized from the prefix of
-    `dims`; another prefix token is refused as an offset outside of the window is.
+    and each pair of them one of its own: P + P + P^2 rows behind the table, BEiT's three for P = 1. `dims.prefix` says how
+    many there are; a further prefix token is refused like an offset outside the window.
 
     Parameters: as `swin`'s, initialised N(0, stddev^2), with the authors' default of zeros.
     """

@@ -32,12 +32,11 @@ class SwinV2(OffsetBias):
     """Swin v2's log-spaced continuous position bias: 16 sigmoid(MLP(sign(x) log2(1 + |x|) / log2(8))),
     x = 8 (q - k) / (w - 1).
 
-    Liu et al. (2021), arXiv 2111.09883, section 3.3, with the constants 8 and 16 of the authors' code; the MLP has one
-    ReLU layer and no bias behind it. w is the window, in tokens along each axis: the grid (or length) that the model is
-    made for, or pretrained_window where the network was trained on another one. It is a function of the offset, not a
-    table: positions may be fractional and of any extent. A window of 1 divides by 1, as in timm.
-    For another grid it stays the same function (the authors' `pretrained_window_size`): `resized` names the window that
-    it was trained on.
+    Liu et al. (2021), arXiv 2111.09883, section 3.3, with the constants 8 and 16 of the authors' code; the MLP has one ReLU
+    layer and an output layer without bias. w is the window, in tokens along each axis: the grid (or length) that the model
+    is made for, or pretrained_window where the network was trained on another one. It is a function of the offset, not a
+    table: positions may be fractional and of any extent. A window of 1 divides by 1, as in timm. On another grid it stays
+    the same function: `resized` sets pretrained_window to the window of training, as the authors' `pretrained_window_size`.
     Zero where a token stands nowhere. The cosine attention and the learned temperature of Swin v2 are the model's.
 
     Parameters: a LogCpb, its layers initialised as torch.nn.Linear.
@@ -84,9 +83,9 @@ class Dpb(OffsetBias):
     """CrossFormer's dynamic position bias: a network of the offset q - k, three times LayerNorm, ReLU and a linear layer.
 
     Wang et al. (2021), arXiv 2108.00154, section 3.3, without the residual connections that the authors' code offers and
-    leaves off. Their hidden_dim is M/16. log_distance=True shows the network sign(x) ln(1 + |x|), as
-    x-transformers offers, whose form (SiLU, no LayerNorm by default) is another. Takes any number of position axes.
-    Zero where a token stands nowhere.
+    leaves off. Their hidden_dim is M/16. log_distance=True feeds the network sign(x) ln(1 + |x|), an option of
+    x-transformers, whose network differs (SiLU, no LayerNorm by default). Takes any number of position axes. Zero where a
+    token stands nowhere.
 
     Parameters: "offset", the layer into the hidden dim, "norms" and "layers", three of each; linear layers
     initialised as torch.nn.Linear. The number of axes is that of dims.grid, 1 without one.
@@ -173,9 +172,9 @@ class Dape(Composition):
     """DAPE: a bias b that adapts to the content, b + f([q k / sqrt(D), b]), f an MLP across the heads of one pair of tokens.
 
     Zheng et al. (2024), arXiv 2405.14722, eq. 3, around any encoding that only biases logits: `dape(encoding=fire())`,
-    `dape(encoding=none())`. f has one LeakyReLU layer (slope 0.01) of hidden_dim, and sees logits that are
-    divided by sqrt(D), but not rotated: beside a rotary encoding it reads q and k as they were before it.
-    Zero where a token stands nowhere. DAPE v2 (arXiv 2410.04798), whose f also spans neighbouring keys, is not here.
+    `dape(encoding=none())`. f has one LeakyReLU layer (slope 0.01) of hidden_dim. It sees logits divided by sqrt(D), of q
+    and k before any rotation. Zero where a token stands nowhere. DAPE v2 (arXiv 2410.04798), whose f also spans
+    neighbouring keys, is not here.
 
     Parameters: "encoding", the inner one's, and "layers", initialised as torch.nn.Linear.
 

@@ -1,4 +1,4 @@
-"""Encodings whose bias depends on what queries and keys hold, by their relative position."""
+"""Encodings whose bias depends on the content of queries and keys and on their relative position."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
 
-_FEW_COUNTS = 128  # up to here a scatter takes longer, on CPUs
+_FEW_COUNTS = 128  # up to this many counts a scatter is slower on CPUs
 
 
 @register("shaw")
@@ -25,12 +25,12 @@ class Shaw(Encoding):
     """Relative position representations: logits q . (k + a^K_r) / sqrt(D) and outputs sum of weight (v + a^V_r).
 
     r = clip(k's position - q's, -max_relative_position, max_relative_position). Shaw et al. (2018), arXiv 1803.02155,
-    equations 3 and 4 and section 3.2; the vectors a are shared by the heads. values=False leaves a^V out, which the paper's
-    ablation finds to be no loss, and many after it do. With A position axes there are vectors for each axis and they
+    equations 3 and 4 and section 3.2; the vectors a are shared by the heads. values=False leaves a^V out, which costs
+    nothing in the paper's ablation; many later models do so. With A position axes there are vectors for each axis and they
     add. A fractional distance counts as the whole distance below it. Nothing is added where a token stands nowhere.
 
-    `read` sorts the weights of a query into its 2 max_relative_position + 1 offsets first, so that the values of a tile cost
-    no more than its products. It reads values of the head dim D.
+    `read` first sums the weights of a query by offset, of which there are 2 max_relative_position + 1. So this term of a
+    tile costs no more than its logits. Values must have the head dim D.
 
     Parameters: key [A, 2 max_relative_position + 1, D] and, with values, value of the same shape; rows run from keys far
     before the query to keys far after it; initialised N(0, 1/D).
@@ -103,14 +103,14 @@ class TransformerXL(Encoding):
 
     Dai et al. (2019), arXiv 1901.02860, section 3.3. r_d holds all M/2 sines sin(d base^(-2c/M)) before all cosines, as
     in the authors' code and XLNet's. clamp_len > 0 lets d go no further than that on either side; -1 has no limit.
-    With A position axes each axis has M/A channels of r_d, the sines of all axes first. u . k asks for no position and is
-    there for every token; the other term is zero where a token stands nowhere.
+    With A position axes each axis has M/A channels of r_d, the sines of all axes first. u . k needs no position, so every
+    token has it; the other term is zero where a token stands nowhere.
 
-    No distances are gathered or shifted: by the sines' addition theorem (q + v) . W r_d is a product of what belongs to
-    the query and the sines of the key's own position, exact for any positions, at M multiplications for every logit.
+    By the addition theorem of sines, (q + v) . W r_d is the product of a term of the query and the sines of the key's own
+    position. So no distances are gathered or shifted: it is exact for any positions and takes M multiplications a logit.
 
-    Parameters: u and v [H, D], position (W) [M, H, D]; all initialised N(0, 0.02^2) as by the authors. XLNet adds a term for
-    the text that a token is in, which is no matter of position.
+    Parameters: u and v [H, D], position (W) [M, H, D]; all initialised N(0, 0.02^2) as by the authors. XLNet adds a term
+    for a token's segment, which is not position.
 
     Raises:
       ValueError: for a base that is not positive, a clamp_len of 0 or below -1, or a width not divisible by 2 A.
@@ -159,7 +159,7 @@ class TransformerXL(Encoding):
         # sin(q - k) = sin q cos k - cos q sin k, cos(q - k) = cos q cos k + sin q sin k
         query = [sine * jnp.sin(of_q) + cosine * jnp.cos(of_q), cosine * jnp.sin(of_q) - sine * jnp.cos(of_q)]
         key = [jnp.cos(of_k), jnp.sin(of_k)]
-        # Both sides are of size 1 where their sum may be small: nothing may be rounded to 10 bits, as GPUs like to do.
+        # Terms of size 1 may cancel here, so factors must not be rounded to 10 bits, as GPUs do by default.
         exact = dict(precision=jax.lax.Precision.HIGHEST)
         near = jnp.einsum("htc,sc->hts", jnp.concatenate(query, -1), jnp.concatenate(key, -1), **exact)
         if self.clamp_len < 0:
@@ -181,10 +181,10 @@ class CoPE(Encoding):
     (facebookresearch/RAM), whose default divides the bias by sqrt(D) like the logits; scaled=False does not, as its
     --cope-nodiv and the listing in the paper's appendix.
 
-    The keys from j to i are those of i's own document that stand no later than i and no earlier than j, by position, wherever
-    they are in the arrays; gates know nothing of windows and other masks. A key that stands later than the query
-    is at position 0, the query having counted nothing: CoPE was made for causal attention, and without a causal mask it
-    tells later keys from earlier ones only. Tokens that stand nowhere are not counted and get no bias.
+    The keys from j to i are those of i's own document that stand no later than i and no earlier than j, by position,
+    wherever they lie in the arrays; windows and other masks do not change gates. A key that stands later than the query has
+    position 0, as the query has counted nothing. CoPE was made for causal attention: without a causal mask all later keys
+    look alike. Tokens that stand nowhere are not counted and get no bias.
 
     Parameters: [npos, D], shared by the heads, initialised N(0, stddev^2); the authors start at zero.
 
@@ -231,7 +231,7 @@ class CoPE(Encoding):
 
 
 def _in_order(site: Site) -> Bool[Array, ""] | np.bool_:
-    """Whether tokens that are counted lie in the order of their documents and, in each, of their positions, which differ."""
+    """Whether the counted tokens lie in order: by document, and within a document by strictly rising position."""
     where = numpy_if_known(site.position, site.segment, site.prefix)
     site = jax.tree.map(where.asarray, site)
     position, counted, index = axes(site)[:, 0], standing(site), np.arange(len(site.segment))
@@ -249,12 +249,12 @@ def _sums_from(gates: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
 
 def _sums_by_position(gates: Float[Array, "H T S"], position: Shaped[Array, " S"]) -> Float[jax.Array, "H T S"]:
     order = jnp.argsort(position)
-    # Keys that share a position are counted together: each reads the sum at the first of them.
+    # Keys that share a position count together: each reads the sum at the first of them.
     return _sums_from(gates[:, :, order])[:, :, jnp.searchsorted(position[order], position)]
 
 
 def _between(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
-    """by_count at counts from 0 to N - 1, between whole ones in proportion."""
+    """by_count at fractional counts from 0 to N - 1, by linear interpolation."""
     below = jnp.floor(counted).astype(jnp.int32)
     share = counted - below
     return (1 - share) * at(by_count, below) + share * at(by_count, _above(below, by_count))
@@ -275,7 +275,7 @@ def _between_backward(saved, d_out):
 
 
 def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts: int) -> Float[jax.Array, "H T N"]:
-    """The sums over the keys of what of x falls to each whole count: of the two around `counted`, in proportion."""
+    """Splits x between the two whole counts around `counted`, in proportion, and sums over the keys."""
     nothing = jnp.zeros((*x.shape[:2], num_counts))
     if num_counts > _FEW_COUNTS:
         return jax.linear_transpose(lambda by_count: _between(by_count, counted), nothing)(x)[0]

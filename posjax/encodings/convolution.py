@@ -1,4 +1,4 @@
-"""A position read off a token's neighbours: a convolution over wherever the tokens stand."""
+"""A convolution over the positions of tokens: a token learns its place from its neighbours."""
 
 import itertools
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ class Peg(Encoding):
 
     Chu et al. (2021), arXiv 2102.10882 (CPVT, also in Twins). A depthwise convolution with a kernel of kernel_size^A
     offsets, o from -(kernel_size // 2) to kernel_size // 2 on each of A = 1 or 2 axes; on whole grids it is torch's
-    `Conv2d(M, M, kernel_size, padding=kernel_size // 2, groups=M)` and a residual. Where no token stands the sum finds zero,
-    which is how tokens near the border learn where they are. CPVT puts it behind the first block; `embed` acts before it.
+    `Conv2d(M, M, kernel_size, padding=kernel_size // 2, groups=M)` and a residual. Places without a token count as zero, by
+    which tokens near the border learn where they are. CPVT puts it behind the first block; `embed` acts before it.
 
     Neighbours are found by their positions: tokens may come in any order, with padding or other documents among them, and
-    a document's tokens are neighbours of its own alone. Where several tokens share a place they count together. Known
-    positions are looked up at tracing time; unknown ones are sorted once and searched, in O(n log n).
-    Tokens that stand nowhere neither see nor are seen. The kernel starts at N(0, 2 / kernel_size^A), the bias at 0, as in
-    timm's Twins. `embed` reads other tokens, later ones too: not for causal models.
+    a document's tokens are neighbours of its own alone. Tokens that share a place are added up. Known positions are looked
+    up at tracing time; unknown ones are sorted once and searched, in O(n log n). Tokens that stand nowhere neither see nor
+    are seen. The kernel starts at N(0, 2 / kernel_size^A), the bias at 0, as in timm's Twins. `embed` reads other tokens,
+    later ones too: not for causal models.
 
     Raises:
-      ValueError: for an even kernel_size; for positions that are not whole numbers, or of another number of axes than
-        `init` was told of (two if Dims has a grid, else one).
+      ValueError: for an even kernel_size; for positions that are not whole numbers, or with another number of axes than in
+        `init` (two if Dims has a grid, else one).
     """
 
     needs = Needs.WHOLE_POSITIONS | Needs.BOTH_DIRECTIONS
@@ -67,10 +67,10 @@ class Peg(Encoding):
 def _neighbours(
     site: Site, position: Int32[Array, "T A"], offsets: Int32[np.ndarray, "O A"]
 ) -> tuple[Int32[Array, " T"], Int32[Array, "O T"], Bool[Array, "O T"]]:
-    """(the place of each token, the place at each offset from it, whether anybody stands there).
+    """(the place of each token, the place at each offset from it, whether a token stands there).
 
-    Places are numbered in the order of (document, position); padding and tokens that stand nowhere share places that
-    nobody finds.
+    Places are numbered in the order of (document, position); padding and tokens that stand nowhere share places that no
+    look-up finds.
     """
     known = all(isinstance(leaf, np.ndarray) for leaf in (position, site.segment, site.prefix))
     where = np if known else jnp

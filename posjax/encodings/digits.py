@@ -1,4 +1,4 @@
-"""Encodings of arithmetic: positions that tell the place of a digit within its number.
+"""Encodings for arithmetic: a position is the place of a digit within its number.
 
 Positions are data, so they are computed from the tokens beforehand, by `digit_places` or `coupled_positions`.
 """
@@ -20,14 +20,14 @@ from posjax.spec import register
 @register("abacus")
 @dataclass(frozen=True)
 class Abacus(Encoding):
-    """Abacus: a learned row for the place of a digit within its number, counted from 1; row 0 is for all that is no digit.
+    """Abacus: a learned row for the place of a digit within its number, counted from 1; row 0 is for all other tokens.
 
     McLeish et al. (2024), arXiv 2405.17399. Positions are the places, as `digit_places` computes them from tokens:
-    `site._replace(position=digit_places(tokens, digits))`. Places count from the first digit that is written, so numbers
-    are to be written least significant digit first, or digits of equal significance will not share a row. In training all
-    places of a row of the batch are moved by one offset k ~ U{0, ..., max_offset}, so that more digits than were trained
-    find trained rows; non-digits stay in row 0. `length` rows start at N(0, stddev^2): a number may have
-    length - 1 - max_offset digits in training and length - 1 later.
+    `site._replace(position=digit_places(tokens, digits))`. Places count from the first written digit, so write numbers
+    least significant digit first: then digits of equal significance share a row. In training all places in a row of the
+    batch are moved by one offset k ~ U{0, ..., max_offset}, so that longer numbers than in training find trained rows;
+    non-digits stay in row 0. `length` rows start at N(0, stddev^2): a number may have length - 1 - max_offset digits in
+    training and length - 1 later.
 
     With an encoding of the tokens' order beside it, give positions of two axes and let each part read its own:
     `(axis(index=0) >> rope()) + (axis(index=1) >> abacus())`.
@@ -37,8 +37,8 @@ class Abacus(Encoding):
     stand nowhere.
 
     Raises:
-      ValueError: for sizes that leave no place; for positions that are not whole or outside the table (NaN where they are
-        not known at tracing time).
+      ValueError: for a length that leaves no place beside max_offset; for positions that are not whole or outside the table
+        (NaN where they are not known at tracing time).
     """
 
     relative = False
@@ -80,9 +80,9 @@ class PositionCoupling(PositionMap):
     """Position coupling: tokens that belong together share a position, and in training all start at a random one.
 
     Cho et al. (2024), arXiv 2405.20671. The ids are the positions that the model is given, 1 and up, as `coupled_positions`
-    makes them for an addition; 0 is for tokens coupled with none and stays. In training all others move by one
-    k ~ U{0, ..., max_position - the largest id in the document}; without a key they stay, which is the official code's
-    start at 1.
+    makes them for an addition; 0 marks tokens that are coupled with none; it never changes. In training all other ids move
+    by one k ~ U{0, ..., max_position - the largest id in the document}. Without a key nothing moves, as in the official
+    code, which then starts at 1.
 
     Raises:
       ValueError: for a max_position below 1.

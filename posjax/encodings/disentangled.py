@@ -36,9 +36,17 @@ class Deberta(Encoding):
     of all layers, under a layer norm, by matrices of each layer: pos_key = norm(table) @ W + b converts a checkpoint.
     Initialised N(0, 0.02^2 M), as the product of such a table with a BERT matrix is.
 
+    shared=True keeps what checkpoints of v2 and v3 have (share_att_key): parameters are the table [2 R, M], N(0, 0.02^2), and
+    the scale and shift [M] of its layer norm, one set for all layers, and the matrices are those by which a layer makes
+    queries and keys of its tokens. A model gives them by `Hosted.in_layer`, as ours do.
+
+    Args:
+      shared: see above.
+      norm_epsilon: of that layer norm.
+
     Raises:
       ValueError: for an odd number of buckets or fewer than 4, max_relative_positions not beyond the whole distances, or
-        unknown terms; for positions of more than one axis.
+        unknown terms; for positions of more than one axis; for shared=True without `in_layer`.
     """
 
     dimensions = (1,)
@@ -46,6 +54,8 @@ class Deberta(Encoding):
     position_buckets: int = 256
     max_relative_positions: int = 512
     pos_att_type: tuple[str, ...] = ("c2p", "p2c")
+    shared: bool = False
+    norm_epsilon: float = 1e-7
 
     def __post_init__(self):
         buckets, far, terms = self.position_buckets, self.max_relative_positions, self.pos_att_type
@@ -63,16 +73,38 @@ class Deberta(Encoding):
                 raise ValueError(f"deberta has no attention of type {term!r}; {nearest(str(term), _TERMS)}")
 
     def init(self, key, dims):
-        names = [name for term, name in zip(_TERMS, ("pos_key", "pos_query"), strict=True) if term in self.pos_att_type]
+        if self.shared:
+            table = 0.02 * jax.random.normal(key, (2 * self._span, dims.width))
+            return {"table": table, "scale": jnp.ones(dims.width), "shift": jnp.zeros(dims.width)}
         shape = (2 * self._span, dims.num_heads, dims.head_dim)
         stddev = 0.02 * dims.width**0.5
-        return {n: stddev * jax.random.normal(k, shape) for n, k in zip(names, jax.random.split(key, 2), strict=False)}
+        keys = zip(self._names, jax.random.split(key, 2), strict=False)
+        return {name: stddev * jax.random.normal(one, shape) for name, one in keys}
+
+    def in_layer(self, params, project):
+        if not self.shared:
+            return params
+        rows = _normed(params["table"], self.norm_epsilon) * params["scale"] + params["shift"]
+        queries, keys = project(rows)
+        keys = jnp.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
+        projected = {"pos_key": keys.astype(jnp.float32), "pos_query": queries.astype(jnp.float32)}
+        return {name: projected[name] for name in self._names}
+
+    @property
+    def _names(self) -> list[str]:
+        """Of what the terms are products with."""
+        return [name for term, name in zip(_TERMS, ("pos_key", "pos_query"), strict=True) if term in self.pos_att_type]
 
     def rotate(self, params, q, q_site, k, k_site):
         return (q * jnp.float32(self._num_terms**-0.5)).astype(q.dtype), k
 
     def bias(self, params, q, q_site, k, k_site):
         self.coordinates(q_site), self.coordinates(k_site)
+        if "table" in params:
+            raise ValueError(
+                f"{self} projects its table by each layer's own matrices: take hosted.in_layer(project).attend(...), or "
+                "shared=False"
+            )
         line = line_of(q_site, k_site)
         bias = choose(
             line.holds,
@@ -138,13 +170,13 @@ class Deberta(Encoding):
 class Tupe(Encoding):
     """Untied positional attention: logits (q . k + (p_q U_Q) . (p_k U_K)) / sqrt(2 D), with p learned rows.
 
-    Ke et al. (2020), arXiv 2006.15595, section 3; TUPE-R is tupe() + t5(). Untied from positions are the tokens that
-    stand nowhere: one learned logit per head for such a query with any key, one for any other query with such a key,
-    as the paper has it of [CLS]. As in the authors' code p is a row of the table under a layer norm (its scale lies in U, its
-    shift and the projections' biases are left out), and table and U can be shared by all layers: then inject the encoding
-    once. A grid has a row for every place, and `resized` resizes the table as that of `learned`.
+    Ke et al. (2020), arXiv 2006.15595, section 3; TUPE-R is tupe() + t5(). Tokens that stand nowhere are untied from
+    positions, as [CLS] is in the paper: each head learns one logit for such a query with any key, and one for any other
+    query with such a key. As in the authors' code p is a layer-normed row of the table (the norm's scale is part of U; its
+    shift and the biases of projections are left out). Table and U can be shared by all layers: then inject the encoding
+    once. A grid has a row for every place, and `resized` resizes the table like that of `learned`.
 
-    The term is a product of 2 D channels instead of D, so `rotate` appends the channels of position to those of content.
+    `rotate` appends the channels of position to the channels of content, so queries and keys have 2 D channels.
 
     Parameters: table (as learned's), query and key (U) [M, H, D], all initialised N(0, stddev^2); with prefix tokens,
     untied [2, H]: their logits as queries, then as keys, initialised 0.
@@ -185,9 +217,13 @@ class Tupe(Encoding):
         return jnp.where(stands(q_site)[:, None], jnp.where(stands(k_site)[None], 0.0, as_key), as_query)
 
     def _project(self, params, which: str, site: Site) -> Float[Array, "T H D"]:
-        # To the table a token that stands nowhere is like padding: it has no row, and gets zeros.
+        # For the table a token that stands nowhere is like padding: it has no row and gets zeros.
         site = site._replace(segment=site.segment * (site.prefix == 0), prefix=0 * site.prefix)
         rows = Learned().embed(params["table"], jnp.zeros((len(site.segment), len(params[which]))), site)
-        rows = rows - rows.mean(axis=-1, keepdims=True)
-        rows = rows * jax.lax.rsqrt(jnp.square(rows).mean(axis=-1, keepdims=True) + _EPSILON)
-        return jnp.einsum("tm,mhd->thd", rows, params[which])
+        return jnp.einsum("tm,mhd->thd", _normed(rows, _EPSILON), params[which])
+
+
+def _normed(rows: Float[Array, "R M"], epsilon: float) -> Float[jax.Array, "R M"]:
+    """Rows less their mean, over their standard deviation."""
+    rows = rows - rows.mean(axis=-1, keepdims=True)
+    return rows * jax.lax.rsqrt(jnp.square(rows).mean(axis=-1, keepdims=True) + epsilon)

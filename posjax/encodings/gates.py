@@ -1,8 +1,8 @@
-"""Encodings read off the content: gates that accumulate along a document, in the order of its positions.
+"""Encodings computed from the content: gates that accumulate along a document, in the order of its positions.
 
 `observe` turns a layer's input into a running sum per token, which is its `site.state`, float32, and travels into the
 KV cache; bias and rotation compare the sums of query and key. Only the order of positions matters, not their distances.
-Class token, registers and padding add nothing, and carry a sum of zero.
+Class token, registers and padding add nothing and have a sum of zero.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from posjax.spec import register
 
 
 class _Gate(Encoding):
-    """A bias that sums a negative log gate of each token between key and query; the key's own is left out."""
+    """A bias that sums the log gates of the tokens after the key up to the query."""
 
     dimensions = (1,)
     observes = 1
@@ -52,9 +52,9 @@ class _Gate(Encoding):
 class Fox(_Gate):
     """Forgetting attention: bias_ij = sum over l = j + 1 ... i of log sigmoid(w_h . x_l + b_h), for every head h.
 
-    Lin et al. (2025), Forgetting Transformer, arXiv 2503.02130, section 3; x is the layer's input, of which queries and
-    keys are projected too. In a bidirectional model a later key is seen through the gates from i + 1 to j: the same
-    -|c_i - c_j| of running sums c, which cannot tell left from right (`data_dependent_alibi` can).
+    Lin et al. (2025), Forgetting Transformer, arXiv 2503.02130, section 3; x is the layer's input, from which queries and
+    keys are projected too. In a bidirectional model a later key is seen through the gates from i + 1 to j: the same -|c_i -
+    c_j| of running sums c, which cannot tell left from right (`data_dependent_alibi` can).
 
     Parameters: kernel [M, H], initialised N(0, 1/M); bias [H], at `bias_init`: gates start at sigmoid(bias_init).
     """
@@ -99,7 +99,7 @@ class DataDependentAlibi(_Gate):
     def compare(self, q, k):
         if not self.bidirectional:
             return super().compare(q, k)
-        # Of the two differences, the one that runs against its direction is positive: it is none of this pair.
+        # The difference of the other direction is positive, and the minimum drops it.
         return jnp.minimum(q[0] - k[0], 0.0) + jnp.minimum(k[1] - q[1], 0.0)
 
 
@@ -109,8 +109,8 @@ class Cable(_Gate):
     """Context-aware biases: bias_ij = -sum over l = j + 1 ... i of softplus(w_h . x_l + b_h).
 
     Veisi et al. (2025), arXiv 2503.08067, and its code (src/Cable.py). As -softplus(z) = log sigmoid(-z), this is `fox` with
-    w and b turned around, and another start. The bias is added to logits scaled by 1/sqrt(D), like any other; that code
-    divides them by sqrt(C / n_embd), which is 1. Later keys, in a bidirectional model, as for `fox`.
+    w and b turned around, and another start. The bias is added to logits scaled by 1/sqrt(D), like any other; the authors'
+    code divides logits by sqrt(C / n_embd), which is 1. In a bidirectional model later keys are treated as by `fox`.
 
     Parameters: kernel [M, H], initialised N(0, 0.02^2), and bias [H], at 0, both as in the code: every head starts near
     a slope of log 2.
@@ -194,7 +194,7 @@ class Order(NamedTuple):
     Padding, class token and registers belong to no document.
     """
 
-    index: Int[Array, " N"]  # of the n-th in order: the past's tokens are counted first
+    index: Int[Array, " N"]  # of the n-th token in order; past tokens are numbered first
     rank: Int[Array, " N"]  # the inverse
     first: Bool[Array, " N"]  # whether the n-th in order begins a document
     in_document: Bool[Array, " T"]
@@ -219,8 +219,8 @@ class Order(NamedTuple):
     def total(self, step: Float32[Array, "T ..."], past, wrap: Callable = lambda x: x) -> Float32[Array, "T ..."]:
         """The sum of `step` over the tokens of a document up to each one; goes on from the totals of the past.
 
-        Tokens of the past, and those that begin a document, set the sum; all others add to it. Sums are made in a tree, and
-        never across documents, so that they err by the logarithm of the document's length.
+        Tokens of the past, and those that begin a document, set the sum; all others add to it. Sums are made in a tree and
+        never across documents, so their error grows as the logarithm of a document's length.
         """
         values = self._sorted(step, past)
         sets = self.first | (self.index < self.num_past)
@@ -232,7 +232,7 @@ class Order(NamedTuple):
         return self.kept(total[self.rank][self.num_past :])
 
     def convolved(self, x: Float32[Array, "T ..."], past, taps: Float[Array, "W ..."]) -> Float32[Array, "T ..."]:
-        """sum over n of taps[-1 - n] times the x of the n-th token before, where the document has one."""
+        """sum over n of taps[-1 - n] times x of the n-th token before, if the document has one."""
         values = self._sorted(x, past)
         out, reaches = taps[-1] * values, jnp.ones(len(values), bool)
         for n in range(1, len(taps)):

@@ -1,4 +1,4 @@
-"""Masks: which keys a query may see, beside causality and documents. Each adds to any other encoding.
+"""Masks: which keys a query may see, beside causality and documents. Each can be added to any other encoding.
 
 What a mask is made of is in posjax/mask.py. A bidirectional model sees both sides of a query; causality hides the later
 side. Tokens that stand nowhere (class token, registers) are the global tokens of a vision model.
@@ -25,10 +25,10 @@ def at_least(least: int, encoding: Encoding, *names: str) -> None:
 class Window(Encoding):
     """Sliding window: a query sees the keys less than `size` away on either side.
 
-    Causal, these are `size` keys with the query's own among them: Mistral 7B's convention (Jiang et al. 2023, arXiv
-    2310.06825) and that of transformers' causal mask; its bidirectional one takes |q - k| <= size, and Longformer's
-    window counts both sides (see `longformer`). Distances on a grid are Chebyshev's: a square of 2 size - 1 patches
-    a side, which with a class token is the local attention of Vision Longformer (Zhang et al. 2021, arXiv 2103.15358).
+    In causal attention these are `size` keys, the query's own included: Mistral 7B's convention (Jiang et al. 2023, arXiv
+    2310.06825) and that of transformers' causal mask; its bidirectional one takes |q - k| <= size, and Longformer's window
+    counts both sides (see `longformer`). Distances on a grid are Chebyshev's: a square of 2 size - 1 patches a side, which
+    with a class token is the local attention of Vision Longformer (Zhang et al. 2021, arXiv 2103.15358).
 
     Raises:
       ValueError: for a size below 1.
@@ -96,7 +96,7 @@ class Longformer(Encoding):
 
     Beltagy et al. (2020), arXiv 2004.05150, section 3.1. `window` is their attention_window: half of it on each side, and
     the query itself, |q - k| <= window / 2, so that window + 1 keys are seen. Their global tokens have projections of
-    their own, which are not positional and not here. Where the class token of a model stands nowhere it is global already.
+    their own, which are not positional and not here. A class token that stands nowhere is global already.
 
     Raises:
       ValueError: for an odd window or one below 2, or fewer than 0 global tokens.
@@ -159,10 +159,9 @@ class BigBird(Encoding):
     Zaheer et al. (2020), arXiv 2007.14062, section 2 and appendix D: block b sees blocks b - 1, b and b + 1; the first
     `num_global` blocks see all and are seen by all; and b draws `num_random` of the other blocks before it, all of them
     where there are no more. The paper draws from the whole sequence and makes the last block global, too; but what a
-    query sees must not depend on tokens to come, so here a random edge joins each block with earlier ones (and in
-    a bidirectional model those with it: the graph is undirected). One block is drawn from each of
-    num_random equal shares of the candidates, by a hash of (seed, block, share): the same in every layer, head and
-    document, on every device, in training and in decoding.
+    query sees must not depend on tokens to come, so here random edges join each block with earlier ones (in a bidirectional
+    model, in both directions). One block is drawn from each of num_random equal shares of the candidates, by a hash of
+    (seed, block, share): the same in every layer, head and document, on every device, in training and in decoding.
 
     Raises:
       ValueError: for a block_size below 1, fewer than 0 random or global blocks, or a seed outside 0 to 2^32 - 1.

@@ -1,9 +1,9 @@
-"""What depends on queries, or keys, and on the offset of the two: key's position minus query's.
+"""Look-ups by the offset of a query and a key: the key's position minus the query's.
 
-Tokens of a document mostly stand side by side, so that the offset of every pair which means anything is first + s - t, with
-one constant. The look-ups of all pairs then are a matrix of queries by offsets each of whose rows is moved one further
-than the one before: a copy, where a gather of pairs is slow and its gradient, a scatter, slower. `Line` says whether it
-is so; it is data, and so is the choice between the two ways.
+Tokens of a document mostly stand side by side: then the offset of every related pair is first + s - t, with one constant
+`first`, and the values of all pairs are a matrix of queries by offsets whose every row is shifted by one more than the row
+before. Shifting copies memory; a gather is slow, and its gradient, a scatter, slower. `Line` says whether tokens stand so.
+It is data, so the program chooses between the two ways when it runs.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 def line_of(q_site: Site, k_site: Site) -> Line:
-    """Of whole positions on one axis; several axes and fractional positions make no line here, and a single query none."""
+    """The line of whole positions on one axis. Several axes, fractional positions or a single query are no line."""
     q_position, k_position = axes(q_site), axes(k_site)
     whole = all(np.issubdtype(position.dtype, np.integer) for position in (q_position, k_position))
     if q_position.shape[1] > 1 or len(q_position) == 1 or not whole:
@@ -52,7 +52,7 @@ def line_of(q_site: Site, k_site: Site) -> Line:
 
 @jax.custom_batching.custom_vmap
 def _of_batch(least: Int32[Array, ""], most: Int32[Array, ""]):
-    """The least and the greatest in the batch. A condition that had a batch axis would have both its branches computed."""
+    """The least and the greatest value in the batch: given a condition with a batch axis, `cond` computes both branches."""
     return least, most
 
 
@@ -71,8 +71,8 @@ def for_all(flag: Bool[Array, ""] | np.bool_ | bool) -> Bool[Array, ""] | np.boo
 def choose(holds: Bool[Array, ""] | np.bool_ | bool, then: Callable, otherwise: Callable, *operands):
     """Computes one of two functions of arrays; chosen while tracing where the condition is known then.
 
-    Where it is not, the backward pass computes again what it needs beside the operands: to keep that for either function
-    takes memory for both, and its layout is that of the larger one.
+    Where it is not, the backward pass recomputes everything but the operands: residuals of `cond` take memory for both
+    functions, in the layout of the larger one.
     """
     if isinstance(holds, jax.core.Tracer):
         return jax.lax.cond(holds, jax.checkpoint(then), jax.checkpoint(otherwise), *operands)
@@ -85,17 +85,17 @@ def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Arr
 
 
 def sums_at(x: Float[Array, "H T S"], row: Int32[Array, "T S"], num_rows: int) -> Float[Array, "H T R"]:
-    """The sum over the keys of each row: the transpose of `at`."""
+    """Sums x over the keys that share a row: the transpose of `at`."""
     query = np.arange(x.shape[1])[:, None]
     return jnp.zeros((*x.shape[:2], num_rows), x.dtype).at[:, query, row].add(x, mode="promise_in_bounds")
 
 
 def sums_on_line(x: Float[Array, "H T S"], first: Int32[Array, ""] | int, far: int) -> Float[Array, "H T R"]:
-    """The sums over the keys at each of the offsets from -far to far, those beyond counted there, on a line."""
+    """`sums_at` on a line: sums over the keys at each offset from -far to far; keys beyond count at either end."""
     _, num_q, num_k = x.shape
     offset = first + np.arange(num_k) - np.arange(num_q)[:, None]
     ends = [jnp.sum(jnp.where(beyond, x, 0.0), axis=2, keepdims=True) for beyond in (offset <= -far, offset >= far)]
-    # Columns of x from `start` on, however far outside they are, so that query t finds the offset 1 - far in column t.
+    # Columns of x from `start` on, zeros outside of it, so that query t finds the offset 1 - far in column t.
     width = num_q + 2 * far - 1
     start = jnp.clip(1 - far - first, -width, num_k)
     around = jnp.pad(x, ((0, 0), (0, 0), (width, width)))
@@ -111,9 +111,9 @@ def at_line(by_row: Float[Array, "H T R"], num_keys: int, first: Int32[Array, ""
 
 
 def products_on_line(x: Float[Array, "T H D"], rows: Float[Array, "L H D"], num_keys: int) -> Float[jax.Array, "H T S"]:
-    """x[t] . rows[s - t + T - 1], of each head; L = T + S, the last row being spare.
+    """x[t] . rows[s - t + T - 1] of each head; L = T + S, and the last row is spare.
 
-    Queries go by blocks, whose products with the rows that any of them reads hold little more than what is returned.
+    Works on blocks of queries: the product of a block with all rows that its queries read is little larger than the result.
     """
     num_q, heads, _ = x.shape
     size = min(num_q, max(_FEW, -(-num_q // _BLOCKS)))
@@ -128,9 +128,9 @@ def products_on_line(x: Float[Array, "T H D"], rows: Float[Array, "L H D"], num_
 
 
 def _moved(x: Float[Array, "*N T L"], num_columns: int, step: int) -> Float[jax.Array, "*N T S"]:
-    """The first columns once row t has been moved left by t (step 1), or by T - 1 - t (step -1; L is at least T + S).
+    """Shifts row t left by t (step 1) or by T - 1 - t (step -1; L is at least T + S) and keeps the first columns.
 
-    As the rows lie one behind the other, that is to cut them anew, each longer or shorter by one.
+    Rows lie one after the other in memory, so this is a reshape to rows that are longer or shorter by one.
     """
     *lead, num_rows, width = x.shape
     start, again = 0 if step > 0 else num_rows - 1, width + step

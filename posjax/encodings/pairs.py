@@ -1,4 +1,4 @@
-"""What a logit bias may know of a pair of tokens, and how a function of their offset is evaluated on a tile."""
+"""Which pairs of tokens have a bias, and how a function of their offset is evaluated on a tile."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Params, Site, both_stand
 
-# The bias of a key that one head does not see, as `mask` knows no heads; finite, so that -inf meets no arithmetic.
+# The bias that hides a key from one head, as a `mask` is the same for all heads; finite, so no arithmetic meets -inf.
 HIDDEN = -1e9
 _HELD = 2**20  # activations of a hidden layer that are held at a time
 
@@ -31,16 +31,16 @@ class OffsetBias(Encoding):
 class ElementwiseBias(OffsetBias):
     """A bias that is one function of a few constants of the head and of the offset, element by element.
 
-    `logit` is its one statement, which dense tiles, blockwise attention and the GPU kernel call: comparisons, `where`,
-    arithmetic, abs, exp and log; no look-ups, no reductions.
+    `logit` states it once; dense tiles, blockwise attention and the GPU kernel all call it. It may use comparisons,
+    `where`, arithmetic, abs, exp and log, but no look-ups or reductions.
     """
 
-    # Where finite, the bias is a function of the whole part of the offset, one constant from this offset on, and one up
-    # to minus it: on a line tiles then look it up.
+    # If finite, the bias depends on the whole part of the offset only, and is constant beyond this offset on either side:
+    # tiles on a line then look it up in a table.
     constant_beyond: ClassVar[float] = math.inf
 
     def constants(self, params: Params, num_heads: int) -> Float[Array, "H P"]:
-        """What `logit` knows of each head, in float32; gradients flow back through it to the parameters."""
+        """The constants of each head for `logit`, in float32; gradients flow back through them to the parameters."""
         return jnp.zeros((num_heads, 0), jnp.float32)
 
     def logit(self, constants: tuple[Any, ...], offset: tuple[Any, ...]) -> Any:
@@ -60,7 +60,7 @@ class ElementwiseBias(OffsetBias):
 
 
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
-    """Which pairs both stand somewhere, in the same document; the positions of any other pair mean nothing."""
+    """Which pairs stand in the same document, both somewhere; the positions of other pairs mean nothing."""
     return both_stand(q_site, k_site) & same_document(q_site, k_site)
 
 
@@ -78,7 +78,7 @@ def length(offset: tuple[Array, ...]) -> Float[jax.Array, "..."]:
 
 
 def whole_offset(offset: Shaped[Array, "*N"], far: int) -> Int32[Array, "*N"]:
-    """Cut down to a whole number and to at most `far` on either side."""
+    """The offset, truncated to a whole number and clipped to `far` on either side."""
     return jnp.clip(jnp.trunc(offset), -far, far).astype(jnp.int32)
 
 
@@ -88,7 +88,7 @@ def log_offset(offset: Float[jax.Array, "*N A"]) -> Float[jax.Array, "*N A"]:
 
 
 def per_head(values: np.ndarray) -> Array:
-    """[H, 1, 1], so that a value meets the tile of its head; floats in float32."""
+    """Values of shape [H, 1, 1], which broadcast over the tile of each head; floats in float32."""
     values = np.asarray(values)
     return (values.astype(np.float32) if values.dtype == np.float64 else values)[:, None, None]
 
@@ -96,7 +96,7 @@ def per_head(values: np.ndarray) -> Array:
 def pairwise(
     function: Callable[[jax.Array], jax.Array], features: Float[jax.Array, "T S F"], hidden: int
 ) -> Float[jax.Array, "H T S"]:
-    """function([..., F]) -> [..., H] of every pair, where it has hidden layers `hidden` wide.
+    """Applies function([..., F]) -> [..., H], whose hidden layers are `hidden` wide, to every pair.
 
     A tile's hidden layer would dwarf its logits, so only some queries are computed at a time, and again in the
     backward pass.

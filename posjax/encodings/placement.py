@@ -1,6 +1,6 @@
 """Position maps: `raster(width=14) >> learned()` shows `learned` other positions than the model gave.
 
-Those here are the same at every call; those that draw positions at random are in randomizing.py.
+The maps here are deterministic; those that draw positions at random are in randomizing.py.
 """
 
 import math
@@ -22,7 +22,7 @@ class Raster(PositionMap):
     """(row, column) on a grid of this width becomes row * width + column: a 1-D encoding sees an image as a line.
 
     The "1-D" condition of Dosovitskiy et al. (2020), appendix D.4. The end of a row lies next to the start of the next one.
-    For another grid it gets that grid's width, and a table behind it is resized as the grid's that it is.
+    `resized` sets the width of the new grid, and a table behind it is resized as a grid.
 
     Raises:
       ValueError: for positions that are not (row, column), a width below 1, or columns beyond the width (where positions
@@ -123,7 +123,7 @@ class Interpolate(PositionMap):
     def before(self, memory):
         if math.isinf(memory.last):
             return memory
-        # One token more, for distances that rounding makes shorter.
+        # One token more, as rounding may shorten distances.
         return Memory(math.ceil(memory.last * self.factor) + 1, math.ceil(memory.first * self.factor))
 
 
@@ -133,15 +133,15 @@ class FitGrid(PositionMap):
     """An image's grid stretched to height x width: p becomes p height / h on its h rows, p width / w on its w columns.
 
     The resolution policy of EVA-02 (Fang et al. 2023, arXiv 2303.11331, `pt_seq_len`) and of timm's `ref_feat_shape`: with
-    the training grid as height and width a rotary encoding sees no coordinate that it was not trained on, the patches
-    between its own. h and w are the image's own, 1 + its largest positions, whatever else is in its row or batch (timm 1.0.29
-    computed angles on the largest grid of a batch, 1.0.31 does not). Where an image is masked, tokens that are missing must
-    not be all those of the last row or column. The whole image must be there: no cached decoding.
+    the training grid as height and width a rotary encoding sees no coordinate beyond the trained ones; patches may fall
+    between these. h and w are the image's own, 1 + its largest positions, whatever else is in its row or batch (timm 1.0.29
+    computed angles on the largest grid of a batch, 1.0.31 does not). A masked image must keep at least one token of its
+    last row and of its last column. The whole image must be there: no cached decoding.
 
     Args:
       height, width: the grid on which the encoding behind it was, or will be, trained.
-      half_pixel: keeps the centres of patches where they are, (p + 1/2) height / h - 1/2. No encoding that is relative
-        can tell; a sinusoidal code can.
+      half_pixel: keeps the centres of patches where they are, (p + 1/2) height / h - 1/2. A relative encoding cannot tell
+        the difference; a sinusoidal code can.
 
     Positions become float32, exact on the grid of height x width itself. It stays as it is for a model of another grid.
 
@@ -176,7 +176,7 @@ class FitGrid(PositionMap):
 @register("unpad")
 @dataclass(frozen=True)
 class Unpad(PositionMap):
-    """The first token of a row that is no padding stands at 0, the others as far behind it as they were.
+    """Shifts the positions of a row so that its first token, padding aside, stands at 0.
 
     For batches whose positions count the padding on the left, as many tokenizers give them. On grids, each axis for itself.
     Tokens that stand nowhere are passed over. The whole row must be there: no cached decoding.
@@ -192,11 +192,11 @@ class Unpad(PositionMap):
 @register("reset")
 @dataclass(frozen=True)
 class Reset(PositionMap):
-    """Each document of a packed row begins at 0, its tokens as far behind its first one as they were.
+    """Shifts the positions of each document of a packed row so that it begins at 0.
 
-    For packed rows whose positions run on over documents. On grids, each axis for itself. That documents do not see each
-    other is the business of `site.segment`, not of positions. Padding and tokens that stand nowhere are passed over.
-    The whole document must be there: no cached decoding.
+    For packed rows whose positions run on over documents. On grids, each axis for itself. `site.segment`, not positions,
+    keeps documents from seeing each other. Padding and tokens that stand nowhere are passed over. The whole document must
+    be there: no cached decoding.
     """
 
     needs = Needs.WHOLE_DOCUMENT
@@ -217,9 +217,9 @@ def documents(site: Site) -> Int32[Array, " T"]:
 
 
 def extents(site: Site) -> Shaped[Array, "T *A"]:
-    """On each axis, how many places the image or document of each token has: 1 + its largest position; 1 for tokens in none.
+    """The extent of each token's image or document on each axis: 1 + its largest position; 1 for tokens in none.
 
-    A constant to whoever differentiates by positions.
+    It has no gradient with respect to positions.
     """
     known = isinstance(site.position, np.ndarray)
     position = site.position if known else jax.lax.stop_gradient(site.position)
@@ -228,7 +228,7 @@ def extents(site: Site) -> Shaped[Array, "T *A"]:
 
 
 def each_axis(function, position: Shaped[Array, "T *A"]):
-    """What `function(axis number, positions on the axis)` makes of every axis; a tuple if it returns one."""
+    """Stacks what `function(axis number, positions on it)` returns for each axis; for a tuple, each of its parts."""
     if position.ndim == 1:
         return function(0, position)
     each = [function(axis, position[:, axis]) for axis in range(position.shape[1])]
@@ -237,7 +237,7 @@ def each_axis(function, position: Shaped[Array, "T *A"]):
 
 
 def first_and_last(site: Site) -> tuple[Shaped[Array, "T *A"], Shaped[Array, "T *A"]]:
-    """On each axis, the smallest and the largest position in the document of each token; 0 and 0 for tokens in none."""
+    """The smallest and the largest position in each token's document, on each axis; 0 and 0 for tokens in none."""
     document = documents(site)
     where = np if isinstance(document, np.ndarray) and isinstance(site.position, np.ndarray) else jnp
     document = where.asarray(document)

@@ -1,7 +1,7 @@
 """Position maps that draw positions at random: in training, and two of them in evaluation too.
 
-Every draw is one for a row of the batch. Documents packed into a row share it, so that what a document sees depends on the
-draw and on itself, not on what it is packed with. Padding and tokens that stand nowhere are never counted or moved.
+Each row of the batch has one draw, which the documents packed into it share: what a document sees depends on the draw and
+on itself, not on its neighbours in the row. Padding and tokens that stand nowhere are never counted or moved.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _EVALUATIONS = ["random", "keep"]
 
 
 class _Drawn(PositionMap):
-    """A document's n positions become n sorted draws from [0, length): only their order is left of the positions given."""
+    """Replaces the n positions of a document by n sorted draws from [0, length); only their order is kept."""
 
     relative = True
 
@@ -107,11 +107,10 @@ class Randomized(_Drawn):
 @register("random_float")
 @dataclass(frozen=True)
 class RandomFloat(_Drawn):
-    """Random float sampling: n numbers drawn uniformly from [0, length), real ones, sorted.
+    """Random float sampling: n real numbers drawn uniformly from [0, length) and sorted.
 
-    Shimizu et al. (2026), arXiv 2602.14050. As `randomized`, but with nothing whole about the positions, so the number of
-    positions is not bounded by `length`; positions are float32. `evaluate` and `seed` are those of `randomized`: the paper
-    draws in training and in evaluation.
+    Shimizu et al. (2026), arXiv 2602.14050. As `randomized` with float32 positions, so that a document may have more
+    positions than `length`. `evaluate` and `seed` are those of `randomized`: the paper draws in training and in evaluation.
 
     Raises:
       ValueError: for a length below 1 or another `evaluate`.
@@ -135,8 +134,8 @@ class Pose(PositionMap):
     Zhu et al. (2023), arXiv 2309.10400, with two chunks. In a document of n positions the first c ~ U{1, ..., ceil(n / 2)}
     stay, the others move by u ~ U{0, ..., length - n} (by 0 where n exceeds `length`). Without a key nothing moves.
 
-    Sides taken: as the code of October 2023 has it, the first chunk does not move (before, it had a skip of its own) and is
-    the shorter one. That code also reads the second chunk from further on in the text; here the tokens stay as they are.
+    As in the code of October 2023, the first chunk does not move (earlier it had a skip of its own) and is the shorter one.
+    That code also reads the second chunk from further on in the text; here the tokens stay as they are.
 
     Raises:
       ValueError: for a length below 1.
@@ -170,8 +169,8 @@ class Pose(PositionMap):
 class Shape(PositionMap):
     """Shifted absolute positions: in training, p + k with one k ~ U{0, ..., max_offset} for all tokens of a row.
 
-    Kiyono et al. (2021), arXiv 2109.05644. It teaches absolute codes to be shift-invariant; relative encodings do not
-    notice. On grids each axis has its k. Without a key nothing moves.
+    Kiyono et al. (2021), arXiv 2109.05644. It teaches absolute codes to be shift-invariant; relative encodings are not
+    affected. On grids each axis has its k. Without a key nothing moves.
 
     Raises:
       ValueError: for a negative max_offset.
@@ -202,8 +201,8 @@ class Cape(PositionMap):
     jitter ~ U(-max_local_shift, max_local_shift) for each token, log scale ~ U(-ln max_global_scaling, ln max_global_scaling)
     for the row. Beyond a max_local_shift of half the distance between tokens their order may change. On grids each axis has
     its shift and jitter; the scale is one. Without a key nothing moves. The defaults are those that the PyTorch port
-    gcambara/cape names for text. Positions are in tokens or patches; the paper's are seconds in sound, and run from -1 to 1
-    across an image (so there divide its shifts by the patch).
+    gcambara/cape names for text. Positions are in tokens or patches. The paper's are seconds in sound and run from -1 to 1
+    across an image, so convert its shifts to patches.
 
     Raises:
       ValueError: for a negative shift or a scaling below 1.
@@ -247,7 +246,7 @@ def below(key: jax.Array, bound: Int32[Array, " T"]) -> Int32[jax.Array, " T"]:
 def _sorted_draws(
     document: Int32[Array, " T"], position: Shaped[Array, " T"], stream: Shaped[Array, " N"]
 ) -> Shaped[jax.Array, " T"]:
-    """For the r-th of the n different positions in each document, the r-th smallest of the first n in `stream`."""
+    """Moves the r-th of a document's n different positions to the r-th smallest of the first n draws in `stream`."""
     length = len(position)
     order = jnp.lexsort((position, document))
     by_document, by_position = jnp.asarray(document)[order], jnp.asarray(position)[order]
@@ -255,7 +254,7 @@ def _sorted_draws(
     new = opens | jnp.concatenate([jnp.ones(1, bool), by_position[1:] != by_position[:-1]])
     place = jnp.cumsum(new) - 1  # places are numbered by document, then by position
     rank = place - jax.lax.cummax(jnp.where(opens, place, 0))
-    # One entry for each place; those that no place has sort behind all others.
+    # One entry for each place; entries without a place sort behind all others.
     of_place = jnp.full(length, jnp.iinfo(jnp.int32).max).at[place].set(by_document)
     draw = jnp.zeros(length, stream.dtype).at[place].set(stream[rank])
     draws = draw[jnp.lexsort((draw, of_place))]

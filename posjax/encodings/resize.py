@@ -2,9 +2,9 @@
 
     table = resize(table, (32, 20), method="torch_bicubic")     # [14, 14, M] to [32, 20, M]
 
-Each axis is resampled for itself, out = W table with W [new, old] made from the sizes, so that non-square grids and grids
-of equal count (14 x 14 and 7 x 28) are what they are. Between frameworks a resize differs in four choices, the fields of
-`Resampling`; the presets in `METHODS` are those that published checkpoints were made with.
+Axes are resampled one by one: out = W table, with W [new, old] made from the sizes. So grids need not be square, and a grid
+of 7 x 28 is not taken for one of 14 x 14. Between frameworks a resize differs in four choices, the fields of `Resampling`;
+the presets in `METHODS` are those that published checkpoints were made with.
 """
 
 import functools
@@ -36,8 +36,8 @@ class Resampling:
       antialias: where the table shrinks, the kernel is stretched to the new spacing. torch does not by default, JAX does.
       alignment: "half_pixel": entries are cells of equal size and both grids cover the same span; "corners": the first
         and last entries fall together (`align_corners=True`, `scipy.ndimage.zoom`).
-      edge: what a kernel finds beyond the table: "repeat" its outermost entry, "renormalise" nothing, the other weights
-        being divided by their sum.
+      edge: what a kernel reads beyond the table: "repeat" reads its outermost entry; "renormalise" reads nothing and
+        divides the other weights by their sum.
       offset: the spacing is that of new + offset entries: DINOv2 passes (new + 0.1) / old for the scale factor.
 
     Raises:
@@ -82,7 +82,7 @@ METHODS = MappingProxyType(
 
 
 def resampling(method: str | Resampling) -> Resampling:
-    """The preset of this name, or what was given if it is none.
+    """The preset of this name; a Resampling is returned as it is.
 
     Raises:
       ValueError: for an unknown name; the message names the nearest known one.
@@ -134,7 +134,7 @@ def resize(
 def resize_matrix(old: int, new: int, method: str | Resampling) -> Float[np.ndarray, "new old"]:
     """The matrix of one axis, in float64: row i holds the weights of the old entries in the new entry i.
 
-    The identity where both sizes are equal, but for a method with an offset.
+    It is the identity where both sizes are equal, except for a method with an offset.
 
     Raises:
       ValueError: for sizes below 1 or an unknown method.
@@ -155,8 +155,8 @@ def resize_rows(
       old: the size of the table.
       new: [A], or [T, A] where tokens stand on grids of their own.
 
-    The product of a token's rows weighs the table as `resize` would; where a grid has the table's own size it is the
-    identity, also under a method with an offset. Works on NumPy arrays, whose result is NumPy's, and on traced ones.
+    The product of a token's rows weighs the table as `resize` would. For a grid of the table's own size it is the identity,
+    under a method with an offset too. NumPy arrays give NumPy arrays; traced ones are welcome.
     """
     chosen = resampling(method)
     where = np if all(isinstance(x, np.ndarray) for x in (position, new)) else jnp
@@ -171,8 +171,8 @@ def resize_rows(
 def _weights(where, position, old: int, new, method: Resampling, offset):
     """[T, old] from positions [T, 1], with new and offset numbers or [T or 1, 1].
 
-    The source coordinate of a position is a fraction; kept as one, it is exact for whole positions, in float32 too, and
-    only the distances from it are rounded.
+    The source coordinate of a position is kept as a fraction. So it is exact for whole positions, in float32 too, and only
+    the distances from it are rounded.
     """
     if method.alignment == "corners":
         numerator, denominator = position * (old - 1), where.maximum(new - 1, 1)
@@ -205,14 +205,14 @@ def resize_flat(rows: Float[Array, "N M"], old: Grid, new: Grid, *, method: str 
 
 
 def extent_of(grid: Grid) -> tuple[int, ...]:
-    """How many places there are on each axis: ((h, w),), a grid laid out on a line, has h w on one."""
+    """The number of places on each axis; ((h, w),), a grid laid out on a line, has h w on one axis."""
     return tuple(math.prod(size) if isinstance(size, tuple) else size for size in grid)
 
 
 def check_extent(name: str, extent: tuple[int, ...], grid: Grid) -> None:
     """
     Raises:
-      ValueError: where parameters of this extent are not those of the grid that they are to be resized from.
+      ValueError: if the extent of the parameters is not that of the grid from which they are to be resized.
     """
     if extent != extent_of(grid):
         has, asked = ("x".join(map(str, size)) for size in (extent, extent_of(grid)))

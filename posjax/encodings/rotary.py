@@ -18,14 +18,13 @@ _LAYOUTS = ["half", "interleaved"]
 class Rotary(Encoding):
     """What all rotary encodings share: angle[t, c] = sum_a position[t, a] wave[a, c] turns the c-th pair of channels.
 
-    A member gives its `wave` (by default `axial`) and inherits `rotate`; it is a frozen dataclass, with those of the
-    class attributes below that it takes as its arguments. Channel pairs are (c, c + R/2) with layout="half", as in
-    GPT-NeoX and Llama, and (2c, 2c + 1) with layout="interleaved", as in GPT-J, where R is the rotary dim: what
-    `fraction` leaves of the head dim D, its first channels; the others are left as they are. Tokens that stand nowhere
-    are turned by no angle.
+    A member is a frozen dataclass that defines `wave` (by default `axial`) and inherits `rotate`. It redeclares as fields
+    those of the class attributes below that are its arguments. Channel pairs are (c, c + R/2) with layout="half", as in
+    GPT-NeoX and Llama, and (2c, 2c + 1) with layout="interleaved", as in GPT-J, where R is the rotary dim: the first
+    int(fraction D) channels of a head. The other channels pass unchanged. Tokens that stand nowhere are not rotated.
 
-    A scaling changes the frequencies, and may multiply queries and keys by an attention factor: that is a
-    temperature, so it applies to the rotated channels of every token, those that stand nowhere among them.
+    A scaling changes the frequencies and may multiply queries and keys by an attention factor. The factor is a temperature,
+    so it applies to the rotated channels of all tokens, also of those that stand nowhere.
     """
 
     base = 10_000.0
@@ -39,7 +38,7 @@ class Rotary(Encoding):
         return axial(self.base, num_axes, channels, f"{self.spec_name}: a {what}")
 
     def spectrum(self, num_axes: int, channels: int) -> Spectrum:
-        """The frequency that a scaling is to take each column of `wave` for; by default those of `axial`."""
+        """The frequency by which a scaling treats each column of `wave`; by default that of `axial`."""
         count = channels // num_axes
         return Spectrum(self.base, count, np.tile(np.arange(count), num_axes))
 
@@ -62,7 +61,7 @@ class Rotary(Encoding):
 
     @property
     def relative(self) -> bool:
-        return Needs.DOCUMENT_LENGTH not in self.needs  # the length of a document is where it ends
+        return Needs.DOCUMENT_LENGTH not in self.needs  # a document's length is an absolute position
 
     def rotate(self, params, q, q_site, k, k_site):
         q_length, k_length = self._lengths(q_site, k_site)
@@ -102,12 +101,12 @@ class Rope(Rotary):
     arXiv 2403.13298, who use base=100 for images. Tokens that stand nowhere are left unrotated.
 
     Args:
-      fraction: of the head dim that is rotated, its first int(fraction D) channels, which also stand for D in the
-        exponent ("partial" RoPE: 1/4 in GPT-NeoX and GPT-J).
+      fraction: of the head dim: the first int(fraction D) channels are rotated, and their number replaces D in the exponent
+        ("partial" RoPE: 1/4 in GPT-NeoX and GPT-J).
       scaling: of the frequencies, for contexts longer than the trained one; see posjax.encodings.scaling.
 
     Raises:
-      ValueError: for a rotary dim not divisible by 2 A, an unknown layout, or what is no scaling.
+      ValueError: for a rotary dim not divisible by 2 A, an unknown layout, or a scaling that is not a `Scaling`.
     """
 
     base: float = 10_000.0
@@ -149,10 +148,9 @@ class PRope(Rotary):
 class Hope(Rotary):
     """High-frequency rotary position encoding: RoPE without the pairs that do not turn once within the trained length.
 
-    Chen et al. (2024), arXiv 2410.21216: the pairs with a period of 2 pi / frequency > original_length see, in training,
-    only a part of their circle; they get frequency 0 and carry content alone. Which pairs those are is settled in
-    training: a scaling changes the frequencies of the others only. (Hyperbolic HoPE and the HoPE of video models
-    share the name and nothing else.)
+    Chen et al. (2024), arXiv 2410.21216: the pairs with a period of 2 pi / frequency > original_length see only a part of
+    their circle in training. They get frequency 0 and carry content alone. The trained frequencies decide which pairs these
+    are; a scaling changes only the others. (Hyperbolic HoPE and the HoPE of video models share the name and nothing else.)
 
     Raises:
       ValueError: as rope, and for an original_length below 1.
@@ -176,7 +174,7 @@ class Hope(Rotary):
 @register("value_rotary")
 @dataclass(frozen=True)
 class ValueRotary(Rotary):
-    """Rotary value embedding (RoVE): o_i = R_i^T sum_j a_ij R_j v_j, so that a value arrives turned by its distance.
+    """Rotary value embedding (RoVE): o_i = R_i^T sum_j a_ij R_j v_j, so a value arrives rotated by its distance.
 
     García-Castellanos et al. (2026), arXiv 2606.11275. R_p is the rotation of `rope`, here applied to values and, inverted,
     to what is read: outputs depend on differences of positions only. Queries and keys are left to other encodings, as in
@@ -224,8 +222,8 @@ def rotated(
     """Rotates pairs of channels by their angles, in float32, and returns x's dtype.
 
     Args:
-      angle: [T, C], or [T, H, C] where heads differ. Channels behind the first 2 C pass unrotated.
-      factor: by which the rotated channels are multiplied, of all tokens or of each one.
+      angle: [T, C], or [T, H, C] where heads differ. Channels after the first 2 C pass unrotated.
+      factor: multiplies the rotated channels; one number for all tokens, or one for each.
     """
     rest = x[..., 2 * angle.shape[-1] :]
     if rest.shape[-1]:

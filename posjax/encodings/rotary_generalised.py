@@ -26,11 +26,11 @@ class XPos(Rotary):
 
     Args:
       scale_base: B, the distance at which a logit has decayed by zeta.
-      gamma: of how much the slowest pair keeps, zeta_0 = gamma/(1 + gamma).
+      gamma: sets how much the slowest pair keeps: zeta_0 = gamma/(1 + gamma).
       centred: counts positions of the scale (not of the rotation) from the middle of the keys, as the authors' code does.
-        That changes no logit but how far float32 carries: without it a token may stand at most 55 scale_base from 0 (28,000
-        for the defaults), with it anywhere, in a span twice as long. As the middle moves with every token, keys already in a
-        cache would be left behind by it: it is kept unscaled.
+        That changes no logit, only how far float32 reaches: without it a token may stand at most 55 scale_base from 0
+        (28,000 for the defaults), with it anywhere, in a span twice as long. The middle moves with every token, so a cache
+        keeps its keys unscaled.
       layout: channel pairs "half" as in `rope`, or "interleaved" as in the authors' code.
 
     In float16 keys overflow at a sixth of that distance; bfloat16 has the range of float32.
@@ -109,7 +109,7 @@ class XPos(Rotary):
 
 
 def _there(site: Site) -> Bool[Array, " T"]:
-    """Which tokens stand somewhere and are no padding."""
+    """Which tokens stand somewhere and are not padding."""
     return (site.prefix == 0) & (site.segment > 0)
 
 
@@ -131,13 +131,13 @@ class FoPE(Encoding):
 
     with matrices F [N, M] for each head, the same for queries and keys: a 1 in row c ceil(N/M) of column c, plus noise
     N(0, sd^2), sd = gain sqrt(2 / (M (N + H))). That is Xavier's rule as torch applies it to an array [H, N, M]. The other
-    pairs become (a - b, a + b) wherever they stand: cos and sin of the dropped frequencies are both padded with 1, so
-    that these channels enter the logits with twice the weight of content that is not rotated at all.
+    pairs become (a - b, a + b) at every position: cos and sin of the dropped frequencies are both padded with 1, so these
+    channels have twice the weight in logits that unrotated content would have.
 
-    Neither relative nor norm-preserving: cos(m u) cos(n v) with frequencies u and v that differ is no function of m - n.
+    Neither relative nor norm-preserving: cos(m u) cos(n v) with frequencies u and v that differ is not a function of m - n.
 
     Args:
-      original_length: the length of training; channels with longer periods never completed one.
+      original_length: the length in training; channels with a longer period never complete one.
       gain: of the noise; the authors use 0.3, 0.4 and 0.6 in models of 60M, 180M and 1.2B parameters.
       learnable: False: the matrices stay as they were drawn (their gradient is 0), as in the authors' runs.
 

@@ -22,10 +22,10 @@ _NORMALIZATIONS = ["separate", "max", "min"]
 @register("axial_rope")
 @dataclass(frozen=True)
 class AxialRope(Rotary):
-    """Rotary embedding with the channels shared out between the axes, in the orders that checkpoints of images have.
+    """Rotary embedding whose channels are divided among the axes, in the layouts of published image models.
 
-    With A axes and head dim D each axis turns D/(2A) pairs of channels, one block of them behind the other.
-    `axial_rope(base=b, layout=l)` is `rope(base=b, layout=l)`; the arguments are for what differs from model to model.
+    With A axes and head dim D each axis turns D/(2A) pairs of channels, in a block of its own. `axial_rope(base=b,
+    layout=l)` is `rope(base=b, layout=l)`; the other arguments are what differs between models.
 
     Args:
       base: 100 in Heo et al. (2024), arXiv 2403.13298, 10000 in Pixtral, Qwen2-VL's vision tower and EVA-02.
@@ -35,9 +35,9 @@ class AxialRope(Rotary):
       indexing: "ij" gives the first block to the first axis, the rows of `posjax.grid`; "xy" to the last one, the columns,
         as rope-vit does.
       layout: channel pairs "half" or "interleaved", as in `rope`.
-      scaling: of the frequencies, for larger grids than the trained one, as in `rope`. Each axis is scaled as the line of
-        d = D/A channels that it is: ntk(factor=s) has base s^(d/(d - 2)), as VisionNTK of FiT does (Lu et al. 2024,
-        arXiv 2402.12376), with one s for all axes. "split" frequencies are scaled as the one series that they are, d = D.
+      scaling: of the frequencies, for larger grids than the trained one, as in `rope`. Each axis is scaled as a line of d =
+        D/A channels: ntk(factor=s) has base s^(d/(d - 2)), as VisionNTK of FiT does (Lu et al. 2024, arXiv 2402.12376),
+        with one s for all axes. "split" frequencies are scaled as one series, with d = D.
 
     Tokens that stand nowhere are left unrotated.
 
@@ -142,9 +142,9 @@ class DinoV3(Rotary):
 
     Simeoni et al. (2025), DINOv3, arXiv 2508.10104; A = 2 there, periods base^(2c/(D/2)).
     The centre of a patch at position p of an image of n patches on that axis has coordinate 2 (p + 1/2) / n - 1, whatever
-    the resolution. n is the largest position of the token's own document, plus 1, so that images that are padded or packed
-    into one row keep coordinates of their own; tokens that are left out (a masked image) must not be all those of the last
-    row or column. Not relative: the same patches elsewhere on the line of integers make another image.
+    the resolution. n is 1 + the largest position of the token's own document, so images that are padded or packed into one
+    row keep their own coordinates. A masked image must keep at least one token of its last row and of its last column. Not
+    relative: the same patches elsewhere on the line of integers make another image.
 
     Args:
       base: ratio of the longest period to the shortest, which is 1.
@@ -154,8 +154,8 @@ class DinoV3(Rotary):
       rescale_coords: in training, the image is stretched by exp U[-ln r, ln r], the same for all axes; 1 for none. DINOv3's
         7B model trained with 2, and with neither shift nor jitter.
 
-    Sides taken: periods are exact; the released weights hold them rounded to bfloat16, timm and transformers in float32.
-    Tokens that stand nowhere are left unrotated.
+    Periods are exact here; the released weights hold them in bfloat16, timm and transformers in float32. Tokens that stand
+    nowhere are left unrotated.
 
     Raises:
       ValueError: for a head dim not divisible by 2A, an unknown normalisation, a negative shift, or a jitter or rescale

@@ -1,8 +1,8 @@
 """Scalings of rotary frequencies, for contexts longer than the trained one: rope(scaling=yarn(factor=4, ...)).
 
 A scaling is a value that any rotary encoding takes as an argument. It knows nothing of layouts, axes or parameters: it
-says by what each of a geometric series of frequencies is multiplied, whatever the rotary makes of them.
-`scalings.py` has the members; here is what they share.
+gives a multiplier for each frequency of a geometric series, and the rotary encoding applies it. `scalings.py` has the
+members; this file has what they share.
 """
 
 from typing import ClassVar, NamedTuple
@@ -17,7 +17,7 @@ from posjax.encodings.angles import angles
 
 
 class Spectrum(NamedTuple):
-    """The frequencies of a rotary: channel c has base^(-index[c] / count), of a series of `count` of them."""
+    """The frequencies of a rotary: channel c has base^(-index[c] / count), one of a series of `count`."""
 
     base: float
     count: int
@@ -32,9 +32,9 @@ class Spectrum(NamedTuple):
 class Scaling:
     """A frequency scaling: a frozen dataclass. Members override `multiplier`, and `attention` if they have a factor.
 
-    One that is `length_dependent` is told, for every token, the length of its document: 1 + the last position of a key of
-    it, on the longest axis. A cache keeps untransformed keys for it, so that decoding is right at every length; the
-    logits are then no function of differences of positions alone.
+    A `length_dependent` scaling is given the length of each token's document: 1 + the largest position of the document's
+    keys, on the longest axis. Its caches keep untransformed keys, so that decoding is right at every length. Its logits do
+    not depend on differences of positions alone.
     """
 
     spec_name: ClassVar[str] = ""
@@ -44,7 +44,7 @@ class Scaling:
         return spec_text(self)
 
     def multiplier(self, spectrum: Spectrum, length: Float32[Array, " T"] | None) -> Float[Array, "*T C"]:
-        """What the frequency of each channel is multiplied by: [C] in float64; [T, C] in float32 if length-dependent."""
+        """The multiplier of each channel's frequency: [C] in float64, or [T, C] in float32 if length-dependent."""
         raise NotImplementedError
 
     def attention(
@@ -74,7 +74,7 @@ class Scaling:
 
 
 def document_lengths(q_site: Site, k_site: Site) -> tuple[Float32[jax.Array, " T"], Float32[jax.Array, " S"]]:
-    """The length of the document of each query and of each key: 1 + the last position of a key of it, 0 without one.
+    """The length of each query's and each key's document: 1 + the largest position of its keys, 0 if it has none.
 
     Of several position axes the longest counts. Sorts the keys by document: O(S log S) time, O(S) memory.
     """

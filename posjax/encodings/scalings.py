@@ -17,7 +17,7 @@ from posjax.spec import register
 @register("linear")
 @dataclass(frozen=True)
 class Linear(Scaling):
-    """Position interpolation on the side of the frequencies: theta_c / s.
+    """Position interpolation, applied to the frequencies: theta_c / s.
 
     Chen et al. (2023), arXiv 2306.15595, and kaiokendev. The same as interpolate(factor=s) >> rope(), but the
     division is done in float64, so that far positions are not rounded.
@@ -91,8 +91,8 @@ class Llama3(Scaling):
     """The scaling of Llama 3.1: NTK-by-parts with other thresholds, 1 to 4 turns in N = 8192 tokens.
 
     As in Meta's code and transformers: frequencies with a period below N / high_freq_factor stay, those above
-    N / low_freq_factor are divided by s, and between the two a mixture is linear in N / period. Which of the three rules
-    holds at either border does not matter: they agree there.
+    N / low_freq_factor are divided by s, and between the two a mixture is linear in N / period. The rules agree at both
+    borders.
 
     Raises:
       ValueError: for a factor below 1, an original_length below 1, or high_freq_factor <= low_freq_factor.
@@ -122,8 +122,8 @@ class Yarn(Scaling):
     rounded down and up (truncate=False keeps them as they are, as gpt-oss does) and held within 0 and 2C - 1.
 
     Args:
-      attention_factor: m, which multiplies queries and keys, so that logits grow by m^2; by default
-        (0.1 mscale ln s + 1) / (0.1 mscale_all_dim ln s + 1), that is 0.1 ln s + 1 unless more is said.
+      attention_factor: m, which multiplies queries and keys, so that logits grow by m^2; by default (0.1 mscale ln s + 1) /
+        (0.1 mscale_all_dim ln s + 1), which is 0.1 ln s + 1 for the default mscales.
       mscale, mscale_all_dim: DeepSeek's. transformers heeds them only where both are given and not 0. DeepSeek's models
         also scale their softmax, by the square of 0.1 mscale_all_dim ln s + 1: that is `scale` of attend.
 
@@ -160,7 +160,7 @@ class Yarn(Scaling):
         return (growth * self.mscale + 1) / (growth * self.mscale_all_dim + 1)
 
 
-# What they share, with those of scalings_by_length.py.
+# Shared by the scalings here and in scalings_by_length.py.
 
 
 def mixed(share, factor):
@@ -182,8 +182,8 @@ def yarn_ramp(scaling: Scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
     )
     if scaling.truncate:
         low, high = math.floor(low), math.ceil(high)
-    # The published code holds the lower end above 0 and the higher below 2C - 1; where all channels lie beyond one of
-    # the two, the ends would cross and the ramp turn round. Equal ends are 0.001 apart, as there.
+    # The published code holds the lower end above 0 and the higher below 2C - 1; if all channels lie beyond one of the two,
+    # the ends would cross and the ramp would run backwards. Equal ends are 0.001 apart, as there.
     low, high = np.clip([low, high], 0, 2 * spectrum.count - 1)
     return np.clip((spectrum.index - low) / max(high - low, 0.001), 0, 1)
 

@@ -24,7 +24,7 @@ from posjax.spec import register
 @register("dynamic_ntk")
 @dataclass(frozen=True)
 class DynamicNtk(Scaling):
-    """NTK-aware scaling by what a document of length n > N needs: s = factor n/N - (factor - 1); none up to N.
+    """NTK-aware scaling for a document of length n > N: s = factor n/N - (factor - 1); no scaling up to N.
 
     emozilla (2023); "dynamic" in transformers, whose max_position_embeddings is N. Here n is the length of each document
     of a packed row; transformers takes the longest row of the batch for all of them, and the longest one
@@ -51,7 +51,7 @@ class DynamicNtk(Scaling):
 @register("dynamic_yarn")
 @dataclass(frozen=True)
 class DynamicYarn(Scaling):
-    """YaRN by what a document of length n needs: s = max(1, n/N), m = 0.1 ln s + 1.
+    """YaRN for a document of length n: s = max(1, n/N), m = 0.1 ln s + 1.
 
     Peng et al. (2023), arXiv 2309.00071, section 3.3 on dynamic scaling, and LlamaDynamicYaRNScaledRotaryEmbedding in its
     code. Arguments as in yarn.
@@ -91,8 +91,8 @@ class LongRope(Scaling):
 
     Args:
       short_factor, long_factor: C numbers each.
-      factor: s, by which the context has grown.
-      attention_factor: m, if it is to be another one.
+      factor: s, the factor by which the context has grown.
+      attention_factor: replaces m.
       start_tokens: n-hat of the paper: positions below it keep their frequencies, and m = 1 as in the authors' code;
         transformers has none.
 
@@ -134,7 +134,7 @@ class LongRope(Scaling):
         return jnp.where(self._starts(position), 1.0, jnp.float32(factor)) if self.start_tokens else factor
 
     def angles(self, position, wave, spectrum, length):
-        """Exact, as there are no more than three waves to choose from."""
+        """Exact, as each token takes one of at most three waves."""
         choose = lambda which, a, b: jnp.where(which.reshape(-1, *[1] * (wave.ndim - 1)), a, b)  # noqa: E731
         short, long = (
             angles(position, wave / self._factors(spectrum, name).astype(wave.dtype))

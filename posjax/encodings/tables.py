@@ -27,7 +27,7 @@ class Table:
 
 
 class _ResizedAtRunTime(Encoding):
-    """Tables that `resize=` fits to each image: `place` then keeps the image's grid."""
+    """Tables with an argument `resize`, which fits them to each image; `place` then records the image's grid."""
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -51,7 +51,7 @@ class Learned(_ResizedAtRunTime):
     image cannot be mistaken for a 14 x 14 one.
 
     A position outside the table is refused: ValueError where positions are known at tracing time, a row of NaN where they
-    are not. JAX's own look-up would hand out the last row. `resized` makes the table of another grid, prefix rows kept.
+    are not. JAX's own look-up would return the last row. `resized` makes the table of another grid, prefix rows kept.
 
     Args:
       resize: a method of `posjax.encodings.resize`, by name: at run time every image is given the table resized to its own
@@ -111,9 +111,9 @@ class LearnedFactorized(_ResizedAtRunTime):
     """A learned row for every row of a grid and one for every column, summed or side by side; and one per prefix token.
 
     combine="concatenate" is the 2-D condition of Dosovitskiy et al. (2020), arXiv 2010.11929, appendix D.4: M/2 channels
-    for each axis (here the row's first). combine="sum" gives each axis the whole width. A table of h + w rows instead of
-    h w; all start at N(0, stddev^2). Positions outside are refused as by `learned`, and `resize` is as there, of each axis
-    for itself; so is `resized`.
+    for each axis (here the row's first). combine="sum" gives each axis the whole width. It has h + w rows instead of h w;
+    all start at N(0, stddev^2). Positions outside are refused as by `learned`; `resize` and `resized` work as there, axis
+    by axis.
 
     Raises:
       ValueError: for another `combine`, an unknown resize; from `init` without a grid or for a width that two axes cannot
@@ -193,16 +193,16 @@ def _check_resize(encoding: Encoding) -> None:
 
 
 def _with_size(site: Site) -> Site:
-    """Tokens that know the size of their image, also when others of it are left out."""
+    """The site with the size of each token's image as its state, which stays right when tokens are dropped later."""
     return site._replace(state=extents(site._replace(position=axes(site))))
 
 
 def _read_resized(
     encoding: Encoding, extent: tuple[int, ...], site: Site, num_prefix: int, apart: bool = False
 ) -> list[Float[Array, "T N"]]:
-    """With which weights each token reads the table of each axis, resized to the token's own image.
+    """The weights by which each token reads the table of each axis, resized to the token's own image.
 
-    Tables of axes that are `apart` are resized each for itself.
+    apart: each axis has a table of its own.
     """
     position = axes(site)
     whole_inside(encoding, position, extent)
@@ -223,13 +223,13 @@ def _product(weight: Float[Array, "T N"], table: Float[Array, "N M"]) -> Float32
 
 
 def _or_prefix(code: Float[Array, "T M"], prefix: Float[Array, "P M"], site: Site) -> Float[jax.Array, "T M"]:
-    """The code of tokens that stand somewhere, the rows of those that do not."""
+    """The code for tokens that stand somewhere, a row of `prefix` for those that do not."""
     where = numpy_if_known(site.prefix)
     return jnp.where(site.prefix[:, None] > 0, rows_at(prefix, where.maximum(site.prefix - 1, 0)), code)
 
 
 def numpy_if_known(*arrays: Array):
-    """numpy where all is known at tracing time, so that what comes of it is known as well."""
+    """numpy if all arrays are known at tracing time, so that results are known too; else jax.numpy."""
     return np if all(isinstance(array, np.ndarray) for array in arrays) else jnp
 
 
@@ -246,7 +246,7 @@ def whole_inside(encoding: Encoding, position: Shaped[Array, "T A"], extent: tup
 
 
 def rows_at(rows: Float[Array, "N M"], index: Int32[Array, " T"]) -> Float[jax.Array, "T M"]:
-    """The rows at indices from 0 on, NaN behind the end."""
+    """The rows at these indices, which are 0 or more; NaN beyond the end."""
     if not rows.shape[0]:
         return jnp.full((len(index), rows.shape[1]), jnp.nan)
     return jnp.asarray(rows).at[index].get(mode="fill", fill_value=jnp.nan)

@@ -1,8 +1,9 @@
 """Encodings that change how sharply a query attends: temperatures that grow with its position, and a learned sink.
 
-Temperatures multiply q, in `rotate`, so they scale the content's logits and not what other encodings add to them as a bias.
-The factor depends on the query's own position and never on a length, so cached keys stay right. Tokens that stand nowhere
-keep their queries. Positions count from 0 and say how many tokens are before a query: they are for causal models.
+Temperatures multiply q in `rotate`, so they scale the logits of content, not the biases of other encodings. The factor
+depends on the query's own position and never on a length, so cached keys stay right. Tokens that stand nowhere keep their
+queries. Positions count from 0 and are taken for the number of tokens before a query: these encodings are for causal
+models.
 """
 
 import math
@@ -37,8 +38,8 @@ class _Temperature(Encoding):
 class LogN(_Temperature):
     """Log-n scaling: q max(1, ln(p + 1) / ln original_length), one up to the trained length and growing beyond.
 
-    Su (2021, 2023), kexue.fm/archives/8823 and 9706, as in bojone/rerope: by it the entropy of attention stays as trained
-    while keys become more.
+    Su (2021, 2023), kexue.fm/archives/8823 and 9706, as in bojone/rerope: it keeps the entropy of attention as trained
+    while the number of keys grows.
 
     Raises:
       ValueError: for an original_length below 2, or positions of several axes.
@@ -59,8 +60,8 @@ class LogN(_Temperature):
 class Llama4Temperature(_Temperature):
     """Llama 4's temperature: q (1 + attn_scale ln(1 + floor((p + 1) / floor_scale))), a step every floor_scale tokens.
 
-    As in transformers' `Llama4TextAttention`, which has it in the layers without rotary embedding only (every fourth one).
-    Ministral 3 takes p for p + 1.
+    As in transformers' `Llama4TextAttention`, which uses it only in layers without rotary embedding (every fourth one).
+    Ministral 3 has p in place of p + 1.
 
     Raises:
       ValueError: for a floor_scale below 1, a negative attn_scale, or positions of several axes.
@@ -106,7 +107,7 @@ class LearnedSink(Encoding):
     """A learned logit s_h for each head in the softmax's denominator: a_ij = exp(z_ij) / (exp(s_h) + sum_l exp(z_il)).
 
     Agarwal et al. (2025), gpt-oss, arXiv 2508.10925, whose code appends s_h to the logits of each query and drops its column
-    after the softmax: a head may attend to nothing, and needs no first token to put its weight on (Xiao et al. 2023,
+    after the softmax: a head may attend to nothing, and needs no first token as a place for its weight (Xiao et al. 2023,
     arXiv 2309.17453). The sink is no key: it stands nowhere, every query sees it, and it is neither scaled nor masked. The
     mask that always shows the first tokens is `sinks`.
 

@@ -2,7 +2,7 @@
 
 `self_extend() >> rope()` computes the logits of `rope` under several views of where the tokens stand, and takes for each
 pair the one that its distance selects. Distances stay within what the model was trained on, without any training.
-Made for causal models on a line: what they do to keys after a query is said, but nobody has published it.
+They are made for causal models on a line; their treatment of keys after a query is documented here but not published.
 """
 
 import math
@@ -28,7 +28,7 @@ class Views(PositionMap):
         raise NotImplementedError
 
     def select(self, q: Shaped[Array, "T 1"], k: Shaped[Array, "1 S"]) -> Int32[Array, "T S"] | Bool[Array, "T S"]:
-        """The index of the view under which a TILE of pairs meets, from their positions before any view."""
+        """The index of each pair's view, for a TILE of pairs, from their positions before any view."""
         raise NotImplementedError
 
     def __rshift__(self, other: Encoding) -> Encoding:
@@ -39,12 +39,11 @@ class Views(PositionMap):
 class Viewed(Placed):
     """`views >> encoding`. Parameters: the pair (views', encoding's).
 
-    Placed tokens keep their own position, by which views are selected; `site.state` holds their sites without any view
-    and then, for every view, those as queries and as keys, each placed and observed by `encoding` as if it was the only one.
-    So codes are added and values transformed as without views, and what the encoding accumulates along positions it
-    accumulates in the order of each view's, ties in the order of the array: `(self_extend() >> rope()) + fox()` leaves gates
-    out of it.
-    A pair with a token that stands nowhere meets under the first view.
+    Placed tokens keep their own position, by which views are selected. `site.state` holds their sites without a view, then
+    for each view their sites as queries and as keys; `encoding` places and observes each of these as if it were alone.
+    Codes are added and values transformed as without views. What the encoding accumulates along positions follows the order
+    of each view, ties in array order; `(self_extend() >> rope()) + fox()` keeps gates out of the views. A pair with a token
+    that stands nowhere meets under the first view.
     """
 
     @property
@@ -61,7 +60,7 @@ class Viewed(Placed):
 
     @property
     def observes(self):
-        # Under a view tokens share positions, and only a cache of all of them, in their order, tells which came first.
+        # Under a view tokens share positions; only a cache of all tokens, in their order, tells which came first.
         return math.inf if self.encoding.observes else 0
 
     def place(self, params, site, key=None):
@@ -128,7 +127,7 @@ class Viewed(Placed):
         return jnp.where(both_stand(q_site, k_site), index, 0).astype(jnp.int32)
 
     def _chosen(self, each: list, q_site: Site, k_site: Site):
-        """Of each pair, what its view says; an encoding that says nothing says the same constant under all views."""
+        """Selects the value of each pair by its view; values without a shape are one constant under all views."""
         if not any(hasattr(one, "shape") for one in each):
             return each[0]
         index, chosen = self._index(q_site, k_site), each[0]
@@ -139,7 +138,7 @@ class Viewed(Placed):
 
 @dataclass(frozen=True)
 class _OfViews(Mask):
-    """The mask of the views, by the tokens' own positions, and that of an encoding in the view that each pair meets under."""
+    """The mask of the views, by the tokens' own positions, and the encoding's mask, under the view of each pair."""
 
     position_map: Views
     mask: Mask
@@ -159,7 +158,7 @@ class _OfViews(Mask):
 
 
 def _chosen_term(position_map: Views, views: tuple[Term, ...], q_site: Site, k_site: Site) -> Term:
-    """One of the masks of an encoding: coordinates of all views lie behind those by which a view is selected."""
+    """One mask of the encoding; the coordinates of all views follow those by which a view is selected."""
     q, k = coordinates(q_site), coordinates(k_site)
     for view in views:
         q, k = q + view.q, k + view.k
@@ -292,7 +291,7 @@ class Streaming(Views):
     Xiao et al. (2023), StreamingLLM, arXiv 2309.17453, section 3.2. Keys less than `window` before a query are seen where
     they stand; those at positions 0 to num_sinks - 1 from min(i, num_sinks + window - 1), the last slot of the cache; no
     others are seen (the mask of `sinks`). `window` counts the query's own key, as the authors' recent_size does, whose
-    default it is. Nothing is evicted here: this says what a query sees, and where.
+    default it is. Nothing is evicted here: the encoding only determines what a query sees, and where.
 
     Raises:
       ValueError: for fewer than 0 sinks or a window below 1.

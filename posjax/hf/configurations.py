@@ -68,7 +68,7 @@ def from_hf(
       `interpolate(factor=sqrt(head_dim)) >> alibi()`.
     - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer,
       the others share one.
-    - DeBERTa-v2 and v3 give `deberta(...)`, with a learned table where position_biased_input is true.
+    - DeBERTa-v2 and v3 give `deberta(shared=True, ...)`, and a learned table beside it where position_biased_input is true.
     - Vision towers of rope_type "axial" give `axial_rope(...)`, as their model_type pairs channels.
 
     It may also have layers that differ (windows, layers without rotary encoding, two bases): where all layers of attention
@@ -181,6 +181,11 @@ def _rotary(
     sections = _first(config.get("mrope_section"), usual)
     if sections is None:
         return Rope(theta, layout, part, scaling)
+    if usual is None and model_type is not None:
+        raise ValueError(
+            f"how a {model_type!r} deals out the channels of its mrope_section is not known here: give the rope_parameters "
+            "alone, with mrope_interleaved where it does so in turns"
+        )
     told = config.get("mrope_interleaved", in_turns)
     if usual is not None and bool(told) != in_turns:
         raise ValueError(
@@ -193,6 +198,8 @@ def _rotary(
 def _of_kind(config: Mapping[str, Any], given: Mapping[str, Any], layout: str | None, kind: str) -> Encoding:
     """The rotary encoding that a whole configuration has for a layer type; `none` where that type does not rotate."""
     model_type = config.get("model_type")
+    if model_type in models.ALONE:
+        raise ValueError(f"a {model_type!r} is not read: {models.ALONE[model_type]}; its rope_parameters alone are")
     _refuse_unread(config)
     beside = _beside(config, given)
     parameters = config.get("rope_scaling") or config.get("rope_parameters")
@@ -369,10 +376,15 @@ def _beside(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 
 def _rotary_share(config: Mapping[str, Any]) -> float | None:
     """The share of the head dim that a rotary_dim is."""
-    rotates_by_it = config.get("model_type") in ("gptj", "codegen")
-    rotary_dim = config.get("rotary_dim", 64 if rotates_by_it else None)
+    model_type = config.get("model_type")
+    rotary_dim = config.get("rotary_dim", 64 if model_type in ("gptj", "codegen") else None)
+    if rotary_dim is not None and model_type is not None and model_type not in models.ROTARY_DIM:
+        raise ValueError(
+            f"what the rotary_dim={rotary_dim} of a {model_type!r} says is not known here: leave it out, or "
+            "give partial_rotary_factor=..."
+        )
     if rotary_dim is None:
-        if rotates_by_it:
+        if model_type in ("gptj", "codegen"):
             raise ValueError(
                 f"a {config['model_type']!r} with rotary_dim=null rotates nothing that fits a head: give rotary_dim"
             )

@@ -6,6 +6,7 @@ layers have a window or no rotary encoding is written in each model's class. The
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from posjax.encoding import Encoding
@@ -20,8 +21,49 @@ Config = Mapping[str, Any]
 
 # Models whose code pairs neighbouring channels; all others pair the halves.
 INTERLEAVED = {
-    *("gptj", "codegen", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "ernie4_5_moe", "glm", "glm4"),
-    *("helium", "llama4_text", "moonshine", "roformer"),
+    *(
+        "axk1",
+        "bailing_hybrid",
+        "blt_global_transformer",
+        "blt_local_decoder",
+        "blt_local_encoder",
+        "codegen",
+        "cohere",
+    ),
+    *(
+        "cohere2",
+        "cohere2_moe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "glm",
+        "glm4",
+        "glm4_moe_lite",
+    ),
+    *(
+        "glm4v_text",
+        "glm_ocr_text",
+        "gptj",
+        "helium",
+        "llama4_text",
+        "longcat_flash",
+        "moonshine",
+        "moonshine_streaming",
+    ),
+    *("roformer", "youtu"),
+}
+# Models that read rotary_dim; to the code of others that have the key it says nothing.
+ROTARY_DIM = {"codegen", "gptj", "minimax_m2"}
+# Models whose code has a way of its own to turn queries and keys, or to leave that out in some layers.
+ALONE = {
+    **dict.fromkeys(
+        ["beam", "cohere_compass_text", "granitemoehybrid", "olmo_hybrid"], "some of its layers do not rotate"
+    ),
+    **dict.fromkeys(
+        ["granite_swa", "granitemoe_swa", "muse_glimmer_text", "muse_spark_text"], "layers rotate as listed"
+    ),
+    "ernie4_5_vl_moe_text": "its sections come in another order",
 }
 
 # What a class takes where its configuration lacks a key; a base of 10,000 and whole heads are taken everywhere else.
@@ -29,11 +71,13 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "apertus": {"rope_theta": 12e6},
     "bitnet": {"rope_theta": 5e5},
     "cohere": {"rope_theta": 5e5},
+    "cosmos3_edge_text": {"rope_theta": 1e8},
     "ernie4_5": {"rope_theta": 5e5},
     "ernie4_5_moe": {"rope_theta": 5e5},
     "glm": {"partial_rotary_factor": 0.5},
     "glm4": {"partial_rotary_factor": 0.5},
     "glm4_moe": {"partial_rotary_factor": 0.5},
+    "glm4v_moe_text": {"partial_rotary_factor": 0.5},
     "gpt_neox": {"partial_rotary_factor": 0.25},
     "gpt_oss": {"rope_theta": 150_000.0},
     "helium": {"rope_theta": 1e5},
@@ -46,11 +90,14 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "persimmon": {"partial_rotary_factor": 0.5},
     "phi": {"partial_rotary_factor": 0.5},
     "phimoe": {"rope_theta": 1e6},
+    "paddleocr_vl_text": {"rope_theta": 5e5},
+    "qwen2_5_omni_text": {"rope_theta": 1e6},
     "qwen2_5_vl_text": {"rope_theta": 1e6},
     "qwen2_vl_text": {"rope_theta": 1e6},
     "qwen3_5_moe_text": {"partial_rotary_factor": 0.25},
     "qwen3_5_text": {"partial_rotary_factor": 0.25},
     "qwen3_next": {"partial_rotary_factor": 0.25},
+    "qwen3_omni_moe_text": {"rope_theta": 1e6},
     "qwen3_vl_moe_text": {"rope_theta": 5e5},
     "qwen3_vl_text": {"rope_theta": 5e5},
     "recurrent_gemma": {"partial_rotary_factor": 0.5},
@@ -72,10 +119,11 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 # The sections of multimodal text models where a configuration has none, and whether the class deals channels out in turns.
 SECTIONS: dict[str, tuple[tuple[int, int, int], bool]] = {
-    "qwen2_vl_text": ((16, 24, 24), False),
-    "qwen2_5_vl_text": ((16, 24, 24), False),
-    "qwen3_vl_text": ((24, 20, 20), True),
-    "qwen3_vl_moe_text": ((24, 20, 20), True),
+    **dict.fromkeys(["qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"], ((16, 24, 24), False)),
+    **dict.fromkeys(["paddleocr_vl_text", "qwen2_5_omni_text"], ((16, 24, 24), False)),
+    **dict.fromkeys(["glm4v_text", "glm4v_moe_text", "glm_ocr_text"], ((8, 12, 12), False)),
+    **dict.fromkeys(["cosmos3_edge_text", "qwen3_omni_moe_text"], ((24, 20, 20), True)),
+    **dict.fromkeys(["qwen3_vl_text", "qwen3_vl_moe_text"], ((24, 20, 20), True)),
     "qwen3_5_text": ((11, 11, 10), True),
     "qwen3_5_moe_text": ((11, 11, 10), True),
 }
@@ -147,6 +195,10 @@ class Layers(NamedTuple):
 
 def _sliding(is_sliding: bool) -> str:
     return "sliding_attention" if is_sliding else "full_attention"
+
+
+def _listed(config: Config, layer: int) -> str:
+    raise ValueError(f"a {config['model_type']!r} needs layer_types, a type for each layer")
 
 
 def _every(number: int, *keys: str) -> Callable[[Config, int], str]:
@@ -221,7 +273,11 @@ LAYERS: dict[str, Layers] = {
     "gemma2": Layers(_every(2), window=_window_4096),
     "gemma3_text": Layers(_every(6, "sliding_window_pattern", "_sliding_window_pattern"), window=_window_4096),
     "cohere2": Layers(_every(4, "sliding_window_pattern"), _only_sliding, window=_window_4096),
+    "cohere2_moe": Layers(_listed, _only_sliding, window=_window_4096),
     "exaone4": Layers(_every(4, "sliding_window_pattern"), _exaone4, window=_window_4096),
+    "exaone_moe": Layers(_listed, _exaone4, window=_window_4096),
+    "kolibri1": Layers(_listed, _exaone4),
+    **dict.fromkeys(["afmoe", "flint"], Layers(_listed, _only_sliding)),
     "olmo3": Layers(_every(4), window=_window_4096),
     "gpt_oss": Layers(
         _every(2), more=lambda config, rotates: [LearnedSink()], window=lambda config: config.get("sliding_window", 128)
@@ -265,9 +321,10 @@ def _deberta(config: Config, decoder: bool | None) -> Encoding:
     terms = tuple(term.strip() for term in terms.split("|")) if isinstance(terms, str) else tuple(terms)
     if not terms:
         raise ValueError("a 'deberta-v2' with relative_attention=True needs a pos_att_type, as in 'c2p|p2c'")
-    # transformers takes the product terms in one order; so does the spec.
-    terms = tuple(sorted(term.lower() for term in terms))
+    terms = tuple(sorted(term.lower() for term in terms))  # their order says nothing
     disentangled = Deberta(config.get("position_buckets", -1), far, terms)
+    if config.get("share_att_key"):
+        disentangled = replace(disentangled, shared=True, norm_epsilon=config.get("layer_norm_eps", 1e-7))
     return table + disentangled if config.get("position_biased_input", True) else disentangled
 
 
@@ -303,7 +360,7 @@ OTHERS: dict[str, Callable[[Config, bool | None], Encoding | None]] = {
     **dict.fromkeys(["gpt2", "gpt_neo", "gpt_bigcode", "openai-gpt", "opt", "bart", "mbart", "vit", "deit"], _learned),
     **dict.fromkeys(["bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert"], _learned),
     **dict.fromkeys(["t5", "mt5", "umt5"], t5),
-    "dinov3_vit": _of_images,
+    **dict.fromkeys(["dinov3_vit", "eomt_dinov3", "llama4_vision_model", "sapiens2"], _of_images),
     "deberta-v2": _deberta,
     "bloom": lambda config, decoder: Alibi(),
     "mpt": _mpt,

@@ -2,6 +2,8 @@
 
 from posjax.models.block import BlockConfig
 from posjax.models.decoder import Decoder
+from posjax.models.encoder import Encoder
+from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.generate import generate
 from posjax.models.resizing import resize_params
 from posjax.models.resnet import ResNet
@@ -9,4 +11,15 @@ from posjax.models.sizes import vit_sizes
 from posjax.models.transformer import Transformer
 from posjax.models.vit import ViT
 
-__all__ = ["BlockConfig", "Decoder", "ResNet", "Transformer", "ViT", "generate", "resize_params", "vit_sizes"]
+__all__ = [
+    "BlockConfig",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "ResNet",
+    "Transformer",
+    "ViT",
+    "generate",
+    "resize_params",
+    "vit_sizes",
+]

@@ -61,7 +61,7 @@ class BlockConfig:
         weighted by the softmax of their scores, as in gpt-oss. All are computed: time grows with their number. 0: one
         MLP, without a router.
       norm: "layer", or "rms" (Zhang & Sennrich 2019, arXiv 1910.07467), which has no bias.
-      norm_bias: whether a "layer" norm has one.
+      norm_bias: whether a "layer" norm has one; ModernBERT's and MPT's have none.
       norm_epsilon: added to the variance or mean square.
       norm_offset: added to the learned scale of a norm, which starts at 1 - norm_offset; 1 in Gemma.
       placement: where norms stand.
@@ -179,6 +179,16 @@ class BlockConfig:
         return dict(dtype=self.dtype, param_dtype=self.param_dtype)
 
 
+def activation(name: str) -> Callable:
+    """The function that an ungated MLP of this name has.
+
+    Raises:
+      ValueError: for an unknown name.
+    """
+    _check_names("activation", [name], sorted(_ACTIVATIONS))
+    return _ACTIVATIONS[name]
+
+
 def _check_names(what: str, given, known: list) -> None:
     for name in given:
         if name not in known:
@@ -278,7 +288,10 @@ class Attention(nn.Module):
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
         c = self.config
-        q, k, v = self._projected(x)
+        inner, project = c.attention_dtype or c.dtype, self._projection()
+        hosted = hosted.in_layer(lambda rows: tuple(each[0] for each in self._split(project(rows[None]))[:2]))
+        q, k, v = self._split(project(x))
+        q, k, v = (each.astype(inner) for each in (*qk_normed(c, q, k), v))
         told = dict(scale=c.logit_scale, implementation=c.implementation)
         told |= {} if c.softcap is None else dict(softcap=c.softcap)
         if cache is not None or cache_size is not None:
@@ -295,19 +308,20 @@ class Attention(nn.Module):
         out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
         return out(read.astype(c.dtype)), cache
 
-    def _projected(self, x):
-        """q [B, T, H, D], k and v [B, T, K, D]."""
+    def _split(self, qkv):
+        """q [B, T, H, D], k and v [B, T, K, D] of [B, T, K, H / K + 2, D]."""
+        c, served = self.config, self.config.num_heads // self.config.key_heads
+        if c.qkv_clip is not None:
+            qkv = jnp.clip(qkv, -c.qkv_clip, c.qkv_clip)
+        q = qkv[..., :served, :].reshape(*qkv.shape[:2], c.num_heads, c.channels)
+        return q, qkv[..., served, :], qkv[..., served + 1, :]
+
+    def _projection(self) -> Linear:
+        """From tokens [B, T, M] to what `_split` takes apart."""
         c, served = self.config, self.config.num_heads // self.config.key_heads
         rows = ("query",) * served + ("key", "value")
         use_bias = tuple(name in c.attention_bias for name in rows)
-        qkv = Linear((c.key_heads, len(rows), c.channels), use_bias=use_bias, **c.types, name="qkv")(x)
-        if c.qkv_clip is not None:
-            qkv = jnp.clip(qkv, -c.qkv_clip, c.qkv_clip)
-        q = qkv[..., :served, :].reshape(*x.shape[:2], c.num_heads, c.channels)
-        k, v = qkv[..., served, :], qkv[..., served + 1, :]
-        q, k = qk_normed(c, q, k)
-        inner = c.attention_dtype or c.dtype
-        return q.astype(inner), k.astype(inner), v.astype(inner)
+        return Linear((c.key_heads, len(rows), c.channels), use_bias=use_bias, **c.types, name="qkv")
 
 
 def qk_normed(c: BlockConfig, q: Float[jax.Array, "B T H D"], k: Float[jax.Array, "B S K D"]):
@@ -371,16 +385,15 @@ class Mlp(nn.Module):
 
 def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array, "..."] | None):
     """What the last projection of an MLP reads."""
-    activation = jax.checkpoint(
-        _ACTIVATIONS[c.mlp]
-    )  # its derivative is computed again: cheaper than to store and read it
+    # Its derivative is computed again: cheaper than to store and read it.
+    active = jax.checkpoint(activation(c.mlp))
     if gate is None:
-        return activation(up)
+        return active(up)
     if c.mlp != "quick_geglu":
-        return activation(gate) * up
+        return active(gate) * up
     if c.mlp_clip is not None:
         gate, up = jnp.minimum(gate, c.mlp_clip), jnp.clip(up, -c.mlp_clip, c.mlp_clip)
-    return activation(gate) * (up + 1)
+    return active(gate) * (up + 1)
 
 
 class Experts(nn.Module):
@@ -420,6 +433,7 @@ class Block(nn.Module):
 
     config: BlockConfig
     causal: bool = False
+    attention_norm: bool = True  # whether attention reads tokens that are normed, where the placement has it so
 
     @nn.compact
     def __call__(
@@ -461,7 +475,8 @@ class Block(nn.Module):
 
     def _before(self, branch: str, x):
         """What a branch reads."""
-        return x if self.config.placement in ("after", "post") else Norm(self.config, name=f"{branch}_norm")(x)
+        bare = self.config.placement in ("after", "post") or (branch == "attention" and not self.attention_norm)
+        return x if bare else Norm(self.config, name=f"{branch}_norm")(x)
 
     def _joined(self, branch: str, x, y, key, rate):
         """Tokens x with a branch's output y."""

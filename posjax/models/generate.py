@@ -1,4 +1,4 @@
-"""Sampling from a decoder with a key-value cache."""
+"""Sampling from a decoder, or an encoder-decoder, with a key-value cache."""
 
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int32, Key
 from posjax.encoding import Array, Site
 from posjax.hosting import batch_axis
 from posjax.models.decoder import Decoder
+from posjax.models.encoder_decoder import EncoderDecoder, Memory
 
 
 class _Sampling(NamedTuple):
@@ -21,12 +22,13 @@ class _Sampling(NamedTuple):
 
 
 def generate(
-    model: Decoder,
+    model: Decoder | EncoderDecoder,
     variables,
     tokens: Int32[Array, "B T"],
     site: Site,
     *,
     steps: int,
+    memory: Memory | None = None,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -40,21 +42,25 @@ def generate(
     Args:
       tokens, site: prompts with their sites [B, T, ...], or [T, ...] for all alike; shorter ones are padded left or right
         with segment 0.
+      memory: of an `EncoderDecoder`, what its `encode` makes of the sources; prompts then are where its decoder begins.
       temperature: 0 takes the likeliest token; above, tokens are drawn and `key` is needed.
       top_k, top_p: what tokens are drawn from, as in `truncated`, after the temperature.
       stop: a token behind which a row holds nothing but its repetition.
 
     Raises:
       ValueError: for a negative temperature, a missing key, a top_k or stop outside the vocabulary, a top_p outside (0, 1],
-        either of them where nothing is drawn, or a prompt row without tokens.
+        either of them where nothing is drawn, a prompt row without tokens, an `EncoderDecoder` without memory or another
+        model with it.
       FloatingPointError: where logits are not finite, as behind the end of a learned table (not under an outer jit).
     """
     _check(model, steps, temperature, top_k, top_p, stop, key)
+    if isinstance(model, EncoderDecoder) != (memory is not None):
+        raise ValueError("an EncoderDecoder, and no other model, needs memory=model.apply(..., method='encode')")
     key = jax.random.key(0) if key is None else key
     sampling = _Sampling(temperature or None, top_k, top_p, stop)
     if batch_axis(site) is None:
         site = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(tokens), *leaf.shape)), site)
-    continued, finite, full = _generate(model, variables, tokens, site, steps, sampling, key)
+    continued, finite, full = _generate(model, variables, tokens, site, steps, sampling, key, memory)
     if not isinstance(finite, jax.core.Tracer):
         if not bool(full.all()):
             raise ValueError(f"prompt rows {[int(i) for i in jnp.flatnonzero(~full)]} hold no token (segment > 0)")
@@ -105,10 +111,10 @@ def _check(model, steps, temperature, top_k, top_p, stop, key) -> None:
         raise ValueError(f"stop must be one of the model's {model.vocab_size} tokens, 0 or above, got {stop}")
 
 
-def _run(model, variables, tokens, site, steps, sampling, key):
+def _run(model, variables, tokens, site, steps, sampling, key, memory):
     last = jnp.max(jnp.where(site.segment > 0, jnp.arange(tokens.shape[1]), -1), axis=1)  # [B]
-    size = tokens.shape[1] + steps
-    logits, caches = model.apply(variables, tokens, site, cache_size=size, method=Decoder.prefill)
+    size, reads = tokens.shape[1] + steps, () if memory is None else (memory,)
+    logits, caches = model.apply(variables, tokens, site, *reads, cache_size=size, method="prefill")
 
     def at_last(x):
         return jnp.take_along_axis(x, last.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
@@ -120,7 +126,7 @@ def _run(model, variables, tokens, site, steps, sampling, key):
         if sampling.stop is not None:
             stopped = stopped | (token == sampling.stop)
         site = site._replace(position=site.position + 1)
-        out, caches = model.apply(variables, token[:, None], site, caches, method=Decoder.extend)
+        out, caches = model.apply(variables, token[:, None], site, *reads, caches, method="extend")
         return (out[:, 0], site, caches, stopped), (token, finite.all())
 
     first = at_last(logits)[:, 0]

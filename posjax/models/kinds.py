@@ -6,14 +6,16 @@ from typing import Any
 import flax.linen as nn
 
 from posjax.models.decoder import Decoder
+from posjax.models.encoder import Encoder
 from posjax.models.resnet import ResNet
 from posjax.models.vit import ViT
 from posjax.spec import nearest
 
 # A kind's `from_config(fields, **given)` makes the model of a config's fields and of what its data say: num_classes or
-# vocab_size and length; context. `reads` is "images" or "text". Models of images have `sized`, `sites` and `one_size`.
-KINDS: dict[str, type[nn.Module]] = {"decoder": Decoder, "resnet": ResNet, "vit": ViT}
-_DEFAULT = {"images": "vit", "text": "decoder"}
+# vocab_size and length; context. `reads` is "images", "text" or, of models that see later tokens too and so cannot be trained
+# to foretell them, "masked text". Models of images have `sized`, `sites` and `one_size`.
+KINDS: dict[str, type[nn.Module]] = {"decoder": Decoder, "encoder": Encoder, "resnet": ResNet, "vit": ViT}
+_DEFAULT = {"images": "vit", "text": "decoder", "masked text": "encoder"}
 
 
 def make_model(fields: Mapping[str, Any], reads: str, **given: Any) -> nn.Module:

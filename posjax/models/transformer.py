@@ -32,7 +32,7 @@ _SAVED = {
 class Transformer(nn.Module):
     """Blocks over [B, T, M] with a final norm; the place where encodings are hosted.
 
-    Parameters are encoding or encoding_{l}, block_{l} and norm.
+    Parameters are encoding or encoding_{l}, block_{l} and norm; embedding_norm where there is one.
 
     Training (`train=True`) takes an rng "place" for encodings that move tokens, and "dropout" where there is any.
     Where the collection "intermediates" is mutable, "tokens_in" and each block's output, "tokens_{l}", are sown.
@@ -57,6 +57,9 @@ class Transformer(nn.Module):
       remat: what of a block the backward pass computes again: "none"; "full": all of it; "dots": all but matrix products;
         "attention": all but the result of blockwise attention.
       length, grid: positions that a 1-D table must hold; (height, width) of a 2-D one.
+      final_norm: whether the output of the last block is normed.
+      embedding_norm: whether tokens are normed behind the stem, before the first block, as in BERT and BLOOM.
+      first_norm: whether the first block's attention reads normed tokens; ModernBERT's does not: its embeddings are normed.
 
     Raises (on call):
       ValueError: for an unknown injection or remat, an encoding that mixes tokens in a causal model, or one that places whole
@@ -74,6 +77,8 @@ class Transformer(nn.Module):
     grid: tuple[int, int] | None = None
     prefix: int = 0
     final_norm: bool = True
+    embedding_norm: bool = False
+    first_norm: bool = True
 
     @nn.compact
     def __call__(
@@ -98,6 +103,8 @@ class Transformer(nn.Module):
         self._refuse(cached)
         hosts = layer_hosts(self.encodings, self.depth, self.injection)
         x, hosted = self._hosted(hosts, x, site, kept, train)
+        if self.embedding_norm:
+            x = Norm(self.block, name="embedding_norm")(x)
         if self.block.context is not None and not self.is_initializing():
             x = self.block.context.shared(x)
         self.sow("intermediates", "tokens_in", x)
@@ -156,7 +163,7 @@ class Transformer(nn.Module):
         """The blocks as modules of this one: they make parameters, sow intermediates and write caches."""
         written = []
         for index, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            block = Block(self.block.of_layer(index), self.causal, name=f"block_{index}")
+            block = Block(self.block.of_layer(index), self.causal, self._normed(index), name=f"block_{index}")
             x, cache = block(self._entering(x, layer), *layer, memory=memory, cache=cache, cache_size=cache_size)
             self.sow("intermediates", f"tokens_{index}", x)
             written.append(cache)
@@ -165,25 +172,29 @@ class Transformer(nn.Module):
     def _run(self, x, layers, memory):
         """The blocks as functions of their parameters, as jax.checkpoint and jax.lax.scan need them."""
 
-        def runner(config: BlockConfig):
+        def runner(block: Block):
             def one(x, params, layer):
                 x, _ = block.apply({"params": params}, self._entering(x, layer), *layer, memory=memory)
                 return x
 
-            block = Block(config, self.causal, parent=None)
             return one if self.remat == "none" else jax.checkpoint(one, policy=_SAVED[self.remat])
 
-        configs = [self.block.of_layer(layer) for layer in range(self.depth)]
-        runners = {config: runner(config) for config in dict.fromkeys(configs)}
-        ones = [runners[config] for config in configs]
+        layer_kinds = [(self.block.of_layer(layer), self.causal, self._normed(layer)) for layer in range(self.depth)]
+        runners = {kind: runner(Block(*kind, parent=None)) for kind in dict.fromkeys(layer_kinds)}
+        ones = [runners[kind] for kind in layer_kinds]
         params = [self.variables["params"][f"block_{layer}"] for layer in range(self.depth)]
         period = math.lcm(len(self.encodings), len(self.block.qk_norms))
-        repeats = self.depth // period if self.scan and self.injection != "every_layer" else 1
+        alike = self.injection != "every_layer" and self.first_norm
+        repeats = self.depth // period if self.scan and alike else 1
         if repeats > 1:
             x = _scanned(ones, x, params, layers, period, repeats)
         for one, *each in list(zip(ones, params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
             x = one(x, *each)
         return x
+
+    def _normed(self, layer: int) -> bool:
+        """Whether the attention of a layer reads normed tokens."""
+        return self.first_norm or layer > 0
 
     def _entering(self, x, layer: "_Layer"):
         return layer.hosted.embed(x) if self.injection.startswith("every_layer") else x

@@ -40,6 +40,7 @@ class Entry(NamedTuple):
       optional: a file may lack it, or some of its slices along "n", and then ours is zeros; zeros need not be written.
       without: (index, count) of rows of ours that the file does not have; they are zeros.
       counts: how many slices along n each part has, where "n" stands on both sides.
+      beyond: how many first rows of theirs ours does not have; they are left out, and zeros are written.
     """
 
     theirs: str | tuple[str, ...]
@@ -48,6 +49,7 @@ class Entry(NamedTuple):
     optional: bool = False
     without: tuple[int, int] = (0, 0)
     counts: tuple[int, ...] = ()
+    beyond: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -189,7 +191,10 @@ def write(
 def _written(entry: Entry, params: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[tuple[str, np.ndarray]]:
     arrays = [np.asarray(params[path]) for path in entry.paths]
     if not (entry.optional and all(map(_is_zero, arrays))):
-        yield from zip(entry.names, _theirs(entry, arrays, sizes), strict=True)
+        tensors = _theirs(entry, arrays, sizes)
+        if entry.beyond:
+            tensors = [np.insert(tensor, [0] * entry.beyond, 0, axis=0) for tensor in tensors]
+        yield from zip(entry.names, tensors, strict=True)
 
 
 def _is_zero(array: Any) -> bool:
@@ -198,6 +203,7 @@ def _is_zero(array: Any) -> bool:
 
 def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
     index, count = entry.without
+    tensors = [tensor[entry.beyond :] for tensor in tensors] if entry.beyond else tensors
     if entry.counts and len(tensors) == 1:
         tensors = np.split(tensors[0], _borders(entry, tensors[0], sizes))
     parts = list(zip(*(_rearranged(entry, tensor, sizes) for tensor in tensors), strict=True))

@@ -85,7 +85,7 @@ MEMBERS = {
         decoder="rope() + dilated(size=4, dilation=1)",
     ),
     "chunked": Member(
-        both("chunked(size=3)") + lines("chunked(size=4) + rope()"),
+        both("chunked(size=3)"),
         ChunkedOracle,
         {"size": sizes},
         vit="chunked(size=2)",

@@ -202,6 +202,24 @@ def test_parts_of_published_blocks(fields):
     check(causal=True, **fields)
 
 
+def test_a_pattern_of_norms_is_run_as_it_is_looped_over():
+    """Layers 0, 2, 4 norm their queries and keys, the others do not; a loop over them traces two."""
+    config = BlockConfig(width=WIDTH, num_heads=HEADS, head_dim=4, qk_norm=(True, False))
+    model = Transformer((pj.parse("rope"), pj.parse("none"), pj.parse("alibi")), config, 6, causal=True)
+    params = drawn(lambda key: model.init(key, X, SITE)["params"], jax.random.key(0))
+    normed = ["query_norm" in params[f"block_{layer}"]["attention"] for layer in range(6)]
+    assert normed == [True, False] * 3
+    plain, looped = (
+        jax.jit(lambda params, m=m: m.apply({"params": params}, X, SITE)[0])(params)
+        for m in (model, model.clone(scan=True, remat="full"))
+    )
+    np.testing.assert_allclose(plain, looped, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=r"no qk_norm is named 'rms'; .*known: False, True, all_heads, unit"):
+        BlockConfig(qk_norm=(False, "rms"))
+    with pytest.raises(ValueError, match="experts_per_token=3 must lie between 1 and num_experts=2"):
+        BlockConfig(num_experts=2, experts_per_token=3)
+
+
 def test_a_bias_of_some_projections_has_no_parameters_for_the_others():
     params = check(attention_bias=("query", "value"), num_kv_heads=2)
     assert params["attention"]["qkv"]["bias"].shape == (2, 3, 3)  # of two queries, a key and a value

@@ -217,6 +217,7 @@ def test_patches_may_come_in_any_order_if_their_sites_come_along(spec):
         assert differ(run(model, variables, x), before)
 
 
+@pytest.mark.slow
 @every_spec
 def test_a_shared_site_is_the_same_site_for_every_example(spec):
     model = vit(spec, pooling="map", injection="every_layer")

@@ -3,6 +3,9 @@ known is refused."""
 
 import functools
 import json
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -16,7 +19,7 @@ from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language.family import resolved
 
 BOUND = 1e-4  # of the largest logit
-FAST = ["llama"]
+FAST = ["gemma2", "gptj", "llama", "llama4 normed"]  # those that most of the parts are in
 every_case = pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES]
 )
@@ -84,6 +87,25 @@ def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_p
         pretrained.load(written("llama", tmp_path, **config))
 
 
+@pytest.mark.parametrize(
+    ("case", "config", "message"),
+    [
+        ("mpt", dict(attn_config={"alibi_bias_max": 16}), "attn_config.alibi_bias_max=16 is not computed here, only 8"),
+        ("mpt", dict(attn_config={"qk_gn": True}), r"attn_config.qk_gn .* not known .* did you mean 'qk_ln'"),
+        ("mpt", dict(expansion_ratio=2), "expansion_ratio=2 is not computed here, only 4"),
+        ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "=True is not computed here, only False"),
+        ("gemma3", dict(attn_logit_softcapping=9.0), "attn_logit_softcapping=9.0 is not computed here"),
+        ("llama4", dict(moe_layers=[1]), r"moe_layers=\[1\] is not computed here"),
+        ("falcon new", dict(parallel_attn=False), "new_decoder_architecture is computed with parallel_attn=True only"),
+        ("gpt_oss", dict(swiglu_alpha=1.5), "swiglu_alpha=1.5 is not computed here, only 1.702"),
+        ("gptj", dict(hidden_size=16), "both n_embd=32 and, its older name, hidden_size=16"),
+    ],
+)
+def test_what_a_family_does_not_compute_is_refused(case, config, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        pretrained.load(written(case, tmp_path, **config))
+
+
 def test_tensors_and_keys_that_are_missing_or_left_over_are_named(tmp_path):
     written("llama", tmp_path)
     tensors = weights_of("llama")
@@ -130,6 +152,35 @@ def test_files_are_read_in_the_type_and_the_place_that_is_asked_for(folder_of, l
     assert_same(halves, back)
     with pytest.raises(ValueError, match=r"key 'sliding' .* is not known here"):
         pretrained.save(tmp_path, half, halves, config=dict(sliding=3))
+
+
+_ON_DEVICES = """
+import sys, jax, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+from posjax import pretrained
+from posjax.pretrained.entries import paths_of
+mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+split = lambda path, shape: NamedSharding(mesh, P("x") if shape[0] % 4 == 0 else P())
+model, params = pretrained.load(sys.argv[1], sharding=split)
+_, whole = pretrained.load(sys.argv[1])
+for path, leaf in paths_of(params).items():
+    shards = leaf.addressable_shards
+    assert len(shards) == 4 and shards[0].data.size == leaf.size // (4 if leaf.shape[0] % 4 == 0 else 1), path
+    assert np.array_equal(leaf, paths_of(whole)[path]), path
+pretrained.save(sys.argv[2], model, params)
+"""
+
+
+@pytest.mark.slow
+def test_parameters_lie_on_the_devices_that_are_asked_for(folder_of, tmp_path):
+    """Each of four devices gets its quarter; what they share is saved whole."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", _ON_DEVICES, str(folder_of("llama")), str(tmp_path)]
+    done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    held, was = safetensors.numpy.load_file(tmp_path / "model.safetensors"), weights_of("llama")
+    assert held.keys() == was.keys()
+    assert all(np.array_equal(held[name], was[name]) for name in was)
 
 
 def test_models_that_transformers_has_not_are_not_saved(tmp_path):

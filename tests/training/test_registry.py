@@ -16,8 +16,7 @@ from posjax.training.tasks import make_task
 VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
 DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
 # One of each way to act; what learns in models is also in tests/models/test_decoder.py and test_vit.py.
-IMAGES = ["peg"]
-TEXT = []  # tests/test_configs.py and tests/training/test_loop.py train decoders
+IMAGES, TEXT = [], []  # tests/training/test_loop.py trains both
 KEY = jax.random.key(0)
 SIZES = {"model__width": 16, "batch_size": 2, "optimizer__warmup_steps": 0}
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from posjax.pretrained.language import gpt, llama
+from posjax.pretrained.language import encoders, gpt, llama, t5
 from posjax.pretrained.language.family import Family
 from posjax.spec import nearest
 
 # Where several have a model, `save` takes the first.
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (*llama.FAMILIES, *gpt.FAMILIES)}
+_ALL = (*llama.FAMILIES, *gpt.FAMILIES, *encoders.FAMILIES, *t5.FAMILIES)
+FAMILIES: dict[str, Family] = {family.model_type: family for family in _ALL}
 
 
 def family_of(config: Mapping[str, Any]) -> Family:

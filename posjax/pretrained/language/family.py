@@ -13,7 +13,7 @@ without effect on numbers; any other key is refused by name. Turned round, the s
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,15 +28,15 @@ Config = Mapping[str, Any]
 
 # Keys of any configuration that change no logits: of training, of generation, of files and of what a call returns.
 _WITHOUT_EFFECT = """
-_attn_implementation _commit_hash _name_or_path architectures auto_map bad_words_ids begin_suppress_tokens bos_token_id
-cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id do_sample dtype early_stopping
-eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id id2label init_device
-initializer_factor initializer_range keys_to_ignore_at_inference label2id length_penalty max_length min_length model_type
-no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions output_hidden_states
-output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type remove_invalid_values
-repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
-tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p unk_token_id
-use_bfloat16 use_cache use_return_dict
+_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures auto_map bad_words_ids
+begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id
+do_sample dtype early_stopping eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+forced_eos_token_id id2label init_device initializer_factor initializer_range keys_to_ignore_at_inference label2id
+length_penalty max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels
+num_return_sequences output_attentions output_hidden_states output_router_logits output_scores pad_token_id prefix
+pretraining_tp problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
+suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript
+transformers_version typical_p unk_token_id use_bfloat16 use_cache use_return_dict
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 # Keys of any configuration that must be at these values.
@@ -89,7 +89,7 @@ class Family:
     """The models that one architecture of transformers computes.
 
     Args:
-      model_type, architecture: names of transformers' configuration and class.
+      model_type, architecture: names of transformers' configuration and class; the latter may be a function of the model.
       keys: of its configuration, by name.
       encoding: a configuration's encodings, one for each layer. The configuration has its model_type.
       written_encoding: turned round: the keys that describe a model's encodings, given one for each layer and the model.
@@ -107,11 +107,15 @@ class Family:
       prefix: of the names of all tensors but the head's; files of a model without head leave it out.
       ignored: regular expression of tensors that old files hold and no code reads.
       tied: the name of a head that is the token embedding where `tied_embedding`; a file may hold it all the same.
+      copies: other tensors that a file may hold, and the names of those that they must equal.
+      respelt: (regular expression, its replacement) of names that old files have.
+      told: fields that a file says by the tensors that it holds, as heads: from the model that the configuration describes,
+        and their names.
       model: class of ours.
     """
 
     model_type: str
-    architecture: str
+    architecture: str | Callable[[Any], str]
     keys: Mapping[str, Key]
     entries: Callable[[Any], list[Entry]]
     written_encoding: Callable[[Sequence[Encoding], Any], dict[str, Any]]
@@ -129,6 +133,9 @@ class Family:
     prefix: str = "model."
     ignored: str = r".*rotary_emb\.inv_freq"
     tied: str = "lm_head.weight"
+    copies: Mapping[str, str] = field(default_factory=dict)
+    respelt: tuple[tuple[str, str], ...] = ()
+    told: Mapping[str, Callable[[Any, Collection[str]], Any]] = field(default_factory=dict)
     model: type = Decoder
 
     def made(self, config: Config) -> Any:
@@ -165,12 +172,17 @@ class Family:
         config |= self.written_derived(model)
         written = self.written_encoding(layers_of(model), model)
         config |= {name: value for name, value in written.items() if name in self.encoding_keys | self.keys.keys()}
-        config = {"model_type": self.model_type, "architectures": [self.architecture], **config}
-        again = resolved(self.made(config))
+        architecture = self.architecture if isinstance(self.architecture, str) else self.architecture(model)
+        config = {"model_type": self.model_type, "architectures": [architecture], **config}
+        again = resolved(self.made(config).clone(**{name: getattr(model, name) for name in self.told}))
         for name, value in described.items():
             if not _same(value, again[name]):
                 raise ValueError(f"{name} is {value} in this model and {again[name]} in one of that family")
         return config
+
+    def of_file(self, model: Any, names: Collection[str]) -> Any:
+        """The model that a configuration describes, with what a file of these tensors has and has not."""
+        return model.clone(**{name: told(model, names) for name, told in self.told.items()})
 
     def _current(self, config: Config) -> dict[str, Any]:
         current: dict[str, Any] = {}
@@ -223,6 +235,9 @@ def resolved(model: Any) -> dict[str, Any]:
     fields |= dict(head_dim=block.channels, num_kv_heads=block.key_heads)
     fields |= dict(mlp_dim=block.mlp_channels, mlp_bias=block.has_mlp_bias, logit_scale=block.scale)
     fields |= dict(attention_bias=tuple(sorted(set(block.attention_bias))))
+    if "decoder_encoding" in fields:
+        depth = model.depth if model.decoder_depth is None else model.decoder_depth
+        fields |= dict(decoder_depth=depth, decoder_encoding=layers_text(parse_layers(model.decoder_encoding)))
     if "embedding_scale" in fields and fields["embedding_scale"] is None:
         fields["embedding_scale"] = model.width**0.5
     embeds = any("embed" in layer.hooks for layer in layers)

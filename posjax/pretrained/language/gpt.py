@@ -7,9 +7,10 @@ from posjax.encoding import Encoding
 from posjax.encodings.rotary import Rope
 from posjax.models.decoder import Decoder
 from posjax.pretrained.entries import Entry, dense, layered, norm
-from posjax.pretrained.language.family import Config, Family, Key, named
+from posjax.pretrained.language.family import WITHOUT_EFFECT, Config, Family, Key, named
 from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, biased, embedding, head, projections
 from posjax.pretrained.language.patterns import ROTARY_KEYS, written_patterns
+from posjax.spec import nearest
 
 _ATTENTION = f"{BLOCK}attention/"
 _CONSTANTS = dict(norm="layer", embedding_scale=1.0)
@@ -249,23 +250,29 @@ def _entries_of_mpt(model: Decoder) -> list[Entry]:
     return [*around, *layered(layer, model.depth)]
 
 
-# What an attn_config must say; what it may say is `clip_qkv` and `softmax_scale`.
+# What an attn_config must say, where it says it.
 _MPT_ATTENTION: dict[str, tuple[Any, ...]] = {
     "alibi": (True,),
     "alibi_bias_max": (8,),
     "attn_type": ("multihead_attention",),
     "prefix_lm": (False,),
     "qk_ln": (False,),
+    "is_encoder_decoder": (False,),
     "rope": (False,),
+    "sliding_window_size": (-1,),
 }
-_MPT_SILENT = {"attn_impl", "attn_pdrop", "attn_uses_sequence_id", "clip_qkv", "softmax_scale"}
+_MPT_READ = {"clip_qkv", "softmax_scale"}
+_MPT_SILENT = {"attn_impl", "attn_pdrop", "attn_uses_sequence_id"} | WITHOUT_EFFECT
 
 
 def _mpt_attention(config: Config) -> dict[str, Any]:
     attention: Mapping[str, Any] = config.get("attn_config") or {}
-    for name, values in _MPT_ATTENTION.items():
-        if name in attention and attention[name] not in values:
-            raise ValueError(f"attn_config.{name}={attention[name]!r} is not computed here, only {values[0]!r}")
+    for name, value in attention.items():
+        if name not in _MPT_ATTENTION.keys() | _MPT_READ | _MPT_SILENT:
+            known = nearest(name, sorted(_MPT_ATTENTION.keys() | _MPT_READ))
+            raise ValueError(f"attn_config.{name} (= {value!r}) is not known here and may change numbers; {known}")
+        if name in _MPT_ATTENTION and value not in _MPT_ATTENTION[name]:
+            raise ValueError(f"attn_config.{name}={value!r} is not computed here, only {_MPT_ATTENTION[name][0]!r}")
     return dict(qkv_clip=attention.get("clip_qkv") or None, logit_scale=attention.get("softmax_scale"))
 
 
@@ -292,7 +299,7 @@ _MPT = Family(
     written_derived=_written_mpt_attention,
     derived_keys=frozenset({"attn_config"}),
     plain={"expansion_ratio": (4,), "logit_scale": (None,), "no_bias": (True,), "embedding_fraction": (1.0,)},
-    silent=_SILENT | {"emb_pdrop", "learned_pos_emb", "norm_type", "verbose", "init_config", "ffn_config"},
+    silent=_SILENT | {"emb_pdrop", "learned_pos_emb", "norm_type", "verbose", "init_config", "tokenizer_name"},
     renamed={"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
     prefix="transformer.",
 )

@@ -167,7 +167,7 @@ _SCALED = {
 }
 
 FAMILIES = [
-    _family("llama", "LlamaForCausalLM", LLAMA_KEYS | _BIASED | _HEAD_DIM),
+    _family("llama", "LlamaForCausalLM", LLAMA_KEYS | _BIASED | _HEAD_DIM, silent={"max_sequence_length"}),
     _family(
         "mistral",
         "MistralForCausalLM",
@@ -182,6 +182,7 @@ FAMILIES = [
         _GROUPED | _HEAD_DIM,
         *_QWEN_WINDOWS,
         constants=dict(attention_bias=_QKV, mlp_bias=False),
+        plain={"use_mrope": (False,)},
     ),
     _family(
         "qwen3",
@@ -226,7 +227,10 @@ FAMILIES = [
         constants=dict(attention_bias=(), mlp_bias=False),
         entries=_entries_of_phi3,
         written_encoding=_written_longrope,
-        plain={"attention_bias": (False,)},
+        plain={
+            **dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), (False,)),
+            **dict.fromkeys(("full_attn_mod", "interpolate_factor"), (1,)),
+        },
         silent={"embd_pdrop", "resid_pdrop"},
     ),
     _family(

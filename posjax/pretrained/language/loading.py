@@ -58,9 +58,10 @@ def load(
     except ValueError as error:
         raise ValueError(f"{weights.path.parent / 'config.json'}: {error}") from None
     names = _names(family, weights)
+    model = family.of_file(model, names.keys())
     dtype = jnp.dtype(_dtype(family, model, weights, names) if dtype is None else dtype)
     model = model.clone(dtype=dtype, param_dtype=dtype, **overrides)
-    _check_tied(family, model, weights, names)
+    _drop_copies(family, model, weights, names)
     return model, _parameters(family, model, _Tensors(weights, names), sharding)
 
 
@@ -96,9 +97,15 @@ class _Tensors(Mapping[str, np.ndarray]):
 
 def _names(family: Family, weights: Weights) -> dict[str, str]:
     """Names of the family: those of the file, which may lack the prefix that all but a head's have."""
-    held = [name for name in weights if not re.fullmatch(family.ignored, name)]
+    held = {_respelt(family, name): name for name in weights if not re.fullmatch(family.ignored, name)}
     lacks = not any(name.startswith(family.prefix) for name in held)
-    return {name if not lacks or name == family.tied else family.prefix + name: name for name in held}
+    return {name if not lacks or name == family.tied else family.prefix + name: held[name] for name in held}
+
+
+def _respelt(family: Family, name: str) -> str:
+    for old, new in family.respelt:
+        name = re.sub(old, new, name)
+    return name
 
 
 def _embedding(family: Family, model: Any) -> str:
@@ -111,22 +118,25 @@ def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str
     return weights.mapped(names[name]).dtype if name in names else jnp.float32
 
 
-def _check_tied(family: Family, model: Any, weights: Weights, names: dict[str, str]) -> None:
-    """Drops the name of a head that is the token embedding once more.
+def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, str]) -> None:
+    """Drops the names of tensors that are there twice: a head that is the token embedding, and what the family says.
 
     Raises:
-      ValueError: if it is another one.
+      ValueError: if they are not the same.
     """
-    embedding = _embedding(family, model)
-    if not (model.tied_embedding and family.tied in names and embedding in names):
-        return
-    one, other = (weights.mapped(names[name]) for name in (family.tied, embedding))
-    if one.shape != other.shape or not np.array_equal(one, other):
-        raise ValueError(
-            f"config.json says that the head is the token embedding (tie_word_embeddings), but {family.tied} and {embedding} "
-            "differ: set tie_word_embeddings to false if the head is one of its own"
-        )
-    del names[family.tied]
+    copies = dict(family.copies) | ({family.tied: _embedding(family, model)} if model.tied_embedding else {})
+    for copy, of in copies.items():
+        if copy not in names or of not in names:
+            continue
+        one, other = (weights.mapped(names[name]) for name in (copy, of))
+        if one.shape != other.shape or not np.array_equal(one, other):
+            if copy != family.tied:
+                raise ValueError(f"{copy} and {of} are one tensor in this family, and differ in this file")
+            raise ValueError(
+                f"config.json says that the head is the token embedding (tie_word_embeddings), but {copy} and {of} differ: "
+                "set tie_word_embeddings to false if the head is one of its own"
+            )
+        del names[copy]
 
 
 def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardings | None) -> dict[str, Any]:

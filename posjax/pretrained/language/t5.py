@@ -1,0 +1,120 @@
+"""T5: an encoder and a decoder without scaled logits, with a table of biases in each stack that all its layers share."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from posjax.encoding import Encoding
+from posjax.encodings.bias import T5 as Bias
+from posjax.hf import from_hf
+from posjax.models.block import GATED
+from posjax.models.encoder_decoder import EncoderDecoder
+from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.language.family import Config, Family, Key, named
+from posjax.pretrained.language.parts import embedding, head, projections
+from posjax.spec import parse_layers
+
+_MLPS = {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-silu": "swiglu"}
+
+
+def _stack(name: str, depth: int, model: EncoderDecoder) -> list[Entry]:
+    """The encoder or the decoder, whose layers have cross-attention between self-attention and the MLP."""
+    at, block, last = f"{name}.block.{{l}}.layer.", f"{name}/block_{{l}}/", 1 + (name == "decoder")
+    of_mlp = {"gate": "wi_0", "up": "wi_1"} if model.mlp in GATED else {"up": "wi"}
+    layer = [
+        *projections(model, f"{at}0.SelfAttention.", ("q", "k", "v"), "o", f"{block}attention/"),
+        *norm(f"{at}0.layer_norm", f"{block}attention_norm", bias=False),
+        *norm(f"{at}{last}.layer_norm", f"{block}mlp_norm", bias=False),
+    ]
+    for ours, theirs in {**of_mlp, "down": "wo"}.items():
+        layer += dense(f"{at}{last}.DenseReluDense.{theirs}", f"{block}mlp/{ours}", bias=False)
+    if name == "decoder":
+        layer += norm(f"{at}1.layer_norm", f"{block}cross_norm", bias=False)
+        layer += [
+            Entry(f"{at}1.EncDecAttention.{theirs}.weight", f"{block}cross/{ours}/kernel", "(h d) m -> m h d")
+            for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v"))
+        ]
+        layer += [Entry(f"{at}1.EncDecAttention.o.weight", f"{block}cross/out/kernel", "m (h d) -> h d m")]
+    table = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    around = [*norm(f"{name}.final_layer_norm", f"{name}/norm", bias=False)]
+    return [*around, Entry(table, f"{name}/encoding/table", "b h -> b h"), *layered(layer, depth)]
+
+
+def _entries(model: EncoderDecoder) -> list[Entry]:
+    decoder_depth = model.depth if model.decoder_depth is None else model.decoder_depth
+    stacks = _stack("encoder", model.depth, model) + _stack("decoder", decoder_depth, model)
+    return [*embedding("shared"), *head(model), *stacks]
+
+
+def _derived(config: Config) -> dict[str, Any]:
+    """The decoder's encoding, and the factor that the original T5 has before its head.
+
+    transformers 5 writes scale_decoder_outputs; before, tie_word_embeddings=False stood for a model without that factor.
+    """
+    kind = config.get("feed_forward_proj", "relu")
+    told = {
+        "is_gated_act": kind.startswith("gated-"),
+        "dense_act_fn": {"gated-gelu": "gelu_new"}.get(kind, kind.split("-")[-1]),
+    }
+    for name, value in told.items():
+        if config.get(name, value) != value:
+            raise ValueError(
+                f"{name}={config[name]!r} contradicts feed_forward_proj={kind!r}, which makes it {value!r}"
+            )
+    scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
+    scale = config["d_model"] ** -0.5 if scaled else 1.0
+    return {"decoder_encoding": str(from_hf(config, decoder=True)), "head_scale": scale}
+
+
+def _written_derived(model: EncoderDecoder) -> dict[str, Any]:
+    scaled = model.head_scale != 1.0
+    return {"tie_word_embeddings": scaled, "scale_decoder_outputs": scaled, "is_encoder_decoder": True}
+
+
+def _written_biases(layers: Sequence[Encoding], model: EncoderDecoder) -> dict[str, Any]:
+    behind = parse_layers(model.decoder_encoding)
+    if model.injection != "stem" or not all(type(each) is Bias for each in (*layers, *behind)):
+        raise ValueError("its layers share a t5(...) in either stack")
+    one = layers[0]
+    if {*layers} != {one} or {*behind} != {Bias(one.num_buckets, one.max_distance, bidirectional=False)}:
+        raise ValueError(
+            f"its stacks have the same buckets, and the decoder's look back only: not {one} and {behind[0]}"
+        )
+    return {"relative_attention_num_buckets": one.num_buckets, "relative_attention_max_distance": one.max_distance}
+
+
+def _is_tied(model: EncoderDecoder, names: Collection[str]) -> bool:
+    return "lm_head.weight" not in names
+
+
+T5 = Family(
+    "t5",
+    "T5ForConditionalGeneration",
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "d_model": Key("width"),
+        "d_kv": Key("head_dim", 64),
+        "d_ff": Key("mlp_dim"),
+        "num_layers": Key("depth"),
+        "num_decoder_layers": Key("decoder_depth", None),
+        "num_heads": Key("num_heads"),
+        "feed_forward_proj": Key("mlp", "relu", *named(_MLPS)),
+        "layer_norm_epsilon": Key("norm_epsilon", 1e-6),
+    },
+    constants=dict(norm="rms", attention_bias=(), mlp_bias=False, logit_scale=1.0, embedding_scale=1.0),
+    derived=_derived,
+    written_derived=_written_derived,
+    derived_keys=frozenset({"tie_word_embeddings", "scale_decoder_outputs", "is_gated_act", "dense_act_fn"}),
+    entries=_entries,
+    encoding=lambda config: (from_hf(config, decoder=False),),
+    written_encoding=_written_biases,
+    encoding_keys=frozenset({"relative_attention_num_buckets", "relative_attention_max_distance"}),
+    plain={"is_encoder_decoder": (True,), "is_decoder": (False,)},
+    silent=frozenset({"dropout_rate", "n_positions", "output_past"}),
+    prefix="",
+    ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    copies={f"{name}.embed_tokens.weight": "shared.weight" for name in ("encoder", "decoder")},
+    told={"tied_embedding": _is_tied},
+    model=EncoderDecoder,
+)
+
+FAMILIES = [T5]
