@@ -331,6 +331,7 @@ def test_what_is_computed_again_is_the_same(remat, scan, implementation):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
 
 
+@pytest.mark.slow
 def test_rematerialisation_keeps_what_it_says():
     """The arrays that the backward pass of a model of 64 channels and 256 tokens is given."""
 
