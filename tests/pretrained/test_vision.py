@@ -16,7 +16,7 @@ from posjax.pretrained.vision.loading import parameters, source_of
 from posjax.pretrained.vision.origin import Asked
 from posjax.pretrained.vision.saving import paths_of
 
-QUICK = [  # which between them read nearly every line of the maps
+QUICK = [  # of each origin some that differ most
     "timm deit_distilled", "timm dinov2_giant", "timm dinov3_gated", "transformers vit_model", "transformers dinov2_reg",
     "google map stacked",
 ]  # fmt: skip
