@@ -123,8 +123,9 @@ def test_relative_means_shift_invariant(case, both):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_packed_documents_are_alone(both, causal):
+    """The first beside one that padding follows, the second beside one of which nothing else is known."""
     packed, first = both.batch[causal]["packed"], PACKED[0]
-    close(packed[:first], both.known["first"][causal])
+    close(packed[:first], both.batch[causal]["first"][:first])
     close(packed[first:], both.known["second"][causal])
 
 

@@ -48,6 +48,7 @@ def test_patch_dropout_leaves_positions_as_among_all_patches():
         np.testing.assert_allclose(some[image], picked / picked.sum(axis=-1, keepdims=True), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_patch_dropout_keeps_the_prefix_tokens_of_every_packed_image():
     model = vit(encoding="rope(base=100)", patch_dropout=0.9, num_registers=1)
     variables, _, _ = made(model)

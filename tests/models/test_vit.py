@@ -38,8 +38,7 @@ HOSTS = [  # where a code is injected matters to what learns and to what is adde
     for name in SAMPLE
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
-# Of these, where time is short: a table behind a norm, a bias that layers share.
-FAST = {("learned", "lape"), ("t5", "every_layer_shared")}
+FAST = {("t5", "every_layer_shared")}  # a bias that layers share: where time is short
 some_hosts = pytest.mark.parametrize(
     ("spec", "injection"),
     [
