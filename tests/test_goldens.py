@@ -1,5 +1,6 @@
 """Our encodings beside transformers and timm: tests/goldens/make.py made the vectors and says how."""
 
+import json
 from pathlib import Path
 
 import numpy as np
