@@ -4,6 +4,7 @@ import functools
 
 import jax
 import numpy as np
+import pytest
 from test_vit_parts import images, made, row, vit
 
 from posjax.models.patch_dropout import draw_kept, taken
