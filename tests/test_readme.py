@@ -42,18 +42,19 @@ TEXT = [
 ]
 # (start of the command behind "python -m experiments.", what is done, arguments that make it small); else it is parsed.
 HOW = [
+    ("explain --checkpoint", "parsed", []),
     ("explain inverse", "run", []),
     ("explain steps", "run", []),
     ("catalogue", "run", []),
     ("prepare --list", "run", []),
     ("explain NAME", "parsed", []),
     ("explain", "slow", []),
-    ("explain --checkpoint", "parsed", []),
     ("check", "parsed", []),  # the guides' encodings are checked by tests/test_docs.py
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/vit.py --workdir", "slow", TINY),
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
+    ("train --config=configs/decoder.py --config.model.encoding=rope", "parsed", []),
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
 ]
 
@@ -82,6 +83,7 @@ def experiments(path):
 
 
 EXPERIMENTS = [(path, *each) for path in DOCUMENTS for each in experiments(path)]
+TWICE = {number for number, each in enumerate(EXPERIMENTS) if each[1:] in [other[1:] for other in EXPERIMENTS[:number]]}
 
 
 def treatment(module, arguments):
@@ -91,7 +93,8 @@ def treatment(module, arguments):
 
 
 def each_command(*treatments):
-    chosen = [each for each in EXPERIMENTS if treatment(*each[1:])[0] in treatments]
+    once = [each for number, each in enumerate(EXPERIMENTS) if number not in TWICE]
+    chosen = [each for each in once if treatment(*each[1:])[0] in treatments]
     ids = [f"{path.name}-{module}-{n}" for n, (path, module, _) in enumerate(chosen)]
     return pytest.mark.parametrize(("path", "module", "arguments"), chosen, ids=ids)
 

@@ -182,7 +182,7 @@ def test_pooling_by_class_token_reads_nothing_else():
 @pytest.mark.parametrize(
     ("spec", "pooling"),
     [
-        *(pytest.param(SPECS[n], "mean", marks=[] if n == "t5" else pytest.mark.slow) for n in SAMPLE),
+        *(pytest.param(SPECS[n], "mean", marks=pytest.mark.slow) for n in SAMPLE),
         ("rope", "map"),
         pytest.param("rope", "cls", marks=pytest.mark.slow),
     ],

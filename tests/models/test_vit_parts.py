@@ -143,6 +143,7 @@ def test_layer_scale_of_zero_leaves_the_tokens_alone():
     assert jnp.abs(out - model.apply(variables, x, site)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_intermediates_are_what_the_model_computed():
     model = vit(num_registers=2)
     variables, x, site = made(model)
