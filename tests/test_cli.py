@@ -111,6 +111,7 @@ def test_the_default_workdir_is_named_after_the_config(call):
     assert call("--config=x.py:large").stdout.splitlines()[1] == "runs/big"
 
 
+@pytest.mark.slow
 def test_a_config_is_found_beside_the_installed_package(directory):
     """From any folder; configs import from each other there too."""
     command = [sys.executable, "-m", "experiments.ablate", "--config=configs/quickstart.py", "--config.seeds=()"]

@@ -96,6 +96,7 @@ def tiny():
     return config
 
 
+@pytest.mark.slow
 def test_a_memory_that_nothing_fits_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(context, "_CALIBRATING", 32)
     monkeypatch.setattr(context, "_ROWS", [("dense", "forward"), ("window", "decoding")])

@@ -66,6 +66,7 @@ def padded(site, count):
     return joined(site, pj.Site(np.full((more, 2), 5, np.int32), zeros, zeros))
 
 
+@pytest.mark.slow
 @on_grids
 def test_an_image_is_encoded_as_if_alone(spec):
     """Whatever the other images of its batch are: the rows of a padded batch, run by one program."""
@@ -83,6 +84,7 @@ def test_an_image_is_encoded_as_if_alone(spec):
     assert not np.any(first[0, small:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_learned_frequencies_in_batches_of_several_grids(dtype):
     encoding, params = made("rope_mixed()")

@@ -136,6 +136,7 @@ def test_the_bias_is_constant_beyond(spec):
     assert len(set(np.asarray(bias[offsets >= beyond]))) == len(set(np.asarray(bias[offsets <= -beyond]))) == 1
 
 
+@pytest.mark.slow
 def test_half_precision():
     encoding, params, qkv = world("alibi()", dtype=jnp.bfloat16)
     site = documents(LENGTH, registers=False)

@@ -140,6 +140,7 @@ def test_zigzag_is_equal_work_for_all():
     assert tiles_of_each(zigzag(order, 4)) == [34, 34, 34, 34]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", ["gather", "ring"])
 def test_tokens_may_come_in_an_order_of_their_own(keys):
     """Laid out in zigzag by the caller, on one device, with orders that say so; grouped keys."""

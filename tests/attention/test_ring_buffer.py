@@ -129,6 +129,7 @@ def test_a_padded_batch_decodes_as_each_row_would_alone(spec):
         close(row, expected[b - a :][: len(row)])
 
 
+@pytest.mark.slow
 def test_prompts_of_tiles_and_several_tokens_at_once():
     """A query of several sees what those after it overwrite."""
     run, x = Layer("sinks(num_sinks=2, window=4) + rope", implementation="blockwise"), tokens()

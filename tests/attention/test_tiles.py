@@ -169,6 +169,7 @@ def test_documents_under_vmap():
     np.testing.assert_allclose(lowered.compile()(segment)[1], jax.jit(one)(segment[1]), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "site", "runs"),
     [

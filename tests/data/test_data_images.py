@@ -136,6 +136,7 @@ def test_augment_errors():
         data.augment(jax.random.key(0), random_images(), padding="edge")
 
 
+@pytest.mark.slow
 def test_mixup_keeps_labels_distributions_and_mixes_images_alike():
     x, labels = jnp.eye(16).reshape(16, 4, 4, 1), jnp.eye(16)
     mixed, soft = data.mixup(jax.random.key(0), x, labels, alpha=1.0)

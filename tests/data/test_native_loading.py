@@ -207,6 +207,7 @@ def test_caltech101_that_is_not_prepared_names_the_command(tmp_path):
         data.load_native_images("caltech101", "train", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CALTECH.is_dir(), reason=f"{CALTECH} is not there: POSJAX_RAW_DATA may name another folder")
 def test_the_photographs_are_those_of_their_index():
     images = load(CALTECH, "test")

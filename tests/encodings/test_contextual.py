@@ -137,6 +137,7 @@ def test_deberta_reads_both_tables_at_query_minus_key():
         assert not np.any(b[:, distance != 2])
 
 
+@pytest.mark.slow
 def test_deberta_queries_of_a_slice_are_those_of_the_whole():
     """transformers 5.23.0 looks p2c up for keys by keys, with two sizes swapped, and raises."""
     encoding, params, q, k = setting("deberta(position_buckets=4, max_relative_positions=8)", site := pj.sites(12))

@@ -126,6 +126,7 @@ def defect(generator_dim, dims, first, second):
     return np.abs(turns[0].T @ turns[1] - rotation(*difference)).max()
 
 
+@pytest.mark.slow
 def test_group_defect_of_non_commuting_generators():
     """Blocks of two, and blocks of any size on a line, are relative; others are not, whatever the paper's name for it."""
     assert defect(2, ON_GRID, (1, 4), (5, 2)) < 1e-5

@@ -118,6 +118,7 @@ def test_floors_are_exact_far_out():
         np.testing.assert_array_equal(key, position.astype(np.int64) // group)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_read_beside_the_values_is_of_each_view(compiled):
     encoding = pj.parse("self_extend(group=2, window=3)") >> Distance()

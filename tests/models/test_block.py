@@ -346,6 +346,7 @@ def test_rematerialisation_keeps_what_it_says():
     assert sizes["full"] < sizes["attention"] < sizes["dots"] < sizes["none"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [

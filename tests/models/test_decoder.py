@@ -262,6 +262,7 @@ def test_greedy_generation_takes_the_likeliest_token_of_full_passes(learned):
     assert len({tuple(row) for row in continued.tolist()}) > 1
 
 
+@pytest.mark.slow
 def test_drawn_tokens_follow_the_key_and_the_temperature(learned):
     model, variables = learned
     prompt = (tokens(4, seed=3), site_of("aaaa", "..aa", "aa.."))

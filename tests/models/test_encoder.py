@@ -146,6 +146,7 @@ def test_a_decoder_reads_the_source_of_its_document():
     np.testing.assert_allclose(half.apply(params, source, source_site, TOKENS, SITE), jnp.asarray(full) / 2, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder_continues_what_its_decoder_begins():
     """With the token that is likeliest in the full pass; another source gives another line."""
     model = EncoderDecoder(11, tied_embedding=False, **SIZES | {"depth": 1})

@@ -49,6 +49,7 @@ def test_truncation_is_the_definition(top_k, top_p):
         assert np.array_equal(kept[np.isfinite(kept)], row[np.isfinite(kept)])
 
 
+@pytest.mark.slow
 def test_drawn_tokens_come_from_what_is_left():
     run, model, variables, tokens = decoder()
     greedy = run(steps=5)

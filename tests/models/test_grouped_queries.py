@@ -32,6 +32,7 @@ def test_keys_and_values_have_heads_of_their_own(num_kv_heads, heads):
     assert shapes(vit, jnp.zeros((1, 8, 8, 1)), vit.sites(8, 8)) == expected
 
 
+@pytest.mark.slow
 def test_shared_keys_are_keys_repeated():
     """Beside a model with as many keys as queries, those of a group alike; the cache holds one for each group."""
     few, all_ = decoder(2), decoder(None)

@@ -126,6 +126,7 @@ def test_each_padded_image_is_as_if_alone(spec):
     check_as_if_alone(spec, packed=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["map", pytest.param("mean", marks=pytest.mark.slow)])
 def test_so_it_is_however_it_is_pooled(pooling):
     check_as_if_alone(SPECS[0], pooling)
@@ -158,6 +159,7 @@ def test_blockwise_attention_agrees():
     np.testing.assert_allclose(logits, alone("dinov3"), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["map", *(pytest.param(p, marks=pytest.mark.slow) for p in ("cls", "mean"))])
 def test_gradients_are_finite_where_there_is_no_image(pooling):
     model, variables = made(SPECS[0], pooling)

@@ -30,6 +30,7 @@ def test_patch_dropout_keeps_prefix_tokens_and_the_rest_where_it_stands():
     assert np.unique(np.asarray(kept[:, 1]), axis=0).shape[0] > 16  # each image its own draw
 
 
+@pytest.mark.slow
 def test_patch_dropout_leaves_positions_as_among_all_patches():
     """dinov3 reads the image's size off its tokens: those that are dropped still count."""
     model = vit(encoding="dinov3", pooling="mean", patch_dropout=0.75, image_size=(8, 8), depth=1)
@@ -62,6 +63,7 @@ def test_patch_dropout_keeps_the_prefix_tokens_of_every_packed_image():
     assert np.isfinite(logits).all()
 
 
+@pytest.mark.slow
 def test_patch_dropout_is_of_each_images_own_patches():
     """Its share of them, whatever it is packed with and however much padding there is."""
     grids, rate = [(4, 6), (3, 5), (1, 1)], 0.7

@@ -71,6 +71,7 @@ def test_the_table_is_the_resized_one_and_the_rest_as_it_was():
     assert resize_params(model, tree, LARGE)[1]["trunk"]["encoding"].extent == (5, 2)  # the tree alone
 
 
+@pytest.mark.slow
 def test_a_resized_model_sees_what_a_run_time_resize_shows():
     model = vit("learned(stddev=1)")
     variables = with_a_head(jax.jit(model.init)(KEY, images(SIZE), model.sites(*SIZE)))

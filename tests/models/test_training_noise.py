@@ -116,6 +116,7 @@ def test_token_embeddings_start_at_unit_size_behind_their_factor():
     np.testing.assert_allclose(table.std() * 64**0.5, 1, rtol=0.03)
 
 
+@pytest.mark.slow
 def test_units_of_a_resnet_start_as_their_shortcut():
     model = ResNet(3, (1, 1), 4)
     params = jax.jit(model.init)(jax.random.key(0), jnp.ones((1, 8, 8, 3)))["params"]["resnet"]

@@ -161,6 +161,7 @@ def test_each_row_of_a_learned_table_reaches_the_logits():
         assert differ(run(model, jax.tree_util.tree_map_with_path(changed, variables)), before), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "map"])
 def test_registers_do_not_enter_the_pooled_patches(pooling):
     model = vit("none", pooling=pooling, depth=0)  # without blocks tokens do not meet before pooling
@@ -261,6 +262,7 @@ def test_dropout_acts_in_training_only():
     assert differ(first, plain)
 
 
+@pytest.mark.slow
 def test_blockwise_is_dense():
     spec = "rope(base=100) + alibi + t5(num_buckets=8, max_distance=4) + learned"
     variables = init(vit(spec))

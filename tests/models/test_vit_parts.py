@@ -43,6 +43,7 @@ def test_published_sizes_by_name(variant, sizes):
     assert vit_sizes(variant) == sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "count"),  # of ViT-B/16 and others with 1000 classes: timm's own counts, class token and table included
     [
@@ -100,6 +101,7 @@ def test_a_hybrid_hosts_any_encoding(spec):
         model.apply(variables, images(2, 20, 24), site)
 
 
+@pytest.mark.slow
 def test_the_plain_resnet_learns_from_every_parameter():
     model = ResNet(3, (1,), 32)
     x = images(2, 8, 8)

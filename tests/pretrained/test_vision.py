@@ -52,6 +52,7 @@ def test_logits_are_theirs_at_the_size_of_the_file(case, tmp_path):
     check_logits(*case, 0, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(SMALL, [*SPEC["full"]]))
 def test_every_tensor_of_a_full_size_model_has_its_place(name):
     """By names and shapes as timm has them; num_heads is not asked for."""

@@ -35,6 +35,7 @@ def small(llama, monkeypatch):
     return config
 
 
+@pytest.mark.slow
 def test_rows_are_the_model_as_loaded_and_what_is_made_of_its_encoding(small, llama):
     small.encoding = "{own}, none"
     rows = Extrapolation(small, llama).rows()

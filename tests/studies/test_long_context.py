@@ -39,6 +39,7 @@ def rope():
     return decoder()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tied", "vocabulary"), [(True, 4096), (False, 64)])
 def test_reading_in_chunks_changes_nothing(monkeypatch, tied, vocabulary):
     monkeypatch.setattr(long_context, "_CHUNK", 24)
@@ -52,6 +53,7 @@ def test_reading_in_chunks_changes_nothing(monkeypatch, tied, vocabulary):
     assert np.array_equal(reading.right, logits_of(model, params, windows[:, :-1]).argmax(-1) == windows[:, 1:])
 
 
+@pytest.mark.slow
 def test_temporaries_grow_with_the_length_and_not_its_square():
     model, params = decoder("alibi", implementation="blockwise", width=16)
     small, large = (Reader(model, params, 1, length).temp_bytes for length in (4096, 16384))

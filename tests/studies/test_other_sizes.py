@@ -42,6 +42,7 @@ def noise(*shape):
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "policies"),
     [

@@ -220,6 +220,7 @@ with Checkpoints(sys.argv[1]) as checkpoints:
 """
 
 
+@pytest.mark.slow
 def test_shardings_change_freely_and_nothing_is_said(tmp_path):
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     result = subprocess.run(

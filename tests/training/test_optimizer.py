@@ -81,6 +81,7 @@ def test_one_step_is_adamw_by_hand():
         np.testing.assert_allclose(rate(t), 0.1 * (1 - t / 10), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_clipping_is_by_the_norm_of_each_seed():
     optimizer, _ = make_optimizer(learning_rate=1.0, total_steps=10, clip_norm=1.0)
 

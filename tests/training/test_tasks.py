@@ -40,8 +40,8 @@ def plain(data_dir):
     [
         {"label_smoothing": 0.2},
         {"data__mixup": 0.5},
-        {"data__crop_padding": 2},
-        {"data__flip": True},
+        pytest.param({"data__crop_padding": 2}, marks=pytest.mark.slow),
+        pytest.param({"data__flip": True}, marks=pytest.mark.slow),
         {"model__dropout": 0.5},
     ],
     ids=lambda overrides: "+".join(overrides),

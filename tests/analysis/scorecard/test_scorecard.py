@@ -69,6 +69,7 @@ def test_lengths_that_turn_keys_are_found_by_the_cache_not_only_by_the_prefix():
     assert cell["D_cache"]["verdict"] == "handled"
 
 
+@pytest.mark.slow
 def test_a_card_holds_every_measure_and_says_why_one_is_missing():
     """64 tokens, an encoding of lines only."""
     found = scorecard(pj.parse("fire()"), length=64)["measures"]

@@ -20,6 +20,7 @@ def made(encoding, **more):
     return model, jax.tree.map(lambda leaf: jnp.asarray(0.3 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)
 
 
+@pytest.mark.slow
 def test_weights_are_the_softmax_of_what_queries_keys_and_encoding_give():
     model, params = made("rope_mixed + alibi", injection="every_layer")
     site = model.sites(6, 8)

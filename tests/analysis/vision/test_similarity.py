@@ -48,6 +48,7 @@ def test_the_code_of_a_patch_is_its_row_of_the_table():
     assert not code_table(*hosted("none"), DIMS, SITE).any()
 
 
+@pytest.mark.slow
 def test_agreement_of_a_rotation_is_the_mean_cosine():
     found = rotation_agreement(*hosted("axial_rope(base=100)"), DIMS, SITE)
     assert found.shape == (3, 3, 4, 3, 4)
@@ -69,6 +70,7 @@ def test_the_map_of_a_bias_is_the_bias():
     assert (found[:, 0, 0, 2, 3] < found[:, 0, 0, 0, 1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["axial_rope(base=100)", "rope_mixed", "dinov3"])
 def test_waves_are_radians_per_patch(spec):
     encoding, params = hosted(spec)
@@ -87,6 +89,7 @@ def test_waves_are_radians_per_patch(spec):
         np.testing.assert_allclose(found.magnitude[0], [1, 0.1, 1, 0.1], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_does_not_turn_pairs_has_no_waves():
     assert waves(*hosted("learned"), DIMS, SITE) is None
     assert waves(*hosted("liere(generator_dim=4)"), DIMS, SITE) is None

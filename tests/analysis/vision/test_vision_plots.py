@@ -60,6 +60,7 @@ def figures():
     yield vision_plots.wave_vectors(wave[:1], use[:1], names, "waves")
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn(tmp_path):
     for index, figure in enumerate(figures()):
         path = plots.save(figure, tmp_path / f"{index}.png", dpi=50)
