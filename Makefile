@@ -22,7 +22,7 @@ test: .venv/installed-test lint
 
 slow: .venv/installed-test
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m slow --ignore=tests/test_goldens.py
-	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 -m "not slow" tests/test_goldens.py tests/encodings/test_precision.py
+	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 tests/test_goldens.py tests/encodings/test_precision.py
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

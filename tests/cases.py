@@ -28,13 +28,10 @@ CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in memb
 
 
 def params_of(keep=lambda case: True, sample=False, beside=()):
-    """The first variant of each encoding, and the others as slow tests.
-
-    Of a sample: those in SAMPLE, but for some, and the first variants of the others as slow tests.
-    """
+    """The first variant of each encoding (of those in SAMPLE only, but for some), and the others as slow tests."""
     sampled = [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside]
-    fast, every = (sampled + COMPOSITIONS[:1], FAST) if sample else (FAST, CASES)
-    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in every if keep(case)]
+    fast = sampled + COMPOSITIONS[:1] if sample else FAST
+    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)]
 
 
 def each_case(**which):

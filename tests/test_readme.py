@@ -49,12 +49,12 @@ HOW = [
     ("prepare --list", "run", []),
     ("explain NAME", "parsed", []),
     ("explain", "slow", []),
-    ("check", "parsed", []),  # the guides' encodings are checked by tests/test_docs.py
+    ("check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
+    ("check", "slow", []),
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/vit.py --workdir", "slow", TINY),
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
-    ("train --config=configs/decoder.py --config.model.encoding=rope", "parsed", []),
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
 ]
 

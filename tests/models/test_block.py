@@ -319,9 +319,12 @@ def test_the_scan_compiles_one_block():
 @pytest.mark.parametrize(
     ("remat", "scan", "implementation"),
     [
-        pytest.param("full", True, "dense", marks=pytest.mark.slow),
-        pytest.param("dots", True, "blockwise", marks=pytest.mark.slow),
-        pytest.param("attention", False, "blockwise", marks=pytest.mark.slow),
+        ("full", True, "dense"),
+        *(
+            pytest.param(remat, scan, "blockwise", marks=pytest.mark.slow)
+            for remat in ("full", "dots", "attention")
+            for scan in (False, True)
+        ),
     ],
 )
 def test_what_is_computed_again_is_the_same(remat, scan, implementation):

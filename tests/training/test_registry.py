@@ -1,4 +1,4 @@
-"""Every registered encoding trains, in a decoder or, if it is made for grids, in a ViT, by the real step on real data."""
+"""Every registered encoding trains, in a ViT and in a decoder, through the real step on real data."""
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,9 @@ from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
-LINES = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
-DECODER = {name: spec for name, spec in LINES.items() if MEMBERS[name].variants[0].kind == LINE}
-VIT = {name: member.on(GRID) for name, member in MEMBERS.items() if name not in DECODER}
-pytestmark = pytest.mark.slow
+VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
+DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
+pytestmark = pytest.mark.slow  # the fast tests/training/test_loop.py trains one of each model
 KEY = jax.random.key(0)
 SIZES = {"model__width": 16, "batch_size": 2, "optimizer__warmup_steps": 0}
 
