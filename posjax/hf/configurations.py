@@ -397,6 +397,7 @@ def _rotary_share(config: Mapping[str, Any]) -> float | None:
             "of which that is a share: give from_hf partial_rotary_factor=..."
         )
     share = rotary_dim / head_dim
+    # `rope` rounds its share of the head dim down: a quotient that came out a little too small would lose a channel.
     return share if int(share * head_dim) == rotary_dim else (rotary_dim + 0.5) / head_dim
 
 

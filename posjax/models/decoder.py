@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import OfBlocks
+from posjax.models.transformer import OfBlocks, one_token, tied_logits
 
 
 class Decoder(OfBlocks):
@@ -45,8 +45,7 @@ class Decoder(OfBlocks):
 
     def example(self) -> tuple[Int32[Array, "1 1"], Site]:
         """Arguments of `init`."""
-        nowhere = jnp.zeros(1, jnp.int32)
-        return nowhere[None], Site(nowhere, nowhere + 1, nowhere)
+        return one_token()
 
     def setup(self):
         init = nn.initializers.normal(self.width**-0.5)
@@ -86,11 +85,7 @@ class Decoder(OfBlocks):
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
         """Next-token logits of features."""
-        if not self.tied_embedding:
-            logits = self.head(x)
-        else:
-            table = jnp.asarray(self.token_embedding.embedding, x.dtype)
-            logits = jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
+        logits = tied_logits(self.token_embedding, x) if self.tied_embedding else self.head(x)
         return logits if self.final_softcap is None else self.final_softcap * jnp.tanh(logits / self.final_softcap)
 
     def _run(self, tokens, site, **options):

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 
 from posjax.encoding import Array, Encoding, Site
 from posjax.models.block import Linear, Norm, activation
-from posjax.models.transformer import OfBlocks
+from posjax.models.transformer import OfBlocks, one_token, tied_logits
 
 
 class Encoder(OfBlocks):
@@ -60,8 +60,7 @@ class Encoder(OfBlocks):
 
     def example(self) -> tuple[Int32[Array, "1 1"], Site]:
         """Arguments of `init`."""
-        nowhere = jnp.zeros(1, jnp.int32)
-        return nowhere[None], Site(nowhere, nowhere + 1, nowhere)
+        return one_token()
 
     def setup(self):
         types, init = self.block.types, nn.initializers.normal(0.02)
@@ -126,11 +125,7 @@ class Encoder(OfBlocks):
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
         """The masked-LM head on features."""
         x = self.head_norm(activation(self.head)(self.head_dense(x)))
-        if self.tied_embedding:
-            table = jnp.asarray(self.token_embedding.embedding, x.dtype)
-            y = jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
-        else:
-            y = self.decoder(x)
+        y = tied_logits(self.token_embedding, x) if self.tied_embedding else self.decoder(x)
         return y + self.decoder_bias.astype(jnp.float32) if self.head_bias else y
 
     def pooled(

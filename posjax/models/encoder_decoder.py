@@ -9,7 +9,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import OfBlocks
+from posjax.models.transformer import OfBlocks, one_token, tied_logits
 from posjax.spec import parse_layers
 
 Memory = tuple[Float[jax.Array, "B S M"], Site]
@@ -48,8 +48,7 @@ class EncoderDecoder(OfBlocks):
 
     def example(self) -> tuple[Int32[Array, "1 1"], Site, Int32[Array, "1 1"], Site]:
         """Arguments of `init`."""
-        nowhere = jnp.zeros(1, jnp.int32)
-        return (nowhere[None], Site(nowhere, nowhere + 1, nowhere)) * 2
+        return one_token() * 2
 
     def setup(self):
         types = self.block.types
@@ -95,5 +94,4 @@ class EncoderDecoder(OfBlocks):
         x = x * self.head_scale
         if not self.tied_embedding:
             return self.head(x), caches
-        table = jnp.asarray(self.token_embedding.embedding, x.dtype)
-        return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32), caches
+        return tied_logits(self.token_embedding, x), caches

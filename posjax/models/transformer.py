@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
-from posjax.encoding import Dims, Encoding, Needs, Site
+from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
 from posjax.models.block import Block, BlockConfig, Norm, watched
 from posjax.models.patch_dropout import Kept, take, taken
@@ -234,6 +234,17 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
         alone = pattern.count(encoding) == len(pattern) and injection != "every_layer"
         hosts.append(("encoding" if alone else f"encoding_{own}", encoding))
     return hosts
+
+
+def one_token() -> tuple[Int32[Array, "1 1"], Site]:
+    """Arguments to make parameters with, which depend on no number of tokens."""
+    return jnp.zeros((1, 1), jnp.int32), sites(1)
+
+
+def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
+    """Logits of features by the token embedding, in float32."""
+    table = jnp.asarray(embedding.embedding, x.dtype)
+    return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
 
 
 def _block_fields(namespace: dict[str, Any]) -> None:

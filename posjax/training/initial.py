@@ -114,7 +114,7 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     if "encoding" in given:
         given["encoding"] = of_own(given["encoding"], fields["encoding"])
     made.model = ConfigDict(fields | given)
-    if config.task == "language_model" and config.data.get("tokenizer") is None:
+    if config.data.get("tokenizer") is None:
         made.data.tokenizer = start.tokenizer
     return made.lock()
 
