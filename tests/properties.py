@@ -47,6 +47,7 @@ class Further(NamedTuple):
     gradients: tuple[dict, dict]  # of a wavy sum of each variant, to (params, x, position, weights)
     loop: dict  # outputs one by one, not causal
     half: np.ndarray  # of "far" in bfloat16
+    tiled: tuple  # (outputs, gradients) of "blocks" in tiles of 5 tokens, beside another sequence; causal on lines only
     grouped: dict  # of "plain" with one key head for all: "repeated" to as many as queries have, and by implementation
     cached: tuple | None  # "plain" token by token; and the segments in the cache in the end
     short: dict  # causal outputs of the first tokens of "plain", by their number; for those that depend on it
@@ -120,11 +121,13 @@ def further(case: Case) -> Further:
             return forward(*seen._replace(**sequence._asdict()), **options)
 
         outs, gradients = ordered(lambda **order: with_gradients(seen, batch, **order), COUNT)
+        two = rows(batch, np.array([list(named).index(name) for name in ("backwards", "blocks")]))
         return Further(
             batch=outs,
             gradients=gradients,
             loop=jax.lax.map(layer, batch),
             half=layer(far._replace(x=far.x.astype(jnp.bfloat16))),
+            tiled=rows(with_gradients(seen, two, causal=case.kind == LINE, tile=5), 1),
             grouped={
                 "repeated": layer(plain, heads=lambda x: jnp.repeat(x[:, :1], HEADS, axis=1)),
                 "dense": layer(plain, heads=lambda x: x[:, :1]),
@@ -140,19 +143,6 @@ def further(case: Case) -> Further:
         gradients=tuple(by_name(rows(found.gradients, causal), named) for causal in (0, 1)),
         loop=by_name(found.loop, named),
     )
-
-
-def tiled(case: Case):
-    """(outputs, gradients) of "blocks" beside another sequence of its batch, by blockwise and by dense attention."""
-    w, named, causal = world(case), variants(case), case.kind == LINE
-    batch = stacked(named[name] for name in ("backwards", "blocks"))
-
-    @jax.jit
-    def compute(params, weights, batch):
-        seen = w._replace(params=params, weights=weights)
-        return [with_gradients(seen, batch, causal=causal, tile=tile) for tile in (5, None)]
-
-    return jax.device_get([rows(each, 1) for each in compute(w.params, w.weights, batch)])
 
 
 def stacked(sequences):

@@ -175,7 +175,7 @@ def test_a_training_run_that_was_killed_and_stopped_ends_bit_identical(training,
 @pytest.mark.slow
 def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
     short = [*training, "--config.checkpoint_every=100", f"--workdir={tmp_path}"]
-    succeed("train", *short, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    succeed("train", *short, JAX_NUM_CPU_DEVICES="4")
     files = (path / "metrics.jsonl" for path in (whole_run, tmp_path))
     one, four = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
     assert len(one) == len(four)

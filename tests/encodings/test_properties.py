@@ -12,7 +12,7 @@ import oracle
 import pytest
 from cases import CASES, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, params_of, world
 from members import GRID, LINE, MEMBERS, VALUES, Case
-from properties import ORDER, PACKED, PADDING, Further, Sides, further, sides, tiled, variants
+from properties import ORDER, PACKED, PADDING, Further, Sides, further, sides, variants
 
 import posjax as pj
 from posjax.encoding import Needs
@@ -146,12 +146,12 @@ def test_gradients_are_finite_and_pass_through_nobody(deep_case, deep, causal):
     assert all(np.any(leaf) for leaf in trained), "a parameter that nothing depends on"
 
 
-@each_case(sample=True, beside=("learned", "peg"))  # which act before attention
-def test_blockwise_is_dense(case):
+def test_blockwise_is_dense(deep_case, deep):
     """Values and gradients, under vmap, in tiles of 5 of 14 tokens, with documents and padding; causal on lines only."""
-    (out, *gradients), (expected, *expected_gradients) = tiled(case)
-    close(out, expected, atol=1e-5)
-    for got, wanted in zip(*map(jax.tree.leaves, (gradients, expected_gradients)), strict=True):
+    causal = deep_case.kind == LINE
+    out, gradients = deep.tiled
+    close(out, deep.batch[causal]["blocks"], atol=1e-5)
+    for got, wanted in zip(*map(jax.tree.leaves, (gradients, deep.gradients[causal]["blocks"])), strict=True):
         close(got, wanted, atol=3e-5)
 
 

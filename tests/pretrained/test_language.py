@@ -174,7 +174,7 @@ pretrained.save(sys.argv[2], model, params)
 @pytest.mark.slow
 def test_parameters_lie_on_the_devices_that_are_asked_for(folder_of, tmp_path):
     """Each of four devices gets its quarter; what they share is saved whole."""
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    flags = {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", _ON_DEVICES, str(folder_of("llama")), str(tmp_path)]
     done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

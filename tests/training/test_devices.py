@@ -31,8 +31,7 @@ print(json.dumps([*curve, done.metrics["loss"]["64"]], default=lambda values: va
 
 def curve(devices: int, *arguments) -> list:
     """Losses and gradient norms of each step, and the final scores, of two seeds."""
-    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
-    flags["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    flags = {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu"}
     paths = os.pathsep.join(str(path) for path in (TESTS.parent, TESTS, TESTS / "training"))
     done = subprocess.run(
         [sys.executable, "-c", CURVES, *map(str, arguments)],
