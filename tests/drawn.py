@@ -4,16 +4,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import posjax as pj
+from posjax.encoding import Needs
 
-def drawn(init, *inputs, spread=0.3):
-    """What `init(*inputs)` would return, with random numbers in every leaf: around 1 in scales of norms, around 0 elsewhere.
+FACTORS = ("scale", "L_multiplier")  # of norms, of FIRE
 
-    Initial values hide much (a head of zeros everything). Not for encodings whose parameters cannot be any numbers.
+
+def drawn(init, *inputs, spread=0.3, encoding="none"):
+    """What `init(*inputs)` would return, with random numbers in every leaf: around 1 in factors, around 0 elsewhere.
+
+    Initial values hide much (a head of zeros everything). They are what numbers are added to where the encoding has constants
+    among its parameters.
     """
     rng = np.random.default_rng(0)
+    constant = Needs.CONSTANT_PARAMS in pj.parse(encoding).needs
 
-    def leaf_of(path, shape):
-        centre = 1.0 if jax.tree_util.keystr(path[-1:], simple=True) == "scale" else 0.0
-        return jnp.asarray(centre + spread * rng.normal(size=shape.shape), shape.dtype)
+    def leaf_of(path, leaf):
+        start = leaf if constant else float(jax.tree_util.keystr(path[-1:], simple=True) in FACTORS)
+        return jnp.asarray(start, leaf.dtype) + jnp.asarray(spread * rng.normal(size=leaf.shape), leaf.dtype)
 
-    return jax.tree_util.tree_map_with_path(leaf_of, jax.eval_shape(init, *inputs))
+    return jax.tree_util.tree_map_with_path(leaf_of, init(*inputs) if constant else jax.eval_shape(init, *inputs))

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import HEAD_DIM, HEADS, WIDTH, forward, joined
-from members import GRID, MEMBERS
+from members import GRID, one_of_each
 
 import posjax as pj
 from posjax.encodings.resize import METHODS, resize
@@ -38,7 +38,7 @@ RESIZED = "learned(stddev=1, resize='torch_bicubic')"
 # Those whose codes, angles or biases are made of more than the token's own position, and one of every other kind.
 SOME = [FITTED, RESIZED]
 ON_GRIDS = sorted(
-    {spec for member in MEMBERS.values() if (spec := member.on(GRID)) and "raster" not in spec}
+    {spec for spec in one_of_each(GRID).values() if "raster" not in spec}
     | {*SOME, "learned_factorized(stddev=1, resize='jax_linear')"}
 )
 on_grids = pytest.mark.parametrize(

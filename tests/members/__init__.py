@@ -22,6 +22,8 @@ from members import (
 )
 from members.member import GRID, LINE, Case, Member, Oracle, Row, both, grids, lines
 
+import posjax as pj
+
 FAMILIES = [
     additive,
     basic,
@@ -43,4 +45,28 @@ MEMBERS: dict[str, Member] = {name: member for family in FAMILIES for name, memb
 # What encodings take as an argument, by registered name: hypothesis strategies for its arguments.
 VALUES: dict[str, dict] = {name: value for family in FAMILIES for name, value in getattr(family, "VALUES", {}).items()}
 
-__all__ = ["GRID", "LINE", "MEMBERS", "VALUES", "Case", "Member", "Oracle", "Row", "both", "grids", "lines"]
+
+def one_of_each(kind: str) -> dict[str, str]:
+    """{name: spec}, one for each way to act: with the same hooks and needs they are the same to a model that hosts them."""
+    found = {}
+    for name, member in MEMBERS.items():
+        if spec := member.on(kind):
+            encoding = pj.parse(spec)
+            found.setdefault((encoding.hooks, encoding.needs), (name, spec))
+    return dict(found.values())
+
+
+__all__ = [
+    "GRID",
+    "LINE",
+    "MEMBERS",
+    "VALUES",
+    "Case",
+    "Member",
+    "Oracle",
+    "Row",
+    "both",
+    "grids",
+    "lines",
+    "one_of_each",
+]

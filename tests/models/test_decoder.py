@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from members import LINE, MEMBERS
+from drawn import drawn
+from members import LINE, MEMBERS, one_of_each
 
 import posjax as pj
 from posjax.encoding import Needs
@@ -20,20 +21,17 @@ from posjax.models.transformer import INJECTIONS
 VOCABULARY, ROWS, PROMPT, TOTAL = 11, 3, 3, 7
 # One spec for each registered name, as a model would host it.
 SPECS = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
-# One of each way to act. The others do it too, where time is no matter; that all of them train is
-# tests/training/test_registry.py.
 SAMPLE = ["fox", "interpolate", "learned", "none", "rope", "t5"]
 QUICK = ("fox", "learned", "rope")
-every_spec = pytest.mark.parametrize(
+# Of each way to act one; that all of them train is tests/training/test_registry.py.
+WAYS = {**one_of_each(LINE), **{name: SPECS[name] for name in SAMPLE}}
+every_way = pytest.mark.parametrize(
     "spec",
-    [
-        pytest.param(spec, id=name, marks=[] if name in ("fox", "learned", "rope") else pytest.mark.slow)
-        for name, spec in SPECS.items()
-    ],
+    [pytest.param(spec, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, spec in WAYS.items()],
 )
 HOSTS = [  # where a code is injected matters to what learns and to what is added
     (name, injection)
-    for name in SPECS
+    for name in WAYS
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
 FAST = {("fox", "every_layer"), ("learned", "lape")}  # state, and a table behind a norm: where time is short
@@ -46,7 +44,7 @@ every_host, some_hosts = (
             if host[0] in names
         ],
     )
-    for names in (SPECS, {*SAMPLE} - {"fox"})
+    for names in (WAYS, {*SAMPLE} - {"fox"})
 )
 
 
@@ -81,11 +79,7 @@ LINE = site_of(*ROWS * ["a" * TOTAL])
 @functools.cache
 def init(model):
     """Parameters away from their initial values, by which no encoding says much."""
-    variables = model.init(jax.random.key(0), tokens(), LINE)
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda x: jnp.asarray(np.asarray(x) + np.asarray(0.3 * rng.normal(size=x.shape), x.dtype)), variables
-    )
+    return drawn(model.init, jax.random.key(0), tokens(), LINE, encoding=model.encoding)
 
 
 def columns(site, start, stop):
@@ -139,7 +133,7 @@ def test_prompts_continue_token_by_token_as_full_passes(spec, injection):
         close(after[row], whole[row, stop - start : TOTAL - PROMPT + stop - start])
 
 
-@every_spec
+@every_way
 def test_packed_documents_read_as_if_alone(spec):
     model = decoder(spec, injection="every_layer", depth=depth_of(spec))
     variables, rows = init(model), tokens()

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from members import GRID, MEMBERS
+from members import GRID, MEMBERS, one_of_each
 
 import posjax as pj
 from posjax.encoding import Needs
@@ -22,16 +22,13 @@ HEIGHT, WIDTH, PATCH = 4, 6, 2  # 2 x 3 patches
 PATCHES = 6
 # One spec for each registered name, as a model would host it.
 SPECS = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
-# One of each way to act. The others do it too, where time is no matter; that all of them train is
-# tests/training/test_registry.py.
 SAMPLE = ["interpolate", "learned", "none", "raster", "rope", "t5"]
 QUICK = ("learned", "raster", "rope")
-every_spec = pytest.mark.parametrize(
+# Of each way to act one; that all of them train is tests/training/test_registry.py.
+WAYS = {**one_of_each(GRID), **{name: SPECS[name] for name in SAMPLE}}
+every_way = pytest.mark.parametrize(
     "spec",
-    [
-        pytest.param(spec, id=name, marks=[] if name in ("learned", "raster", "rope") else pytest.mark.slow)
-        for name, spec in SPECS.items()
-    ],
+    [pytest.param(spec, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, spec in WAYS.items()],
 )
 HOSTS = [  # where a code is injected matters to what learns and to what is added
     (name, injection)
@@ -207,7 +204,7 @@ def test_padded_patches_are_as_if_they_were_not_there(spec, pooling):
     assert differ(logits[0], unpadded[0])
 
 
-@every_spec
+@every_way
 def test_patches_may_come_in_any_order_if_their_sites_come_along(spec):
     model = vit(spec, injection="every_layer", depth=depth_of(spec))
     variables, site = init(model), model.sites(HEIGHT, WIDTH)
@@ -223,7 +220,7 @@ def test_patches_may_come_in_any_order_if_their_sites_come_along(spec):
 
 
 @pytest.mark.slow
-@every_spec
+@every_way
 def test_a_shared_site_is_the_same_site_for_every_example(spec):
     model = vit(spec, pooling="map", injection="every_layer", depth=depth_of(spec))
     variables, site = init(model), model.sites(HEIGHT, WIDTH)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 from members import GRID, LINE, MEMBERS
 from small import small_decoder, small_vit
 
@@ -29,14 +30,11 @@ def stepped(config):
     """The state before and after a step, and its loss."""
     task = make_task(config)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    # One program, the step: parameters are made one operation at a time, which all encodings share; moments start as zeros.
+    # One program, the step: parameters are drawn, moments start as zeros.
     shapes = jax.eval_shape(lambda: init_state(task, optimizer, (0,)))
     before = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes._replace(params=(), key=()))
-    rng = np.random.default_rng(0)  # a head starts as zeros, which would keep the step from all that is below it
-    params = jax.tree.map(
-        lambda x: np.asarray(x)[None] + np.asarray(0.1 * rng.normal(size=(1, *x.shape)), x.dtype), task.init(KEY)
-    )
-    before = before._replace(params=params, key=KEY[None])
+    params = drawn(task.init, KEY, spread=0.1, encoding=config.model.encoding)
+    before = before._replace(params=jax.tree.map(lambda x: x[None], params), key=KEY[None])
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], task.batches(0)[0])
     after, report = jax.jit(make_step(task, optimizer))(before, batch)
     return before, after, report["loss"]

@@ -30,15 +30,14 @@ def numbers(line):
 
 @pytest.mark.parametrize("name", names)
 def test_every_encoding_is_explained(explained, name):
-    for case in MEMBERS[name].variants[:2]:
-        spec = case.spec
-        sizes = ["--grid=3x7"] if case.kind == "grid" else []
-        code, out, err = explained(spec, "--head_dim=8", "--num_heads=3", *sizes)
-        assert (code, err) == (0, "")
-        assert max(map(len, out.splitlines())) <= 100
-        assert not re.search(r"\bnan\b|\[\]", out)
-        assert str(pj.parse(spec)).split("(")[0] in out
-        assert "WHAT ATTENTION SEES" in out.upper()
+    case = MEMBERS[name].variants[0]
+    sizes = ["--grid=3x7"] if case.kind == "grid" else []
+    code, out, err = explained(case.spec, "--head_dim=8", "--num_heads=3", *sizes)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 100
+    assert not re.search(r"\bnan\b|\[\]", out)
+    assert str(pj.parse(case.spec)).split("(")[0] in out
+    assert "WHAT ATTENTION SEES" in out.upper()
 
 
 def section(out, title):
