@@ -3,6 +3,7 @@
 A new encoding needs an entry in its family's `MEMBERS`; without one `test_every_encoding_is_a_member` fails.
 """
 
+import posjax as pj
 from members import (
     additive,
     basic,
@@ -21,8 +22,6 @@ from members import (
     views,
 )
 from members.member import GRID, LINE, Case, Member, Oracle, Row, both, grids, lines
-
-import posjax as pj
 
 FAMILIES = [
     additive,
