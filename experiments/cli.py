@@ -22,6 +22,7 @@ import re
 import shlex
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -217,9 +218,12 @@ def run(
                 run_main = functools.partial(main, given.config, pathlib.Path(workdir))
                 return _among_others(run_main) if together else run_main()
 
-        code = answer(work, given["import"].value, traceback=given.traceback)
-        if code and together:
-            _leave(code)
+        code = None
+        try:
+            code = answer(work, given["import"].value, traceback=given.traceback)
+        finally:
+            if together and code != 0:
+                _leave(code)
         return code
 
     app.run(checked, flags_parser=lambda argv: _parse(argv, doc or __doc__))
@@ -301,13 +305,15 @@ def _among_others(work: Callable[[], int | None]) -> int | None:
         return EXIT_STOPPED
 
 
-def _leave(code: int) -> NoReturn:
-    """Ends this process now: an orderly exit would wait for processes that may be gone."""
+def _leave(code: int | None) -> NoReturn:
+    """Ends this process now, of None with the error under way: an orderly exit would wait for processes that may be gone."""
+    if code is None:
+        traceback.print_exc()
     if _process_index() == 0:
         time.sleep(_LAST_WORDS)  # the first one is the coordinator: without it the others are cut off
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(1 if code is None else code)
 
 
 @contextlib.contextmanager

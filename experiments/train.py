@@ -60,10 +60,10 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
         print("kept whole on every device:", line, file=sys.stderr)
     if is_first() and not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
         write_json(workdir / "config.json", config.to_dict())
-    with StopRequest() as should_stop, Progress(config.steps, shown=is_first()) as progress:
+    with StopRequest() as should_stop, Progress(config.steps) as progress:
         try:
-            on_step = progress.row(config.model.encoding)
-            told = dict(on_step=on_step, should_stop=should_stop)
+            told = dict(on_step=progress.row(config.model.encoding)) if is_first() else {}
+            told |= dict(should_stop=should_stop)
             result = train(task, config, seeds, workdir, initial=initial, programs=programs, **told)
         except Stopped as stopped:
             raise cli.StoppedRun(stopped) from None

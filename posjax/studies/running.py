@@ -62,10 +62,10 @@ class StopRequest:
 
 
 class Progress:
-    """A bar over the steps of all rows; nothing where it is not to be `shown`."""
+    """A bar over the steps of all rows."""
 
-    def __init__(self, total: int, *, shown: bool = True):
-        self._bar = bar(total, "step", disable=not shown)
+    def __init__(self, total: int):
+        self._bar = bar(total, "step")
 
     def __enter__(self) -> "Progress":
         return self
