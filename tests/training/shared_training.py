@@ -11,7 +11,7 @@ import numpy as np
 from small import small_decoder
 
 from posjax.training import loop, tasks
-from posjax.training.mesh import make_mesh, on_devices
+from posjax.training.mesh import filled_up, make_mesh, on_devices
 from posjax.training.tasks import make_task
 
 
@@ -25,14 +25,15 @@ def task_on(config, sizes, devices=None):
 
 def config_of(data_dir, encoding, **overrides):
     encoding = tuple(encoding) if isinstance(encoding, list) else encoding
-    sizes = dict(model__width=16, model__num_heads=4, model__num_kv_heads=2, model__depth=2, model__dropout=0.1)
-    given = {**sizes, "accumulate": 2, "data__positions": "document", "model__encoding": encoding, **overrides}
+    sizes = dict(model__width=16, model__num_heads=4, model__num_kv_heads=2, model__depth=1, model__dropout=0.1)
+    sizes |= dict(eval_lengths=(16,), eval_batch_size=60, eval_tokens=4001, data__positions="document")
+    given = {**sizes, "model__encoding": encoding, **overrides}
     return small_decoder(data_dir, **given)
 
 
 def losses(data_dir, encoding, meshes):
     """Losses and gradient norms of three steps of two seeds, and the scores behind them, on each mesh."""
-    config = config_of(data_dir, encoding, steps=3)
+    config = config_of(data_dir, encoding, steps=3, model__depth=2 if isinstance(encoding, list) else 1, accumulate=2)
     return [curve(config, task_on(config, sizes), pathlib.Path(data_dir) / f"run{i}") for i, sizes in enumerate(meshes)]
 
 
@@ -49,12 +50,12 @@ def curve(config, task, workdir, steps=None):
         done = loop.train(task, config, (0, 1), workdir, on_step=on_step, should_stop=stop)
     except loop.Stopped:
         return rows
-    return [*rows, [*done.metrics["loss"]["16"].tolist(), *done.metrics["loss"]["64"].tolist()]]
+    return [*rows, done.metrics["loss"]["16"].tolist()]
 
 
 def resumed(data_dir, counts):
     """The curve of a whole run on one device, and that of one which went on with other devices every other step."""
-    config = config_of(data_dir, "rope() + t5()", steps=2 * len(counts), accumulate=1)
+    config = config_of(data_dir, "rope() + t5()", steps=2 * len(counts))
     whole = curve(config, task_on(config, {}), pathlib.Path(data_dir) / "whole")
     parts = []
     for count in counts:
@@ -69,15 +70,18 @@ def work_of_evaluation(data_dir):
     found = []
     for sizes in ({}, {"data": 8}):
         programs = loop.Programs(task_on(config, sizes), config, (0, 1))
-        batch = next(iter(programs._task.evaluation()["64"]))
-        lowered = programs.score.lower(programs.shapes().params, on_devices(programs.mesh, batch, runs=False))
+        batch = next(iter(programs._task.evaluation()["16"]))
+        lowered = programs.score.lower(
+            programs.shapes().params, on_devices(programs.mesh, filled_up(programs.mesh, batch), runs=False)
+        )
+        assert len(batch["weight"]) % 8
         found.append(lowered.compile().cost_analysis()["flops"])
     return found
 
 
 def collectives(data_dir, encoding, sizes):
     """{kind: [elements of each]} of a compiled step."""
-    config = config_of(data_dir, encoding, accumulate=1)
+    config = config_of(data_dir, encoding)
     programs = loop.Programs(task_on(config, sizes), config, (0, 1))
     text = programs.step.lower(programs.shapes(), programs._batch()).compile().as_text()
     return collectives_of(text)

@@ -26,6 +26,7 @@ TESTS = pathlib.Path(__file__).parents[1]
 def on_devices(*jobs, count=8):
     """What the checks of shared_training.py return on so many devices."""
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}", "JAX_PLATFORMS": "cpu"}
+    flags["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     paths = os.pathsep.join(str(path) for path in (TESTS.parent, TESTS, TESTS / "training"))
     command = [sys.executable, str(TESTS / "training" / "shared_training.py"), json.dumps(jobs, default=str)]
     done = subprocess.run(command, env=os.environ | flags | {"PYTHONPATH": paths}, capture_output=True, text=True)
@@ -161,9 +162,8 @@ def test_images_have_rules_too():
 
 MESHES = [{"data": 2, "fsdp": 2, "tensor": 2}, {"seed": 2, "data": 1, "fsdp": 2, "context": 2}]
 FAMILIES = [
-    "(randomized(128) >> alibi()) + fox() + t5() + learned()",
-    "rope() + cope() + shaw() + kerple() + learned_sink()",
-    ["rope() + window(6)", "sinusoidal() + fire() + value_rotary()"],
+    "(randomized(128) >> alibi()) + fox() + t5() + learned() + rope() + shaw()",
+    ["cope() + window(6)", "sinusoidal() + fire() + kerple() + value_rotary()"],
 ]
 
 
@@ -173,16 +173,15 @@ def test_eight_devices_train_what_one_trains(encoding, tmp_path):
     (found,) = on_devices(["losses", [str(tmp_path), encoding, [{}, *MESHES]]])
     one, *others = found
     for other in others:
-        np.testing.assert_allclose(other, one, rtol=2e-5)
+        for a, b in zip(other, one, strict=True):
+            np.testing.assert_allclose(a, b, rtol=5e-5)
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_another_number_of_devices(tmp_path):
-    ((whole, resumed),) = on_devices(["resumed", [str(tmp_path), [1, 4, 2, 8]]])
-    np.testing.assert_allclose(resumed, whole, rtol=2e-5)
-
-
-@pytest.mark.slow
-def test_evaluation_is_shared(tmp_path):
-    ((whole, of_one),) = on_devices(["work_of_evaluation", [str(tmp_path)]])
-    assert of_one < whole / 6
+def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(tmp_path):
+    (whole, resumed), (of_all, of_one) = on_devices(
+        ["resumed", [str(tmp_path), [1, 4, 2, 8]]], ["work_of_evaluation", [str(tmp_path)]]
+    )
+    for a, b in zip(resumed, whole, strict=True):
+        np.testing.assert_allclose(a, b, rtol=5e-5)
+    assert of_one < of_all / 6
