@@ -49,7 +49,7 @@ def get_config(what: str = "") -> ConfigDict:
 
     config.batch_size = 16
     config.accumulate = 1  # parts of a batch whose gradients are summed one after the other
-    config.context_parallel = 1  # devices that share each sequence; the others share the batch
+    config.mesh = ConfigDict(dict(seed=1, data=-1, fsdp=1, tensor=1, context=1))  # devices; -1: those left
     config.eval_lengths = (256, 512, 1024)
     config.eval_tokens = config_dict.placeholder(int)  # the first so many of the evaluation split; all of it
     config.eval_batch_size = 32  # windows of the training length; longer ones come in proportionally smaller batches

@@ -41,6 +41,7 @@ def get_config() -> ConfigDict:
 
     config.batch_size = 64
     config.accumulate = 1  # parts of a batch whose gradients are summed one after the other
+    config.mesh = ConfigDict(dict(seed=1, data=-1, fsdp=1, tensor=1, context=1))  # devices; -1: those left
     config.label_smoothing = 0.0
     config.eval_batch_size = 256
     config.log_every = 10

@@ -43,4 +43,4 @@ if __name__ == "__main__":
     def with_sweeps(config: ConfigDict, workdir: pathlib.Path) -> None:
         main(config, workdir, flags.FLAGS.sweep, flags.FLAGS.choose_by)
 
-    cli.run(with_sweeps, __doc__)
+    cli.run(with_sweeps, __doc__, rows=True)

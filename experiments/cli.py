@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import difflib
 import fcntl
+import functools
 import importlib
 import importlib.util
 import os
@@ -20,6 +21,8 @@ import pathlib
 import re
 import shlex
 import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -33,6 +36,7 @@ USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 _BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)  # a file of user code
 EXIT_MISTAKE = 2
 EXIT_STOPPED = os.EX_TEMPFAIL  # 75, as sysexits.h has it for what may be tried again
+_LAST_WORDS = 3.0  # seconds that the other processes have to say why they end
 RUNS = pathlib.Path("runs")  # where results go unless a command is told
 _HOME = pathlib.Path(__file__).parents[1]  # configs/ lies here
 # A label in brackets may hold what would end the name elsewhere: encodings["rope(base=0.5)"]
@@ -61,7 +65,7 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
         import_user_code(imports)
         return work() or 0
     except StoppedRun as stopped:
-        print(f"{stopped}; the same command goes on from there")
+        print(f"{stopped}; the same command goes on from there", flush=True)
         return EXIT_STOPPED
     except KeyboardInterrupt:  # before a run has begun, or a second time
         print("interrupted", file=sys.stderr)
@@ -171,6 +175,9 @@ def run(
     main: Callable[[ConfigDict, pathlib.Path], None],
     doc: str | None,
     default_workdir: Callable[[ConfigDict, str], pathlib.Path] | None = None,
+    *,
+    many_processes: bool = False,
+    rows: bool = False,
 ) -> None:
     """Reads the command line of an experiment with a config, calls `main(config, workdir)` and exits.
 
@@ -179,6 +186,8 @@ def run(
       doc: the module's docstring: what `--help` prints; its first line with "python -m" serves as the example.
       default_workdir: the directory of a run without --workdir, from its config and the value of --config; None for
         runs/<name of the config>, or of its file where it has none.
+      many_processes: whether several of them may do its work together, each with --coordinator.
+      rows: whether it is a study, of which --rows=I/N does a part.
     """
     if {"-h", "-help", "--help", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
         print(doc or __doc__)
@@ -186,6 +195,12 @@ def run(
     flags.DEFINE_string("workdir", None, "directory for checkpoints and metrics")
     flags.DEFINE_multi_string("import", [], "Python file or module with encodings of your own; may be repeated")
     flags.DEFINE_bool("traceback", False, "show where an error came from")
+    if many_processes:
+        flags.DEFINE_string("coordinator", None, "HOST:PORT of the first of several processes, or auto")
+        flags.DEFINE_integer("processes", None, "how many processes there are")
+        flags.DEFINE_integer("process", None, "which of them this is, from 0 on")
+    if rows:
+        flags.DEFINE_string("rows", None, "I/N: only the I-th of N equal parts of the rows, from 0 on")
     command = pathlib.Path(sys.argv[0]).stem
 
     def checked(argv: Sequence[str]) -> int:
@@ -193,18 +208,30 @@ def run(
         given = flags.FLAGS
         logging.set_verbosity(logging.WARNING)  # libraries tell at INFO what nobody asked
 
-        def work() -> None:
-            workdir = given.workdir or (default_workdir or runs_of)(given.config, _config_value(sys.argv[1:], ""))
-            with _alone_in(pathlib.Path(workdir), command):
-                main(given.config, pathlib.Path(workdir))
+        together = many_processes and given.coordinator is not None
 
-        return answer(work, given["import"].value, traceback=given.traceback)
+        def work() -> int | None:
+            if together:
+                _join(given)
+            workdir = given.workdir or (default_workdir or runs_of)(given.config, _config_value(sys.argv[1:], ""))
+            with _alone_in(pathlib.Path(workdir), command, _part() if rows else None, together=together):
+                run_main = functools.partial(main, given.config, pathlib.Path(workdir))
+                return _among_others(run_main) if together else run_main()
+
+        code = None
+        try:
+            code = answer(work, given["import"].value, traceback=given.traceback)
+        finally:
+            if together and code != 0:
+                _leave(code)
+        return code
 
     app.run(checked, flags_parser=lambda argv: _parse(argv, doc or __doc__))
 
 
 def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
-    """Runs a `posjax.studies.study.Study`; its report names this command line, without the workdir.
+    """Runs a `posjax.studies.study.Study`, or the part of it that --rows names; its report names this command line, without
+    the workdir.
 
     Raises:
       StoppedRun: it was asked to stop.
@@ -213,9 +240,24 @@ def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
     from posjax.training.loop import Stopped
 
     try:
-        run(study, workdir, allocator=tune_allocator(), command=command_line(command))
+        run(study, workdir, allocator=tune_allocator(), command=command_line(command), part=_part())
     except Stopped as stopped:
         raise StoppedRun(stopped) from None
+
+
+def _part() -> tuple[int, int] | None:
+    """What --rows=I/N says; None where it is not given.
+
+    Raises:
+      UsageError: it is not I/N with I below N.
+    """
+    given = flags.FLAGS.rows if "rows" in flags.FLAGS else None
+    if given is None:
+        return None
+    match = re.fullmatch(r"(\d+)/(\d+)", given)
+    if not match or int(match[1]) >= int(match[2]):
+        raise UsageError(f"--rows={given}: expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts")
+    return int(match[1]), int(match[2])
 
 
 def command_line(command: str, given: Sequence[str] | None = None) -> str:
@@ -231,29 +273,87 @@ def runs_of(config: ConfigDict, given: str) -> pathlib.Path:
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
 
+def _join(given: Any) -> None:
+    """Makes this one of the processes that the command line names."""
+    from posjax.training.processes import join
+
+    join(given.coordinator, given.processes, given.process)
+
+
+def _process_index() -> int:
+    import jax
+
+    return jax.process_index()
+
+
+def _among_others(work: Callable[[], int | None]) -> int | None:
+    """Does one process's part of the work; says in one line that another one is gone."""
+    import jax
+
+    from posjax.training.processes import is_loss, synced
+
+    try:
+        synced("all have begun")  # the first one holds the workdir now
+        return work()
+    except (jax.errors.JaxRuntimeError, ValueError, RuntimeError) as error:
+        if not is_loss(error):
+            raise
+        tell(
+            f"process {jax.process_index()}: another process of this run is gone; the same command, of as many processes or "
+            "another number of them, goes on from the last checkpoint"
+        )
+        return EXIT_STOPPED
+
+
+def _leave(code: int | None) -> NoReturn:
+    """Ends this process now, of None with the error under way: an orderly exit would wait for processes that may be gone."""
+    if code is None:
+        traceback.print_exc()
+    if _process_index() == 0:
+        time.sleep(_LAST_WORDS)  # the first one is the coordinator: without it the others are cut off
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if code is None else code)
+
+
 @contextlib.contextmanager
-def _alone_in(workdir: pathlib.Path, command: str) -> Iterator[None]:
+def _alone_in(
+    workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None, *, together: bool = False
+) -> Iterator[None]:
     """Keeps others out: a second process would delete unfinished checkpoints and record every run twice, and another
     command would mix its records and config with those that are there.
 
-    The system drops the lock with the process, however it ends; the name of the command stays in it.
+    The system drops the lock with the process, however it ends; the name of the command stays in it. Of several processes
+    that work `together` the first one holds it. Parts of a study keep out the whole of it, and who else does the same part.
     """
+    if together and _process_index() > 0:
+        yield
+        return
     writable(workdir, "--workdir")
-    with (workdir / ".lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                f"another process is at work in {workdir}: wait for it, or give another --workdir"
-            ) from None
-        lock.seek(0)
+    with contextlib.ExitStack() as stack:
+        lock = stack.enter_context(_locked(workdir / ".lock", fcntl.LOCK_EX if part is None else fcntl.LOCK_SH))
+        if part is not None:
+            stack.enter_context(_locked(workdir / f".lock-{part[0]}-of-{part[1]}", fcntl.LOCK_EX))
         before = lock.read().strip()
         if before and before != command:
             raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
         if not before:
-            lock.write(command)
-            lock.flush()
+            os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same
         yield
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
+    """The file at `path`, open for reading, locked."""
+    path.touch()
+    with path.open("r+") as lock:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another process is at work in {path.parent}: wait for it, or give another --workdir"
+            ) from None
+        yield lock
 
 
 def _parse(argv: Sequence[str], doc: str) -> list[str]:

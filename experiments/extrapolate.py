@@ -42,4 +42,4 @@ if __name__ == "__main__":
         given = flags.FLAGS.checkpoint
         main(config, workdir, pathlib.Path(given) if given else None)
 
-    cli.run(with_checkpoint, __doc__)
+    cli.run(with_checkpoint, __doc__, rows=True)

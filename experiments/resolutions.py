@@ -26,4 +26,4 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, __doc__)
+    cli.run(main, __doc__, rows=True)

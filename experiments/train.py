@@ -10,6 +10,11 @@
 The last two go on from what another run, or a file or folder of pretrained weights, has learned: fine-tunes, on larger images
 and on text of one's own.
 
+    python -m experiments.train --config=configs/decoder.py --coordinator=HOST:PORT --processes=2 --process=0
+
+This is the first of two processes that train one model together; the other one has --process=1. --coordinator=auto on TPU
+pods and under SLURM. docs/cluster.md says more; --config.mesh.fsdp=2 and its like share parameters between devices.
+
 The workdir is runs/<name of the config's file> by default, as runs/vit; where fields that count are overridden, a hash of
 them stands behind it. Under it: config.json, metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last ones
 and the best), and result.jsonl once it is done. Ctrl-C or SIGTERM saves, stops and exits with 75; the same command goes
@@ -17,6 +22,7 @@ on. kill -9 loses the steps since the last checkpoint. Mistakes are one line and
 """
 
 import pathlib
+import sys
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -40,6 +46,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from posjax.training.initial import as_started, initial_params
     from posjax.training.loop import Stopped, check, digest, identity, train
     from posjax.training.metrics import config_hash
+    from posjax.training.processes import is_first
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
@@ -49,16 +56,20 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     programs = check(task, config, seeds)
     initial = None if start is None else initial_params(start, task, seeds, **options)
     environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
-    if not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
+    for line in programs.left_out() if is_first() else ():
+        print("kept whole on every device:", line, file=sys.stderr)
+    if is_first() and not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
         write_json(workdir / "config.json", config.to_dict())
     with StopRequest() as should_stop, Progress(config.steps) as progress:
         try:
-            on_step = progress.row(config.model.encoding)
-            told = dict(on_step=on_step, should_stop=should_stop)
+            told = dict(on_step=progress.row(config.model.encoding)) if is_first() else {}
+            told |= dict(should_stop=should_stop)
             result = train(task, config, seeds, workdir, initial=initial, programs=programs, **told)
         except Stopped as stopped:
             raise cli.StoppedRun(stopped) from None
     run = Run.of_result(task, config, seeds, result)
+    if not is_first():
+        return
     fields = {"study": "train", "task": config.task, "label": config.model.encoding, "encoding": encoding_of(config)}
     fields |= {"seed": config.seed, "config_hash": row_hash(config), **fields_of_run(run)}
     if initial is not None:  # another start is another run
@@ -102,4 +113,4 @@ def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
 
 
 if __name__ == "__main__":
-    cli.run(main, __doc__, default_workdir)
+    cli.run(main, __doc__, default_workdir, many_processes=True)

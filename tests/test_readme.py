@@ -55,6 +55,8 @@ HOW = [
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/vit.py --workdir", "slow", TINY),
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
+    ("train --config=configs/decoder.py --config.mesh", "parsed", []),  # needs devices
+    ("train --config=configs/decoder.py --workdir=runs/two", "parsed", []),  # tests/test_processes.py runs two
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
 ]
 
@@ -178,7 +180,7 @@ def read_by_absl(arguments, own, monkeypatch):
     monkeypatch.setattr(sys, "argv", argv)  # where ml_collections looks for overrides
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", None, lock_config=True, flag_values=values)
-    for name in ["workdir", "import", *own]:
+    for name in ["workdir", "import", "coordinator", "processes", "process", "rows", *own]:
         flags.DEFINE_string(name, None, "", flag_values=values)
     assert values(argv) == ["experiment"], "every word is an option"
     assert values["config"].value is not None
@@ -221,7 +223,8 @@ def test_how_many_there_are():
     for path in DOCUMENTS:
         fences = sum(line.startswith("```") for line in path.read_text().splitlines())
         count[path.name] = found = len(blocks(path, "python")), len(blocks(path, "sh"))
-        assert fences == 2 * sum(found), f"{path.name}: a block is neither Python nor commands"
+        scripts = len(blocks(path, "bash"))  # of clusters, which are not here
+        assert fences == 2 * (sum(found) + scripts), f"{path.name}: a block is neither Python nor commands"
     print(count)
     assert count["README.md"] >= (2, 2)
     assert sum(len(blocks(path, "python")) for path in DOCUMENTS) >= 15

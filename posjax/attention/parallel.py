@@ -9,6 +9,7 @@ encoding sees the same as on one device; no device ever builds logits or a bias 
     model = Decoder(vocab_size=256, encoding="alibi", context=context)     # or in a model, in one line
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,9 @@ class ContextParallel:
     Args:
       mesh: its axes must be of type Auto, as those of `Mesh(devices, names)` are.
       axis: the axis of the mesh along which the devices share a sequence, each an equal run of its tokens.
-      batch_axis: the axis along which they share a batch; None where they do not.
+      batch_axis: the axis, or axes, along which they share a batch; None where they do not.
+      heads_axis: an axis along which they share heads. The compiler splits these: an encoding sees all heads at once. All
+        other axes of the mesh are manual, so that loops over tiles end on each device by itself.
       order: of the queries, in causal attention. With "contiguous" runs the last device has all the keys to look at and
         the first next to none. In "zigzag" device d of N attends for the chunks d and 2N - 1 - d of 2N, which is the
         same work for all (Llama 3, arXiv 2407.21783, section 3.3.2); queries go there and back by two permutations.
@@ -48,12 +51,13 @@ class ContextParallel:
 
     mesh: Mesh
     axis: str = "context"
-    batch_axis: str | None = None
+    batch_axis: str | tuple[str, ...] | None = None
+    heads_axis: str | None = None
     order: str = "zigzag"
     keys: str = "gather"
 
     def __post_init__(self):
-        for name in {self.axis, self.batch_axis or self.axis}:
+        for name in dict.fromkeys((self.axis, *self.batch_axes, self.heads_axis or self.axis)):
             if name not in self.mesh.axis_names:
                 raise ValueError(f"the mesh has no axis named {name!r}; it has {self.mesh.axis_names}")
         if any(kind != AxisType.Auto for kind in self.mesh.axis_types):
@@ -69,9 +73,22 @@ class ContextParallel:
         """How many devices share a sequence."""
         return self.mesh.shape[self.axis]
 
-    def batch_axis_of(self, batch: int) -> str | None:
-        """The axis over which a batch of this size is split; None if it does not divide evenly."""
-        return self.batch_axis if self.batch_axis and batch % self.mesh.shape[self.batch_axis] == 0 else None
+    @property
+    def batch_axes(self) -> tuple[str, ...]:
+        """The axes along which devices share a batch."""
+        given = self.batch_axis or ()
+        return given if isinstance(given, tuple) else (given,)
+
+    @property
+    def manual_axes(self) -> frozenset[str]:
+        """The axes along which devices attend by themselves: all but that of heads, where it is one."""
+        shape = self.mesh.shape
+        return frozenset(name for name in shape if name != self.heads_axis or shape[name] == 1)
+
+    def batch_axis_of(self, batch: int) -> tuple[str, ...] | None:
+        """The axes over which a batch of this size is split; None if it does not divide evenly."""
+        parts = math.prod(self.mesh.shape[name] for name in self.batch_axes)
+        return self.batch_axes if self.batch_axes and batch % parts == 0 else None
 
     def shared(self, x: Float[Array, "B T ..."]) -> Float[jax.Array, "B T ..."]:
         """x with its batch and tokens sharded over the devices where its sizes divide."""
@@ -144,7 +161,12 @@ def _on_all_devices(of_one_device, context: ContextParallel):
     tokens = PartitionSpec(context.axis)
     # check_vma=False: attention starts scans from constants, which device tracking would refuse.
     return jax.shard_map(
-        kept, mesh=context.mesh, in_specs=(PartitionSpec(), tokens, tokens), out_specs=tokens, check_vma=False
+        kept,
+        mesh=context.mesh,
+        in_specs=(PartitionSpec(), tokens, tokens),
+        out_specs=tokens,
+        axis_names=context.manual_axes,
+        check_vma=False,
     )
 
 

@@ -83,7 +83,7 @@ class Ablation(Study):
         if "choose_split" not in row.training.data:
             return measured
         task = self.make_task(choosing(row.training))
-        scores = evaluate(task, make_score(task), weights.run.params)[task.headline]
+        scores = evaluate(task, make_score(task, task.mesh), weights.run.params, task.mesh)[task.headline]
         scores = next(iter(scores.values())) if isinstance(scores, dict) else scores
         of, point = self._points[row.study, row.label]
         about = {"point_of": of, "point": point, "chosen_on": row.training.data.choose_split}

@@ -167,19 +167,29 @@ class Study:
         raise NotImplementedError
 
 
-def run(study: Study, workdir: pathlib.Path, *, allocator: str | None, command: str) -> None:
+def run(
+    study: Study,
+    workdir: pathlib.Path,
+    *,
+    allocator: str | None,
+    command: str,
+    part: tuple[int, int] | None = None,
+) -> None:
     """Trains and measures what has not been yet; prints the tables and writes them with plots, report and records.
 
     Args:
       allocator: what records say of it.
       command: what report and tables say made them.
+      part: (I, N) for the I-th of N parts of the rows, which several hosts may train at once in one workdir; rows of one
+        training stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over, and shows
+        them.
 
     Raises:
       ValueError: names a row that cannot be trained or measured; nothing has been trained or written then.
       Stopped: SIGTERM or Ctrl-C came; the state is saved.
       FloatingPointError: rows that diverged; all others are finished and shown.
     """
-    rows = _Rows(study, workdir)
+    rows = _Rows(study, workdir, part)
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
     write_json(workdir / "config.json", study.config.to_dict())
     described = fields_of_environment(environment.describe(allocator))
@@ -194,7 +204,9 @@ def run(study: Study, workdir: pathlib.Path, *, allocator: str | None, command: 
                 raise Stopped(stopped.step, f" in {row.study!r}, row {row.label!r}") from None
             except FloatingPointError as error:  # the other rows are worth having all the same
                 diverged[row.study, row.base] = f"{row.study}, row {row.label!r}: {error}"
-    if shown:
+    if part is not None:
+        print(f"part {part[0]} of {part[1]}: {len(rows.plan)} rows; the same command without --rows shows all of them")
+    elif shown:
         _show(study, shown, workdir, command)
     if diverged:
         raise FloatingPointError("; ".join(diverged.values()))
@@ -203,10 +215,11 @@ def run(study: Study, workdir: pathlib.Path, *, allocator: str | None, command: 
 class _Rows:
     """The rows of a study, with the weights that are trained for them."""
 
-    def __init__(self, study: Study, workdir: pathlib.Path):
-        self.study, self.workdir, self.plan, self.seeds = study, workdir, study.rows(), study.seeds
-        self._path, self._tasks, self._programs, self._trained = workdir / "results.jsonl", {}, {}, {}
-        self._records = read_records(self._path)
+    def __init__(self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None = None):
+        self.study, self.workdir, self.plan, self.seeds = study, workdir, _part_of(study.rows(), part), study.seeds
+        self._tasks, self._programs, self._trained = {}, {}, {}
+        self._path = workdir / ("results.jsonl" if part is None else f"results-{part[0]}-of-{part[1]}.jsonl")
+        self._records = _records_of_parts(workdir, self._path)
         shapes: dict[tuple[str, str], Weights] = {}
         for row in self.plan:
             with _about(row):
@@ -360,6 +373,26 @@ class _Rows:
         programs = self._programs.pop((row_hash(config), seeds), None)
         result = loop.train(task, config, seeds, directory, initial=initial, programs=programs, **told)
         return Weights(Run.of_result(task, config, seeds, result), named, result.metrics, directory)
+
+
+def _part_of(rows: list[Row], part: tuple[int, int] | None) -> list[Row]:
+    """The rows of every N-th training, from the I-th on."""
+    if part is None:
+        return rows
+    own = set(list(dict.fromkeys((row.study, row.base) for row in rows))[part[0] :: part[1]])
+    return [row for row in rows if (row.study, row.base) in own]
+
+
+def _records_of_parts(workdir: pathlib.Path, path: pathlib.Path) -> list[Record]:
+    """All records in a workdir; those of parts are copied to `path` where it is that of the whole study."""
+    whole = workdir / "results.jsonl"
+    records = read_records(whole)
+    named = {(each.study, each.label, each.config_hash, each.seed) for each in records}
+    others = [each for file in sorted(workdir.glob("results-*-of-*.jsonl")) for each in read_records(file)]
+    new = [each for each in others if (each.study, each.label, each.config_hash, each.seed) not in named]
+    if new and path == whole:
+        append_records(whole, new)
+    return records + new
 
 
 @contextlib.contextmanager

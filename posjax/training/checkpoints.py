@@ -35,7 +35,9 @@ import orbax.checkpoint as ocp
 from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
+from posjax.training.digests import digest_of_array
 from posjax.training.metrics import strict
+from posjax.training.processes import any_process, is_first, synced
 
 __all__ = ["CheckpointError", "Checkpoints"]
 
@@ -109,6 +111,7 @@ class Checkpoints:
           NotADirectoryError: a file is in the way; orbax would wait for minutes before it says so.
         """
         self.wait()
+        synced("checkpoints are written")
         if self.directory.exists() and not self.directory.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.directory))
         if not self.directory.is_dir():
@@ -209,8 +212,9 @@ class Checkpoints:
         if self._manager is None:
             self._load_scores(self.steps())
             # A killed save leaves one of these. Only a writer may remove them: a reader would take a live one.
-            for leftover in self.directory.glob("*.orbax-checkpoint-tmp*"):
+            for leftover in self.directory.glob("*.orbax-checkpoint-tmp*") if is_first() else ():
                 shutil.rmtree(leftover)
+            synced("no checkpoints are left over")
             self._manager = ocp.CheckpointManager(
                 self.directory,
                 options=ocp.CheckpointManagerOptions(
@@ -227,7 +231,9 @@ class Checkpoints:
             self.close()
             for step in self._damaged & set(self.steps()):
                 self._scores.pop(step, None)
-                (self.directory / str(step)).rename(self.directory / f"damaged-{step}-{time.time_ns()}")
+                if is_first():
+                    (self.directory / str(step)).rename(self.directory / f"damaged-{step}-{time.time_ns()}")
+            synced("damaged checkpoints are set aside")
         self._damaged.clear()
 
     def _load_scores(self, steps: Iterable[int]) -> None:
@@ -303,10 +309,17 @@ def _check_storable(leaves: _Leaves) -> None:
             raise ValueError(f"{path} is {leaf}, which does not fit into 64 bits")
 
 
-def _digest(leaf: Any) -> str | None:
-    """sha256 over the dtype, shape and host bytes of a leaf; None if other processes hold parts of it."""
+def _digest(leaf: Any, like: str = "words:") -> str | None:
+    """That of a leaf's content, which does not depend on its layout; sha256 of Python's numbers.
+
+    Args:
+      like: one of the same kind. Checkpoints of earlier versions have sha256 over the dtype, shape and host bytes of
+        arrays; None then where other processes hold parts of it.
+    """
     if type(leaf) in _SCALARS:
         return hashlib.sha256(repr(leaf).encode()).hexdigest()
+    if like.startswith("words:"):
+        return digest_of_array(leaf)
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         return None
     content = hashlib.sha256(f"{leaf.dtype}{leaf.shape}".encode())
@@ -329,15 +342,14 @@ def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
     """
     record = _unseal(directory)
     _check_same_tree(directory, record["leaves"], wanted)
-    for name, sha256 in _read_seal(directory).items():
-        _check_file(directory, name, sha256)
+    _check_files(directory, _read_seal(directory))
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         targets = {path: _target(leaf) for path, leaf in wanted.items()}
         found = checkpointer.restore(directory / "tree", args=ocp.args.StandardRestore(targets))
     leaves = {path: found[path][()] if isinstance(leaf, np.generic) else found[path] for path, leaf in wanted.items()}
     for path, leaf in leaves.items():
         expected = record["leaves"][path]["digest"]
-        if expected is not None and _digest(leaf) not in (expected, None):
+        if expected is not None and _digest(leaf, expected) not in (expected, None):
             raise _DamagedError(f"{path} does not have the content that was saved")
     return leaves
 
@@ -375,7 +387,7 @@ class _RecordHandler(ocp.CheckpointHandler):
     """Writes the record; `finalize`, which orbax calls once the tree's files are final, seals both."""
 
     def save(self, directory, args: "RecordArgs"):
-        if jax.process_index() == 0:
+        if is_first():
             (pathlib.Path(directory) / _RECORD).write_text(args.text)
 
     def restore(self, directory, args=None):
@@ -417,6 +429,19 @@ def _check_file(directory: pathlib.Path, name: str, digest: str) -> None:
         raise _DamagedError(f"{name} cannot be read ({error})") from error
     if not same:
         raise _DamagedError(f"{name} differs from what was written")
+
+
+def _check_files(directory: pathlib.Path, seal: dict[str, str]) -> None:
+    """Every process checks its share of the files; all of them refuse the step if one does."""
+    problem = None
+    for name in sorted(seal)[jax.process_index() :: jax.process_count()]:
+        try:
+            _check_file(directory, name, seal[name])
+        except _DamagedError as error:
+            problem = error
+            break
+    if any_process(problem is not None):
+        raise problem or _DamagedError("another process found a file that differs from what was written")
 
 
 def _unseal(directory: pathlib.Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from posjax import data
 from posjax.models.kinds import make_model
 from posjax.spec import nearest
-from posjax.training.devices import make_context
+from posjax.training.mesh import WHOLE, context_of, mesh_of
 
 _MODES = ["crop", "native", "pad", "stretch"]
 
@@ -43,8 +43,9 @@ class Classification:
         self._train = data.subset(whole, config.data.fraction)
         self.digest = self._train.digest + self._eval.digest
         self.classes = self._train.num_classes
-        self.context = make_context(1)
-        self.model = make_model(dict(config.model), "images", num_classes=self.classes, context=self.context)
+        self.mesh = mesh_of(config)
+        context = context_of(self.mesh)
+        self.model = make_model(dict(config.model), "images", num_classes=self.classes, context=context)
         self._prepare()
         self.scale = tuple(self._data.mean), tuple(self._data.std)  # of pixels in [0, 1]
         data.normalise(np.zeros((1, self._train.channels), np.uint8), *self.scale)
@@ -68,8 +69,9 @@ class Classification:
         self.model = self.model.sized(size)
         self.site = self.model.sites(*size)
 
-    def batches(self, seed):
-        return data.image_batches(self._train, batch_size=self._config.batch_size, seed=seed)
+    def batches(self, seed, share=WHOLE):
+        own = dict(process_index=share.index, process_count=share.count)
+        return data.image_batches(self._train, batch_size=self._config.batch_size, seed=seed, **own)
 
     def evaluation(self):
         return {None: data.image_epoch(self._eval, batch_size=self._config.eval_batch_size)}
@@ -181,8 +183,9 @@ class NativeClassification(Classification):
             image, site = jnp.zeros((1, height, width, self._train.channels)), self.model.sites(height, width)
             jax.eval_shape(lambda image=image, site=site: self.model.init(jax.random.key(0), image, site))
 
-    def batches(self, seed):
-        return data.native_batches(self._source, batch_size=self._config.batch_size, seed=seed, **self._rows)
+    def batches(self, seed, share=WHOLE):
+        own = dict(process_index=share.index, process_count=share.count, **self._rows)
+        return data.native_batches(self._source, batch_size=self._config.batch_size, seed=seed, **own)
 
     def evaluation(self):
         return {None: data.native_epoch(self._eval_source, batch_size=self._config.eval_batch_size, **self._rows)}

@@ -5,25 +5,39 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
+from posjax.training.mesh import filled_up, on_devices, replicated
 from posjax.training.tasks import Evaluated, Task
 
 Metrics = dict[str, Any]  # metric -> [R], or metric -> {name of the evaluation set -> [R]}
 
 
-def make_score(task: Evaluated) -> Callable:
-    """(params [R, ...], batch) -> sums [R] by metric; compiled once per shape of the batch."""
-    return jax.jit(jax.vmap(task.score, in_axes=(0, None)))
+def make_score(task: Evaluated, mesh: Mesh | None = None, seed_axis: str | None = None) -> Callable:
+    """(params [R, ...], batch) -> sums [R] by metric; compiled once per shape of the batch.
+
+    Args:
+      mesh: of the devices that parameters and batches lie on; None for one device.
+      seed_axis: the axis along which they share the runs, where they do.
+    """
+    over_runs = jax.vmap(task.score, in_axes=(0, None), spmd_axis_name=seed_axis)
+    return jax.jit(over_runs) if mesh is None else jax.jit(over_runs, out_shardings=replicated(mesh))
 
 
-def evaluate(task: Evaluated, score: Callable, params: Any) -> Metrics:
-    """Means over every evaluation set of the task, summed in float64."""
+def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = None) -> Metrics:
+    """Means over every evaluation set of the task, summed in float64.
+
+    Args:
+      mesh: of the devices that share each batch, as `make_score` takes it.
+    """
     metrics: Metrics = {}
     for name, batches in task.evaluation().items():
         sums: dict[str, np.ndarray] = {}
         # The next batch is dispatched before the last one's sums are fetched.
         pending = None
         for batch in batches:
+            if mesh is not None:
+                batch = on_devices(mesh, filled_up(mesh, batch), runs=False)
             pending, done = score(params, batch), pending
             _add(sums, done)
         _add(sums, pending)

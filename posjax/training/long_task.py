@@ -6,6 +6,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from posjax import data
+from posjax.training.mesh import WHOLE, Share
 from posjax.training.tasks import LanguageModel
 
 
@@ -30,17 +31,22 @@ class LongDocuments(LanguageModel):
         for task in self._tasks if self._rows else ():
             self._retrieval(task, count=1, seed=0)  # a length that does not do is refused before training
 
-    def batches(self, seed):
-        batches = super().batches(seed)
+    def batches(self, seed, share=WHOLE):
+        batches = super().batches(seed, share)
         if not self._rows:
             return batches
-        return batches.map_with_index(lambda step, batch: self._mixed(batch, seed, step))
+        return batches.map_with_index(lambda step, batch: self._mixed(batch, seed, step, share))
 
-    def _mixed(self, batch: dict[str, np.ndarray], seed: int, step: int) -> dict[str, np.ndarray]:
-        """The batch with its first rows replaced, by a function of seed and step alone."""
+    def _mixed(self, batch: dict[str, np.ndarray], seed: int, step: int, share: Share) -> dict[str, np.ndarray]:
+        """This process's share of a batch whose first rows are replaced, by a function of seed and step alone."""
+        size = len(batch["weight"])
+        first = share.index * size
+        own = slice(min(first, self._rows), min(first + size, self._rows))
         rows = self._retrieval(self._tasks, count=self._rows, seed=(seed, step))
         rows["weight"] = rows["weight"] * np.float32(self._weight)
-        return {name: np.concatenate([rows[name], values[self._rows :]]) for name, values in batch.items()}
+        return {
+            name: np.concatenate([rows[name][own], values[own.stop - own.start :]]) for name, values in batch.items()
+        }
 
     def _retrieval(self, tasks: Any, *, count: int, seed: Any) -> dict[str, np.ndarray]:
         given = dict(length=self._length, count=count, seed=seed, haystack=self._train.tokens)

@@ -14,11 +14,12 @@ from ml_collections import ConfigDict
 from posjax import data
 from posjax.data.containers import digest_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
-from posjax.training.devices import shardings
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
 from posjax.training.loggers import check_logger
+from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_devices, replicated, shards, share_of
 from posjax.training.metrics import MetricsWriter, strict
 from posjax.training.optimizer import make_optimizer
+from posjax.training.processes import AnyStop, is_first
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
 
@@ -53,20 +54,33 @@ class Programs:
 
     def __init__(self, task: Task, config: ConfigDict, seeds: tuple[int, ...]):
         self._task, self._seeds = task, seeds
-        self.replicated, self.split = shardings(task.context)
-        _check_sizes(config, seeds, self.split.mesh.shape["data"])
+        self.mesh = mesh = task.mesh
+        _check_sizes(config, seeds, shards(mesh))
+        self.share = share_of(mesh, config.batch_size)
         optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
         self._start = functools.partial(init_state, task, optimizer, seeds)
+        lies = layout(mesh, jax.eval_shape(self._start))
         # It runs once: optimised it would take four times as long to compile, and no less to run.
         brief = {"xla_backend_optimization_level": 0}
-        self.start = jax.jit(self._start, out_shardings=self.replicated, compiler_options=brief)
-        self.step = jax.jit(make_step(task, optimizer, config.accumulate), donate_argnums=0)
-        self.score = make_score(task)
+        self.start = jax.jit(self._start, out_shardings=lies, compiler_options=brief)
+        shared = {"seed_axis": "seed"} if mesh.shape["seed"] > 1 and len(seeds) % mesh.shape["seed"] == 0 else {}
+        step = make_step(task, optimizer, config.accumulate, **shared)
+        self.step = jax.jit(step, donate_argnums=0, out_shardings=(lies, replicated(mesh)))
+        self.score = make_score(task, mesh, **shared)
 
     def shapes(self, initial: Any = None) -> State:
-        """Those of the state."""
+        """Those of the state, and how they lie on the devices."""
         shapes = jax.eval_shape(self._start, initial)
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.replicated), shapes)
+        lies = layout(self.mesh, shapes)
+        return jax.tree.map(lambda x, lie: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=lie), shapes, lies)
+
+    def left_out(self) -> list[str]:
+        """Parameters that an axis of the mesh does not divide, and so keeps whole: a line each."""
+        return left_out(self.mesh, self.shapes().params)
+
+    def evaluate(self, params: Any) -> Metrics:
+        """The scores of parameters, each batch shared by the devices."""
+        return evaluate(self._task, self.score, params, self.mesh)
 
     def trace(self) -> None:
         """Traces what will be compiled, the scores on the longest evaluation set alone; computes nothing."""
@@ -78,8 +92,13 @@ class Programs:
     def _batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a batch of all seeds."""
         runs, one = len(self._seeds), self._task.batches(self._seeds[0])[0]
+        shapes = {name: (runs, *x.shape) for name, x in one.items()}
         return {
-            name: jax.ShapeDtypeStruct((runs, *x.shape), jax.dtypes.canonicalize_dtype(x.dtype), sharding=self.split)
+            name: jax.ShapeDtypeStruct(
+                shapes[name],
+                jax.dtypes.canonicalize_dtype(x.dtype),
+                sharding=batch_sharding(self.mesh, shapes[name], runs=True),
+            )
             for name, x in one.items()
         }
 
@@ -126,18 +145,21 @@ def train(
         checkpoints = stack.enter_context(_checkpoints(task, config, about, workdir))
         state, earlier = _restored(checkpoints, programs, initial, about)
         start, clock = int(state.step), _Clock(**earlier)
-        writer = stack.enter_context(MetricsWriter(workdir, start or None, config.get("logger")))
+        writer = MetricsWriter(workdir, start or None, config.get("logger")) if is_first() else None
+        stack.enter_context(writer or contextlib.nullcontext())
+        asked = AnyStop(should_stop, programs.mesh)
         journal = _Journal(config, seeds, writer, clock, on_step)
         metrics, pending = None, None
-        for taken, batch in enumerate(_batches(task, seeds, start, config.steps), start + 1):
-            state, report = programs.step(state, jax.device_put(batch, programs.split))
+        for taken, batch in enumerate(_batches(task, seeds, programs.share, start, config.steps), start + 1):
+            batch = on_devices(programs.mesh, batch, runs=True, share=programs.share)
+            state, report = programs.step(state, batch)
             if pending is not None:  # the last step's report is fetched while this one runs
                 journal.settle(*pending)
-            pending, stop = (taken, report), should_stop()
+            pending, stop = (taken, report), asked()
             if stop or _is_milestone(taken, config):
                 journal.settle(*pending)
                 pending = None
-                metrics = evaluate(task, programs.score, state.params) if _is_evaluated(taken, config) else None
+                metrics = programs.evaluate(state.params) if _is_evaluated(taken, config) else None
                 journal.evaluated(taken, metrics)
                 scores = None if metrics is None else {task.headline: headline(task, metrics)}
                 checkpoints.save(taken, {"state": state, "times": clock.times()}, scores)
@@ -145,7 +167,7 @@ def train(
             if stop:
                 raise Stopped(taken)
         if metrics is None:  # the run was finished before this process began
-            metrics = evaluate(task, programs.score, state.params)
+            metrics = programs.evaluate(state.params)
         return Result(state, metrics, clock.times()["step_time"], clock.times()["elapsed"])
 
 
@@ -170,20 +192,21 @@ def check(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> Programs:
 class _Journal:
     """What is told of a run while it goes on."""
 
-    def __init__(self, config: ConfigDict, seeds: tuple[int, ...], writer: MetricsWriter, clock: "_Clock", on_step):
+    def __init__(self, config: ConfigDict, seeds: tuple[int, ...], writer: MetricsWriter | None, clock, on_step):
         self._config, self._seeds, self._writer, self._clock, self._on_step = config, seeds, writer, clock, on_step
 
     def settle(self, taken: int, report: dict[str, jax.Array]) -> None:
         """Waits for a step's report, refuses it if it is not finite, and passes it on."""
         report = {name: np.asarray(report[name]) for name in ("loss", "grad_norm")}
         _refuse_non_finite(report, taken, self._seeds, self._config.model.encoding)
-        if taken % self._config.log_every == 0 or taken == self._config.steps:
+        due = taken % self._config.log_every == 0 or taken == self._config.steps
+        if due and self._writer is not None:
             self._writer.write(taken, {name: values.tolist() for name, values in report.items()})
         self._clock.tick()
         self._on_step(taken, report)
 
     def evaluated(self, taken: int, metrics: Metrics | None) -> None:
-        if metrics is not None:
+        if metrics is not None and self._writer is not None:
             self._writer.write(taken, _line_of(metrics))
 
 
@@ -210,7 +233,8 @@ def _counting(fields: dict[str, Any]) -> dict[str, Any]:
     if any(name.startswith("data.retrieval.") for name in fields):  # studies of lengths had data.files from the first
         later = {name: value for name, value in _LATER.items() if name != "data.files"}
     nothing = {name for name, value in later.items() if name in fields and fields[name] == value}
-    return {name: value for name, value in fields.items() if name not in _FREE | nothing}
+    free = _FREE | nothing | {name for name in fields if name.startswith("mesh.")}
+    return {name: value for name, value in fields.items() if name not in free}
 
 
 def _about(task: Task, config: ConfigDict, seeds: tuple[int, ...], initial: Any) -> dict[str, Any]:
@@ -265,21 +289,17 @@ def flat_fields(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _batches(task: Task, seeds: tuple[int, ...], start: int, end: int) -> Iterator[dict[str, np.ndarray]]:
-    """Batches [R, B, ...]; each seed shuffles for itself."""
+def _batches(task: Task, seeds: tuple[int, ...], share: Share, start: int, end: int) -> Iterator[dict[str, np.ndarray]]:
+    """This process's share of batches [R, B, ...]; each seed shuffles for itself."""
     with contextlib.ExitStack() as stack:
         streams = [
-            stack.enter_context(contextlib.closing(data.epoch(task.batches(seed), start, end))) for seed in seeds
+            stack.enter_context(contextlib.closing(data.epoch(task.batches(seed, share), start, end))) for seed in seeds
         ]
         for batches in zip(*streams, strict=True):
             yield {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def _check_sizes(config: ConfigDict, seeds: tuple[int, ...], shares: int) -> None:
-    if jax.process_count() > 1:
-        raise ValueError(
-            f"training runs in one process, on all of its devices; here are {jax.process_count()} processes"
-        )
     if not all(0 <= seed < 2**32 for seed in seeds):
         raise ValueError(f"seeds must lie in 0..2**32-1, got {seeds}")
     for name in ("steps", "batch_size", "eval_batch_size", "accumulate", "log_every", "checkpoint_every", "keep_last"):

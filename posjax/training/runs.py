@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.loop import Result
+from posjax.training.mesh import fetched
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state
 from posjax.training.tasks import Task, make_task
@@ -38,7 +39,7 @@ class Run(NamedTuple):
     @classmethod
     def of_result(cls, task: Task, config: ConfigDict, seeds: tuple[int, ...], result: Result) -> "Run":
         """The run that `train` has just finished."""
-        params = jax.tree.map(np.asarray, result.state.params)
+        params = fetched(result.state.params)
         times = {"elapsed": result.wall_time, "step_time": result.step_time}
         return cls(task, task.model, params, seeds, config, config.steps, times)
 
@@ -82,6 +83,9 @@ def load_run(
         raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
     about = _metadata(checkpoints, [step] if step in steps else steps)
     config, seeds = ConfigDict(about["config"]), tuple(about["seeds"])
+    with config.unlocked():  # it is read on the devices that are here, which may be others
+        config.pop("context_parallel", None)
+        config.mesh = {}
     if data_dir is not None:
         config.data.data_dir = data_dir
     task = task_of(config)

@@ -34,11 +34,14 @@ def init_state(
 
 
 def make_step(
-    task: Task, optimizer: optax.GradientTransformation, accumulate: int = 1
+    task: Task, optimizer: optax.GradientTransformation, accumulate: int = 1, seed_axis: str | None = None
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
     """(state, batch [R, B, ...]) -> (state, {"loss": [R], "grad_norm": [R]}).
 
     The gradient is that of the mean over the whole batch, taken in `accumulate` equal parts one after the other.
+
+    Args:
+      seed_axis: the axis of the mesh along which devices share the runs, where they do.
     """
 
     def one(params, opt_state, key, batch, step):
@@ -48,7 +51,7 @@ def make_step(
         return optax.apply_updates(params, updates), opt_state, report
 
     def step(state: State, batch):
-        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, None))
+        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, None), spmd_axis_name=seed_axis)
         params, opt_state, report = over_runs(state.params, state.opt_state, state.key, batch, state.step)
         return State(state.step + 1, params, opt_state, state.key), report
 

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from posjax import data
-from posjax.attention import ContextParallel
 from posjax.encoding import Site
 from posjax.models.kinds import make_model
 from posjax.spec import nearest
 from posjax.training.classification import make_classification, once
-from posjax.training.devices import make_context
+from posjax.training.mesh import WHOLE, Share, context_of, mesh_of
 
 Batch = Mapping[str, Any]
 _DTYPES = ["bfloat16", "float16", "float32"]
@@ -42,10 +42,10 @@ class Task(Evaluated, Protocol):
     headline: str  # the metric by which the best checkpoint is kept
     headline_mode: str  # "max" or "min"
     digest: str  # of the data: a run does not go on with others
-    context: ContextParallel | None  # how devices share batches and sequences; None for one device
+    mesh: Mesh  # the devices that train it
 
-    def batches(self, seed: int):
-        """ds with ds[step] = the batch of that step."""
+    def batches(self, seed: int, share: Share = WHOLE):
+        """ds with ds[step] = the batch of that step, or this process's share of it."""
 
     def init(self, key: jax.Array) -> Any:
         """Parameters."""
@@ -71,9 +71,11 @@ class LanguageModel:
             )
         self._positions, self._batch_size = config.data.positions, config.batch_size
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
-        self.context = make_context(config.context_parallel)
-        if self.context is not None and self._length % self.context.size:
-            raise ValueError(f"data.length={self._length} is not divisible by context_parallel={self.context.size}")
+        self.mesh = mesh_of(config)
+        if self._length % self.mesh.shape["context"]:
+            raise ValueError(
+                f"data.length={self._length} is not divisible by mesh.context={self.mesh.shape['context']}"
+            )
         self.tokenizer = data.load_tokenizer(config.data.get("tokenizer"))
         source = (
             config.data.name,
@@ -86,7 +88,7 @@ class LanguageModel:
         self._eval = _first(whole, config.eval_tokens)
         self.digest = self._train.digest + self._eval.digest
         given = dict(vocab_size=self._vocab_size(config.model), length=self._table_length(config.model.length))
-        self.model = make_model(dict(config.model), "text", **given, context=self.context)
+        self.model = make_model(dict(config.model), "text", **given, context=context_of(self.mesh))
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
     def text(self, config: ConfigDict, split: str) -> data.Text:
@@ -119,8 +121,9 @@ class LanguageModel:
             )
         return needed if given is None else given
 
-    def batches(self, seed):
-        windows = dict(length=self._length, positions=self._positions)
+    def batches(self, seed, share=WHOLE):
+        windows = dict(length=self._length, positions=self._positions, process_index=share.index)
+        windows |= dict(process_count=share.count)
         return data.text_batches(self._train, batch_size=self._batch_size, seed=seed, **windows)
 
     def evaluation(self):

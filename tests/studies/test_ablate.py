@@ -25,7 +25,7 @@ def config(**encodings) -> ConfigDict:
 class Toy:
     """A task with one parameter."""
 
-    model, context, digest = None, None, "aa"
+    model, mesh, digest = None, None, "aa"
     headline, headline_mode = "accuracy", "max"
     batches = loss = score = evaluation = len  # none of them is called
 

@@ -119,7 +119,7 @@ def test_encodings_are_not_swept_where_they_are_the_rows():
 class Toy:
     """A task that is not trained."""
 
-    model, context, digest = None, None, "aa"
+    model, mesh, digest = None, None, "aa"
     headline, headline_mode = "accuracy", "max"
     batches = loss = score = evaluation = len
 
@@ -141,7 +141,7 @@ def untrained(monkeypatch):
         accuracy = np.array([config.rate + seed / 100 for seed in seeds])
         return loop.Result(state, {"accuracy": accuracy, "loss": accuracy}, 0.1, 1.0)
 
-    def evaluate(task, score, params):
+    def evaluate(task, score, params, mesh):
         assert task.config.data.eval_split == "10% of train"
         best = 1 - abs(task.config.rate - 0.28)  # but for a seed of 0.3 that diverged
         return {"accuracy": np.array([best, np.nan if task.config.rate == 0.3 else best])}

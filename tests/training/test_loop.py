@@ -46,7 +46,7 @@ def _compiled_once(tmp_path_factory):
             return STEPS.setdefault((task.key, accumulate), make_step(task, optimizer, accumulate))
 
         patch.setattr(loop, "make_step", step)
-        patch.setattr(loop, "make_score", lambda task: SCORES.setdefault(task.key, make_score(task)))
+        patch.setattr(loop, "make_score", lambda task, mesh: SCORES.setdefault(task.key, make_score(task, mesh)))
         with _compilation_cache(tmp_path_factory.mktemp("compiled")):
             yield
     for kept in (TASKS, STEPS, SCORES):
@@ -216,11 +216,11 @@ def with_nan_at(task, step):
     """The task, with a weight that is not a number in the batch of that step (counted from 1)."""
     task, clean = copy.copy(task), task.batches
 
-    def batches(seed):
+    def batches(seed, share):
         def spoil(index, batch):
             return {**batch, "weight": batch["weight"] * np.float32(np.nan if index + 1 == step else 1)}
 
-        return clean(seed).map_with_index(spoil)
+        return clean(seed, share).map_with_index(spoil)
 
     task.batches = batches
     return task

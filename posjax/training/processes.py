@@ -1,0 +1,100 @@
+"""Many processes, one run: how they find each other, agree, and end together. JAX's own runtime does all of it.
+
+Every process runs the same program on its share of each batch. The first one writes what is read by people; checkpoints are
+written by all. In one process nothing here does anything.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+HEARTBEAT = 30  # seconds without a sign of life after which a process counts as dead
+# What the errors of collectives and of the coordinator say once a process is gone.
+_SIGNS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Connection refused",
+    "Broken pipe",
+    "Gloo",
+    "heartbeat",
+    "coordination service",
+    "Barrier timed out",
+    "Shutdown barrier",
+)
+
+
+def join(coordinator: str, processes: int | None = None, process: int | None = None) -> None:
+    """Makes this one of `processes` processes; before anything else asks jax for devices.
+
+    Args:
+      coordinator: HOST:PORT of the first process; "auto" on TPU pods and under SLURM or Open MPI, which tell all three.
+      processes, process: how many there are, and which one this is, from 0 on.
+
+    Raises:
+      ValueError: numbers that do not fit, or that "auto" is to find.
+    """
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    timeouts = dict(heartbeat_timeout_seconds=HEARTBEAT, shutdown_timeout_seconds=HEARTBEAT)
+    if coordinator == "auto":
+        if processes is not None or process is not None:
+            raise ValueError("--coordinator=auto finds --processes and --process itself: leave them out")
+        jax.distributed.initialize(**timeouts)
+        return
+    if processes is None or process is None or not 0 <= process < processes:
+        raise ValueError(
+            f"--coordinator={coordinator} needs --processes=N and --process=I with I from 0 to N - 1; got {processes} and "
+            f"{process}"
+        )
+    if not coordinator.rpartition(":")[2].isdigit() or ":" not in coordinator:
+        raise ValueError(f"--coordinator={coordinator} must be HOST:PORT of the first process, or auto")
+    jax.distributed.initialize(coordinator, processes, process, **timeouts)
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes records, metrics and progress."""
+    return jax.process_index() == 0
+
+
+def synced(name: str) -> None:
+    """Waits until all processes are here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def any_process(found: bool) -> bool:
+    """Whether it is so in any process; all of them ask."""
+    return bool(np.any(multihost_utils.process_allgather(np.array(found)))) if jax.process_count() > 1 else found
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an error says that another process is gone."""
+    return jax.process_count() > 1 and any(sign in str(error) for sign in _SIGNS)
+
+
+class AnyStop:
+    """Whether any process was asked to stop, which all of them learn at the same step.
+
+    In one process that is at once. With several it is a step later: the answer comes with the program of the last step.
+
+    Args:
+      should_stop: whether this process was asked.
+      mesh: of all devices.
+    """
+
+    def __init__(self, should_stop: Callable[[], bool], mesh: Mesh):
+        self._should_stop, self._count = should_stop, mesh.size
+        self._spread = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        self._any = jax.jit(jnp.any, out_shardings=NamedSharding(mesh, PartitionSpec()))
+        self._asked = None
+
+    def __call__(self) -> bool:
+        if jax.process_count() == 1:
+            return self._should_stop()
+        own = np.array([self._should_stop()])
+        before = self._asked
+        self._asked = self._any(jax.make_array_from_callback((self._count,), self._spread, lambda index: own))
+        return before is not None and bool(np.asarray(before))

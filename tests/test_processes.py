@@ -1,0 +1,97 @@
+"""Several processes on loopback train what one process trains, also when one of them dies or is asked to stop."""
+
+import json
+import signal
+import socket
+import time
+
+import pytest
+from test_commands import REPO, SMALL, call, count, start, succeed
+
+from experiments.cli import EXIT_MISTAKE, EXIT_STOPPED
+from posjax.training.checkpoints import Checkpoints
+
+pytestmark = pytest.mark.slow
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    """The arguments of a small run but for its workdir."""
+    fields = {**SMALL, "data.data_dir": tmp_path_factory.mktemp("data"), "steps": 60, "checkpoint_every": 10}
+    return [f"--config={REPO / 'configs' / 'vit.py'}", *(f"--config.{name}={value}" for name, value in fields.items())]
+
+
+def free_port():
+    with socket.socket() as made:
+        made.bind(("localhost", 0))
+        return made.getsockname()[1]
+
+
+def together(arguments, workdir, processes=2):
+    """The processes of one run."""
+    where = [f"--workdir={workdir}", f"--coordinator=localhost:{free_port()}", f"--processes={processes}"]
+    return [start("train", *arguments, *where, f"--process={index}", **QUICK) for index in range(processes)]
+
+
+def ended(processes):
+    """[(exit code, stdout, stderr)]"""
+    outputs = [process.communicate(timeout=150) for process in processes]
+    return [(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def wait_for(lines, metrics, processes):
+    deadline = time.monotonic() + 150
+    while count(metrics) < lines and time.monotonic() < deadline and all(each.poll() is None for each in processes):
+        time.sleep(0.002)
+
+
+def curve(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same(found, wanted):
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.keys() == b.keys()
+        assert all(a[name] == pytest.approx(b[name], rel=1e-4, abs=1e-5) for name in a if name != "eval_accuracy")
+
+
+@pytest.fixture(scope="module")
+def whole(training, tmp_path_factory):
+    """A run of one process that nothing interrupted."""
+    workdir = tmp_path_factory.mktemp("whole")
+    succeed("train", *training, f"--workdir={workdir}", **QUICK)
+    return curve(workdir)
+
+
+def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_have(training, whole, tmp_path):
+    """Two processes, one killed; two again, one asked to stop; then one alone."""
+    metrics = tmp_path / "metrics.jsonl"
+    processes = together(training, tmp_path)
+    wait_for(15, metrics, processes)
+    processes[1].kill()
+    began = time.monotonic()
+    (code, _, err), _ = ended(processes)
+    assert code == EXIT_STOPPED, err[-3000:]
+    assert time.monotonic() - began < 60
+    assert "process 0: another process of this run is gone; the same command" in err
+    assert "Traceback" not in err
+
+    processes = together(training, tmp_path)
+    wait_for(25, metrics, processes)
+    processes[1].send_signal(signal.SIGTERM)
+    found = ended(processes)
+    assert [code for code, *_ in found] == [EXIT_STOPPED, EXIT_STOPPED], found
+    steps = {out.split("stopped at step ")[1].split(";")[0] for _, out, _ in found}
+    assert steps == {str(Checkpoints(tmp_path / "checkpoints").steps()[-1])}
+
+    succeed("train", *training, f"--workdir={tmp_path}", **QUICK)
+    assert_same(curve(tmp_path), whole)
+    assert len((tmp_path / "result.jsonl").read_text().splitlines()) == 1
+
+
+def test_numbers_that_do_not_fit_are_refused(training, tmp_path):
+    code, _, err = call("train", *training, f"--workdir={tmp_path}", "--coordinator=localhost:1", "--processes=2")
+    assert code == EXIT_MISTAKE
+    assert "--coordinator=localhost:1 needs --processes=N and --process=I with I from 0 to N - 1; got 2 and None" in err
