@@ -251,9 +251,17 @@ def _alone_in(workdir: pathlib.Path, command: str) -> Iterator[None]:
         if before and before != command:
             raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
         if not before:
-            lock.write(command)
-            lock.flush()
+            _note(lock.fileno(), command, workdir)
         yield
+
+
+def _note(lock: int, command: str, workdir: pathlib.Path) -> None:
+    try:
+        os.write(lock, command.encode())  # not through a buffer, which would be written once more when it is closed
+    except OSError as error:
+        raise UsageError(
+            f"--workdir={workdir}: nothing can be written there ({error.strerror}); make room, or give another directory"
+        ) from error
 
 
 def _parse(argv: Sequence[str], doc: str) -> list[str]:

@@ -116,7 +116,8 @@ def train(
 
     Raises:
       FloatingPointError: a loss or gradient is not finite; the last good checkpoint stays the newest.
-      CheckpointError: what is under `workdir` is of another configuration, or none of it is intact.
+      CheckpointError: what is under `workdir` is of another configuration, or none of it is intact; a checkpoint cannot be
+        saved, as on a full disk.
       ValueError: sizes that do not divide.
     """
     programs = programs or Programs(task, config, seeds)
@@ -126,6 +127,8 @@ def train(
         checkpoints = stack.enter_context(_checkpoints(task, config, about, workdir))
         state, earlier = _restored(checkpoints, programs, initial, about)
         start, clock = int(state.step), _Clock(**earlier)
+        if start < config.steps:
+            checkpoints.refuse_full({"state": state, "times": clock.times()})
         writer = stack.enter_context(MetricsWriter(workdir, start or None, config.get("logger")))
         journal = _Journal(config, seeds, writer, clock, on_step)
         metrics, pending = None, None
@@ -133,6 +136,7 @@ def train(
             state, report = programs.step(state, jax.device_put(batch, programs.split))
             if pending is not None:  # the last step's report is fetched while this one runs
                 journal.settle(*pending)
+            checkpoints.check()  # what is trained behind a save that failed would be lost
             pending, stop = (taken, report), should_stop()
             if stop or _is_milestone(taken, config):
                 journal.settle(*pending)
