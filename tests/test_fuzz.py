@@ -53,12 +53,13 @@ def test_configurations_of_transformers(count):
     fuzz(count, damaged_json(CONFIGURATION), once)
 
 
-@pytest.mark.parametrize("text", ["rope(" * 20_000, "rope() + " * 90 + "rope()", "rope(base=" + "9" * 5000 + ")", "\0", "-" * 999])
+@pytest.mark.parametrize(
+    "text", ["rope(" * 20_000, "rope() + " * 90 + "rope()", "rope(base=" + "9" * 5000 + ")", "\0", "-" * 999]
+)
 def test_specs_that_are_too_much(text):
-    try:
-        assert pj.parse(text)
-    except ValueError as error:
-        assert len(str(error)) < 40_000
+    with pytest.raises(ValueError, match="encoding|parentheses|null bytes|digits") as told:
+        pj.parse(text)
+    assert len(str(told.value)) < 40_000
 
 
 class Arguments:
@@ -84,7 +85,11 @@ class Arguments:
             "softcap": draw(st.sampled_from([None, None, 30.0, 0.0, -1.0])),
             "return_weights": draw(st.booleans()),
         }
-        spec = draw(st.sampled_from(["none", "rope", "alibi", "t5", "learned", "fox", "shaw", "window(3)", "axial_rope", "cope"]))
+        spec = draw(
+            st.sampled_from(
+                ["none", "rope", "alibi", "t5", "learned", "fox", "shaw", "window(3)", "axial_rope", "cope"]
+            )
+        )
         return spec, shapes, dtype, axes, lengths, options
 
 
@@ -100,7 +105,8 @@ def test_arguments_of_attend(count, unchecked_shapes):
             dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=16, grid=(4, 4) if spec == "axial_rope" else None)
             params[spec] = encoding.init(jax.random.key(0), dims)
         sites = [
-            pj.Site(np.zeros((n, axes) if axes else n, np.int32), np.ones(n, np.int32), np.zeros(n, np.int32)) for n in lengths
+            pj.Site(np.zeros((n, axes) if axes else n, np.int32), np.ones(n, np.int32), np.zeros(n, np.int32))
+            for n in lengths
         ]
         arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
 
@@ -163,7 +169,13 @@ def test_command_lines(count, tmp_path):
     lines: list[list[str]] = []
     line = st.lists(st.sampled_from(ARGUMENTS[1:]) | damaged_text(ARGUMENTS, 2), max_size=3)
 
-    @settings(max_examples=count, derandomize=True, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(line, st.booleans())
     def collect(drawn, whole):
         drawn = [each.replace("\0", "") for each in drawn]
@@ -200,5 +212,5 @@ def test_the_fuzzers_find_what_is_wrong():
     def silent(content):
         raise ValueError
 
-    with pytest.raises(AssertionError, match="ValueError"):
+    with pytest.raises(AssertionError, match="without a word"):
         fuzz(5, damaged(b"abcd"), silent)

@@ -109,7 +109,9 @@ def _in_zip(path: pathlib.Path) -> Iterator[tuple[str, str]]:
                 what = "is encrypted" if member.flag_bits & 1 else f"has {member.file_size:,} bytes, over {_LARGEST:,}"
                 raise ValueError(f"{member.filename} in {path} {what}")
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{member.filename} in {path} is packed in a way that only some can read: pack it by deflate")
+                raise ValueError(
+                    f"{member.filename} in {path} is packed in a way that only some can read: pack it by deflate"
+                )
             yield parts[0], parts[1]
 
 

@@ -1,6 +1,6 @@
 """What a field of a configuration may hold: its type and its range, asked before anything is made of it.
 
-check("config.json", {"rope_theta": "fast"}, KINDS)   # ValueError: config.json: rope_theta is 'fast', which is not a number above 0
+check("config.json", {"rope_theta": "fast"}, KINDS)   # ValueError: ... rope_theta is 'fast', which is not a number above 0
 """
 
 import math
@@ -76,7 +76,9 @@ _WHOLE = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "n_embed", "d_kv", "head_dim"), SIZE),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads"), SIZE),
     **dict.fromkeys(("num_kv_heads", "n_head_kv", "vocab_size", "rotary_dim", "max_position_embeddings"), SIZE),
-    **dict.fromkeys(("n_positions", "max_seq_len", "original_max_position_embeddings", "num_ln_in_parallel_attn"), SIZE),
+    **dict.fromkeys(
+        ("n_positions", "max_seq_len", "original_max_position_embeddings", "num_ln_in_parallel_attn"), SIZE
+    ),
     **dict.fromkeys(("intermediate_size", "n_inner", "d_ff", "ffn_hidden_size"), SIZE),
     **dict.fromkeys(("attention_chunk_size", "no_rope_layer_interval", "global_attn_every_n_layers"), SIZE),
     **dict.fromkeys(("relative_attention_num_buckets", "relative_attention_max_distance"), COUNT),

@@ -71,7 +71,9 @@ def check_fields(where: str, fields: Mapping[str, Any], shapes: Mapping[str, tup
     if "image_size" in fields and "patch_size" in fields:
         patches = math.prod(fields["image_size"]) // fields["patch_size"] ** 2
         if patches > _MOST_PATCHES:
-            raise ValueError(f"{where}: image_size {fields['image_size']} has {patches:,} patches: {_MOST_PATCHES:,} are read")
+            raise ValueError(
+                f"{where}: image_size {fields['image_size']} has {patches:,} patches: {_MOST_PATCHES:,} are read"
+            )
     if shapes is None:
         return
     elements = sum(map(math.prod, shapes.values()))

@@ -1,5 +1,6 @@
 """Files of weights: what they hold, read without TensorFlow or torch, and never unpickled."""
 
+import errno
 import json
 import math
 import os
@@ -14,6 +15,8 @@ import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
+
+from posjax.files import naming, replace_file
 
 _PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
@@ -51,9 +54,9 @@ class Weights(Mapping[str, np.ndarray]):
 
         Raises:
           FileNotFoundError: if there is none.
-          ValueError: for a pickled file, one of another kind, one that is cut off or damaged, or that says of an array that it
-            is larger than what the file holds of it. No more memory is taken than the file is long, or, of a compressed
-            .npz, 100 times that.
+          ValueError: for a pickled file, one of another kind, one that is cut off or damaged, or one that says of an array
+            that it is larger than what the file holds of it. No more memory is taken than the file is long, or, of a
+            compressed .npz, 100 times that.
         """
         path = Path(path)
         if path.is_dir():
@@ -71,11 +74,28 @@ class Weights(Mapping[str, np.ndarray]):
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Writes a file, or, where that fails, leaves the one that was there.
+
+    Raises:
+      ValueError: for another suffix.
+      OSError: it cannot be written, as on a full disk; names it.
+    """
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(f"weights are saved as .safetensors, got the name {str(path)!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.numpy.save_file(dict(tensors), path, metadata=dict(metadata))
+    new = path.with_name(f".{os.getpid()}-{path.name}")
+    with naming(path, sum(tensor.nbytes for tensor in tensors.values())):
+        try:
+            safetensors.numpy.save_file(dict(tensors), new, metadata=dict(metadata))
+            new.replace(path)
+        except safetensors.SafetensorError as error:  # what the system says is in its text alone
+            full = "No space left" in str(error)
+            raise OSError(
+                errno.ENOSPC if full else errno.EIO, os.strerror(errno.ENOSPC) if full else str(error)
+            ) from None
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]], shard_bytes: int) -> None:
@@ -104,7 +124,7 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]], shard_
         path.rename(folder / final)
         index |= dict.fromkeys(names, final)
     text = json.dumps({"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}, indent=2)
-    (folder / "model.safetensors.index.json").write_text(text + "\n")
+    replace_file(folder / "model.safetensors.index.json", text.encode() + b"\n")
 
 
 def _write_shard(folder: Path, number: int, tensors: Mapping[str, np.ndarray]) -> tuple[Path, list[str]]:

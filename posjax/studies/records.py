@@ -96,13 +96,13 @@ def _checked(line: Mapping[str, Any] | ValueError) -> Record:
     """
     if isinstance(line, ValueError):
         raise line
-    record = Record.of(line)
-    if missing := [name for name in _OF_TASK.get(record.task, ()) if name not in record.more]:
-        raise ValueError(f"a record of task {record.task!r} lacks {missing}")
     for name, value in line.items():
         kind = _KINDS.get(name, _ANYTHING)
         if not kind.holds(value):
             raise ValueError(f"{name} is {str(value)[:80]!r}, which is not {kind.what}")
+    record = Record.of(line)
+    if missing := [name for name in _OF_TASK.get(record.task, ()) if name not in record.more]:
+        raise ValueError(f"a record of task {record.task!r} lacks {missing}")
     return record
 
 
@@ -147,7 +147,7 @@ def _by_length(values: Any, holds: Callable[[Any], bool]) -> bool:
 
 def _is_table(cells: Any) -> bool:
     return isinstance(cells, list) and all(
-        isinstance(cell, Mapping) and all(_is_metric(each) for each in cell.values()) for cell in cells
+        isinstance(cell, Mapping) and all(each is None or _is_number(each) for each in cell.values()) for cell in cells
     )
 
 

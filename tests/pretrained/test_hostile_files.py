@@ -55,7 +55,7 @@ def read(path, told=None, *, whole=False):
     weights = Weights.of(path)
     for name in weights:
         assert weights[name].shape == weights.shapes[name]
-    if "vocab_size" in weights.config or "model_type" in weights.config and "image_size" not in weights.config:
+    if "vocab_size" in weights.config or ("model_type" in weights.config and "image_size" not in weights.config):
         family = family_of(weights.config)
         return family.entries(family.made(weights.config, weights.shapes))
     return source_of(weights, Asked(**(told or {})))
@@ -125,7 +125,9 @@ def test_a_damaged_configuration_of_a_language_model(count, tmp_path):
         read(tmp_path)
 
     cases = st.sampled_from(LANGUAGE)
-    fuzz(count, cases.flatmap(lambda case: st.tuples(st.just(case), damaged_json(CASES[case]["config"]))), once, REFUSALS)
+    fuzz(
+        count, cases.flatmap(lambda case: st.tuples(st.just(case), damaged_json(CASES[case]["config"]))), once, REFUSALS
+    )
 
 
 @counts(60, 3000)
@@ -197,7 +199,7 @@ def test_what_an_array_claims_is_checked_before_it_is_made(members, method, mess
             archive.writestr(name, content)
     tracemalloc.start()
     if message is None:
-        assert [weights for weights in Weights.of(path)] == ["a"]
+        assert list(Weights.of(path)) == ["a"]
     else:
         with pytest.raises(ValueError, match=message.replace("|", r"\|")):
             Weights.of(path)
@@ -237,7 +239,11 @@ def test_what_a_header_says_is_checked_before_a_model_is_made(changes, message, 
         ("config.json", "[1]", "config.json is no JSON object but list"),
         ("config.json", '{"a": NaN}', "config.json is no JSON: NaN is no number of JSON's"),
         ("config.json", "[" * 10**5, "config.json is no JSON: "),
-        ("model.safetensors.index.json", '{"weight_map": {"a": "../a.safetensors"}}', "'../a.safetensors', which is no name"),
+        (
+            "model.safetensors.index.json",
+            '{"weight_map": {"a": "../a.safetensors"}}',
+            "'../a.safetensors', which is no name",
+        ),
         ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "has 3, which is no name"),
         ("model.safetensors.index.json", '{"weight_map": ["a"]}', "has no weight_map"),
     ],

@@ -7,8 +7,8 @@ import re
 
 import pytest
 from absl import logging
-from fuzzing import damaged, damaged_json, fuzz
 from fuzzing import counts as with_count
+from fuzzing import damaged, damaged_json, fuzz
 from hypothesis import strategies as st
 
 from posjax.analysis.report.table import summarize
