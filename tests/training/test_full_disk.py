@@ -51,8 +51,8 @@ def test_a_disk_without_room_is_told_before_anything_is_written(started, monkeyp
         patch.setattr(module, "free_bytes", lambda directory: 300 * 2**10)
         patch.setattr("posjax.files.free_bytes", lambda directory: 300 * 2**10)
         message = (
-            r"cannot be saved in .*/c, the disk is full: 845.. KiB are needed, 300.0 KiB are free; make room, and the same command "
-            "goes on from step 1, which is whole"
+            r"cannot be saved in .*/c, the disk is full: 845.. KiB are needed, 300.0 KiB are free; make room, and the same "
+            "command goes on from step 1, which is whole"
         )
         with pytest.raises(CheckpointError, match="step 2 " + message):
             started.save(2, tree(2))
