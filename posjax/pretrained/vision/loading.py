@@ -169,7 +169,7 @@ def source_of(weights: Weights, asked: Asked) -> Source:
     shapes = _Shapes({name: _Shape(held[theirs]) for name, theirs in names.items()})
     _check_configuration(weights)
     fields = origin.fields(shapes, weights.config, asked)
-    check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])}, held)
+    check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])})  # sizes are the tensors' own
     if asked.encoding is not None and fields["encoding"] != asked.encoding:
         raise ValueError(
             f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {asked.encoding}"
