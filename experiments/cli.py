@@ -338,8 +338,17 @@ def _alone_in(
         if before and before != command:
             raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
         if not before:
-            os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same
+            _note(lock.fileno(), command, workdir)
         yield
+
+
+def _note(lock: int, command: str, workdir: pathlib.Path) -> None:
+    try:
+        os.pwrite(lock, command.encode(), 0)  # parts that begin together write the same
+    except OSError as error:
+        raise UsageError(
+            f"--workdir={workdir}: nothing can be written there ({error.strerror}); make room, or give another directory"
+        ) from error
 
 
 @contextlib.contextmanager

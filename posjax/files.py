@@ -1,13 +1,57 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and errors that say which file and how much room it needs."""
 
+import contextlib
+import errno
 import os
 import pathlib
+import shutil
+from collections.abc import Iterator
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def replace_file(path: pathlib.Path, content: bytes | memoryview) -> None:
-    """Writes a file so that a kill leaves either the old or the new one; of several writers the last one wins whole."""
+    """Writes a file so that a kill leaves either the old or the new one; of several writers the last one wins whole.
+
+    Raises:
+      OSError: it cannot be written; names the file, and on a full disk the room that it needs. The old one is whole.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    with new.open("wb") as file:
-        file.write(content)
-        os.fsync(file.fileno())
-    new.replace(path)
+    with naming(path, len(content)):
+        try:
+            with new.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):  # what stands in the way of writing may stand in the way of this
+                new.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path, needed: int) -> Iterator[None]:
+    """Within it an error of the system names this file, and one of a full disk the `needed` bytes."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno in _FULL:
+            why = f"{why}: {room(path.parent, needed)}; make room, and the same command goes on"
+        raise OSError(error.errno, why, str(path)) from error
+
+
+def room(directory: pathlib.Path, needed: int) -> str:
+    """The room that something needs in a directory, beside what is free there."""
+    return f"{_size(needed)} are needed, {_size(free_bytes(directory))} are free"
+
+
+def free_bytes(directory: pathlib.Path) -> int:
+    """Of the disk that a directory lies on, or will lie on where it is not there yet."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(there).free
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**10:,.1f} KiB"

@@ -333,7 +333,7 @@ WRONG = {
         {"rope_type": "yarn", "original_max_position_embeddings": 8},
         "needs factor or max_position_embeddings",
     ),
-    "text": ({"rope_type": "linear", "factor": "2"}, "factor must not be text, got '2'"),
+    "text": ({"rope_type": "linear", "factor": "2"}, "factor is '2', which is not a number above 0"),
     "nested": (
         {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}},
         r"several layer types \(full_attention, sliding_attention\).*rope_parameters\['full_attention'\]",

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -9,6 +10,11 @@ from typing import NamedTuple
 
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _LARGEST = 2**28  # bytes of one picture in a zip, unpacked
+
+
+# What zipfile raises for a zip that is damaged, by where: OSError and OverflowError for offsets out of the file.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OSError, OverflowError)
+_DAMAGED += (RuntimeError, UnicodeDecodeError)
 
 
 class Picture(NamedTuple):
@@ -102,13 +108,17 @@ def _in_zip(path: pathlib.Path) -> Iterator[tuple[str, str]]:
             if member.flag_bits & 1 or member.file_size > _LARGEST:
                 what = "is encrypted" if member.flag_bits & 1 else f"has {member.file_size:,} bytes, over {_LARGEST:,}"
                 raise ValueError(f"{member.filename} in {path} {what}")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(
+                    f"{member.filename} in {path} is packed in a way that only some can read: pack it by deflate"
+                )
             yield parts[0], parts[1]
 
 
 def _opened(path: pathlib.Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
+    except _DAMAGED as error:
         raise ValueError(f"{path} is no whole zip ({error}): fetch or pack it again") from error
 
 
@@ -122,6 +132,6 @@ def _read(path: pathlib.Path, listed: list[tuple[str, str]]) -> Iterator[Picture
             name = f"{label}/{file} in {path}"
             try:
                 content = archive.read(f"{label}/{file}")
-            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            except _DAMAGED as error:
                 raise ValueError(f"{name} is damaged ({error}): fetch or pack the zip again") from error
             yield Picture(label, name, content)

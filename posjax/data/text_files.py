@@ -1,13 +1,19 @@
 """Files of text: plain ones, one document each, and tables, which hold many."""
 
-import gzip
 import json
 import lzma
 import pathlib
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_PACKED: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.decompress, ".gz": gzip.decompress}
+_DICTIONARY = 2**28  # bytes that unpacking an .xz may keep in memory beside the text; xz -9 needs a quarter
+_PACKED: dict[str, Callable[[], Any]] = {
+    ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY),
+    ".gz": lambda: zlib.decompressobj(31),
+}
+_FREE = 2**26  # bytes that any file may unpack to
+_MOST_PACKED = 100  # times as large as the file may be what it unpacks to; text is packed 3 to 5 times
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
 _LINES = (".jsonl", ".ndjson")
@@ -39,7 +45,10 @@ def read_texts(path: pathlib.Path, field: str) -> list[tuple[str, bytes]]:
         rows = _objects(path, field)
     else:
         return [(path.name, text)] if (text := _content(path)) else []
-    return [(f"{path.name}:{number}", text.encode()) for number, text in enumerate(rows, 1) if text]
+    try:
+        return [(f"{path.name}:{number}", text.encode()) for number, text in enumerate(rows, 1) if text]
+    except UnicodeError as error:  # half of a pair of surrogates, as JSON may spell; a damaged column
+        raise ValueError(f"{path.name} holds text that is no Unicode: {error}") from None
 
 
 def _kind(path: pathlib.Path) -> str:
@@ -51,13 +60,37 @@ def _kind(path: pathlib.Path) -> str:
 def _content(path: pathlib.Path) -> bytes:
     content = path.read_bytes()
     try:
-        content = _PACKED[path.suffix](content) if path.suffix in _PACKED else content
+        content = _unpacked(content, path) if path.suffix in _PACKED else content
         content.decode("utf-8")
-    except (lzma.LZMAError, gzip.BadGzipFile, EOFError, UnicodeDecodeError) as error:
+    except (lzma.LZMAError, zlib.error, EOFError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{path.name} cannot be read as text ({error}): it must be UTF-8, plain or packed by xz or gzip"
         ) from None
     return content
+
+
+def _unpacked(packed: bytes, path: pathlib.Path) -> bytes:
+    """What is in a packed file, perhaps in several streams one after another.
+
+    Raises:
+      ValueError: that is far more than text is packed; found out before it is in memory.
+      EOFError, lzma.LZMAError, zlib.error: it is cut off or damaged.
+    """
+    pieces, left = [], max(_FREE, _MOST_PACKED * len(packed))
+    most = left
+    while packed:
+        stream = _PACKED[path.suffix]()
+        piece = stream.decompress(packed, left + 1)
+        left -= len(piece)
+        if left < 0:
+            raise ValueError(
+                f"{path.name} unpacks to more than {most:,} bytes, more than text would: unpack it by hand if it is meant so"
+            )
+        if not stream.eof:
+            raise EOFError("it is cut off")
+        pieces.append(piece)
+        packed = stream.unused_data.lstrip(b"\0")  # both pad their ends
+    return b"".join(pieces)
 
 
 def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
@@ -67,7 +100,7 @@ def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path.name}, line {number} is not JSON ({error}): {line[:80]!r}") from None
         found = row.get(field) if isinstance(row, dict) else None
         if not isinstance(found, str):
@@ -92,7 +125,7 @@ def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
         else:  # as `datasets` saves them
             whole = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
             names, table = whole.column_names, whole if field in whole.column_names else None
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} cannot be read as a table: {error}") from None
     if table is None:
         raise ValueError(

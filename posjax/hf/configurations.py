@@ -18,6 +18,7 @@ from posjax.encodings.scaling import Scaling
 from posjax.encodings.scalings import Linear, Llama3, Yarn
 from posjax.encodings.scalings_by_length import DynamicNtk, LongRope
 from posjax.hf import models
+from posjax.hf.kinds import GROUP, KINDS, ROPE_KINDS, check
 from posjax.spec import nearest
 
 _SHARED = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}
@@ -100,6 +101,7 @@ def from_hf(
         original_max_position_embeddings=original_max_position_embeddings,
     )
     config = dict(config or {})
+    _check_kinds(config)
     if encoding := _without_rotary(config, decoder, rope_theta, partial_rotary_factor):
         return encoding
     if not {"rope_parameters", "rope_scaling", "model_type"} & config.keys():
@@ -141,6 +143,7 @@ def from_hf_layers(
       ValueError: as `from_hf`; without a number of layers; for a layer type that is no attention.
     """
     config = dict(config)
+    _check_kinds(config)
     count = _num_layers(config)
     if encoding := _without_rotary(config, decoder, None, None):
         return (encoding,) * count
@@ -152,6 +155,29 @@ def from_hf_layers(
             "gives that of the layers of attention"
         )
     return tuple(layers)
+
+
+def _check_kinds(config: Mapping[str, Any]) -> None:
+    """Refuses keys of another type than they have, or out of range.
+
+    Raises:
+      ValueError: names the key.
+    """
+    whole = {"rope_parameters", "rope_scaling", "model_type"} & config.keys()
+    check("the configuration", config, KINDS)
+    check("attn_config", config.get("attn_config") or {}, KINDS)
+    for name in ("rope_parameters", "rope_scaling"):
+        _check_rope_kinds(name, config.get(name) or {})
+    if not whole:
+        _check_rope_kinds("rope_parameters", config)
+
+
+def _check_rope_kinds(where: str, parameters: Mapping[str, Any]) -> None:
+    """Those of rope_parameters, and of what is nested in them by layer type."""
+    check(where, parameters, ROPE_KINDS)
+    for name, value in parameters.items():
+        if GROUP.holds(value):
+            check(f"{where}.{name}", value, ROPE_KINDS)
 
 
 def _rotary(
@@ -466,8 +492,6 @@ def _check_keys(rope_type: str, config: Mapping[str, Any]) -> None:
         if key not in needed | optional | _SHARED:
             known = sorted(needed | optional | _SHARED - {"type"})
             raise ValueError(f"rope_type {rope_type!r} has no key {key!r}; {nearest(key, known)}")
-        if isinstance(config[key], str) and key not in ("rope_type", "type"):
-            raise ValueError(f"rope_type {rope_type!r}: {key} must not be text, got {config[key]!r}")
     if missing := sorted(key for key in needed if config.get(key) is None):
         raise ValueError(f"rope_type {rope_type!r} needs {', '.join(missing)}")
 

@@ -227,6 +227,8 @@ def _has_rope(config: Config, layer: int, kind: str = "") -> bool:
     """no_rope_layers has, contrary to its name, a 1 for each layer that rotates."""
     listed = config.get("no_rope_layers")
     if listed:
+        if layer >= len(listed):
+            raise ValueError(f"no_rope_layers are {len(listed)}, and the model has more layers")
         return bool(listed[layer])
     return bool((layer + 1) % config.get("no_rope_layer_interval", 4))
 

@@ -1,12 +1,12 @@
 """Which room a file or a model belongs to: vision or language."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from posjax.models.vit import ViT
 from posjax.pretrained import language, vision
+from posjax.pretrained.files import read_json
 
 
 def load(path: str | Path, **asked: Any) -> tuple[Any, dict[str, Any]]:
@@ -21,11 +21,5 @@ def save(path: str | Path, model: Any, params: Mapping[str, Any], **asked: Any) 
 
 def _of_language(path: Path) -> bool:
     """Whether the configuration of these weights has a vocabulary, or is of a known family."""
-    beside = (path if path.is_dir() else path.parent) / "config.json"
-    if not beside.exists():
-        return False
-    try:
-        config = json.loads(beside.read_text())
-    except ValueError:
-        return False  # a reader of these weights says what is wrong with it
-    return "vocab_size" in config or "text_config" in config or config.get("model_type") in language.FAMILIES
+    config = read_json((path if path.is_dir() else path.parent) / "config.json")
+    return "vocab_size" in config or "text_config" in config or str(config.get("model_type")) in language.FAMILIES

@@ -1,9 +1,12 @@
 """Files of weights: what they hold, read without TensorFlow or torch, and never unpickled."""
 
+import errno
 import json
 import math
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
+
+from posjax.files import naming, replace_file
 
 _PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
@@ -31,8 +36,8 @@ class Weights(Mapping[str, np.ndarray]):
         self.path, self.shapes, self.metadata = path, dict(shapes), dict(metadata)
         self._read = read
         self.mapped = mapped or read  # a tensor as a view of the file, where the format allows it; not to be kept
-        self.config = _json(path.parent / "config.json")
-        self.preprocessor = _json(path.parent / "preprocessor_config.json")
+        self.config = read_json(path.parent / "config.json")
+        self.preprocessor = read_json(path.parent / "preprocessor_config.json")
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._read(name)
@@ -49,7 +54,9 @@ class Weights(Mapping[str, np.ndarray]):
 
         Raises:
           FileNotFoundError: if there is none.
-          ValueError: for a pickled file, one of another kind, or one that is cut off.
+          ValueError: for a pickled file, one of another kind, one that is cut off or damaged, or one that says of an array
+            that it is larger than what the file holds of it. No more memory is taken than the file is long, or, of a
+            compressed .npz, 100 times that.
         """
         path = Path(path)
         if path.is_dir():
@@ -67,11 +74,28 @@ class Weights(Mapping[str, np.ndarray]):
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Writes a file, or, where that fails, leaves the one that was there.
+
+    Raises:
+      ValueError: for another suffix.
+      OSError: it cannot be written, as on a full disk; names it.
+    """
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(f"weights are saved as .safetensors, got the name {str(path)!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.numpy.save_file(dict(tensors), path, metadata=dict(metadata))
+    new = path.with_name(f".{os.getpid()}-{path.name}")
+    with naming(path, sum(tensor.nbytes for tensor in tensors.values())):
+        try:
+            safetensors.numpy.save_file(dict(tensors), new, metadata=dict(metadata))
+            new.replace(path)
+        except safetensors.SafetensorError as error:  # what the system says is in its text alone
+            full = "No space left" in str(error)
+            raise OSError(
+                errno.ENOSPC if full else errno.EIO, os.strerror(errno.ENOSPC) if full else str(error)
+            ) from None
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]], shard_bytes: int) -> None:
@@ -100,7 +124,7 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]], shard_
         path.rename(folder / final)
         index |= dict.fromkeys(names, final)
     text = json.dumps({"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}, indent=2)
-    (folder / "model.safetensors.index.json").write_text(text + "\n")
+    replace_file(folder / "model.safetensors.index.json", text.encode() + b"\n")
 
 
 def _write_shard(folder: Path, number: int, tensors: Mapping[str, np.ndarray]) -> tuple[Path, list[str]]:
@@ -117,13 +141,25 @@ def _inside(folder: Path) -> Path:
     raise ValueError(f"{folder} holds neither {' nor '.join(names)}; give the file of weights itself")
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file; {} where there is no file.
+
+    Raises:
+      ValueError: it is none.
+    """
     if not path.exists():
         return {}
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is no JSON object but {type(found).__name__}")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON's")
 
 
 # Types of tensors as the header of a safetensors file names them.
@@ -135,9 +171,12 @@ _DTYPES = {
 
 
 def _safetensors(path: Path) -> Weights:
+    if not path.is_file():
+        raise ValueError(f"{path} is no file")
     try:
-        file = safetensors.safe_open(path, framework="np")  # checks the header and the file's length
-    except safetensors.SafetensorError as error:
+        # It checks the header, and that what each tensor claims lies in the file, without gaps and as long as its shape.
+        file = safetensors.safe_open(path, framework="np")
+    except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(f"{path} is cut off or no safetensors file ({error}): fetch it again") from None
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
@@ -160,9 +199,12 @@ def _safetensors(path: Path) -> Weights:
 
 def _shards(path: Path) -> Weights:
     """Several safetensors files and a JSON index, as large models are saved."""
-    index = _json(path).get("weight_map")
-    if not index:
+    index = read_json(path).get("weight_map")
+    if not index or not isinstance(index, dict):
         raise ValueError(f"{path} has no weight_map: it is no index of safetensors files")
+    for name in index.values():
+        if not isinstance(name, str) or Path(name).name != name or Path(name).suffix != ".safetensors":
+            raise ValueError(f"the weight_map of {path} has {name!r}, which is no name of a safetensors file beside it")
     files = {name: _safetensors(path.parent / name) for name in sorted(set(index.values()))}
     if lacking := sorted(name for name, file in index.items() if name not in files[file].shapes):
         raise ValueError(f"{path} promises {lacking[0]} in {index[lacking[0]]}, which does not hold it")
@@ -176,19 +218,27 @@ def _shards(path: Path) -> Weights:
     )
 
 
+# What the zip and the .npy in it raise where they are damaged.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, NotImplementedError, RuntimeError)
+_MOST_PACKED = 100  # times as large as its file may be what a compressed .npz unpacks to
+_FREE = 2**20  # bytes that any file may unpack to
+
+
 def _npz(path: Path) -> Weights:
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [name for name in archive.namelist() if name.endswith(".npy")]
-            shapes = {name.removesuffix(".npy"): _npy_shape(archive, name) for name in members}
-    except (zipfile.BadZipFile, EOFError) as error:
+            members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
+            _check_claims(path, members)
+            shapes = {each.filename.removesuffix(".npy"): _npy_shape(archive, each) for each in members}
+    except _DAMAGED as error:
         raise ValueError(f"{path} is cut off or no .npz file ({error}): fetch it again") from None
 
     def read(name: str) -> np.ndarray:
         try:
-            with np.load(path, allow_pickle=False) as file:
-                array = file[name]
-        except zipfile.BadZipFile as error:
+            with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+                array = np.lib.format.read_array(member, allow_pickle=False)
+                member.read(1)  # at its end it compares the checksum
+        except _DAMAGED as error:
             raise ValueError(f"{path} is damaged at {name} ({error}): fetch it again") from None
         # numpy does not know bfloat16 and brings it back as two raw bytes.
         return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
@@ -196,13 +246,44 @@ def _npz(path: Path) -> Weights:
     return Weights(path, shapes, read, {})
 
 
-def _npy_shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
-    with archive.open(name) as member:
+def _check_claims(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Refuses arrays that say they are larger than the file can hold, before any is read."""
+    size = path.stat().st_size
+    names = [each.filename for each in members]
+    if twice := [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else ():
+        raise ValueError(f"{path} holds {twice[0]} twice")
+    for each in members:
+        if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{path} packs {each.filename} in another way than numpy does: save it anew")
+        if each.compress_type == zipfile.ZIP_STORED and each.file_size != each.compress_size:
+            raise ValueError(f"{path} is damaged at {each.filename}: its two sizes differ")
+    if sum(each.compress_size for each in members) > size:
+        raise ValueError(f"{path} is cut off: its arrays are longer than the file")
+    if (claimed := sum(each.file_size for each in members)) > _MOST_PACKED * size + _FREE:
+        raise ValueError(
+            f"{path} has {size:,} bytes and would unpack to {claimed:,}, more than {_MOST_PACKED} times as much: if it is "
+            "meant so, save it with numpy.savez, which does not compress"
+        )
+
+
+def _npy_shape(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[int, ...]:
+    name = info.filename.removesuffix(".npy")
+    with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(member)
+        try:
+            shape, _, dtype = read(member)
+        except (ValueError, TypeError, SyntaxError) as error:
+            raise ValueError(f"{name} has a header that cannot be read ({error}): fetch the file again") from None
+        start = member.tell()
     if dtype.hasobject:
-        raise ValueError(f"{name.removesuffix('.npy')} is pickled, and reading it would run whatever code it holds")
+        raise ValueError(f"{name} is pickled, and reading it would run whatever code it holds")
+    if dtype.kind not in "biuf" and dtype != np.dtype("V2"):
+        raise ValueError(f"{name} holds {dtype}, which are no weights")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != info.file_size - start:
+        raise ValueError(
+            f"{name} says that it is {list(shape)} of {dtype}, and has {info.file_size - start:,} bytes: fetch the file again"
+        )
     return shape
 
 

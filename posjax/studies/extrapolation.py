@@ -135,7 +135,7 @@ class Extrapolation(Study):
     def is_current(self, row: Row, record: Any) -> bool:
         """A checkpoint says nothing of the documents that it is read on."""
         del row
-        return record.more["documents"] == list(self.documents.titles)
+        return record.more.get("documents") == list(self.documents.titles)
 
     def check(self, row: Row, base: Weights, weights: Weights) -> None:
         """Traces the model at the row's longest length."""

@@ -5,6 +5,9 @@ notice damage (a flipped bit restores "successfully", a wrong dtype is cast), so
 metrics, metadata, dtype/shape/digest of every leaf) and a *seal* (sha256 of every file), written before orbax commits
 the step. Damage is therefore found before any parser sees the bytes, and no error has to be guessed at.
 
+A save that fails, on a full disk say, is one `CheckpointError` that names the directory and the room needed: at the next
+`check`, `save` or `wait`. What it had written is removed, the steps before it are whole.
+
     <directory>/<step>/tree/...             orbax, a flat {tree path: leaf}
     <directory>/<step>/record/record.json   what it is
     <directory>/<step>/record/seal.json     sha256 of record.json and of every file under tree/
@@ -15,6 +18,7 @@ Example:
     checkpoints.save(step, state, {"eval_loss": 1.2})
 """
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -25,7 +29,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, SupportsFloat
 
 import jax
@@ -35,6 +39,7 @@ import orbax.checkpoint as ocp
 from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
+from posjax.files import free_bytes, room
 from posjax.training.digests import digest_of_array
 from posjax.training.metrics import strict
 from posjax.training.processes import any_process, is_first, synced
@@ -44,6 +49,10 @@ __all__ = ["CheckpointError", "Checkpoints"]
 PyTree = Any
 _RECORD, _SEAL = "record.json", "seal.json"
 _SCALARS = (bool, int, float)
+_BESIDE = 2**16  # bytes of a step that are none of its arrays': orbax's metadata, the seal
+# Orbax gives up on a save after so many seconds of the wall clock, which may be set forward in the middle of one: a century.
+_PATIENCE = 100 * 365 * 24 * 3600
+_FAILURES = (OSError, RuntimeError, ValueError)  # of a save: the system's, XLA's (RuntimeError) and tensorstore's
 _Leaves = dict[str, Any]  # tree path, as jax.tree_util.keystr writes it -> leaf
 
 
@@ -86,6 +95,7 @@ class Checkpoints:
         self._scores: dict[int, float] = {}  # step -> metric, the lower the better
         self._damaged: set[int] = set()
         self._manager: ocp.CheckpointManager | None = None
+        self._saving: tuple[int, int] | None = None  # the step that is being saved, and the bytes that it needs
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -95,14 +105,64 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for the save under way and stops orbax's threads; `save` may be called again later."""
+        self.wait()
         if self._manager is not None:
             self._manager.close()
             self._manager = None
 
     def wait(self) -> None:
-        """Blocks until the last `save` is on disk; raises what went wrong in it (a full disk, say)."""
-        if self._manager is not None:
-            self._manager.wait_until_finished()
+        """Blocks until the last `save` is on disk.
+
+        Raises:
+          CheckpointError: it failed; says why, and which room it needs.
+        """
+        if self._manager is not None and self._saving is not None:
+            with self._told(*self._saving):
+                self._manager.wait_until_finished()
+            self._saving = None
+
+    def check(self) -> None:
+        """As `wait`, but where the last `save` is still under way it returns at once."""
+        if self._manager is not None and self._saving is not None and not self._manager.is_saving_in_progress():
+            self.wait()
+
+    def refuse_full(self, tree: PyTree) -> None:
+        """Refuses what could not be saved once it has been computed.
+
+        Raises:
+          CheckpointError: the disk has no room for `tree`, or nothing can be written to the directory.
+        """
+        self._refuse(_bytes(_flatten(tree)), "a checkpoint")
+
+    def _refuse(self, needed: int, what: str) -> None:
+        at = next(path for path in (self.directory, *self.directory.parents) if path.exists())
+        if not at.is_dir():
+            raise CheckpointError(f"{what} cannot be saved in {self.directory}: {at} is a file; move it away")
+        if not os.access(at, os.W_OK):
+            raise CheckpointError(f"{what} cannot be saved in {self.directory}: nothing can be written there")
+        if free_bytes(at) < needed:
+            raise CheckpointError(
+                f"{what} cannot be saved in {self.directory}, the disk is full: {room(at, needed)}; {self._goes_on()}"
+            )
+
+    def _goes_on(self) -> str:
+        newest = max(self._steps_there(), default=None)
+        whence = "its start" if newest is None else f"step {newest}, which is whole"
+        return f"make room, and the same command goes on from {whence}"
+
+    @contextlib.contextmanager
+    def _told(self, step: int, needed: int) -> Iterator[None]:
+        """Makes one error of all that a save fails by, and removes what it has written."""
+        try:
+            yield
+        except _FAILURES as error:
+            self._saving, self._manager = None, None  # it would raise the same again
+            self._remove_leftovers()
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]
+            raise CheckpointError(
+                f"step {step} could not be saved in {self.directory} ({reason}): "
+                f"{room(self.directory, needed)}; {self._goes_on()}"
+            ) from error
 
     def steps(self) -> list[int]:
         """The complete steps on disk, in increasing order (after waiting for a save under way).
@@ -114,6 +174,9 @@ class Checkpoints:
         synced("checkpoints are written")
         if self.directory.exists() and not self.directory.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.directory))
+        return self._steps_there()
+
+    def _steps_there(self) -> list[int]:
         if not self.directory.is_dir():
             return []
         return sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdigit())
@@ -127,7 +190,7 @@ class Checkpoints:
           metrics: numbers of this step; should hold the metric named by `best`.
         Raises:
           TypeError, ValueError: a leaf (named by its path) or a metric that cannot be stored.
-          CheckpointError: `step` is not newer than what is there.
+          CheckpointError: `step` is not newer than what is there; this save, or the one before it, failed.
         """
         leaves = _flatten(tree)
         _check_storable(leaves)
@@ -150,10 +213,14 @@ class Checkpoints:
             "leaves": described,
         }
         text = json.dumps(record, allow_nan=False)
-        manager = self._writer()
-        self._score(step, metrics)
+        needed = _bytes(leaves) + len(text)
+        self._refuse(needed, f"step {step}")
         items = ocp.args.Composite(tree=ocp.args.StandardSave(leaves), record=_RecordArgs(text))
-        manager.save(step, args=items, force=True)
+        with self._told(step, needed):
+            manager = self._writer()
+            self._score(step, metrics)
+            self._saving = step, needed
+            manager.save(step, args=items, force=True)
 
     def restore(self, abstract: PyTree, *, step: int | None = None) -> tuple[int, PyTree] | None:
         """The newest intact checkpoint (or exactly `step`), as (step, tree); None if nothing was ever saved.
@@ -211,19 +278,25 @@ class Checkpoints:
     def _writer(self) -> ocp.CheckpointManager:
         if self._manager is None:
             self._load_scores(self.steps())
-            # A killed save leaves one of these. Only a writer may remove them: a reader would take a live one.
-            for leftover in self.directory.glob("*.orbax-checkpoint-tmp*") if is_first() else ():
-                shutil.rmtree(leftover)
+            self._remove_leftovers()
             synced("no checkpoints are left over")
             self._manager = ocp.CheckpointManager(
                 self.directory,
                 options=ocp.CheckpointManagerOptions(
-                    create=True, preservation_policy=_Keep(self._keep_last, self._scores)
+                    create=True,
+                    preservation_policy=_Keep(self._keep_last, self._scores),
+                    # Made in the background, a folder that cannot be made would be waited for.
+                    async_options=ocp.AsyncOptions(timeout_secs=_PATIENCE, create_directories_asynchronously=False),
                 ),
                 # In this order: the record is sealed after the tree is complete.
                 item_handlers={"tree": ocp.StandardCheckpointHandler(), "record": _RecordHandler()},
             )
         return self._manager
+
+    def _remove_leftovers(self) -> None:
+        """Removes what killed and failed saves leave. Only a writer may: a reader would take a live one."""
+        for leftover in self.directory.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(leftover, ignore_errors=True)  # threads of a failed save may still write there
 
     def _set_aside_damaged(self) -> None:
         """Renames the steps found damaged, so that the resumed run can save them again and nothing is lost."""
@@ -265,8 +338,8 @@ class _Keep(checkpoint_managers.PreservationPolicy):
 
 
 def _not_orbax_chatter(record: std_logging.LogRecord) -> bool:
-    """Orbax logs tens of INFO lines per save; its warnings pass."""
-    return record.levelno >= std_logging.WARNING or "orbax" not in record.pathname
+    """Orbax logs tens of INFO lines per save, and the traceback of an error that it also raises; its warnings pass."""
+    return "orbax" not in record.pathname or (record.levelno >= std_logging.WARNING and not record.exc_info)
 
 
 # What stands beside the arrays: the record of every leaf, and the seal over every file.
@@ -327,6 +400,19 @@ def _digest(leaf: Any, like: str = "words:") -> str | None:
         leaf = jax.random.key_data(leaf)
     content.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
     return content.hexdigest()
+
+
+def _bytes(leaves: _Leaves) -> int:
+    """What a step of these leaves takes on a disk, at most."""
+    return _BESIDE + sum(_bytes_of(leaf) for leaf in leaves.values())
+
+
+def _bytes_of(leaf: Any) -> int:
+    if type(leaf) in _SCALARS:
+        return 8
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.eval_shape(jax.random.key_data, leaf)
+    return leaf.size * leaf.dtype.itemsize
 
 
 def _is_numpy(leaf: Any) -> bool:

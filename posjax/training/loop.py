@@ -135,7 +135,8 @@ def train(
 
     Raises:
       FloatingPointError: a loss or gradient is not finite; the last good checkpoint stays the newest.
-      CheckpointError: what is under `workdir` is of another configuration, or none of it is intact.
+      CheckpointError: what is under `workdir` is of another configuration, or none of it is intact; a checkpoint cannot be
+        saved, as on a full disk.
       ValueError: sizes that do not divide.
     """
     programs = programs or Programs(task, config, seeds)
@@ -145,6 +146,8 @@ def train(
         checkpoints = stack.enter_context(_checkpoints(task, config, about, workdir))
         state, earlier = _restored(checkpoints, programs, initial, about)
         start, clock = int(state.step), _Clock(**earlier)
+        if start < config.steps:
+            checkpoints.refuse_full({"state": state, "times": clock.times()})
         writer = MetricsWriter(workdir, start or None, config.get("logger")) if is_first() else None
         stack.enter_context(writer or contextlib.nullcontext())
         asked = AnyStop(should_stop, programs.mesh)
@@ -155,6 +158,7 @@ def train(
             state, report = programs.step(state, batch)
             if pending is not None:  # the last step's report is fetched while this one runs
                 journal.settle(*pending)
+            checkpoints.check()  # what is trained behind a save that failed would be lost
             pending, stop = (taken, report), asked()
             if stop or _is_milestone(taken, config):
                 journal.settle(*pending)

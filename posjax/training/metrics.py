@@ -4,12 +4,12 @@ import hashlib
 import json
 import math
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from posjax.files import replace_file
+from posjax.files import naming, replace_file
 from posjax.training.loggers import open_logger
 
 
@@ -46,6 +46,15 @@ def read_jsonl(path: str | pathlib.Path) -> list[dict[str, Any]]:
       FileNotFoundError: no such file.
     """
     return [_parse(line, path, number) for number, line in enumerate(_whole_lines(path), start=1)]
+
+
+def read_lines(path: str | pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
+    """(number, object) of each line as `read_jsonl` reads them; in place of one that is no object, what is wrong."""
+    for number, line in enumerate(_whole_lines(path), start=1):
+        try:
+            yield number, _parse(line, path, number)
+        except ValueError as error:
+            yield number, error
 
 
 def append_jsonl(path: str | pathlib.Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -90,7 +99,10 @@ class MetricsWriter:
         """Appends {"step": step, **values}; a value is a number or a list of them (one per seed)."""
         if "step" in values:
             raise ValueError(f"values hold 'step' ({values['step']!r}), which is the line's own; rename it")
-        self._file.write(_line({"step": step, **values}))
+        line = memoryview(_line({"step": step, **values}))
+        with naming(self.path, len(line)):
+            while line:  # the last room on a disk takes a part of it
+                line = line[self._file.write(line) :]
         if self._logger is not None:
             self._logger.write(step, _scalars(values))
 
@@ -115,12 +127,16 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 def _parse(line: bytes, path: str | pathlib.Path, number: int) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except ValueError as error:
+        record = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}, line {number} is not JSON ({error}): {line[:80]!r}") from error
     if not isinstance(record, dict):
         raise ValueError(f"{path}, line {number} is not a JSON object: {line[:80]!r}")
     return record
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON's")
 
 
 def _whole_lines(path: str | pathlib.Path) -> list[bytes]:
@@ -132,7 +148,7 @@ def _whole_lines(path: str | pathlib.Path) -> list[bytes]:
     if last.startswith(b"{"):
         try:
             json.loads(last)
-        except ValueError:
+        except (ValueError, RecursionError):
             return lines
         return [*lines, last]
     return lines
@@ -145,7 +161,7 @@ def _keep_until(path: pathlib.Path, step: int) -> None:
     kept = []
     for number, line in enumerate(_whole_lines(path), start=1):
         record = _parse(line, path, number)
-        if "step" not in record:
+        if type(record.get("step")) is not int:
             raise ValueError(f"{path}, line {number} has no step: {line[:80]!r}")
         if record["step"] <= step:
             kept.append(line + b"\n")

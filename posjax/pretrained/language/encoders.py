@@ -148,7 +148,11 @@ ROBERTA = Family(
     "roberta",
     lambda model: "RobertaModel" if model.head is None else "RobertaForMaskedLM",
     keys=BERT.keys
-    | {"max_position_embeddings": Key("length", 512, lambda rows: rows - _OFFSET, lambda length: length + _OFFSET)},
+    | {
+        "max_position_embeddings": Key(
+            "length", 512, lambda rows: rows and rows - _OFFSET, lambda length: length + _OFFSET
+        )
+    },
     constants=_POST,
     derived=lambda config: {"head": "gelu_exact"},  # whatever hidden_act is
     written_derived=_check_roberta_head,

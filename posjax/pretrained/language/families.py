@@ -19,7 +19,7 @@ def family_of(config: Mapping[str, Any]) -> Family:
       ValueError: for a model_type that is not known here, or a configuration that is made of several.
     """
     model_type = config.get("model_type")
-    if model_type in FAMILIES:
+    if isinstance(model_type, str) and model_type in FAMILIES:
         return FAMILIES[model_type]
     if parts := sorted(key for key, value in config.items() if isinstance(value, Mapping) and "model_type" in value):
         raise ValueError(

@@ -13,14 +13,16 @@ without effect on numbers; any other key is refused by name. Turned round, the s
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from posjax.encoding import Encoding, parts
 from posjax.hf import from_hf_layers
+from posjax.hf.kinds import KINDS, check
 from posjax.models.decoder import Decoder
 from posjax.pretrained.entries import Entry
+from posjax.pretrained.fields import check_fields
 from posjax.spec import layers_text, nearest, parse_layers
 
 REQUIRED = object()  # of a key that a configuration must have
@@ -71,7 +73,7 @@ def named(values: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[An
     """`read` and `write` of a `Key` with these values; of several for one of ours the first is written."""
 
     def read(value: Any) -> Any:
-        if value not in values:
+        if not isinstance(value, Hashable) or value not in values:
             raise ValueError(f"{value!r} is not computed here; {nearest(str(value), [str(name) for name in values])}")
         return values[value]
 
@@ -138,15 +140,21 @@ class Family:
     told: Mapping[str, Callable[[Any, Collection[str]], Any]] = field(default_factory=dict)
     model: type = Decoder
 
-    def made(self, config: Config) -> Any:
+    def made(self, config: Config, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Any:
         """The model that a configuration describes, in float32.
 
+        Args:
+          shapes: of the tensors of the file that it stands beside, for which no size may be too large.
+
         Raises:
-          ValueError: for an unknown key, a missing one, or a value that is not computed here.
+          ValueError: for an unknown key, a missing one, a value of another type or out of range, or one that is not computed
+            here.
         """
         config = {**self._current(config), "model_type": self.model_type}
+        check("the configuration", config, KINDS)
         self._check(config)
         fields = {key.field: self._value(name, key, config) for name, key in self.keys.items()}
+        check_fields("a model of this configuration", fields, shapes)
         fields |= {**self.constants, **self.derived(config)}
         told = {name: value for name, value in config.items() if name not in self.plain}  # the others say nothing
         return self.model(**fields, encoding=pattern_text(self.encoding(told)))

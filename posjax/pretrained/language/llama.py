@@ -159,11 +159,19 @@ _GEMMA_KEYS = {
     "tie_word_embeddings": Key("tied_embedding", True),
 }
 _GEMMA_CONSTANTS = dict(norm_offset=1.0, embedding_scale=None, mlp_bias=False)
+
+
+def _inverse_root(scalar: float | None) -> float:
+    if scalar is None:
+        raise ValueError("null is no number")
+    return scalar**-0.5
+
+
 _CAUSAL = {"use_bidirectional_attention": (False, None)}
 _SCALED = {
     **_GEMMA_KEYS,
     **_GEMMA_ACTIVATION,
-    "query_pre_attn_scalar": Key("logit_scale", 256, lambda scalar: scalar**-0.5, lambda scale: round(scale**-2)),
+    "query_pre_attn_scalar": Key("logit_scale", 256, _inverse_root, lambda scale: round(scale**-2)),
 }
 
 FAMILIES = [

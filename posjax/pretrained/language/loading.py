@@ -54,7 +54,7 @@ def load(
         raise ValueError(f"there is no config.json beside {weights.path}, which says what its tensors are")
     family = family_of(weights.config)
     try:
-        model = family.made(weights.config)
+        model = family.made(weights.config, weights.shapes)
     except ValueError as error:
         raise ValueError(f"{weights.path.parent / 'config.json'}: {error}") from None
     names = _names(family, weights)
@@ -115,7 +115,10 @@ def _embedding(family: Family, model: Any) -> str:
 def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str]) -> Any:
     """The type of the token embedding stands for all."""
     name = _embedding(family, model)
-    return weights.mapped(names[name]).dtype if name in names else jnp.float32
+    dtype = jnp.dtype(weights.mapped(names[name]).dtype if name in names else jnp.float32)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"{names[name]} of the file is of {dtype}, which is no type of weights; give dtype=...")
+    return dtype
 
 
 def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, str]) -> None:

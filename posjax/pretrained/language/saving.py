@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from posjax.files import replace_file
 from posjax.pretrained import entries as maps
 from posjax.pretrained.entries import paths_of
 from posjax.pretrained.files import write_shards
@@ -59,7 +60,7 @@ def save(
     if tensors is None:
         raise ValueError(f"a {chosen.model_type!r} has no place for all parameters of this model")
     write_shards(path, tensors, shard_bytes)
-    (path / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    replace_file(path / "config.json", json.dumps(described, indent=2).encode() + b"\n")
 
 
 def _described(model: Any, family: str | None) -> tuple[Family, dict[str, Any]]:

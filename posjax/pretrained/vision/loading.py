@@ -1,7 +1,6 @@
 """From a file to a model and its parameters."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,13 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from posjax.hf.kinds import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
+from posjax.pretrained.fields import check_fields
 from posjax.pretrained.files import Weights
 from posjax.pretrained.vision.google import GOOGLE
 from posjax.pretrained.vision.hf import HF
-from posjax.pretrained.vision.origin import HALF, PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
+from posjax.pretrained.vision.origin import PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
 from posjax.pretrained.vision.saving import METADATA, OWN, expected_params, model_of, paths_of
 from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import nearest, parse_layers
@@ -71,6 +72,17 @@ class Source(NamedTuple):
     ignored: str
     method: str
     scaling: tuple[tuple[float, ...], tuple[float, ...]]
+
+
+class _Shape(tuple):
+    """The shape of a tensor; an axis that is needed and absent is the file's fault."""
+
+    def __getitem__(self, place):
+        try:
+            found = super().__getitem__(place)
+        except IndexError:
+            raise ValueError(f"a tensor of shape {list(self)} lacks axis {place}: it is of no known family") from None
+        return _Shape(found) if isinstance(place, slice) else found
 
 
 class _Shapes(dict):
@@ -139,6 +151,7 @@ def info(
     source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
+    check(f"{weights.path.parent / 'preprocessor_config.json'}", beside, _SCALING)
     mean = told.get("mean") or beside.get("image_mean") or source.scaling[0]
     std = told.get("std") or beside.get("image_std") or source.scaling[1]
     by_id = weights.config.get("id2label") or {}  # of a JSON whose keys, "0", "1", "10", may be sorted as text
@@ -153,8 +166,10 @@ def source_of(weights: Weights, asked: Asked) -> Source:
     if METADATA in weights.metadata:
         return _own_source(weights, held, asked)
     origin, names = _recognised(weights.path, held)
-    shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
+    shapes = _Shapes({name: _Shape(held[theirs]) for name, theirs in names.items()})
+    _check_configuration(weights)
     fields = origin.fields(shapes, weights.config, asked)
+    check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])})  # sizes are the tensors' own
     if asked.encoding is not None and fields["encoding"] != asked.encoding:
         raise ValueError(
             f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {asked.encoding}"
@@ -165,9 +180,40 @@ def source_of(weights: Weights, asked: Asked) -> Source:
     )
 
 
+_SIDE = Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14)
+_SIZE = maybe(either(_SIDE, several(_SIDE, 2, 3)))  # timm has channels before it
+_SCALE = maybe(several(NUMBER, 1, 4))
+_SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), _SCALE)
+# What is read of the configurations of vision models.
+_CONFIGURATION = {
+    **dict.fromkeys(("num_attention_heads",), maybe(SIZE)),
+    **dict.fromkeys(("hidden_act",), TEXT),
+    **dict.fromkeys(("pooler_act", "global_pool", "architecture"), maybe(TEXT)),
+    **dict.fromkeys(("rope_theta", "pos_embed_jitter", "pos_embed_rescale"), maybe(POSITIVE)),
+    "pos_embed_shift": maybe(AMOUNT),
+    "layer_norm_eps": AMOUNT,
+    "image_size": _SIZE,
+    **dict.fromkeys(("model_args", "pretrained_cfg"), maybe(GROUP)),
+    "label_names": maybe(several(TEXT)),
+    "id2label": maybe(
+        Kind(
+            "a name for each number",
+            lambda value: isinstance(value, Mapping) and all(k.isdecimal() and TEXT.holds(v) for k, v in value.items()),
+        )
+    ),
+}
+_ARGUMENTS = {"img_size": _SIZE, "num_heads": maybe(SIZE), "act_layer": maybe(TEXT), "pool_include_prefix": maybe(FLAG)}
+
+
+def _check_configuration(weights: Weights) -> None:
+    where, config = str(weights.path.parent / "config.json"), weights.config
+    check(where, config, _CONFIGURATION)
+    check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
+    check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
+
+
 def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
-    spec = json.loads(weights.metadata[METADATA])
-    model, names = model_of(spec)
+    model, names, scaling = model_of(weights.metadata[METADATA], held)
     _refuse_contradiction("encoding", asked.encoding, model.encoding, parse_layers)
     _refuse_contradiction("num_heads", asked.num_heads, model.num_heads)
     _refuse_contradiction("grid", asked.grid, model.patches(*model.image_size))
@@ -180,7 +226,6 @@ def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
         entries += prefix_entries(model, {name: name for name in PREFIX}, held, "t m -> t m")
     else:
         entries = TIMM[-1].entries(model, held)
-    scaling = tuple(tuple(spec.get(name) or HALF) for name in ("mean", "std"))
     origin = f"posjax ({names} names)"
     return Source(origin, model, entries, {n: n for n in held}, r"(?!)", "torch_bicubic", scaling)
 
@@ -210,8 +255,7 @@ def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
 
 def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
     """{"params": tree} of the model that a file has, of the types of its tensors, and what the model expects there."""
-    channels = next(tensors[name].shape[axis] for name, axis in _CHANNELS.items() if name in tensors)
-    expected = expected_params(source.model, channels)
+    expected = expected_params(source.model, _channels_of(tensors))
     paths = paths_of(expected)
     shapes = {path: leaf.shape for path, leaf in paths.items()}
     unread = r"(head|head_distillation|pooled_norm|pre_logits|map)/.*" if source.model.pooling == "none" else r"(?!)"
@@ -219,6 +263,14 @@ def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[
         source.entries, tensors, shapes, {"h": source.model.num_heads}, ignored=source.ignored, unread=unread
     )
     return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in paths]), expected
+
+
+def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
+    """Those of the images."""
+    for name, axis in _CHANNELS.items():
+        if name in tensors and axis < tensors[name].ndim:
+            return tensors[name].shape[axis]
+    raise ValueError(f"the file has none of {', '.join(_CHANNELS)}, one of which sees the image")
 
 
 def _check_overrides(overrides: Mapping[str, Any]) -> None:

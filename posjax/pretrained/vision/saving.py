@@ -12,11 +12,14 @@ import numpy as np
 
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
+from posjax.hf.kinds import GROUP, NUMBER, Kind, check, either, maybe, several
 from posjax.models.block import BlockConfig
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
 from posjax.pretrained.entries import paths_of
+from posjax.pretrained.fields import check_fields
 from posjax.pretrained.files import write_safetensors
+from posjax.pretrained.vision.origin import HALF
 from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import parse_layers
 
@@ -64,11 +67,32 @@ def save(
     write_safetensors(path, tensors, {METADATA: spec, "format": "pt"})
 
 
-def model_of(spec: Mapping[str, Any]) -> tuple[ViT, str]:
-    """The model that a header describes, and the spelling of its names."""
+def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str, tuple[tuple[float, ...], ...]]:
+    """The model that a header describes, the spelling of its names, and (mean, std) of its pixels.
+
+    Raises:
+      ValueError: it describes none, or one that is larger than the tensors of these shapes.
+    """
+    where = f"the header's {METADATA!r}"
+    try:
+        spec = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is no JSON: {error}") from None
+    kinds = {"names": either(*(Kind(f"{name!r}", name.__eq__) for name in (OWN, _TIMM))), "model": GROUP}
+    kinds |= dict.fromkeys(("mean", "std"), maybe(several(NUMBER, 1, 4)))
+    if not GROUP.holds(spec) or not {"names", "model"} <= spec.keys():
+        raise ValueError(f"{where} lacks names or model: save the file again")
+    check(where, spec, kinds)
+    known = {field.name for field in dataclasses.fields(ViT)} - _TRAINING
+    if strange := sorted(spec["model"].keys() - known):
+        raise ValueError(f"{where} has a model with {strange[0]!r}, which a ViT has not: a newer posjax wrote it")
+    if "num_classes" not in spec["model"]:
+        raise ValueError(f"{where} has a model without num_classes: save the file again")
+    check_fields(f"{where}, model", spec["model"], shapes)
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in spec["model"].items()}
     fields |= {key: jnp.dtype(fields[key]) for key in _TYPES if fields.get(key) is not None}
-    return ViT(**fields), spec["names"]
+    scaling = tuple(tuple(spec.get(name) or HALF) for name in ("mean", "std"))
+    return ViT(**fields), spec["names"], scaling
 
 
 def _fields(model: ViT) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""What a field of a configuration may hold: its type and its range, asked before anything is made of it.
+
+check("config.json", {"rope_theta": "fast"}, KINDS)   # ValueError: ... rope_theta is 'fast', which is not a number above 0
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+_MOST = 2**31  # of what is counted: positions, channels, layers
+
+
+class Kind(NamedTuple):
+    """What is said of a value, and whether it holds."""
+
+    what: str
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e30
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value < _MOST
+
+
+SIZE = Kind("a whole number of 1 or more", _whole(1))
+COUNT = Kind("a whole number of 0 or more", _whole(0))
+LAYERS = Kind("a whole number from 1 to 65,536", lambda value: _whole(1)(value) and value <= 2**16)
+WHOLE = Kind("a whole number", _whole(-_MOST))
+NUMBER = Kind("a number", _is_number)
+POSITIVE = Kind("a number above 0", lambda value: _is_number(value) and value > 0)
+AMOUNT = Kind("a number of 0 or more", lambda value: _is_number(value) and value >= 0)
+SHARE = Kind("a number above 0 and not above 1", lambda value: _is_number(value) and 0 < value <= 1)
+RATE = Kind("a number from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
+FLAG = Kind("true or false", lambda value: type(value) is bool)
+TEXT = Kind("text", lambda value: isinstance(value, str))
+GROUP = Kind("a group of keys", lambda value: isinstance(value, Mapping))
+
+
+def maybe(kind: Kind) -> Kind:
+    return Kind(f"{kind.what}, or null", lambda value: value is None or kind.holds(value))
+
+
+def either(*kinds: Kind) -> Kind:
+    return Kind(" or ".join(kind.what for kind in kinds), lambda value: any(kind.holds(value) for kind in kinds))
+
+
+def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
+    """A list of them, `least` to `most`."""
+    length = f" of {least}" if least == most else f" of {least} or more" if least else ""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and least <= len(value) <= most and all(map(kind.holds, value))
+
+    return Kind(f"a list{length} whose items are {kind.what}", holds)
+
+
+def check(where: str, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Refuses a field that does not hold what it may; those without a kind are passed over.
+
+    Raises:
+      ValueError: names it, and says what it should be.
+    """
+    for name, value in fields.items():
+        kind = kinds.get(name)
+        if kind is not None and not kind.holds(value):
+            raise ValueError(f"{where}: {name} is {repr(value)[:80]}, which is not {kind.what}")
+
+
+_SWITCH = either(FLAG, Kind("0 or 1", lambda value: type(value) is int and value in (0, 1)))
+# The keys of whole configurations that speak of positions or of sizes; null stands for a key that is not there.
+_WHOLE = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers"), LAYERS),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "n_embed", "d_kv", "head_dim"), SIZE),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads"), SIZE),
+    **dict.fromkeys(("num_kv_heads", "n_head_kv", "vocab_size", "rotary_dim", "max_position_embeddings"), SIZE),
+    **dict.fromkeys(
+        ("n_positions", "max_seq_len", "original_max_position_embeddings", "num_ln_in_parallel_attn"), SIZE
+    ),
+    **dict.fromkeys(("intermediate_size", "n_inner", "d_ff", "ffn_hidden_size"), SIZE),
+    **dict.fromkeys(("attention_chunk_size", "no_rope_layer_interval", "global_attn_every_n_layers"), SIZE),
+    **dict.fromkeys(("relative_attention_num_buckets", "relative_attention_max_distance"), COUNT),
+    **dict.fromkeys(("sliding_window", "max_window_layers", "local_attention"), COUNT),
+    **dict.fromkeys(("position_buckets", "max_relative_positions"), WHOLE),
+    **dict.fromkeys(("rope_theta", "rotary_emb_base", "global_rope_theta", "local_rope_theta"), POSITIVE),
+    **dict.fromkeys(("rope_local_base_freq", "query_pre_attn_scalar", "floor_scale", "alibi_bias_max"), POSITIVE),
+    **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps"), AMOUNT),
+    **dict.fromkeys(("attn_scale", "clip_qkv", "softmax_scale"), NUMBER),
+    **dict.fromkeys(("partial_rotary_factor", "rotary_pct"), SHARE),
+    **dict.fromkeys(("use_sliding_window", "relative_attention", "position_biased_input", "share_att_key"), _SWITCH),
+    **dict.fromkeys(("multi_query", "parallel_attn", "new_decoder_architecture", "use_qk_norm", "bias"), _SWITCH),
+    **dict.fromkeys(("alibi", "rope_interleave", "is_decoder", "is_encoder_decoder", "sinusoidal_pos_embds"), _SWITCH),
+    **dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs", "is_gated_act"), _SWITCH),
+    **dict.fromkeys(("model_type", "position_embedding_type", "feed_forward_proj", "norm_rel_ebd"), TEXT),
+    **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), GROUP),
+    **dict.fromkeys(("sliding_window_pattern", "_sliding_window_pattern"), either(SIZE, TEXT)),  # text is Cohere's
+    "attn_temperature_tuning": either(FLAG, COUNT),
+    "layer_types": several(TEXT),
+    "no_rope_layers": several(_SWITCH),
+    "pos_att_type": either(TEXT, several(TEXT)),
+}
+KINDS = {name: maybe(kind) for name, kind in _WHOLE.items()}
+# Of rope_parameters, which the parameters of layer types may stand in.
+ROPE_KINDS = {
+    **{name: KINDS[name] for name in ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings")},
+    **dict.fromkeys(("rope_type", "type"), maybe(TEXT)),
+    **dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), maybe(POSITIVE)),
+    **dict.fromkeys(("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"), maybe(NUMBER)),
+    **dict.fromkeys(("truncate", "mrope_interleaved"), maybe(FLAG)),
+    **dict.fromkeys(("short_factor", "long_factor"), maybe(several(POSITIVE, 1))),
+    "mrope_section": maybe(several(COUNT, 1, 16)),
+}

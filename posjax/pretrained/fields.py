@@ -1,0 +1,87 @@
+"""What the fields of a model may hold that a file describes, and how large they may be for what the file holds."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from posjax.hf.kinds import (
+    AMOUNT,
+    COUNT,
+    FLAG,
+    LAYERS,
+    NUMBER,
+    POSITIVE,
+    RATE,
+    SIZE,
+    TEXT,
+    Kind,
+    check,
+    either,
+    maybe,
+    several,
+)
+
+_TYPE = Kind(
+    "a type of floats", lambda value: value in ("float16", "bfloat16", "float32", "float64")
+)  # as JSON names it
+_SIDES = several(Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14), 2, 2)
+_MOST_PATCHES = 2**22
+
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("width", "num_heads", "patch_size", "resnet_width", "experts_per_token", "vocab_size"), SIZE),
+    **dict.fromkeys(("head_dim", "num_kv_heads", "mlp_dim", "pre_logits", "length"), maybe(SIZE)),
+    **dict.fromkeys(("num_classes", "num_registers", "num_experts", "num_types", "num_pair_classes"), COUNT),
+    **dict.fromkeys(("pooling", "injection", "remat", "mlp", "norm", "placement", "implementation"), TEXT),
+    **dict.fromkeys(("distillation_token", "norm_after_pooling", "scan", "norm_bias", "tied_embedding"), FLAG),
+    **dict.fromkeys(("embedding_norm", "first_norm", "head_bias", "head_dense_bias", "pooler"), FLAG),
+    **dict.fromkeys(("dropout", "drop_path", "patch_dropout"), RATE),
+    **dict.fromkeys(("mlp_clip", "qkv_clip", "softcap", "final_softcap"), maybe(POSITIVE)),
+    **dict.fromkeys(("logit_scale", "layer_scale", "embedding_scale"), maybe(NUMBER)),
+    **dict.fromkeys(("dtype", "attention_dtype", "param_dtype"), maybe(_TYPE)),
+    **dict.fromkeys(("encoding", "decoder_encoding"), either(TEXT, several(TEXT, 1))),
+    "depth": LAYERS,
+    "decoder_depth": maybe(LAYERS),
+    "norm_epsilon": AMOUNT,
+    "norm_offset": NUMBER,
+    "head_scale": NUMBER,
+    "head": maybe(TEXT),
+    "mlp_bias": maybe(FLAG),
+    "attention_bias": several(TEXT),
+    "qk_norm": either(FLAG, TEXT, several(either(FLAG, TEXT), 1)),
+    "resnet": maybe(several(SIZE)),
+    "image_size": _SIDES,
+}
+# Of these every one makes arrays of a file larger, so that none is above the number of its elements.
+_SIZES = ("width", "num_heads", "patch_size", "resnet_width", "vocab_size", "head_dim", "num_kv_heads", "mlp_dim")
+_SIZES += ("pre_logits", "num_classes", "num_registers", "num_experts", "num_types", "num_pair_classes")
+_DEPTHS = ("depth", "decoder_depth")
+
+
+def check_fields(where: str, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+    """Refuses fields of a model of another type or range than they have, before a model is made of them.
+
+    Args:
+      where: what is to be called in a message.
+      shapes: of the tensors of the file that the model is for: layers are no more than these, sizes than their elements.
+
+    Raises:
+      ValueError: names the field.
+    """
+    check(where, fields, KINDS)
+    if "image_size" in fields and "patch_size" in fields:
+        patches = math.prod(fields["image_size"]) // fields["patch_size"] ** 2
+        if patches > _MOST_PATCHES:
+            raise ValueError(
+                f"{where}: image_size {fields['image_size']} has {patches:,} patches: {_MOST_PATCHES:,} are read"
+            )
+    if shapes is None:
+        return
+    elements = sum(map(math.prod, shapes.values()))
+    units = sum(fields.get("resnet") or ())
+    for name, value, most, what in (
+        *((name, fields.get(name), len(shapes), "tensors") for name in _DEPTHS),
+        ("resnet", units, len(shapes), "tensors"),
+        *((name, fields.get(name), elements, "elements") for name in _SIZES),
+    ):
+        if value is not None and value > most:
+            raise ValueError(f"{where}: {name} is {value:,}, and the file has {most:,} {what} only")
