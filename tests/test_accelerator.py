@@ -129,7 +129,7 @@ def test_the_table_says_what_agrees_and_what_is_fastest():
         compared("rope()", pallas={"errors": {"output": 1e-6}}, cudnn={"refused": "it is float32"}),
         compared("alibi()", pallas={"errors": {"output": 1e-6, "tokens": 0.5}}, blockwise={"error": "TypeError: no"}),
         compared("t5()", pallas={"errors": {"output": "NaN"}}),
-        timed("alibi, pallas", "attention, f, 64", [0.2, 0.2, 0.2], implementation="pallas", runs=10),
+        timed("alibi, pallas", "attention, f, 64", [0.2, 0.2, 0.2], implementation="pallas") | {"runs": 10},
         timed("alibi, dense", "attention, f, 64", [0.06], implementation="dense"),
         timed("jax.nn, cuDNN, no encoding", "attention, f, 64", [0.01], kind="library"),
         {**compared("none", blockwise={}), "found": {}, "skip": "RuntimeError: out of memory"},

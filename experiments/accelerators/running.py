@@ -10,7 +10,7 @@ from experiments.benchmarks.pool import Ended, Settings, Worker
 
 _LEAST = 10.0  # seconds: what is left and shorter than this begins nothing
 _UNWELL = ("XlaRuntimeError", "JaxRuntimeError", "InternalError")  # what a device raises; it may not compute again
-_KEPT = ("skip", "wall", "temp_bytes", "device_peak_bytes", "found")
+_KEPT = ("skip", "wall", "runs", "temp_bytes", "device_peak_bytes", "found")
 
 
 def run(

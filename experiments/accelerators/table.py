@@ -110,7 +110,7 @@ def _groups(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
 
 def seconds(record: Record) -> float:
     """Of one run of a program, or of one step of all seeds; a call makes several runs."""
-    return median(record["wall"]) / record["case"].get("runs", 1)
+    return median(record["wall"]) / record.get("runs", 1)
 
 
 def _timed(records: Sequence[Record]) -> str:

@@ -10,23 +10,12 @@ import numpy as np
 from experiments.benchmarks.contender import Call
 
 
-def compiled(function: Callable, *arguments: Any, runs: int = 1) -> Call:
-    """The call of a function with these arguments, which stay on the device and are not donated.
-
-    Args:
-      runs: of the program in a call, one behind the other. A device that computes while the next is sent to it is not
-        timed with the sending.
-    """
+def compiled(function: Callable, *arguments: Any) -> Call:
+    """The call of a function with these arguments, which stay on the device and are not donated."""
     arguments = jax.tree.map(jnp.asarray, arguments)
     program = jax.jit(function).lower(*arguments).compile()
     temp = program.memory_analysis().temp_size_in_bytes
-
-    def call():
-        for _ in range(runs):
-            out = program(*arguments)
-        return jax.block_until_ready(out)
-
-    return Call(call, temp)
+    return Call(lambda: jax.block_until_ready(program(*arguments)), temp, lambda: program(*arguments))
 
 
 def normal(seed: int, *shape: int, dtype=np.float32) -> np.ndarray:

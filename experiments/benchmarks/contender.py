@@ -10,6 +10,7 @@ class Call(NamedTuple):
 
     run: Callable[[], object] | None
     temp_bytes: int | None = None  # temporaries of the compiled program, where the compiler tells
+    send: Callable[[], object] | None = None  # begins a run without waiting for it, where that can be
     figures: Mapping[str, Any] = MappingProxyType({})  # what else was found while it was prepared, for the record
 
 

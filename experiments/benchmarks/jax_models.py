@@ -28,7 +28,7 @@ def train_vit(case: Mapping[str, Any]) -> Call:
 
 def _train(case: Mapping[str, Any], model: str) -> Call:
     step, given = training(case, model)
-    return compiled(step, *given, runs=case.get("runs", 1))
+    return compiled(step, *given)
 
 
 def training(case: Mapping[str, Any], model: str) -> tuple[Callable, tuple]:

@@ -79,14 +79,13 @@ def _library(case: Mapping[str, Any]) -> Call:
 
 def _either(case: Mapping[str, Any], forward: Callable, learned: tuple, given: tuple, d_out) -> Call:
     """The forward pass (mode "f") or that and its gradients with respect to `learned` (mode "fb")."""
-    runs = case.get("runs", 1)
     if case["mode"] == "f":
-        return compiled(forward, *learned, *given, runs=runs)
+        return compiled(forward, *learned, *given)
 
     def both(learned, given, d_out):
         return jax.vjp(lambda *learned: forward(*learned, *given), *learned)[1](d_out)
 
-    return compiled(both, learned, given, d_out, runs=runs)
+    return compiled(both, learned, given, d_out)
 
 
 def _rotate(case: Mapping[str, Any]) -> Call:
