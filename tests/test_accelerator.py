@@ -16,7 +16,7 @@ from experiments.benchmarks.pool import Ended, Settings
 REPO = pathlib.Path(__file__).parents[1]
 VERSIONS = {"jax": "1", "platform": "gpu", "device": "a fast one"}
 # What a machine with an accelerator may lack.
-ABSENT = ("ml_collections", "grain", "tensorflow_datasets", "orbax", "matplotlib", "scipy", "rich", "tqdm", "torch")
+ABSENT = ("ml_collections", "grain", "tensorflow_datasets", "orbax", "matplotlib", "scipy", "tqdm", "torch")
 
 
 class Clock:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from posjax.analysis.scorecard.specs import every_spec
 from posjax.attention.backends import backend
+from posjax.spec import parse
 
 Case = Mapping[str, Any]
 
@@ -118,12 +119,14 @@ def _kernels(sizes: Sizes) -> Iterator[Check]:
 def _encodings(sizes: Sizes) -> Iterator[Check]:
     specs, _ = every_spec(sizes.compared["length"])
     for spec in specs:
-        for dtype in ("float32", "bfloat16"):
-            yield _compared(f"{spec}, {dtype}", spec, dtype, sizes.compared)
+        for axes in parse(spec).dimensions[:2]:  # a line, a grid
+            for dtype in ("float32", "bfloat16"):
+                where = "" if axes == 1 else f", {axes} axes"
+                yield _compared(f"{spec}, {dtype}{where}", spec, dtype, sizes.compared, axes)
 
 
-def _compared(name: str, spec: str, dtype: str, size: Case) -> Check:
-    return Check(name, name, {"kind": "compare", "spec": spec, "dtype": dtype, **size})
+def _compared(name: str, spec: str, dtype: str, size: Case, axes: int = 1) -> Check:
+    return Check(name, name, {"kind": "compare", "spec": spec, "dtype": dtype, "axes": axes, **size})
 
 
 def _attention(sizes: Sizes, platform: str) -> Iterator[Check]:

@@ -56,6 +56,7 @@ def _compare(case: Mapping[str, Any]) -> Call:
     """
     encoding, dtype = posjax.parse(case["spec"]), jnp.dtype(case["dtype"])
     sizes = dict(num_heads=case["heads"], kv_heads=case["kv_heads"], head_dim=case["head_dim"])
+    sizes["num_axes"] = case["axes"]
     found: dict[str, dict[str, Any]] = {}
     with jax.default_matmul_precision("highest"):
         for plain in (False, True):
@@ -70,7 +71,7 @@ def _compare(case: Mapping[str, Any]) -> Call:
                 if expected is None:
                     expected = jax.jit(with_gradients(layer, "dense", jnp.float32, given=dtype))(*given)
                 found[name] = _errors(program, given, expected) | {"plain": plain}
-    return Call(None, None, {"found": found})
+    return Call(None, figures={"found": found})
 
 
 def _implementations(dtype: Any) -> list[str]:

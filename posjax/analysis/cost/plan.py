@@ -62,9 +62,10 @@ def plan(config: ConfigDict, seeds: tuple[int, ...]) -> Plan:
     state, batch = programs.arguments()
     compiled = programs.step.lower(state, batch).compile()
     # Attention over all pairs: what is counted does not depend on who computes it.
-    dense = _with(config, implementation="dense")
+    dense = _dense(config)
     traced = Programs(make_task(dense, splits), dense, seeds)
-    activations, attention = _kept(task, state.params, batch, _tokens(task, batch))
+    kept = _kept(task, state.params, batch, _tokens(task, batch))
+    activations, attention = (size // config.accumulate for size in kept)  # of one part of the batch
     held = held_bytes(compiled)
     parameters, optimizer = _held(state.params), _held(state.opt_state)
     given = _held(batch)
@@ -90,10 +91,11 @@ def predict(plan: Plan, on: Accelerator) -> Prediction:
     return Prediction(max(computing, moving), max(computing / TYPICAL, moving), plan.held / on.memory)
 
 
-def _with(config: ConfigDict, **fields: Any) -> ConfigDict:
+def _dense(config: ConfigDict) -> ConfigDict:
+    """The config with dense attention, if its model attends."""
     copy = config.copy_and_resolve_references()
-    with copy.unlocked():
-        copy.model.update(fields)
+    if "implementation" in copy.model:
+        copy.model.implementation = "dense"
     return copy
 
 

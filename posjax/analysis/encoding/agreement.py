@@ -40,14 +40,22 @@ def documents(length: int, registers: bool) -> Site:
 
 
 def make_layer(
-    encoding: Encoding, length: int, *, num_heads: int, kv_heads: int, head_dim: int, plain: bool = False
+    encoding: Encoding,
+    length: int,
+    *,
+    num_heads: int,
+    kv_heads: int,
+    head_dim: int,
+    num_axes: int | None = None,
+    plain: bool = False,
 ) -> Layer:
-    """A layer with about so many tokens, on a line if the encoding takes one, and causal if it can be.
+    """A layer with about so many tokens, causal if it can be.
 
     Args:
+      num_axes: of positions; the smallest number that the encoding takes where None.
       plain: the tokens of one document without padding, instead of `documents`; on grids they always are.
     """
-    num_axes, prefix = encoding.dimensions[0], 0
+    num_axes, prefix = num_axes or encoding.dimensions[0], 0
     causal = num_axes == 1 and Needs.BOTH_DIRECTIONS not in encoding.needs
     if num_axes == 1:
         prefix = 0 if plain or causal else 1

@@ -20,10 +20,10 @@ def test_documents_have_padding_gaps_and_registers():
 
 
 @pytest.mark.parametrize(
-    ("spec", "axes", "causal"), [("rope()", 1, True), ("peg()", 2, False), ("axial_rope()", 2, False)]
+    ("spec", "axes", "causal"), [("rope()", 1, True), ("peg()", 1, False), ("axial_rope()", 2, False)]
 )
 def test_a_layer_suits_its_encoding(spec, axes, causal):
-    layer = make_layer(pj.parse(spec), 16, **SIZES)
+    layer = make_layer(pj.parse(spec), 16, num_axes=axes, **SIZES)
     assert layer.site.position.reshape(16, -1).shape[1] == axes
     assert layer.causal == causal
 
