@@ -25,13 +25,22 @@ COMPOSITIONS: list[Case] = [
 SAMPLE = ["learned", "peg", "rope", "alibi", "t5", "shaw", "cope", "fox", "self_extend", "learned_sink", "value_rotary"]
 FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
+# Of each encoding the first variant on a line and the first on a grid.
+OF_EACH_KIND = COMPOSITIONS + [
+    next(case for case in member.variants if case.kind == kind)
+    for member in MEMBERS.values()
+    for kind in sorted({case.kind for case in member.variants})
+]
 
 
 def params_of(keep=lambda case: True, sample=False, beside=()):
-    """The first variant of each encoding (of those in SAMPLE only, but for some), and the others as slow tests."""
+    """The first variant of each encoding, and the others as slow tests.
+
+    Of a sample: those in SAMPLE, but for some, and OF_EACH_KIND as slow tests.
+    """
     sampled = [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside]
-    fast = sampled + COMPOSITIONS[:1] if sample else FAST
-    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)]
+    fast, every = (sampled + COMPOSITIONS[:1], OF_EACH_KIND) if sample else (FAST, CASES)
+    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in every if keep(case)]
 
 
 def each_case(**which):

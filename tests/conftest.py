@@ -3,6 +3,7 @@
 import gc
 import importlib.metadata
 import os
+import pathlib
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NPROC", "1")  # XLA's thread pool: one thread per worker, the workers are the parallelism
@@ -20,8 +21,11 @@ import jax
 import pytest
 from jaxtyping import config, install_import_hook
 
+SOURCE = pathlib.Path(__file__).parents[1]
+STATE_SHAPES = [path for path in sorted((SOURCE / "posjax").rglob("*.py")) if "jaxtyping" in path.read_text()]
+MODULES = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in STATE_SHAPES]
 # An int is welcome where a float is asked for (PEP 484's numeric tower), as in interpolate(factor=2).
-install_import_hook("posjax", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+install_import_hook(MODULES, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
 def pytest_configure(config):

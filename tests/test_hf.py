@@ -223,6 +223,10 @@ GEMMA_3_PATTERN = ["rope() + window(size=1024)"] * 5 + ["rope(base=1000000, scal
             ["rope(base=50000, layout='interleaved') + window(size=4096)"] * 3 + ["none()"],
         ),
         (EXAONE_4, ["rope(base=1000000) + window(size=4096)"] * 3 + ["none()"]),
+        (
+            {"model_type": "afmoe", "sliding_window": 8, "rope_theta": 1e4, "layer_types": list(NESTED)},
+            ["none()", "rope() + window(size=8)"],
+        ),
         (EXAONE_4 | {"sliding_window": None, "layer_types": ["full_attention"] * 4}, ["rope(base=1000000)"] * 4),
         (
             {"model_type": "llama4_text", "num_hidden_layers": 4, "attention_chunk_size": 16, "floor_scale": 32},
@@ -354,6 +358,22 @@ WRONG = {
     "a Mistral of layer types": (
         {"model_type": "mistral", "num_hidden_layers": 1, "layer_types": ["full_attention"]},
         "does not heed layer_types",
+    ),
+    "a rotary_dim that its code does not read": (
+        {"model_type": "minimax_m3_vl_text", "rotary_dim": 64, "head_dim": 128, "rope_theta": 5e6},
+        "what the rotary_dim=64 of a 'minimax_m3_vl_text' says is not known here",
+    ),
+    "sections of an unknown order": (
+        {"model_type": "hunyuan_vl_text", "rope_parameters": {"mrope_section": [16, 24, 24]}},
+        "how a 'hunyuan_vl_text' deals out the channels of its mrope_section is not known here",
+    ),
+    "a model of its own way": (
+        {"model_type": "ernie4_5_vl_moe_text", "rope_parameters": {"mrope_section": [22, 22, 20]}},
+        "a 'ernie4_5_vl_moe_text' is not read: its sections come in another order",
+    ),
+    "layers that must be listed": (
+        {"model_type": "afmoe", "num_hidden_layers": 2, "rope_theta": 1e4, "sliding_window": 8},
+        "a 'afmoe' needs layer_types",
     ),
     "a pattern in letters": (
         EXAONE_4 | {"sliding_window_pattern": "LLLG"},

@@ -29,7 +29,7 @@ from posjax.data import sets
 
 REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
-LONG = {"hosting.md"}  # its blocks train; tests/test_host.py has them too
+SHORT = {"README.md"}  # the guides' blocks take longer
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("git", "make", "pip", "python")  # first words of a block of commands
 TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]
@@ -48,9 +48,10 @@ HOW = [
     ("prepare --list", "run", []),
     ("explain NAME", "parsed", []),
     ("explain", "slow", []),
-    ("check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
-    ("check", "slow", []),
+    ("explain --checkpoint", "parsed", []),
+    ("check", "parsed", []),  # the guides' encodings are checked by tests/test_docs.py
     ("scorecard inverse", "slow", ["--length=64"]),
+    ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/vit.py --workdir", "slow", TINY),
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
@@ -112,7 +113,7 @@ def write_files(path, directory):
 
 
 PROGRAMS = [
-    pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in LONG else [])
+    pytest.param(path, id=path.name, marks=[] if path.name in SHORT else [pytest.mark.slow])
     for path in DOCUMENTS
     if blocks(path, "python")
 ]
@@ -155,7 +156,7 @@ def test_commands_parse(path, module, arguments, monkeypatch):
     monkeypatch.chdir(REPO)
     source = (REPO / "experiments" / f"{module}.py").read_text()
     if "cli.run" in source:
-        read_by_absl(arguments, re.findall(r'DEFINE_\w+\("(\w+)"', source), monkeypatch)
+        read_by_absl(arguments, re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source), monkeypatch)
         return
 
     def parse(self, argv=None, namespace=None):

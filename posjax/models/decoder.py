@@ -10,7 +10,6 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.block import Norm
 from posjax.models.transformer import OfBlocks
 
 
@@ -24,7 +23,7 @@ class Decoder(OfBlocks):
     a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold. Its other
     fields are those of `BlockConfig` and `OfBlocks`: Decoder(32_000, norm="rms", mlp="swiglu", attention_bias=(), depth=32).
 
-    `embedding_norm` norms the token embeddings before the first block (BLOOM), `head_bias` gives the logits of a head that is
+    `embedding_norm` norms tokens before the first block (BLOOM), `head_bias` gives the logits of a head that is
     not the embedding a bias (GPT-J), `final_softcap` bounds logits to c tanh(logits / c) (Gemma 2).
 
     For cached decoding, `prefill` reads a prompt and `extend` some more tokens; `posjax.models.generate` loops.
@@ -52,9 +51,8 @@ class Decoder(OfBlocks):
     def setup(self):
         init = nn.initializers.normal(self.width**-0.5)
         self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **self.block.types)
-        if self.embedding_norm:
-            self.token_norm = Norm(self.block)
-        self.trunk = self.transformer(self.encoding, causal=True, length=self.length)
+        told = dict(causal=True, length=self.length, embedding_norm=self.embedding_norm)
+        self.trunk = self.transformer(self.encoding, **told)
         if not self.tied_embedding:
             options = dict(use_bias=self.head_bias, dtype=jnp.float32, param_dtype=self.param_dtype)
             self.head = nn.Dense(self.vocab_size, **options)
@@ -84,8 +82,7 @@ class Decoder(OfBlocks):
     def features(self, tokens: Int32[jax.Array, "B T"], site: Site, **options: Any):
         """The output of the transformer, [B, T, M], and its caches; `options` are those of its call."""
         scale = self.width**0.5 if self.embedding_scale is None else self.embedding_scale
-        x = self.token_embedding(tokens) * scale
-        return self.trunk(self.token_norm(x) if self.embedding_norm else x, site, **options)
+        return self.trunk(self.token_embedding(tokens) * scale, site, **options)
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
         """Next-token logits of features."""

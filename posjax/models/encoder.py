@@ -111,7 +111,13 @@ class Encoder(OfBlocks):
         *,
         train: bool = False,
     ) -> Float[jax.Array, "B T M"]:
-        """The output of the transformer."""
+        """The output of the transformer.
+
+        Raises:
+          ValueError: for types in a model that has none.
+        """
+        if types is not None and not self.num_types:
+            raise ValueError("this model has no types of tokens (num_types=0): leave types out")
         x = self.token_embedding(tokens) * self.embedding_scale
         if self.num_types:
             x = x + self.type_embedding(jnp.zeros_like(tokens) if types is None else types)

@@ -333,6 +333,11 @@ def _check_evaluation(config: ConfigDict) -> None:
 def _restored(checkpoint: pathlib.Path, study: ConfigDict) -> Weights:
     """What the seeds of a training run have in its newest checkpoint, or what a file of weights holds."""
     if not is_run(checkpoint):
+        if checkpoint.is_dir() and not (checkpoint / "config.json").exists():
+            raise ValueError(
+                f"there is no checkpoint in {checkpoint}: give the workdir of a run, or a folder of transformers, which "
+                "holds a config.json"
+            )
         return _loaded(checkpoint, study)
     run = load_run(
         checkpoint, task_of=lambda config: (LongDocuments if "retrieval" in config.data else make_task)(config)

@@ -29,6 +29,7 @@ HEADS = ENCODINGS = ["keep", "new"]
 # What no shape tells: a model that differs in these takes the same parameters and computes something else.
 _UNSEEN = ("injection", "logit_scale", "mlp", "norm", "norm_epsilon", "norm_after_pooling", "norm_offset", "num_heads")
 _UNSEEN += ("patch_size", "placement", "softcap")
+_UNSEEN += ("embedding_scale", "experts_per_token", "final_softcap", "mlp_clip", "qk_norm", "qkv_clip")
 # Fields of a model that no config names: they come with the data, the devices, or from flax.
 _GIVEN = ("context", "name", "parent")
 _OWN = "{own}"

@@ -127,7 +127,7 @@ def traced(case, implementation):
     return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, q, q, site)
 
 
-@each_case(sample=True)
+@each_case(sample=True, beside=("learned", "peg", "rope", "t5"))
 def test_no_array_of_length_squared(case):
     assert largest(traced(case, "blockwise")) < 4096**2 / 8
 

@@ -28,6 +28,7 @@ MASKS = [
     "interpolate(factor=2) >> window(40)",
     "streaming(num_sinks=4, window=60) >> rope",
 ]
+UNEVEN = {"none", "bigbird(block_size=48, num_random=1, num_global=1)", "rope + t5 + window(100)"}  # with tiles of 64
 # One with no bounds, one near and one stepping through others, one with two parts, one with blocks, one moved.
 OF_A_KIND = {*MASKS[:3], MASKS[4], MASKS[6], MASKS[8]}
 SITES = {
@@ -87,7 +88,9 @@ def test_no_tile_is_missed(spec, tile):
             assert set(some) >= set(map(tuple, np.argwhere(wanted).tolist()))
 
 
-@pytest.mark.parametrize("spec", [spec for spec in MASKS if spec != "none" and "48" not in spec and "100" not in spec])
+@pytest.mark.parametrize(
+    "spec", [pytest.param(m, marks=[] if m in OF_A_KIND else pytest.mark.slow) for m in MASKS if m not in UNEVEN]
+)
 def test_no_tile_is_computed_in_vain(spec):
     """One document: the bounds of a tile then say exactly what its tokens see."""
 
@@ -190,7 +193,7 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
     assert int(begins.sum()) == expected
 
 
-@pytest.mark.parametrize("spec", ["rope + t5", "tupe"])
+@pytest.mark.parametrize("spec", [pytest.param("rope + t5", marks=pytest.mark.slow), "tupe"])
 def test_gradients_of_grouped_queries(spec):
     """4 query heads, 2 key heads: dense and blockwise, as if keys and values were repeated."""
     encoding, length = pj.parse(spec), 24

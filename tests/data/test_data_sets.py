@@ -126,6 +126,7 @@ def test_cache_of_another_preparation_is_not_used(copied, monkeypatch):
     assert not {path.name for path in cache_files(copied)} & set(kept)
 
 
+@pytest.mark.slow
 def test_two_processes_may_prepare_at_once(tmp_path):
     program = f"from posjax import data; print(data.load_images('digits', 'test', {str(tmp_path)!r}).digest)"
     running = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]

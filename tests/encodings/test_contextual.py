@@ -30,7 +30,12 @@ def bias(spec, site, **changed):
 
 
 @pytest.mark.parametrize(
-    "spec", ["rope() + shaw(max_relative_position=3)", "shaw() + cope(npos=5, stddev=1)", "tupe(stddev=0.3)"]
+    "spec",
+    [
+        pytest.param("rope() + shaw(max_relative_position=3)", marks=pytest.mark.slow),
+        "shaw() + cope(npos=5, stddev=1)",
+        "tupe(stddev=0.3)",
+    ],
 )
 @pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
 def test_tiles_read_and_widen_as_the_whole(spec, dtype):

@@ -58,7 +58,9 @@ def test_randomized_is_a_sorted_sample_of_as_many_as_there_are_tokens():
         np.testing.assert_allclose(document.mean(axis=0), 8 * ranks / (document.shape[1] + 1) - 1, atol=0.35)
 
 
-@pytest.mark.parametrize("spec", ["randomized(length=7)", "random_float(length=7)"])
+@pytest.mark.parametrize(
+    "spec", ["randomized(length=7)", pytest.param("random_float(length=7)", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_document_is_drawn_as_if_alone(spec, training):
     """Whatever else is in its row: neither padding nor other documents change what it draws from a key."""

@@ -4,9 +4,12 @@
     /tmp/goldens/bin/python tests/goldens/make_language.py --saved DIR
     python tests/goldens/check_language.py table DIR
     python tests/goldens/check_language.py large DIR
+    /tmp/goldens/bin/python tests/goldens/make_language.py --logits DIR/large
+    python tests/goldens/check_language.py large DIR
 
-`table` prints the table of docs/language.md, `large` its last line: a file of Llama 3.1 8B's configuration with 2 layers and
-a quarter of the width, of random numbers, loaded in a process of its own.
+`table` prints the table of docs/language.md, `large` what it says of loading: files of Llama 3.1 8B's configuration with 2
+layers and a quarter of the width, of random numbers, loaded in a process of its own; and, where transformers' logits lie
+beside them, the largest difference, of each token's over the largest logit.
 """
 
 import json
@@ -16,10 +19,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import jax
 import ml_dtypes
 import numpy as np
 from language_cases import CASES, errors, written
 
+import posjax
 from posjax import pretrained
 
 BOUND = 1e-4
@@ -82,7 +87,7 @@ def large(folder: Path) -> None:
     draw = np.random.default_rng(0)
 
     def drawn(leaf):
-        return draw.standard_normal(leaf.shape, np.float32).astype(ml_dtypes.bfloat16)
+        return (0.02 * draw.standard_normal(leaf.shape, np.float32) + (leaf.ndim == 1)).astype(ml_dtypes.bfloat16)
 
     params = {"params": _map(drawn, pretrained.language.loading.expected_params(model)["params"])}
     pretrained.save(path, model, params, shard_bytes=200 * 10**6)
@@ -97,6 +102,12 @@ def large(folder: Path) -> None:
         print(
             f"{size:.0f} MB: read in {reading:.2f} s; loaded in {seconds:.2f} s with {memory / size:.2f} times its size"
         )
+    if (path / "logits.npz").exists():
+        model, params = pretrained.load(path, dtype=np.float32)
+        with np.load(path / "logits.npz") as file:
+            tokens, theirs = file["tokens"], file["logits"]
+        ours = jax.jit(model.apply)(params, tokens[None], posjax.sites(len(tokens)))[0]
+        print(f"{len(tokens)} tokens: {np.abs(ours - theirs).max() / np.abs(theirs).max():.1e}")
 
 
 def _map(function, tree):

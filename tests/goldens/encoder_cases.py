@@ -70,7 +70,7 @@ def errors(case: str, model: Any, params: Any) -> dict[str, float]:
         rows = [(0, length, 0), (LONG - length, length, 2), (0, length, LONG - length + 2)]
         for which, batch in ((what, rows[:1]), ("padded", rows[1:])):
             types = [np.pad(types_of(length, model.num_types), (before, behind)) for before, _, behind in batch]
-            out = run(params, *batch_of(*batch), np.stack(types))
+            out = run(params, *batch_of(*batch), np.stack(types) if model.num_types else None)
             for ours, theirs in zip(out, golden, strict=True):
                 for row, (before, _, _) in zip(ours, batch, strict=True):
                     found[which] = max(found.get(which, 0.0), error(row[before : before + length], theirs))

@@ -3,11 +3,13 @@
     python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
     /tmp/goldens/bin/python tests/goldens/make_language.py [CASE ...]
     /tmp/goldens/bin/python tests/goldens/make_language.py --saved DIR
+    /tmp/goldens/bin/python tests/goldens/make_language.py --logits FOLDER
 
 language.npz holds, for each setting of language_settings.py, the configuration, the names and shapes of the tensors in the
 folder that transformers saved, and the logits of a short and of a long line of tokens, in float32. With names of cases the
 others are kept as they are. --saved reads the folders that check_language.py wrote with `posjax.pretrained.save`, and
-writes beside them, as errors.json, how far transformers' logits are from these golden ones.
+writes beside them, as errors.json, how far transformers' logits are from these golden ones. --logits writes the logits of
+a folder's model, whatever it is, as logits.npz.
 """
 
 import json
@@ -92,13 +94,19 @@ def saved(folder: Path) -> None:
     (folder / "errors.json").write_text(json.dumps(errors, indent=2))
 
 
+def logits(folder: Path) -> None:
+    model = read(folder)
+    tokens = np.random.RandomState(0).randint(0, model.config.vocab_size, 256)
+    np.savez(folder / "logits.npz", tokens=tokens.astype(np.int32), logits=logits_of(model, tokens))
+
+
 if __name__ == "__main__":
     # torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
     torchvision = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         torchvision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     transformers.utils.logging.disable_progress_bar()
-    if sys.argv[1:2] == ["--saved"]:
-        saved(Path(sys.argv[2]))
+    if sys.argv[1:2] in (["--saved"], ["--logits"]):
+        {"--saved": saved, "--logits": logits}[sys.argv[1]](Path(sys.argv[2]))
     else:
         main(*sys.argv[1:])

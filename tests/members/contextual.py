@@ -138,6 +138,8 @@ MEMBERS = {
             "position_buckets": st.integers(2, 50).map(lambda n: 2 * n) | st.just(-1),
             "max_relative_positions": st.integers(130, 1000),
             "pos_att_type": st.sampled_from([("c2p",), ("p2c",), ("p2c", "c2p"), ("c2p", "p2c")]),
+            "shared": st.booleans(),
+            "norm_epsilon": st.floats(1e-12, 1e-3),
         },
         vit="raster(width=3) >> deberta(position_buckets=4, max_relative_positions=6)",
     ),

@@ -41,8 +41,11 @@ def test_every_token_sees_all_of_its_document_and_its_type():
     types[:, 5] = 1
     moved = np.abs(np.asarray(run(TOKENS, site, types)) - whole).max(axis=(0, 2)) > 1e-6
     assert moved.tolist() == [False] * 3 + [True] * 4
+    with pytest.raises(ValueError, match="no types of tokens"):
+        model.clone(num_types=0).apply(params, TOKENS, site, types)
 
 
+@pytest.mark.slow
 def test_a_first_block_without_norm_is_computed_the_same_however_blocks_run():
     model = Encoder(11, encoding="rope + window(3)", first_norm=False, norm_bias=False, **SIZES)
     params = made(model)
@@ -74,6 +77,7 @@ def test_one_table_goes_through_the_matrices_of_each_layer():
     np.testing.assert_allclose(shared, apart, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_in_a_model_without_projections_a_shared_table_is_refused():
     encoding = pj.parse(SHARED)
     params = encoding.init(jax.random.key(0), pj.Dims(16, 2, 8))

@@ -32,7 +32,7 @@ SPECS = [
     "none",
     "learned(resize='torch_bicubic') + rope_mixed",
 ]
-SAMPLE = [SPECS[0], "rope_mixed", "swin"]
+SAMPLE = [SPECS[0], "rope_mixed"]
 every_spec = pytest.mark.parametrize(
     "spec", [pytest.param(spec, marks=[] if spec in SAMPLE else pytest.mark.slow) for spec in SPECS]
 )

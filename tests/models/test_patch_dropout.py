@@ -4,6 +4,7 @@ import functools
 
 import jax
 import numpy as np
+import pytest
 from test_vit_parts import images, made, row, vit
 
 from posjax.models.patch_dropout import draw_kept, taken
@@ -48,6 +49,7 @@ def test_patch_dropout_leaves_positions_as_among_all_patches():
         np.testing.assert_allclose(some[image], picked / picked.sum(axis=-1, keepdims=True), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_patch_dropout_keeps_the_prefix_tokens_of_every_packed_image():
     model = vit(encoding="rope(base=100)", patch_dropout=0.9, num_registers=1)
     variables, _, _ = made(model)

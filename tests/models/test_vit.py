@@ -38,8 +38,7 @@ HOSTS = [  # where a code is injected matters to what learns and to what is adde
     for name in SAMPLE
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
-# Of these, where time is short: a table behind a norm, a bias that layers share.
-FAST = {("learned", "lape"), ("t5", "every_layer_shared")}
+FAST = {("t5", "every_layer_shared")}  # a bias that layers share: where time is short
 some_hosts = pytest.mark.parametrize(
     ("spec", "injection"),
     [
@@ -217,6 +216,7 @@ def test_patches_may_come_in_any_order_if_their_sites_come_along(spec):
         assert differ(run(model, variables, x), before)
 
 
+@pytest.mark.slow
 @every_spec
 def test_a_shared_site_is_the_same_site_for_every_example(spec):
     model = vit(spec, pooling="map", injection="every_layer")

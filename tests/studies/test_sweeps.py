@@ -201,3 +201,24 @@ def test_rows_of_a_config_may_have_dots_in_their_labels():
     )
     row = Ablation(config).rows()[-1]
     assert (row.label, row.training.rate) == ("rate=0.5", 0.5)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_trained_holds_back_what_it_is_chosen_by(tmp_path, monkeypatch):
+    """Digests tell the data: points share theirs, and a run without a sweep sees more."""
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
+    monkeypatch.setattr(sys, "argv", ["ablate"])
+    config = decoder()
+    small = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 3, "optimizer.warmup_steps": 1}
+    small |= {"data.length": 32, "data.positions": "window", "eval_lengths": (32,), "eval_tokens": 257}
+    config.update_from_flattened_dict(small | {"data.data_dir": str(tmp_path / "data")})
+    ablate.main(config, tmp_path / "plain")
+    ablate.main(config, tmp_path / "swept", ["config.optimizer.learning_rate=1e-4,1e-1", "config.seeds=0,1"], "0.01")
+    (plain,), swept = (read_records(tmp_path / name / "results.jsonl") for name in ("plain", "swept"))
+    assert len(swept) == 4
+    (digest,) = {record.data_digest for record in swept}
+    assert digest != plain.data_digest
+    (table,) = chosen_tables([record.fields() for record in swept])
+    assert table.rows[0].cells[0].text == "learning_rate=1e-1 (of 2)"
+    assert "'1% of train'" in table.caption
+    assert all(np.isfinite(record.metrics["choosing loss"]) for record in swept)

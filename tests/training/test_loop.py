@@ -226,7 +226,7 @@ def with_nan_at(task, step):
     return task
 
 
-@pytest.mark.parametrize("bad", [9, 10])
+@pytest.mark.parametrize("bad", [pytest.param(9, marks=pytest.mark.slow), 10])
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, whole, tmp_path, bad):
     """At step 10 a checkpoint is due: it must not be written."""
     config = decoder(data_dir)

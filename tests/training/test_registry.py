@@ -1,4 +1,4 @@
-"""Every registered encoding trains, in a ViT and in a decoder, through the real step on real data."""
+"""Every registered encoding trains, in a decoder or, if it is made for grids, in a ViT, by the real step on real data."""
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,10 @@ from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
-VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
-DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
-# One of each way to act; what learns in models is also in tests/models/test_decoder.py and test_vit.py.
-IMAGES = ["peg"]
-TEXT = []  # tests/test_configs.py and tests/training/test_loop.py train decoders
+LINES = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
+DECODER = {name: spec for name, spec in LINES.items() if MEMBERS[name].variants[0].kind == LINE}
+VIT = {name: member.on(GRID) for name, member in MEMBERS.items() if name not in DECODER}
+pytestmark = pytest.mark.slow
 KEY = jax.random.key(0)
 SIZES = {"model__width": 16, "batch_size": 2, "optimizer__warmup_steps": 0}
 
@@ -56,20 +55,14 @@ def check(config):
         assert np.any(old != new), "a parameter that training does not reach"
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [pytest.param(spec, id=name, marks=[] if name in IMAGES else pytest.mark.slow) for name, spec in VIT.items()],
-)
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in VIT.items()])
 def test_vit(spec, data_dir):
     on_digits = spec.replace("raster(width=3)", "raster(width=2)")  # 2 x 2 patches
     pooled = {"model__pooling": "mean", "model__num_registers": 1}  # in one layer a class token sees all patches alike
     check(small_vit(data_dir, **SIZES, **pooled, model__encoding=on_digits))
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [pytest.param(spec, id=name, marks=[] if name in TEXT else pytest.mark.slow) for name, spec in DECODER.items()],
-)
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in DECODER.items()])
 def test_decoder(spec, data_dir):
     check(small_decoder(data_dir, **SIZES, model__encoding=spec))
 

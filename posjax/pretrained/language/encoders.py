@@ -41,12 +41,14 @@ def _post_layer(at: str, projected: Sequence[str], model: Encoder) -> list[Entry
     ]
 
 
-def _embedded(at: str, model: Encoder, table: str, *, skipped: int = 0) -> list[Entry]:
-    """The embeddings of a BERT: `table` is the path of its positions, of which the file has `skipped` more."""
-    rows = Entry(f"{at}position_embeddings.weight", table, "p m -> p m", beyond=skipped)
-    types = Entry(f"{at}token_type_embeddings.weight", "type_embedding/embedding", "t m -> t m")
-    found = [*embedding(f"{at}word_embeddings"), *norm(f"{at}LayerNorm", "trunk/embedding_norm"), rows]
-    return [*found, types] if model.num_types else found
+def _embedded(at: str, model: Encoder, table: str | None, *, skipped: int = 0) -> list[Entry]:
+    """The embeddings of a BERT: `table` is the path of its positions, if there are any; the file has `skipped` more."""
+    found = [*embedding(f"{at}word_embeddings"), *norm(f"{at}LayerNorm", "trunk/embedding_norm")]
+    if table is not None:
+        found.append(Entry(f"{at}position_embeddings.weight", table, "p m -> p m", beyond=skipped))
+    if model.num_types:
+        found.append(Entry(f"{at}token_type_embeddings.weight", "type_embedding/embedding", "t m -> t m"))
+    return found
 
 
 def _masked_head(at: str, bias: str) -> list[Entry]:
@@ -147,7 +149,7 @@ ROBERTA = Family(
     lambda model: "RobertaModel" if model.head is None else "RobertaForMaskedLM",
     keys=BERT.keys
     | {"max_position_embeddings": Key("length", 512, lambda rows: rows - _OFFSET, lambda length: length + _OFFSET)},
-    constants=dict(_POST),
+    constants=_POST,
     derived=lambda config: {"head": "gelu_exact"},  # whatever hidden_act is
     written_derived=_check_roberta_head,
     entries=_roberta_entries,
@@ -171,7 +173,7 @@ def _deberta_entries(model: Encoder) -> list[Entry]:
     at, encoding = "deberta.encoder.", parts(layers_of(model)[0])
     path = {type(part): f"trunk/encoding/{i}/" for i, part in enumerate(encoding)}
     path = dict.fromkeys(path, "trunk/encoding/") if len(encoding) == 1 else path
-    found = _embedded("deberta.embeddings.", model, f"{path.get(Learned, '')}rows")
+    found = _embedded("deberta.embeddings.", model, f"{path[Learned]}rows" if Learned in path else None)
     found += layered(_post_layer(f"{at}layer.{{l}}.", ("query_proj", "key_proj", "value_proj"), model), model.depth)
     if Deberta in path:
         found += [
@@ -182,7 +184,7 @@ def _deberta_entries(model: Encoder) -> list[Entry]:
     if model.head:  # of two spellings the first is written
         found += _masked_head("cls.predictions.transform.", "cls.predictions.bias")
         found += _masked_head("lm_predictions.lm_head.", "lm_predictions.lm_head.bias")
-    return [entry for entry in found if Learned in path or "position_embeddings" not in entry.names[0]]
+    return found
 
 
 def _deberta_encoding(config: Config) -> tuple[Encoding, ...]:

@@ -200,7 +200,7 @@ _GPT_NEOX = Family(
 def _entries_of_bloom(model: Decoder) -> list[Entry]:
     around = [
         *embedding("transformer.word_embeddings"),
-        *norm("transformer.word_embeddings_layernorm", "token_norm"),
+        *norm("transformer.word_embeddings_layernorm", "trunk/embedding_norm"),
         *norm("transformer.ln_f", "trunk/norm"),
         *head(model),
     ]

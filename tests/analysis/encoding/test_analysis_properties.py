@@ -130,7 +130,9 @@ def one(encoding, name):
     return check_one(name, make_world(encoding, default_dims(encoding, 1), 1))
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith("blockwise") else []) for name in BROKEN]
+)
 def test_what_is_broken_fails(name):
     row = one(BROKEN[name](), name)
     assert not row.ok

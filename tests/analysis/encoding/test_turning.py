@@ -52,6 +52,7 @@ def test_every_encoding_of_a_pattern_is_told_with_its_layers():
         explain_turning(MODEL._replace(trained=None), ())
 
 
+@pytest.mark.slow
 def test_the_command_reads_a_folder(tmp_path, capsys):
     write_llama(tmp_path)
     assert model_of(tmp_path) == Model("rope()", 2, 8, 2, 64)
