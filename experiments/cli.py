@@ -3,7 +3,8 @@
     python -m experiments.X --config=configs/x.py[:argument] --config.a.b=1 --workdir=DIR [--import=my_encoding.py]
 
 An experiment with a config ends with `if __name__ == "__main__": run(main, __doc__)`; another one makes its `parser` and
-returns what `answer` does. A command writes under runs/ unless it is told where.
+returns what `answer` does. A command writes under runs/ unless it is told where. What reads configs, absl and ml_collections,
+is imported by `run` alone: other commands do without.
 
 Exit codes: 0 done; 2 for what a user can mend, told in one line on stderr; 75 for what was stopped (Ctrl-C; a run by SIGTERM
 too): the same command goes on with a run. jax is not imported here, so that `--help` answers at once.
@@ -24,12 +25,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
-
-from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments import tune_allocator
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 # Raised (CheckpointError is a ValueError) for what a user can mend; anything else keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
@@ -172,9 +173,9 @@ def positive(text: str) -> int:
 
 
 def run(
-    main: Callable[[ConfigDict, pathlib.Path], None],
+    main: "Callable[[ConfigDict, pathlib.Path], None]",
     doc: str | None,
-    default_workdir: Callable[[ConfigDict, str], pathlib.Path] | None = None,
+    default_workdir: "Callable[[ConfigDict, str], pathlib.Path] | None" = None,
     *,
     many_processes: bool = False,
     rows: bool = False,
@@ -192,6 +193,8 @@ def run(
     if {"-h", "-help", "--help", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
         print(doc or __doc__)
         return
+    from absl import app, flags, logging
+
     flags.DEFINE_string("workdir", None, "directory for checkpoints and metrics")
     flags.DEFINE_multi_string("import", [], "Python file or module with encodings of your own; may be repeated")
     flags.DEFINE_bool("traceback", False, "show where an error came from")
@@ -268,7 +271,7 @@ def command_line(command: str, given: Sequence[str] | None = None) -> str:
     return shlex.join(["python", "-m", f"experiments.{command}", *kept])
 
 
-def runs_of(config: ConfigDict, given: str) -> pathlib.Path:
+def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
     """runs/<name of the config>, or of the file that --config gives."""
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
@@ -367,6 +370,9 @@ def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
 
 def _parse(argv: Sequence[str], doc: str) -> list[str]:
     """Fills absl's flags; everything wrong with the line ends here."""
+    from absl import flags
+    from ml_collections import config_flags
+
     try:
         # The file is read here first: absl would report its absence, and a misspelt field, late and in 30 lines.
         value = _config_value(argv[1:], doc)
@@ -412,7 +418,7 @@ def _config_value(arguments: Sequence[str], doc: str) -> str:
     raise UsageError(f"--config=FILE is missing, for example: {example}")
 
 
-def load(value: str) -> ConfigDict:
+def load(value: str) -> "ConfigDict":
     """The config that `FILE[:argument]` names, without overrides.
 
     Raises:
@@ -448,8 +454,10 @@ def _nearest_file(path: pathlib.Path) -> str:
     return f"; did you mean {path.parent / near[0]}?" if near else ""
 
 
-def _fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, str]]:
+def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]:
     """(name as overrides spell it, `a.b` or `a["1%"].b`, name of its type) of every field, groups included."""
+    from ml_collections import ConfigDict
+
     for key in config:
         value, name = config[key], f"{prefix}.{key}" if prefix else key
         if not key.isidentifier():
@@ -466,7 +474,7 @@ def _overrides(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield argument, re.sub(r"\[\d+\]", "", re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', match[1]))
 
 
-def _check_fields(arguments: Sequence[str], config: ConfigDict) -> None:
+def _check_fields(arguments: Sequence[str], config: "ConfigDict") -> None:
     fields = dict(_fields(config))
     for argument, field in _overrides(arguments):
         if field not in fields:
@@ -486,8 +494,10 @@ def _nearest(field: str, fields: Sequence[str]) -> str | None:
     return best if best is not None and likeness(best) >= 0.6 else None
 
 
-def _type_error(arguments: Sequence[str], config: ConfigDict, error: Exception) -> str | None:
+def _type_error(arguments: Sequence[str], config: "ConfigDict", error: Exception) -> str | None:
     """One line for a value of the wrong type; absl names only the conversion that failed."""
+    from absl import flags
+
     fields = dict(_fields(config))
     for argument, field in _overrides(arguments):
         if isinstance(error, flags.IllegalFlagValueError) and f"config.{field}" in str(error):

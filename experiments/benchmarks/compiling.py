@@ -15,7 +15,7 @@ def compiled(function: Callable, *arguments: Any) -> Call:
     arguments = jax.tree.map(jnp.asarray, arguments)
     program = jax.jit(function).lower(*arguments).compile()
     temp = program.memory_analysis().temp_size_in_bytes
-    return Call(lambda: jax.block_until_ready(program(*arguments)), temp)
+    return Call(lambda: jax.block_until_ready(program(*arguments)), temp, lambda: program(*arguments))
 
 
 def normal(seed: int, *shape: int, dtype=np.float32) -> np.ndarray:

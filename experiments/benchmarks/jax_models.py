@@ -1,6 +1,6 @@
 """The contenders that are whole models: a training step, steps of decoding, the loss of a long document."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,25 +12,46 @@ import posjax
 from experiments.benchmarks.compiling import compiled
 from experiments.benchmarks.contender import Call
 from posjax.models import Decoder, ViT
-from posjax.studies.long_context import Reader
 
 _VOCABULARY = 256  # bytes
 
 
 def train_decoder(case: Mapping[str, Any]) -> Call:
     """Gradients and an AdamW update of a decoder."""
+    return _train(case, "decoder")
+
+
+def train_vit(case: Mapping[str, Any]) -> Call:
+    """Likewise of a ViT on images of 32x32 pixels in patches of 4x4."""
+    return _train(case, "vit")
+
+
+def _train(case: Mapping[str, Any], model: str) -> Call:
+    step, given = training(case, model)
+    return compiled(step, *given)
+
+
+def training(case: Mapping[str, Any], model: str) -> tuple[Callable, tuple]:
+    """(variables, optimizer's state, batch) -> (variables, state, loss) of a "decoder" or a "vit", and what it starts from.
+
+    The step takes the batch in `case["parts"]` equal parts one after the other (1 where it says nothing).
+    """
+    return _step(case, *{"decoder": _decoder, "vit": _vit}[model](case))
+
+
+def _decoder(case: Mapping[str, Any]):
+    """(loss of the variables and a batch, the variables, the batch)."""
     model, variables, tokens, site = _model(case)
 
     def loss(variables, tokens):
         logits = model.apply(variables, tokens, site)[:, :-1]
         return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
 
-    return _step(case, loss, variables, tokens)
+    return loss, variables, tokens
 
 
-def train_vit(case: Mapping[str, Any]) -> Call:
-    """Likewise of a ViT on images of 32x32 pixels in patches of 4x4."""
-    model = ViT(10, case["spec"], width=case["width"], depth=case["depth"], num_heads=case["heads"])
+def _vit(case: Mapping[str, Any]):
+    model = ViT(10, case["spec"], width=case["width"], depth=case["depth"], num_heads=case["heads"], **_types(case))
     rng, site = np.random.default_rng(0), model.sites(32, 32)
     images = rng.standard_normal((case["batch"], 32, 32, 3), np.float32)
     labels = rng.integers(10, size=case["batch"])
@@ -40,11 +61,14 @@ def train_vit(case: Mapping[str, Any]) -> Call:
         logits = model.apply(variables, batch[0], site)
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
 
-    return _step(case, loss, variables, (images, labels))
+    return loss, variables, (images, labels)
 
 
-def _step(case: Mapping[str, Any], loss, variables, batch) -> Call:
-    """A step on the batch, in `case["parts"]` equal parts one after the other (1 where it says nothing)."""
+def _types(case: Mapping[str, Any]) -> dict[str, Any]:
+    return {"dtype": jnp.dtype(case["dtype"])} if "dtype" in case else {}
+
+
+def _step(case: Mapping[str, Any], loss, variables, batch) -> tuple[Callable, tuple]:
     optimizer, count = optax.adamw(1e-3), case.get("parts", 1)
     parts = jax.tree.map(lambda x: np.asarray(x).reshape(count, -1, *x.shape[1:]), batch)
 
@@ -60,7 +84,7 @@ def _step(case: Mapping[str, Any], loss, variables, batch) -> Call:
         updates, state = optimizer.update(grads, state, variables)
         return optax.apply_updates(variables, updates), state, value
 
-    return compiled(step, variables, optimizer.init(variables), parts)
+    return step, (variables, optimizer.init(variables), parts)
 
 
 def decode(case: Mapping[str, Any]) -> Call:
@@ -112,6 +136,8 @@ def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) ->
 
 def score(case: Mapping[str, Any]) -> Call:
     """The losses of one document of `length` tokens, as `experiments.extrapolate` reads it: only compiled."""
+    from posjax.studies.long_context import Reader  # needs what reads data sets, which no other contender does
+
     model, variables, *_ = _model(case)
     reader = Reader(model, variables["params"], case["batch"], case["length"])
     return Call(None, reader.temp_bytes)
@@ -121,7 +147,7 @@ def _model(case: Mapping[str, Any]):
     """A decoder, its parameters, tokens and sites."""
     length = case["length"]
     sizes = dict(width=case["width"], num_heads=case["heads"], implementation=case.get("implementation", "auto"))
-    sizes["depth"] = case.get("depth", 4)
+    sizes |= {"depth": case.get("depth", 4), **_types(case)}
     model = Decoder(_VOCABULARY, case["spec"], length=length, **sizes)
     tokens = np.random.default_rng(0).integers(_VOCABULARY, size=(case["batch"], length), dtype=np.int32)
     variables = model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), posjax.sites(2))

@@ -26,17 +26,24 @@ def prepare(case: Mapping[str, Any]) -> Call:
 
 
 def _attend(case: Mapping[str, Any]) -> Call:
-    """posjax.attend on one sequence, causal; backward: gradients of q, k, v and the encoding's parameters."""
-    heads, length, dim = case["heads"], case["length"], case["head_dim"]
+    """posjax.attend, causal; backward: gradients of q, k, v and the encoding's parameters.
+
+    On one sequence, or on a "batch" of them; its sites are data, or "known" when it is traced.
+    """
+    heads, length, dim, site = case["heads"], case["length"], case["head_dim"], posjax.sites(case["length"])
     encoding = posjax.parse(case["spec"])
     params = encoding.init(jax.random.key(0), posjax.Dims(heads * dim, heads, dim, length=length))
-    q, k, v, d_out = (normal(seed, length, heads, dim) for seed in range(4))
+    shape = ((case["batch"],) if "batch" in case else ()) + (length, heads, dim)
+    q, k, v, d_out = (normal(seed, *shape, dtype=jnp.dtype(case.get("dtype", "float32"))) for seed in range(4))
     options = dict(causal=True, implementation=case.get("implementation", "blockwise"))
 
-    def forward(params, q, k, v, site):
-        return posjax.attend(encoding, params, q, k, v, site, site, **options)
+    def forward(params, q, k, v, site=site):
+        def one(q, k, v):
+            return posjax.attend(encoding, params, q, k, v, site, site, **options)
 
-    return _either(case, forward, (params, q, k, v), (posjax.sites(length),), d_out)
+        return jax.vmap(one)(q, k, v) if "batch" in case else one(q, k, v)
+
+    return _either(case, forward, (params, q, k, v), () if case.get("known") else (site,), d_out)
 
 
 def _temporaries(case: Mapping[str, Any]) -> Call:
@@ -45,18 +52,29 @@ def _temporaries(case: Mapping[str, Any]) -> Call:
 
 
 def _library(case: Mapping[str, Any]) -> Call:
-    """jax.nn.dot_product_attention with ALiBi's bias as an array."""
-    heads, length, dim = case["heads"], case["length"], case["head_dim"]
-    q, k, v, d_out = (normal(seed, 1, length, heads, dim) for seed in range(4))
-    site = posjax.sites(length)
-    one = np.zeros((length, heads, 1), np.float32)
-    bias = posjax.parse("alibi").bias((), one, site, one, site)
-    bias = jnp.broadcast_to(bias, (heads, length, length))[None]
+    """jax.nn.dot_product_attention with the bias of an encoding, ALiBi's by default, as an array.
 
-    def forward(q, k, v, bias):
-        return jax.nn.dot_product_attention(q, k, v, bias, is_causal=True, implementation="xla")
+    One with parameters is made in every call, as training it needs that; any other beforehand.
+    """
+    heads, length, dim, dtype = case["heads"], case["length"], case["head_dim"], jnp.dtype(case.get("dtype", "float32"))
+    q, k, v, d_out = (normal(seed, case.get("batch", 1), length, heads, dim, dtype=dtype) for seed in range(4))
+    encoding, site = posjax.parse(case.get("bias", "alibi")), posjax.sites(length)
+    params = encoding.init(jax.random.key(0), posjax.Dims(heads * dim, heads, dim, length=length))
+    options = dict(is_causal=True, implementation=case.get("implementation", "xla"))
 
-    return _either(case, forward, (q, k, v), (bias,), d_out)
+    def made(params):
+        one = np.zeros((length, heads, 1), np.float32)
+        bias = encoding.bias(params, one, site, one, site)
+        return jnp.broadcast_to(bias, (heads, length, length))[None].astype(dtype)
+
+    if jax.tree.leaves(params):
+
+        def forward(params, q, k, v):
+            return jax.nn.dot_product_attention(q, k, v, made(params), **options)
+
+        return _either(case, forward, (params, q, k, v), (), d_out)
+    bias = (made(params),) if "bias" in encoding.hooks else ()
+    return _either(case, lambda *given: jax.nn.dot_product_attention(*given, **options), (q, k, v), bias, d_out)
 
 
 def _either(case: Mapping[str, Any], forward: Callable, learned: tuple, given: tuple, d_out) -> Call:

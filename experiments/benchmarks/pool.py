@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _START_SECONDS = 120
-_PREPARE_SECONDS = 300  # flex_attention is compiled by a C++ compiler
 _TURN_SECONDS = 0.1  # short calls are repeated within a turn until it takes about so long
 _PAUSE_SECONDS = 0.02  # between turns: OpenMP's threads spin for a while when their work is done
 
@@ -36,6 +35,7 @@ class Settings(NamedTuple):
     cell_seconds: float = 15.0
     call_seconds: float = 45.0
     memory_bytes: float = 8 * 2**30
+    prepare_seconds: float = 300.0  # flex_attention is compiled by a C++ compiler
 
 
 class Ended(Exception):
@@ -117,7 +117,7 @@ def measure(workers: Mapping[str, Worker], cases: Mapping[str, Mapping[str, Any]
     """
     found: dict[str, dict[str, Any]] = {}
     for name, case in cases.items():
-        found[name] = _asked(workers[name], _PREPARE_SECONDS, do="prepare", case=case)
+        found[name] = _asked(workers[name], settings.prepare_seconds, do="prepare", case=case)
         if found[name].get("seconds", 0) > 2 * settings.call_seconds:
             found[name]["skip"] = f"a call takes {found[name]['seconds']:.1f} s"
     live = {name: reply for name, reply in found.items() if "skip" not in reply and "seconds" in reply}

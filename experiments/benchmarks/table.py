@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
+from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, mib, seconds
 from experiments.benchmarks.pool import spread
 from posjax.analysis.cost.plots import Curve, Panel
 from posjax.analysis.report import markdown
@@ -51,12 +51,6 @@ def skipped(records: Sequence[Record]) -> str:
             cells.setdefault((record["contender"], record["skip"]), []).append(cell_text(record))
     lines = [f"* {contender}, {'; '.join(where)}: {reason}" for (contender, reason), where in cells.items()]
     return "\n".join(f"* {escape_markdown(line[2:])}" for line in lines)
-
-
-def mib(size: float | None) -> str:
-    if size is None:
-        return ""
-    return f"{size / 2**20:.1f}" if size < 100 * 2**20 else f"{size / 2**20:.0f}"
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

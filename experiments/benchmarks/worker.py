@@ -71,11 +71,11 @@ def _prepare(module: ModuleType, case: Mapping[str, Any]) -> tuple[Call, dict[st
     gc.collect()
     gc.disable()  # as timeit does
     if call.run is None:
-        return call, {"temp_bytes": call.temp_bytes}
+        return call, {"temp_bytes": call.temp_bytes, **call.figures}
     _forget_peak()
     first = _timed(call, 1)
     peak = None if held is None else max(0, _status("VmHWM") - held)
-    reply = {"temp_bytes": call.temp_bytes, "peak_bytes": peak}
+    reply = {"temp_bytes": call.temp_bytes, "peak_bytes": peak, **call.figures}
     if first["wall"] >= _BRIEF:
         return call, reply | {"seconds": first["wall"], "first": first}
     return call, reply | {"seconds": _timed(call, 1)["wall"]}

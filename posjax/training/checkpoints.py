@@ -295,7 +295,7 @@ class Checkpoints:
 
     def _remove_leftovers(self) -> None:
         """Removes what killed and failed saves leave. Only a writer may: a reader would take a live one."""
-        for leftover in self.directory.glob("*.orbax-checkpoint-tmp*"):
+        for leftover in self.directory.glob("*.orbax-checkpoint-tmp*") if is_first() else ():
             shutil.rmtree(leftover, ignore_errors=True)  # threads of a failed save may still write there
 
     def _set_aside_damaged(self) -> None:

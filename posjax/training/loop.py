@@ -89,6 +89,10 @@ class Programs:
         *_, longest = self._task.evaluation().values()  # the last of several lengths is the longest
         self.score.trace(self.shapes().params, next(iter(longest)))
 
+    def arguments(self) -> tuple[State, dict[str, jax.ShapeDtypeStruct]]:
+        """What a step is given: shapes of the state and of a batch, and how they lie on the devices."""
+        return self.shapes(), self._batch()
+
     def _batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a batch of all seeds."""
         runs, one = len(self._seeds), self._task.batches(self._seeds[0])[0]

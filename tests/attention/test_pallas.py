@@ -12,6 +12,7 @@ from members import GRID
 from test_blockwise import close, largest
 
 import posjax as pj
+from posjax.analysis.encoding.agreement import documents
 from posjax.attention import sweep
 from posjax.attention.attend import transform
 from posjax.attention.dense import Operands, dense, shown
@@ -25,17 +26,6 @@ HEADS, KEY_HEADS, WIDTH, VALUE_WIDTH, LENGTH = 4, 2, 8, 4, 22
 T5 = "t5(num_buckets=8, max_distance=6)"
 
 slow = pytest.mark.slow
-
-
-def documents(length: int, registers: bool) -> pj.Site:
-    """Two documents with padding in and behind them, the second with gaps in its positions, and perhaps registers."""
-    first, second = length // 2 - 2, length // 2 - 3
-    position = np.r_[np.arange(first), [0, 0], 7 * np.arange(second), [0, 0, 0]].astype(np.int32)
-    segment = np.repeat([1, 0, 2, 0], [first, 2, second, 3]).astype(np.int32)
-    prefix = np.zeros(length, np.int32)
-    if registers:
-        prefix[[0, first + 3]] = 1
-    return pj.Site(position, segment, prefix)
 
 
 def world(spec: str, length: int = LENGTH, width: int = WIDTH, value_width: int = VALUE_WIDTH, dtype=jnp.float32):

@@ -43,12 +43,16 @@ def program(config: ConfigDict, attention: str, work: str, length: int, *, batch
     make = {"forward": _forward, "training": _training, "decoding": _decoding}[work]
     function, kept, given = make(config, model, batch, length)
     compiled = jax.jit(function, donate_argnums=0).lower(kept, *given).compile()
+    return Program(held_bytes(compiled), lambda: _timed(compiled, kept, given))
+
+
+def held_bytes(compiled: jax.stages.Compiled) -> int | None:
+    """Arguments, results and temporaries of a program on each of its devices; None where the compiler does not tell."""
     memory = compiled.memory_analysis()
-    held = None
-    if memory is not None:
-        held = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
-        held -= memory.alias_size_in_bytes
-    return Program(held, lambda: _timed(compiled, kept, given))
+    if memory is None:
+        return None
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    return held - memory.alias_size_in_bytes
 
 
 def _forward(config: ConfigDict, model: Decoder, batch: int, length: int):
@@ -78,10 +82,7 @@ def _training(config: ConfigDict, model: Decoder, batch: int, length: int):
 
 def _decoding(config: ConfigDict, model: Decoder, batch: int, length: int):
     variables, token = _abstract_variables(model), _tokens(batch, 1)
-    prefill = lambda variables, token, site: model.apply(  # noqa: E731 (a shape is all that is asked of it)
-        variables, token, site, cache_size=length, method=Decoder.prefill
-    )
-    caches = jax.eval_shape(prefill, variables, token, sites(1))[1]
+    caches = cache_shapes(model, variables, batch, length)
     site = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (batch, 1)), sites(1, start=length - 1))
 
     def step(caches, variables, token, site):
@@ -89,6 +90,15 @@ def _decoding(config: ConfigDict, model: Decoder, batch: int, length: int):
         return caches, logits
 
     return step, caches, (variables, token, site)
+
+
+def cache_shapes(model: Decoder, variables: Any, batch: int, length: int) -> Any:
+    """The caches of all layers with so many slots."""
+
+    def prefill(variables, token):
+        return model.apply(variables, token, sites(1), cache_size=length, method=Decoder.prefill)
+
+    return jax.eval_shape(prefill, variables, _tokens(batch, 1))[1]
 
 
 def _abstract_variables(model: Decoder):
