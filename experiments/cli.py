@@ -254,6 +254,8 @@ def _part() -> tuple[int, int] | None:
     Raises:
       UsageError: it is not I/N with I below N.
     """
+    from absl import flags
+
     given = flags.FLAGS.rows if "rows" in flags.FLAGS else None
     if given is None:
         return None

@@ -9,6 +9,7 @@ config = LlamaConfig(**to_hf(encoding))
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from posjax.checks import GROUP, check
 from posjax.encoding import Encoding
 from posjax.encodings import none
 from posjax.encodings.masks import Chunked, Window
@@ -18,7 +19,7 @@ from posjax.encodings.scaling import Scaling
 from posjax.encodings.scalings import Linear, Llama3, Yarn
 from posjax.encodings.scalings_by_length import DynamicNtk, LongRope
 from posjax.hf import models
-from posjax.hf.kinds import GROUP, KINDS, ROPE_KINDS, check
+from posjax.hf.kinds import KINDS, ROPE_KINDS
 from posjax.spec import nearest
 
 _SHARED = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}

@@ -1,73 +1,22 @@
-"""What a field of a configuration may hold: its type and its range, asked before anything is made of it.
+"""What the keys of transformers' configurations may hold that speak of positions or of sizes."""
 
-check("config.json", {"rope_theta": "fast"}, KINDS)   # ValueError: ... rope_theta is 'fast', which is not a number above 0
-"""
-
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-_MOST = 2**31  # of what is counted: positions, channels, layers
-
-
-class Kind(NamedTuple):
-    """What is said of a value, and whether it holds."""
-
-    what: str
-    holds: Callable[[Any], bool]
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e30
-
-
-def _whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and least <= value < _MOST
-
-
-SIZE = Kind("a whole number of 1 or more", _whole(1))
-COUNT = Kind("a whole number of 0 or more", _whole(0))
-LAYERS = Kind("a whole number from 1 to 65,536", lambda value: _whole(1)(value) and value <= 2**16)
-WHOLE = Kind("a whole number", _whole(-_MOST))
-NUMBER = Kind("a number", _is_number)
-POSITIVE = Kind("a number above 0", lambda value: _is_number(value) and value > 0)
-AMOUNT = Kind("a number of 0 or more", lambda value: _is_number(value) and value >= 0)
-SHARE = Kind("a number above 0 and not above 1", lambda value: _is_number(value) and 0 < value <= 1)
-RATE = Kind("a number from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
-FLAG = Kind("true or false", lambda value: type(value) is bool)
-TEXT = Kind("text", lambda value: isinstance(value, str))
-GROUP = Kind("a group of keys", lambda value: isinstance(value, Mapping))
-
-
-def maybe(kind: Kind) -> Kind:
-    return Kind(f"{kind.what}, or null", lambda value: value is None or kind.holds(value))
-
-
-def either(*kinds: Kind) -> Kind:
-    return Kind(" or ".join(kind.what for kind in kinds), lambda value: any(kind.holds(value) for kind in kinds))
-
-
-def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
-    """A list of them, `least` to `most`."""
-    length = f" of {least}" if least == most else f" of {least} or more" if least else ""
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, (list, tuple)) and least <= len(value) <= most and all(map(kind.holds, value))
-
-    return Kind(f"a list{length} whose items are {kind.what}", holds)
-
-
-def check(where: str, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Refuses a field that does not hold what it may; those without a kind are passed over.
-
-    Raises:
-      ValueError: names it, and says what it should be.
-    """
-    for name, value in fields.items():
-        kind = kinds.get(name)
-        if kind is not None and not kind.holds(value):
-            raise ValueError(f"{where}: {name} is {repr(value)[:80]}, which is not {kind.what}")
-
+from posjax.checks import (
+    AMOUNT,
+    COUNT,
+    FLAG,
+    GROUP,
+    LAYERS,
+    NUMBER,
+    POSITIVE,
+    SHARE,
+    SIZE,
+    TEXT,
+    WHOLE,
+    Kind,
+    either,
+    maybe,
+    several,
+)
 
 _SWITCH = either(FLAG, Kind("0 or 1", lambda value: type(value) is int and value in (0, 1)))
 # The keys of whole configurations that speak of positions or of sizes; null stands for a key that is not there.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from posjax.hf.kinds import (
+from posjax.checks import (
     AMOUNT,
     COUNT,
     FLAG,

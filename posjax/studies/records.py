@@ -1,16 +1,30 @@
 """Records: one line of results.jsonl for each seed of a row, with all that a reader would ask of its numbers."""
 
 import dataclasses
-import math
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
+from posjax.checks import (
+    AMOUNT,
+    COUNT,
+    FINITE,
+    GROUP,
+    NUMBER,
+    TEXT,
+    by_number,
+    check,
+    each_of,
+    either,
+    maybe,
+    several,
+    whole,
+)
 from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, parse_layers
 from posjax.training.loop import identity
@@ -96,96 +110,32 @@ def _checked(line: Mapping[str, Any] | ValueError) -> Record:
     """
     if isinstance(line, ValueError):
         raise line
-    for name, value in line.items():
-        kind = _KINDS.get(name, _ANYTHING)
-        if not kind.holds(value):
-            raise ValueError(f"{name} is {str(value)[:80]!r}, which is not {kind.what}")
+    check("a record", line, _KINDS)
+    check("a record", line, dict.fromkeys(line, FINITE))
     record = Record.of(line)
     if missing := [name for name in _OF_TASK.get(record.task, ()) if name not in record.more]:
         raise ValueError(f"a record of task {record.task!r} lacks {missing}")
     return record
 
 
-class _Kind(NamedTuple):
-    """What a field of a record may hold."""
-
-    what: str
-    holds: Callable[[Any], bool]
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_whole(value: Any) -> bool:
-    """Whether there is no number in it that is not finite, as 1e999."""
-    if isinstance(value, Mapping):
-        return all(map(_is_whole, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_whole, value))
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def _are_numbers(values: Any, length: int | None = None) -> bool:
-    is_list = isinstance(values, list) and length in (None, len(values))
-    return is_list and all(each is None or _is_number(each) for each in values)
-
-
-def _is_metric(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return _by_length(value, lambda each: each is None or _is_number(each))
-    return value is None or _is_number(value)
-
-
-def _by_length(values: Any, holds: Callable[[Any], bool]) -> bool:
-    return isinstance(values, Mapping) and all(key.isdecimal() and holds(each) for key, each in values.items())
-
-
-def _is_table(cells: Any) -> bool:
-    return isinstance(cells, list) and all(
-        isinstance(cell, Mapping) and all(each is None or _is_number(each) for each in cell.values()) for cell in cells
-    )
-
-
-_TEXT = _Kind("text", lambda value: isinstance(value, str))
-_COUNT = _Kind("a whole number of 0 or more", _is_count)
-_SECONDS = _Kind("a number of 0 or more", lambda value: _is_number(value) and value >= 0)
-_ANYTHING = _Kind("JSON of finite numbers", _is_whole)
-_SOME = _Kind("a group of fields", lambda value: isinstance(value, Mapping) and _is_whole(value))
-_NUMBERS_BY_LENGTH = _Kind(
-    "{length: [[position, number], ...]}",
-    lambda value: _by_length(value, lambda each: isinstance(each, list) and all(_are_numbers(x, 2) for x in each)),
-)
-_CELLS = _Kind(
-    "{task: {length: [cells of numbers]}}",
-    lambda value: isinstance(value, Mapping) and all(_by_length(each, _is_table) for each in value.values()),
-)
-_COSTS = _Kind("{length: numbers}", lambda value: _by_length(value, lambda each: _is_table([each])))
-_KINDS: dict[str, _Kind] = {
-    **dict.fromkeys(("study", "task", "label", "encoding", "data", "data_digest", "config_hash", "device"), _TEXT),
-    **dict.fromkeys(("study_hash", "training_hash", "kind", "policy", "base", "point_of", "tokenizer"), _TEXT),
+_COUNT = whole(COUNT.what, 0, 2**63 - 1)
+_LOSSES = several(maybe(NUMBER))
+_PAIR = several(maybe(NUMBER), 2, 2)
+_CELL = each_of(maybe(NUMBER))
+_KINDS = {
+    **dict.fromkeys(("study", "task", "label", "encoding", "data", "data_digest", "config_hash", "device"), TEXT),
+    **dict.fromkeys(("study_hash", "training_hash", "kind", "policy", "base", "point_of", "tokenizer"), TEXT),
     **dict.fromkeys(("seed", "steps", "parameters", "train_length", "trained_at", "images"), _COUNT),
-    **dict.fromkeys(("wall_time", "evaluation_time"), _SECONDS),
-    "step_time": _Kind("a number, or null", lambda value: value is None or _SECONDS.holds(value)),
-    "allocator": _Kind("text, or null", lambda value: value is None or isinstance(value, str)),
-    **dict.fromkeys(("versions", "point"), _SOME),
-    "metrics": _Kind(
-        "{metric: number, null, or {length or resolution: number or null}}",
-        lambda value: isinstance(value, Mapping) and all(map(_is_metric, value.values())),
-    ),
-    "curve": _Kind(
-        "[[step, loss], ...]", lambda value: isinstance(value, list) and all(_are_numbers(x, 2) for x in value)
-    ),
-    "documents": _Kind(
-        "a list of names", lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value)
-    ),
-    "by_position": _NUMBERS_BY_LENGTH,
-    "retrieval": _CELLS,
-    "cost": _COSTS,
+    **dict.fromkeys(("wall_time", "evaluation_time"), AMOUNT),
+    **dict.fromkeys(("versions", "point"), GROUP),
+    "step_time": maybe(AMOUNT),
+    "allocator": maybe(TEXT),
+    "metrics": each_of(maybe(either(NUMBER, by_number(maybe(NUMBER))))),  # {metric: number or {length: number}}
+    "curve": several(_PAIR),
+    "documents": several(TEXT),
+    "by_position": by_number(several(_PAIR)),  # {length: [[position, number], ...]}
+    "retrieval": each_of(by_number(several(_CELL))),  # {task: {length: [cells of numbers]}}
+    "cost": by_number(_CELL),
 }
 # What the reports of a kind of study read beside the fields of all records.
 _OF_TASK = {
@@ -271,7 +221,7 @@ def _curve(path: pathlib.Path) -> list[tuple[int, list[float]]]:
     """(step, training loss [R]), evenly thinned; the last point is always there."""
     lines = [line for line in read_jsonl(path) if "loss" in line]
     for line in lines:
-        if not _is_count(line.get("step")) or not _are_numbers(line["loss"]):
+        if not _COUNT.holds(line.get("step")) or not _LOSSES.holds(line["loss"]):
             raise ValueError(f"{path} has a line that is no step and its losses: {str(line)[:80]}")
     every = max(1, -(-len(lines) // _CURVE_POINTS))
     return [(line["step"], line["loss"]) for line in lines[::-1][::every]][::-1]

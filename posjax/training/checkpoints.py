@@ -472,7 +472,7 @@ def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], want
 class _RecordHandler(ocp.CheckpointHandler):
     """Writes the record; `finalize`, which orbax calls once the tree's files are final, seals both."""
 
-    def save(self, directory, args: "RecordArgs"):
+    def save(self, directory, args: "_RecordArgs"):
         if is_first():
             (pathlib.Path(directory) / _RECORD).write_text(args.text)
 

@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from posjax.checks import check
 from posjax.encoding import Encoding, parts
 from posjax.hf import from_hf_layers
-from posjax.hf.kinds import KINDS, check
+from posjax.hf.kinds import KINDS
 from posjax.models.decoder import Decoder
 from posjax.pretrained.entries import Entry
 from posjax.pretrained.fields import check_fields

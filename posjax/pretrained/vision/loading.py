@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.hf.kinds import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
+from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps

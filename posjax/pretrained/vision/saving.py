@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posjax.checks import GROUP, NUMBER, Kind, check, either, maybe, several
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
-from posjax.hf.kinds import GROUP, NUMBER, Kind, check, either, maybe, several
 from posjax.models.block import BlockConfig
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps

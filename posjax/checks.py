@@ -1,0 +1,95 @@
+"""What a value that was read from a file may be: its type and its range, asked before anything is made of it.
+
+check("config.json", {"factor": "two"}, {"factor": POSITIVE})   # ValueError: factor is 'two', which is not a number above 0
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+MOST = 2**31  # of what is counted: positions, channels, layers
+
+
+class Kind(NamedTuple):
+    """What is said of a value, and whether it holds."""
+
+    what: str
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and abs(value) < 3e38  # as float32 can hold them
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether there is no number in it that is not finite, as 1e999."""
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def whole(what: str, least: int, most: int = MOST - 1) -> Kind:
+    return Kind(what, lambda value: type(value) is int and least <= value <= most)
+
+
+SIZE = whole("a whole number of 1 or more", 1)
+COUNT = whole("a whole number of 0 or more", 0)
+LAYERS = whole("a whole number from 1 to 65,536", 1, 2**16)
+WHOLE = whole("a whole number", -MOST)
+NUMBER = Kind("a number", _is_number)
+POSITIVE = Kind("a number above 0", lambda value: _is_number(value) and value > 0)
+AMOUNT = Kind("a number of 0 or more", lambda value: _is_number(value) and value >= 0)
+SHARE = Kind("a number above 0 and not above 1", lambda value: _is_number(value) and 0 < value <= 1)
+RATE = Kind("a number from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
+FLAG = Kind("true or false", lambda value: type(value) is bool)
+TEXT = Kind("text", lambda value: isinstance(value, str))
+GROUP = Kind("a group of keys", lambda value: isinstance(value, Mapping))
+FINITE = Kind("JSON of finite numbers", _is_finite)
+
+
+def maybe(kind: Kind) -> Kind:
+    return Kind(f"{kind.what}, or null", lambda value: value is None or kind.holds(value))
+
+
+def either(*kinds: Kind) -> Kind:
+    return Kind(" or ".join(kind.what for kind in kinds), lambda value: any(kind.holds(value) for kind in kinds))
+
+
+def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
+    """A list of them, `least` to `most`."""
+    length = f" of {least}" if least == most else f" of {least} or more" if least else ""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and least <= len(value) <= most and all(map(kind.holds, value))
+
+    return Kind(f"a list{length} whose items are {kind.what}", holds)
+
+
+def each_of(kind: Kind) -> Kind:
+    """A group of keys of any name."""
+    return Kind(
+        f"a group whose values are {kind.what}",
+        lambda value: isinstance(value, Mapping) and all(map(kind.holds, value.values())),
+    )
+
+
+def by_number(kind: Kind) -> Kind:
+    """A group whose keys are numbers, such as lengths."""
+    return Kind(
+        f"a group by number whose values are {kind.what}",
+        lambda value: each_of(kind).holds(value) and all(key.isdecimal() for key in value),
+    )
+
+
+def check(where: str, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Refuses a field that does not hold what it may; those without a kind are passed over.
+
+    Raises:
+      ValueError: names it, and says what it should be.
+    """
+    for name, value in fields.items():
+        kind = kinds.get(name)
+        if kind is not None and not kind.holds(value):
+            raise ValueError(f"{where}: {name} is {repr(value)[:80]}, which is not {kind.what}")
