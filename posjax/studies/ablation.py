@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
@@ -24,6 +24,9 @@ from posjax.studies.sweeps import (
 )
 from posjax.training.evaluate import evaluate, make_score
 from posjax.training.loop import flat_fields
+
+if TYPE_CHECKING:
+    from posjax.analysis.report.page import About
 
 
 class Ablation(Study):
@@ -110,7 +113,7 @@ class Ablation(Study):
         training = chosen_by(row.training, self._choose_by)
         return row._replace(label=label, base=label, training=training, encoding=encoding_of(training))
 
-    def show(self, records: Sequence[Record], directory: pathlib.Path, **about: Any):
+    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
         from posjax.analysis.report.across import Paper, accuracy_along, paper_table
         from posjax.analysis.report.chosen import chosen_tables
         from posjax.analysis.report.page import write_report
@@ -123,7 +126,7 @@ class Ablation(Study):
             studies = {record["study"] for record in records}
             values = {study: x for study, x in self.config.axis["values"].to_dict().items() if study in studies}
             drawn[next(iter(values))] = {"along": accuracy_along(records, values, self.config.axis.title)}
-        paths = write_report(records, directory, drawn=drawn, before=before, **about)
+        paths = write_report(records, directory, about, drawn=drawn, before=before)
         return [*summarize(records), *before], paths
 
 

@@ -6,7 +6,7 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,6 +26,9 @@ from posjax.training.long_task import LongDocuments
 from posjax.training.metrics import config_hash
 from posjax.training.runs import Run, is_run, load_run
 from posjax.training.tasks import LanguageModel, Task, make_task
+
+if TYPE_CHECKING:
+    from posjax.analysis.report.page import About
 
 _OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
 _OWN += ("trained_length",)
@@ -178,11 +181,11 @@ class Extrapolation(Study):
         elapsed = (time.perf_counter() - began) / len(seeds)
         return [measured | {"evaluation_time": elapsed} for measured in found]
 
-    def show(self, records: Sequence[Record], directory: pathlib.Path, **about: Any):
+    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
         from posjax.analysis.report.lengths import views, write_length_report
         from posjax.analysis.report.table import summarize
 
-        return summarize(list(views(records))), write_length_report(records, directory, **about)
+        return summarize(list(views(records))), write_length_report(records, directory, about)
 
 
 def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool = False) -> list[Row]:

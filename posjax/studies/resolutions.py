@@ -4,7 +4,7 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from posjax.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study,
 from posjax.training.classification import task_class
 from posjax.training.metrics import config_hash
 from posjax.training.tasks import Task
+
+if TYPE_CHECKING:
+    from posjax.analysis.report.page import About
 
 _OWN = ("title", "encodings", "policies", "finetune", "evaluation", "seed")
 _PLACEHOLDER = re.compile(r"\{(height|width|scale|factor)\}")
@@ -103,10 +106,10 @@ class Resolutions(Study):
         chosen = [found[weights.run.seeds.index(seed)] for seed in seeds]
         return [{"metrics": metrics, "evaluation_time": elapsed} for metrics in chosen]
 
-    def show(self, records: Sequence[Record], directory: pathlib.Path, **about: Any):
+    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
         from posjax.analysis.report.resolutions import tables, write_resolution_report
 
-        return tables(records), write_resolution_report(records, directory, **about)
+        return tables(records), write_resolution_report(records, directory, about)
 
     def _measured(self, row: Row, base: Weights, weights: Weights, resolution: int) -> dict[str, Any]:
         model, params, size = self._under_policy(row, base, weights, resolution, weights.run.params)

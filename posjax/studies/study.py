@@ -12,7 +12,7 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -36,6 +36,9 @@ from posjax.training.loop import Stopped
 from posjax.training.metrics import config_hash, strict
 from posjax.training.runs import Run
 from posjax.training.tasks import Task, make_task
+
+if TYPE_CHECKING:
+    from posjax.analysis.report.page import About
 
 TRAINED, AT_EVALUATION, FINE_TUNED = "trained", "at evaluation", "fine-tuned"
 _USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
@@ -162,8 +165,8 @@ class Study:
         found = fields_of_training(weights.run, weights.metrics, weights.directory)
         return [found[weights.run.seeds.index(seed)] for seed in seeds]
 
-    def show(self, records: Sequence[Mapping[str, Any]], directory: pathlib.Path, **about: Any):
-        """(tables for the terminal, paths written) of all records; `about` is what `write_pages` says of a study."""
+    def show(self, records: Sequence[Mapping[str, Any]], directory: pathlib.Path, about: "About"):
+        """(tables for the terminal, paths written) of all records, with what a page says of a study."""
         raise NotImplementedError
 
 
@@ -444,13 +447,12 @@ def read_under(model: Any, params: Any, spec: str, init: Callable[[Any, Any], An
 def _show(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.Path, command: str) -> None:
     from rich.console import Console
 
+    from posjax.analysis.report.page import About
     from posjax.analysis.report.table import to_rich
 
     config = study.config
     text = json.dumps(config.to_dict(), indent=2, default=list)
-    tables, paths = study.show(
-        records, workdir, title=config.title, config_text=text, notes=config.notes, command=command
-    )
+    tables, paths = study.show(records, workdir, About(config.title, text, config.notes, command))
     console = Console(width=None if sys.stdout.isatty() else study.columns)
     for table in tables:
         console.print(to_rich(table, console.width))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator, ScalarFormatter
 
 from posjax.analysis.report import plots
-from posjax.analysis.report.page import write_report
+from posjax.analysis.report.page import About, write_report
 from posjax.analysis.report.plots import GREY, SMALL, Style, styles
 from posjax.analysis.statistics import Record, Rows, all_runs, group, unit_of_text
 
@@ -203,13 +203,13 @@ SLIDING, CHUNKED = "loss in sliding windows", "loss in windows that do not overl
 PERPLEXITY = "perplexity in sliding windows"  # of tokens: exp of their mean loss
 
 
-def write_length_report(records: Sequence[Record], directory: Path, title: str, **more) -> list[Path]:
+def write_length_report(records: Sequence[Record], directory: Path, about: About) -> list[Path]:
     """As `write_report`, of records that hold many lengths.
 
     Raises:
       ValueError: no records.
     """
-    return write_report(list(views(records)), directory, title, drawn=figures(records), **more)
+    return write_report(list(views(records)), directory, about, drawn=figures(records))
 
 
 def views(records: Sequence[Record]) -> Iterator[Record]:

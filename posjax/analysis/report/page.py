@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -36,13 +37,19 @@ pre { overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius:
 Draw = Callable[[Sequence[Record], dict[str, plots.Style]], Figure]
 
 
+class About(NamedTuple):
+    """What a page says beside its tables and figures."""
+
+    title: str
+    config_text: str | None = None  # the experiment's config, shown verbatim
+    notes: str = ""  # plain text under the title
+    command: str | None = None  # the shell command that produced the records, shown under "How to reproduce"
+
+
 def write_report(
     records: Sequence[Record],
     directory: str | os.PathLike,
-    title: str,
-    config_text: str | None = None,
-    notes: str = "",
-    command: str | None = None,
+    about: About,
     drawn: Mapping[str, Mapping[str, Figure]] = MappingProxyType({}),
     before: Sequence[StudyTable] = (),
 ) -> list[Path]:
@@ -54,10 +61,6 @@ def write_report(
     Args:
       records: runs of one or several studies, as in results.jsonl.
       directory: made if it does not exist.
-      title: heading of the page.
-      config_text: the experiment's config, shown verbatim.
-      notes: plain text under the heading.
-      command: the shell command that produced the records, shown under "How to reproduce".
       drawn: further figures of a study: {study: {name: figure}}.
       before: tables about several studies, which come before those of each.
 
@@ -71,7 +74,7 @@ def write_report(
     _stems([table.study for table in tables])  # raises before anything is written
     directory.mkdir(parents=True, exist_ok=True)
     figures = _save_figures(records, directory, drawn)
-    return write_pages([*before, *tables], figures, records, directory, title, config_text, notes, command)
+    return write_pages([*before, *tables], figures, records, directory, about)
 
 
 def write_pages(
@@ -79,18 +82,15 @@ def write_pages(
     figures: Mapping[str, Sequence[Path]],
     records: Sequence[Record],
     directory: Path,
-    title: str,
-    config_text: str | None = None,
-    notes: str = "",
-    command: str | None = None,
+    about: About,
 ) -> list[Path]:
     """Writes table.md and report.html of tables and figures that have been made: {name of a table: PNGs below it}.
 
     Returns:
       The paths of table.md, the figures and report.html.
     """
-    markdown = "\n".join([f"# {escape_markdown(title)}\n", *map(to_markdown, tables)])
-    page = _page(records, tables, figures, title, config_text, notes, command)
+    markdown = "\n".join([f"# {escape_markdown(about.title)}\n", *map(to_markdown, tables)])
+    page = _page(records, tables, figures, about)
     texts = {directory / "table.md": markdown, directory / "report.html": page}
     for path, text in texts.items():
         replace_file(path, text.encode())
@@ -139,23 +139,20 @@ def _page(
     records: Sequence[Record],
     tables: Sequence[StudyTable],
     figures: Mapping[str, Sequence[Path]],
-    title: str,
-    config_text: str | None,
-    notes: str,
-    command: str | None,
+    about: About,
 ) -> str:
-    parts = [f"<h1>{html.escape(title)}</h1>"]
-    if notes:
-        parts.append(f'<p class="notes">{html.escape(notes)}</p>')
+    parts = [f"<h1>{html.escape(about.title)}</h1>"]
+    if about.notes:
+        parts.append(f'<p class="notes">{html.escape(about.notes)}</p>')
     for table in tables:
         parts.append(_table_html(table))
         parts += [
             image_html(path, f"{table.study}: {path.stem}".replace("_", " ")) for path in figures.get(table.study, ())
         ]
-    parts.append(_reproduce_html(records, command))
-    if config_text is not None:
-        parts.append(f"<h2>Config</h2>\n<pre>{html.escape(config_text)}</pre>")
-    return html_page(title, parts)
+    parts.append(_reproduce_html(records, about.command))
+    if about.config_text is not None:
+        parts.append(f"<h2>Config</h2>\n<pre>{html.escape(about.config_text)}</pre>")
+    return html_page(about.title, parts)
 
 
 def html_page(title: str, parts: Sequence[str], style: str = "") -> str:

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from posjax.analysis.report import plots
-from posjax.analysis.report.page import write_pages
+from posjax.analysis.report.page import About, write_pages
 from posjax.analysis.report.plots import GREY, HUES, MARKERS, SMALL, Style
 from posjax.analysis.report.table import Cell, Row, StudyTable, versions_text
 from posjax.analysis.statistics import (
@@ -307,10 +307,7 @@ def _decorate(axes: Axes, scales: Sequence[float], labels: Sequence[str] | str) 
 def write_resolution_report(
     records: Sequence[Record],
     directory: Path,
-    title: str,
-    config_text: str | None = None,
-    notes: str = "",
-    command: str | None = None,
+    about: About,
 ) -> list[Path]:
     """Writes table.md, the figures of each study and report.html; returns their paths.
 
@@ -326,8 +323,7 @@ def write_resolution_report(
             for name, figure in drawn.items()
             if figure is not None
         ]
-    described = dict(title=title, config_text=config_text, notes=notes, command=command)
-    return write_pages(tables(records), figures, records, directory, **described)
+    return write_pages(tables(records), figures, records, directory, about)
 
 
 def tables(records: Sequence[Record]) -> list[StudyTable]:

@@ -5,6 +5,7 @@ import pytest
 
 from posjax.analysis.report import lengths
 from posjax.analysis.report.lengths import CHUNKED, PERPLEXITY, SLIDING, views, write_length_report
+from posjax.analysis.report.page import About
 from posjax.analysis.report.table import summarize
 
 
@@ -46,7 +47,7 @@ def test_a_cell_that_is_not_finite_leaves_no_mean(records):
 
 
 def test_the_report_has_a_figure_for_each(records, tmp_path):
-    paths = write_length_report(records, tmp_path, "Lengths", command="python -m x")
+    paths = write_length_report(records, tmp_path, About("Lengths", command="python -m x"))
     assert {path.name.removesuffix(".png") for path in paths if path.suffix == ".png"} == {
         "loss_in_sliding_windows_loss_by_length",
         "loss_in_sliding_windows_cost",

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from posjax.analysis.report import plots
-from posjax.analysis.report.page import write_report
+from posjax.analysis.report.page import About, write_report
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
 
@@ -44,13 +44,14 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+ABOUT = About("Digits & <bytes>", "seeds = 3  # <five>\n", "a <note>", "python -m x > 'log'")
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     directory = tmp_path_factory.mktemp("report") / "deep"
     records = runs() + runs("bytes decoder")
-    paths = write_report(
-        records, directory, "Digits & <bytes>", "seeds = 3  # <five>\n", "a <note>", command="python -m x > 'log'"
-    )
+    paths = write_report(records, directory, ABOUT)
     return records, directory, paths
 
 
@@ -105,9 +106,7 @@ def test_html_has_the_best_in_bold(written):
 
 def test_report_is_a_function_of_its_arguments(written, tmp_path):
     records, _, paths = written
-    write_report(
-        records, tmp_path, "Digits & <bytes>", "seeds = 3  # <five>\n", "a <note>", command="python -m x > 'log'"
-    )
+    write_report(records, tmp_path, ABOUT)
     for path in paths:
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
 
@@ -116,7 +115,7 @@ def test_unfinished_and_failed_runs_are_reported(tmp_path):
     records = runs("lm")[:8]
     records[4]["metrics"]["loss"]["512"] = None
     del records[7]["curve"]
-    write_report(records, tmp_path, "partial")
+    write_report(records, tmp_path, About("partial"))
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "(2/3 finite)" in table
     assert "Rows differ in their seeds" in table
@@ -124,25 +123,25 @@ def test_unfinished_and_failed_runs_are_reported(tmp_path):
 
 def test_labels_are_no_mathematics(tmp_path):
     records = runs(labels=(r"$\x{$",)) + runs("lm", labels=(r"$\x{$",))
-    assert len(write_report(records, tmp_path, "t")) == 6
+    assert len(write_report(records, tmp_path, About("t"))) == 6
 
 
 def test_study_whose_every_value_failed_still_has_its_table(tmp_path):
     records = [run | {"metrics": {"accuracy": None}, "curve": []} for run in runs()]
-    assert [path.name for path in write_report(records, tmp_path, "t")] == ["table.md", "report.html"]
+    assert [path.name for path in write_report(records, tmp_path, About("t"))] == ["table.md", "report.html"]
 
 
 def test_no_records_raise(tmp_path):
     with pytest.raises(ValueError, match="no records"):
-        write_report([], tmp_path / "none", "title")
+        write_report([], tmp_path / "none", About("title"))
     assert not (tmp_path / "none").exists()
 
 
 def test_study_names_stay_inside_the_directory(tmp_path):
-    paths = write_report(runs("../up/digits"), tmp_path, "t")
+    paths = write_report(runs("../up/digits"), tmp_path, About("t"))
     assert {path.parent for path in paths} == {tmp_path}
     with pytest.raises(ValueError, match="share file names"):
-        write_report(runs("a b") + runs("a/b"), tmp_path / "unmade", "t")
+        write_report(runs("a b") + runs("a/b"), tmp_path / "unmade", About("t"))
     assert not (tmp_path / "unmade").exists()
 
 
