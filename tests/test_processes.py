@@ -12,7 +12,6 @@ from experiments.cli import EXIT_MISTAKE, EXIT_STOPPED
 from posjax.training.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.slow
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def free_port():
 def together(arguments, workdir, processes=2):
     """The processes of one run."""
     where = [f"--workdir={workdir}", f"--coordinator=localhost:{free_port()}", f"--processes={processes}"]
-    return [start("train", *arguments, *where, f"--process={index}", **QUICK) for index in range(processes)]
+    return [start("train", *arguments, *where, f"--process={index}") for index in range(processes)]
 
 
 def ended(processes):
@@ -61,12 +60,12 @@ def assert_same(found, wanted):
 def whole(training, tmp_path_factory):
     """A run of one process that nothing interrupted."""
     workdir = tmp_path_factory.mktemp("whole")
-    succeed("train", *training, f"--workdir={workdir}", **QUICK)
+    succeed("train", *training, f"--workdir={workdir}")
     return curve(workdir)
 
 
 def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_have(training, whole, tmp_path):
-    """Two processes, one killed; two again, one asked to stop; then one alone."""
+    """Two processes, one killed; two again, one asked to stop; one alone, asked to stop; then two to the end."""
     metrics = tmp_path / "metrics.jsonl"
     processes = together(training, tmp_path)
     wait_for(15, metrics, processes)
@@ -86,7 +85,12 @@ def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_hav
     steps = {out.split("stopped at step ")[1].split(";")[0] for _, out, _ in found}
     assert steps == {str(Checkpoints(tmp_path / "checkpoints").steps()[-1])}
 
-    succeed("train", *training, f"--workdir={tmp_path}", **QUICK)
+    alone = [start("train", *training, f"--workdir={tmp_path}")]
+    wait_for(40, metrics, alone)
+    alone[0].send_signal(signal.SIGTERM)
+    assert [code for code, *_ in ended(alone)] == [EXIT_STOPPED]
+
+    assert [code for code, *_ in ended(together(training, tmp_path))] == [0, 0]
     assert_same(curve(tmp_path), whole)
     assert len((tmp_path / "result.jsonl").read_text().splitlines()) == 1
 

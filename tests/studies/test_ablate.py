@@ -9,7 +9,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments import ablate
-from posjax.studies import environment
+from posjax.studies import environment, study
 from posjax.studies.ablation import Ablation
 from posjax.studies.records import Record, append_records, read_records, row_hash
 from posjax.training import loop
@@ -17,9 +17,9 @@ from posjax.training.metrics import append_jsonl
 
 
 def config(**encodings) -> ConfigDict:
-    study = {"encodings": encodings, "steps": 4, "model": {"encoding": ""}, "data": {"name": "digits"}, "log_every": 1}
-    study["task"] = "classification"
-    return ConfigDict({"name": "tiny", "title": "Tiny", "notes": "", "seeds": (0, 1), "studies": {"images": study}})
+    images = {"encodings": encodings, "steps": 4, "model": {"encoding": ""}, "data": {"name": "digits"}, "log_every": 1}
+    images["task"] = "classification"
+    return ConfigDict({"name": "tiny", "title": "Tiny", "notes": "", "seeds": (0, 1), "studies": {"images": images}})
 
 
 class Toy:
@@ -81,6 +81,25 @@ def test_only_the_seeds_that_are_missing_are_trained(tmp_path, trained):
     more.seeds = (1, 2)
     ablate.main(more, tmp_path)
     assert trained == [("none", (0, 1)), ("none", (2,)), ("rope", (1, 2))]
+
+
+def test_parts_are_the_whole(tmp_path, trained, capsys):
+    """Each part trains what no other does; who asks for the whole trains nothing more, and shows all of it."""
+    made = config(none="none", rope="rope", t5="t5")
+    for index in (1, 0):
+        study.run(Ablation(made), tmp_path, allocator=None, command="", part=(index, 2))
+        assert not (tmp_path / "table.md").exists()
+        assert "part" in capsys.readouterr().out
+    assert trained == [("rope", (0, 1)), ("none", (0, 1)), ("t5", (0, 1))]
+    ablate.main(made, tmp_path)
+    assert len(trained) == 3
+    assert {(r.label, r.seed) for r in read_records(tmp_path / "results.jsonl")} == {
+        (label, seed) for label in ("none", "rope", "t5") for seed in (0, 1)
+    }
+    whole = (tmp_path / "results.jsonl").read_text()
+    ablate.main(made, tmp_path)
+    assert (tmp_path / "results.jsonl").read_text() == whole
+    assert all(f"| {label} |" in (tmp_path / "table.md").read_text() for label in ("none", "rope", "t5"))
 
 
 def test_rows_are_not_run_on_other_data_than_the_finished_ones(tmp_path, monkeypatch):
