@@ -60,5 +60,5 @@ def pytest_runtest_teardown():
     """What JAX has compiled for one encoding hardly serves another: kept for all of them it would fill the memory."""
     global _run
     _run += 1
-    if _run % 600 == 0:
+    if _run % 1200 == 0:
         jax.clear_caches()

@@ -83,6 +83,7 @@ class _Running(NamedTuple):
     out: Array  # [H, T, E]: sum of exp(logit - peak) v
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))  # traced once, by vmap too, for all layers that are alike
 def _forward(plan: Plan, dtype, operands: Operands):
     """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]."""
     heads, length, value_dim = plan.num_heads, operands.rotated_q.shape[1], operands.v.shape[-1]
@@ -147,6 +148,7 @@ class _Gradients(NamedTuple):
     v: Array  # [K, E, S]
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total):
     extras = extras_of(plan, operands)
     d_out = jnp.moveaxis(d_out, 1, 0)

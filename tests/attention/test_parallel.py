@@ -73,7 +73,7 @@ def test_what_devices_hold_and_send():
     assert [sorted(shard) for shard in held] == np.sort(zigzag(np.arange(16), 4).reshape(4, 4)).tolist()
 
 
-def sums_of(kind: str, size: int = 6) -> list[str]:
+def sums_of(kind: str, size: int = 12) -> list[str]:
     """The first variant of every encoding, so many to a sum; of those that widen the head dim one a sum."""
     specs = [case.spec for member in MEMBERS.values() for case in member.variants[:1] if case.kind == kind]
     specs.sort(key=lambda spec: Needs.HEAD_DIM not in pj.parse(spec).needs)

@@ -73,10 +73,9 @@ def test_dimensions_are_as_declared(name):
             jax.eval_shape(functools.partial(forward, *elsewhere))
 
 
-@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_jit_is_eager(deep_case, deep, causal):
-    eager = forward(*world(deep_case)._replace(site=variants(deep_case)["documents"].site), causal=causal)
-    close(deep.batch[causal]["documents"], eager)
+def test_jit_is_eager(deep_case, deep):
+    eager = forward(*world(deep_case)._replace(site=variants(deep_case)["documents"].site), causal=True)
+    close(deep.batch[True]["documents"], eager)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -152,7 +151,7 @@ def test_blockwise_is_dense(deep_case, deep):
     out, gradients = deep.tiled
     close(out, deep.batch[causal]["blocks"], atol=1e-5)
     for got, wanted in zip(*map(jax.tree.leaves, (gradients, deep.gradients[causal]["blocks"])), strict=True):
-        close(got, wanted, atol=3e-5)
+        close(got, wanted, atol=1e-5 * max(3, np.abs(wanted).max(initial=0)))
 
 
 @pytest.mark.parametrize("implementation", ["dense", "blockwise"])
