@@ -54,7 +54,7 @@ def test_configurations_of_transformers(count):
 
 
 @pytest.mark.parametrize(
-    "text", ["rope(" * 20_000, "rope() + " * 90 + "rope()", "rope(base=" + "9" * 5000 + ")", "\0", "-" * 999]
+    "text", ["rope(" * 20_000, "rope() + " * 900 + "rope()", "rope(base=" + "9" * 5000 + ")", "\0", "-" * 999]
 )
 def test_specs_that_are_too_much(text):
     with pytest.raises(ValueError, match=r"encoding|parentheses|null bytes|digits") as told:

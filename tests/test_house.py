@@ -26,15 +26,16 @@ MAY_IMPORT = {
     "spec": {"mask", "encoding"},
     "encodings": _CONTRACT,
     "attention": {*_CONTRACT, "encodings"},
-    "hf": {*_CONTRACT, "encodings"},
+    "hf": {*_CONTRACT, "encodings", "checks"},
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
     "files": set(),
-    "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files"},
+    "checks": set(),
+    "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
     "data": {"encoding", "files"},
     "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files"},
     "analysis": {*_CONTRACT, "encodings", "attention", "models", "pretrained", "data", "training", "files"},
-    "studies": {*_CONTRACT, "models", "pretrained", "data", "training", "analysis", "files"},
+    "studies": {*_CONTRACT, "models", "pretrained", "data", "training", "analysis", "files", "checks"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework

@@ -84,8 +84,9 @@ def load_run(
     about = _metadata(checkpoints, [step] if step in steps else steps)
     config, seeds = ConfigDict(about["config"]), tuple(about["seeds"])
     with config.unlocked():  # it is read on the devices that are here, which may be others
-        config.pop("context_parallel", None)
-        config.mesh = {}
+        if "context_parallel" in config:  # as earlier versions called what is mesh.context now
+            del config.context_parallel
+        config.mesh = ConfigDict()
     if data_dir is not None:
         config.data.data_dir = data_dir
     task = task_of(config)

@@ -15,6 +15,7 @@ from posjax import data
 from posjax.training import loop
 from posjax.training.evaluate import evaluate, headline
 from posjax.training.long_task import LongDocuments
+from posjax.training.mesh import WHOLE
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
@@ -161,5 +162,5 @@ def test_an_answer_weighs_what_it_is_told_beside_text():
     task._rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
     task._train, task.tokenizer = types.SimpleNamespace(tokens=np.zeros(99, np.uint8)), data.BYTES
     text = dict.fromkeys(("tokens", "targets", "position", "segment"), np.zeros((2, 16), np.int32))
-    mixed = task._mixed(text | {"weight": np.ones((2, 16), np.float32)}, seed=0, step=3)
+    mixed = task._mixed(text | {"weight": np.ones((2, 16), np.float32)}, 0, 3, WHOLE)
     np.testing.assert_array_equal(mixed["weight"], [[0] * 15 + [2.5], [1] * 16])

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.checks import GROUP, NUMBER, Kind, check, either, maybe, several
+from posjax.checks import GROUP, NUMBER, Kind, check, maybe, several
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
 from posjax.models.block import BlockConfig
@@ -78,7 +78,7 @@ def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str
         spec = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is no JSON: {error}") from None
-    kinds = {"names": either(*(Kind(f"{name!r}", name.__eq__) for name in (OWN, _TIMM))), "model": GROUP}
+    kinds = {"names": Kind(f"{OWN!r} or {_TIMM!r}", lambda value: value in (OWN, _TIMM)), "model": GROUP}
     kinds |= dict.fromkeys(("mean", "std"), maybe(several(NUMBER, 1, 4)))
     if not GROUP.holds(spec) or not {"names", "model"} <= spec.keys():
         raise ValueError(f"{where} lacks names or model: save the file again")
