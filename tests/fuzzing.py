@@ -10,6 +10,7 @@ The first count is for the fast tests, the second for the slow ones. What is dra
 import collections
 import copy
 import json
+import os
 from collections.abc import Callable
 
 import pytest
@@ -58,7 +59,8 @@ ODD += [
 
 
 def counts(fast: int, slow: int):
-    """A test that is run with `count` = fast, and among the slow ones with `count` = slow."""
+    """A test that is run with `count` = fast, and among the slow ones with `count` = slow, $POSJAX_FUZZ times as many."""
+    slow *= int(os.environ.get("POSJAX_FUZZ", "1"))
     return pytest.mark.parametrize("count", [fast, pytest.param(slow, marks=pytest.mark.slow)])
 
 

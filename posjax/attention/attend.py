@@ -168,6 +168,8 @@ def check(q, k, v, q_site: Site, k_site: Site) -> None:
         )
     if q.shape[2] != k.shape[2] or k.shape[:2] != v.shape[:2]:
         raise ValueError(f"q, k and v do not fit each other: got {q.shape}, {k.shape}, {v.shape}")
+    if not (q.shape[1] and q.shape[2] and v.shape[2]):
+        raise ValueError(f"q and v need heads of at least one channel, got {q.shape} and {v.shape}")
     if not (q.shape[0] and k.shape[0]):
         raise ValueError(f"attention needs at least one query and one key, got {q.shape[0]} and {k.shape[0]}")
     if k.shape[1] < 1 or q.shape[1] % k.shape[1]:

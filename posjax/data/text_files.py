@@ -124,7 +124,9 @@ def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
             table = pyarrow.parquet.read_table(path, columns=[field]) if field in names else None
         else:  # as `datasets` saves them
             whole = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
-            names, table = whole.column_names, whole if field in whole.column_names else None
+            names, table = whole.column_names, whole.select([field]) if field in whole.column_names else None
+        if table is not None:
+            table.validate(full=True)  # offsets and text: a damaged column would end in errors of the interpreter
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} cannot be read as a table: {error}") from None
     if table is None:

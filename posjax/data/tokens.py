@@ -80,7 +80,12 @@ def load_tokenizer(path: str | os.PathLike | None) -> Tokenizer:
         raise ValueError(f"{path} is no tokenizer.json: {error}") from None
     if not isinstance(found, dict) or "model" not in found:
         raise ValueError(f"{path} is no tokenizer.json: it has no 'model'")
-    rust = tokenizers.Tokenizer.from_buffer(content)
+    try:
+        rust = tokenizers.Tokenizer.from_buffer(content)
+    except BaseException as error:  # what panics in Rust is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{path} is no tokenizer.json that can be read: {error}") from None
     rust.no_truncation()
     rust.no_padding()
     size = 1 + max(rust.get_vocab(with_added_tokens=True).values(), default=-1)

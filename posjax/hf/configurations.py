@@ -9,7 +9,7 @@ config = LlamaConfig(**to_hf(encoding))
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from posjax.checks import GROUP, check
+from posjax.checks import GROUP, check, maybe
 from posjax.encoding import Encoding
 from posjax.encodings import none
 from posjax.encodings.masks import Chunked, Window
@@ -176,9 +176,11 @@ def _check_kinds(config: Mapping[str, Any]) -> None:
 def _check_rope_kinds(where: str, parameters: Mapping[str, Any]) -> None:
     """Those of rope_parameters, and of what is nested in them by layer type."""
     check(where, parameters, ROPE_KINDS)
-    for name, value in parameters.items():
-        if GROUP.holds(value):
-            check(f"{where}.{name}", value, ROPE_KINDS)
+    nested = {name: value for name, value in parameters.items() if name not in ROPE_KINDS}
+    if any(map(GROUP.holds, nested.values())):
+        check(where, nested, dict.fromkeys(nested, maybe(GROUP)))
+        for name, value in nested.items():
+            check(f"{where}.{name}", value or {}, ROPE_KINDS)
 
 
 def _rotary(

@@ -42,7 +42,7 @@ from orbax.checkpoint import checkpoint_managers
 from posjax.files import free_bytes, room
 from posjax.training.digests import digest_of_array
 from posjax.training.metrics import strict
-from posjax.training.processes import any_process, is_first, synced
+from posjax.training.processes import any_process, is_first, is_loss, synced
 
 __all__ = ["CheckpointError", "Checkpoints"]
 
@@ -100,7 +100,9 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None and is_loss(error):
+            return  # the save under way waits for a process that is gone
         self.close()
 
     def close(self) -> None:

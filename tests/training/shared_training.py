@@ -27,8 +27,10 @@ def config_of(data_dir, encoding, **overrides):
     encoding = tuple(encoding) if isinstance(encoding, list) else encoding
     sizes = dict(model__width=16, model__num_heads=4, model__num_kv_heads=2, model__depth=1, model__dropout=0.1)
     sizes |= dict(eval_lengths=(16,), eval_batch_size=60, eval_tokens=4001, data__positions="document")
-    given = {**sizes, "model__encoding": encoding, **overrides}
-    return small_decoder(data_dir, **given)
+    config = small_decoder(data_dir, **{**sizes, **overrides})
+    with config.unlocked(), config.model.ignore_type():
+        config.model.encoding = encoding  # a tuple is a pattern over the layers
+    return config
 
 
 def losses(data_dir, encoding, meshes):

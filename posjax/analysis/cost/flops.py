@@ -65,7 +65,7 @@ def _of(equation: Any) -> float:
         return max(within, default=0.0)
     times = params["length"] if name == "scan" else 1
     if name == "shard_map":  # its body is what one device does
-        times = math.prod(params["mesh"].shape[axis] for axis in params["manual_axes"])
+        times = math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"])
     return times * sum(within)
 
 
