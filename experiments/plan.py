@@ -103,9 +103,9 @@ def _page(config: ConfigDict, found, predictions) -> str:
             grid(("on each device", "bytes"), rows),
             operations,
             grid(("accelerator", "of its memory", "a step at best", "at 40 % of the peak"), times),
-            "Memory is that of the program as XLA compiles it for CPUs; others fuse more or pad, and what a product of matrices "
-            "works in is not counted: dense attention took half as much again on a CPU. Times are arithmetic from data "
-            "sheets, without what goes between devices.",
+            "Memory is that of the program as XLA compiles it for CPUs; others fuse more or pad, and what a product of "
+            "matrices works in is not counted: dense attention took half as much again on a CPU. Times are arithmetic "
+            "from data sheets, without what goes between devices.",
         )
     )
 

@@ -82,16 +82,25 @@ def work_of_evaluation(data_dir):
 
 
 def collectives(data_dir, encoding, sizes):
-    """{kind: [elements of each]} of a compiled step."""
-    config = config_of(data_dir, encoding)
+    """([kind, [shape of each array]] of what devices of a compiled step send each other, sizes of the parameters)."""
+    # 24 tokens: no array of tokens is as large as one of parameters.
+    config = config_of(data_dir, encoding, model__depth=2 if isinstance(encoding, list) else 1, data__length=24)
     programs = loop.Programs(task_on(config, sizes), config, (0, 1))
-    text = programs.step.lower(programs.shapes(), programs._batch()).compile().as_text()
-    return collectives_of(text)
+    text = programs.step.lower(*programs.arguments()).compile().as_text()
+    return collectives_of(text), [leaf.size for leaf in jax.tree.leaves(programs.shapes().params)]
 
 
 def collectives_of(text):
-    pattern = r" = (.*?) (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)\("
-    return [[kind, re.sub(r"\{[^}]*\}", "", shape)] for shape, kind in re.findall(pattern, text)]
+    """Those between several devices: an axis of one device leaves groups of one."""
+    kinds = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
+    found = []
+    for line in text.splitlines():
+        match = re.search(rf" = (.*?) ({kinds})\(", line)
+        if match and not re.search(r"replica_groups=\{(\{\d+\},?)+\}", line):
+            arrays = re.findall(r"([a-z]+\d+)\[([\d,]*)\]", match[1])
+            floats = [shape for kind, shape in arrays if kind.startswith(("f", "bf"))]
+            found.append([match[2], [[int(n) for n in shape.split(",") if n] for shape in floats]])
+    return found
 
 
 CHECKS = {check.__name__: check for check in (losses, resumed, work_of_evaluation, collectives)}

@@ -184,3 +184,23 @@ def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(tmp
     for a, b in zip(resumed, whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=5e-5)
     assert of_one < of_all / 6
+
+
+@pytest.mark.slow
+def test_devices_send_each_other_gradients_parameters_and_keys_alone(tmp_path):
+    """Of a step of each family: no activation goes anywhere but the keys and values of devices that share sequences."""
+    meshes = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}]
+    found = on_devices(*(["collectives", [str(tmp_path), family, mesh]] for family in FAMILIES for mesh in meshes))
+    for (sent, parameters), layers, mesh in zip(found, np.repeat([1, 2], 3), 2 * meshes, strict=True):
+        gathered = [shape for kind, shapes in sent if kind == "all-gather" for shape in shapes]
+        if "context" in mesh:
+            keys = [2, 4, 24, 2, 4]  # [seeds, sequences, tokens, key heads, channels], as values
+            assert gathered.count(keys) == 2 * layers, mesh
+            state = [shape for shape in gathered if shape != keys]  # that an encoding keeps of keys, as forget gates
+            assert all(np.prod(shape) <= 2 * 4 * 24 * 4 for shape in state), mesh
+            continue
+        assert {kind for kind, _ in sent} <= {"all-gather", "all-reduce"}, mesh
+        assert all(np.prod(shape) in parameters for shape in gathered), mesh
+        assert bool(gathered) == ("fsdp" in mesh)
+        summed = [shape for kind, shapes in sent if kind == "all-reduce" for shape in shapes]
+        assert all(24 not in shape for shape in summed), mesh

@@ -165,6 +165,7 @@ def test_the_command_plans_for_devices_that_are_not_there(tmp_path):
         assert "| tpu-v5e |" in (tmp_path / "plan.md").read_text()
         found.append(json.loads((tmp_path / "plan.json").read_text()))
     one, four = found
-    assert (one["parameters"], one["flops"]) == pytest.approx((four["parameters"], four["flops"]), rel=0.01)
+    assert one["parameters"] == four["parameters"]
+    assert one["flops"] == pytest.approx(four["flops"], rel=0.05)  # what each device does for itself counts four times
     assert (one["batch"], one["activations"]) == (4 * four["batch"], 4 * four["activations"])
     assert one["temporaries"] > 2.5 * four["temporaries"]
