@@ -53,6 +53,20 @@ class Tokenizer:
 BYTES = Tokenizer("bytes", 256)
 
 
+class _Panics:
+    """Makes a ValueError of a panic in Rust, which is no `Exception` and has no class that could be named."""
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None and kind.__name__ == "PanicException":
+            raise ValueError(f"{self._path} is no tokenizer.json that can be read: {error}") from None
+
+
 def load_tokenizer(path: str | os.PathLike | None) -> Tokenizer:
     """The tokenizer of a file tokenizer.json, or of a folder that holds one; "bytes" or None are bytes.
 
@@ -80,12 +94,8 @@ def load_tokenizer(path: str | os.PathLike | None) -> Tokenizer:
         raise ValueError(f"{path} is no tokenizer.json: {error}") from None
     if not isinstance(found, dict) or "model" not in found:
         raise ValueError(f"{path} is no tokenizer.json: it has no 'model'")
-    try:
+    with _Panics(path):
         rust = tokenizers.Tokenizer.from_buffer(content)
-    except BaseException as error:  # what panics in Rust is no Exception
-        if type(error).__name__ != "PanicException":
-            raise
-        raise ValueError(f"{path} is no tokenizer.json that can be read: {error}") from None
     rust.no_truncation()
     rust.no_padding()
     size = 1 + max(rust.get_vocab(with_added_tokens=True).values(), default=-1)
