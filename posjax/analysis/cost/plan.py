@@ -5,6 +5,7 @@ devices; what the step holds beside them is what the compiler says of the very p
 """
 
 import collections
+import copy
 import math
 from typing import Any, NamedTuple
 
@@ -110,9 +111,12 @@ def _held(tree: Any) -> int:
 
 def _kept(task: Any, params: Any, batch: Any, tokens: int) -> tuple[int, int]:
     """(bytes that the backward pass reads again on each device, those of them in arrays of tokens by tokens)."""
+    # As one device computes it: what devices that share attention keep would be counted once for each of them.
+    alone = copy.copy(task)
+    alone.model = task.model.clone(context=None)
 
     def backward(params, batch, key):
-        return jax.vjp(lambda params: task.loss(params, batch, key)[0], params)[1]
+        return jax.vjp(lambda params: alone.loss(params, batch, key)[0], params)[1]
 
     def runs(params, batch, key):
         return jax.vmap(backward, (0, 0, None))(params, batch, key)
