@@ -113,7 +113,8 @@ def _kept(task: Any, params: Any, batch: Any, tokens: int) -> tuple[int, int]:
     """(bytes that the backward pass reads again on each device, those of them in arrays of tokens by tokens)."""
     # As one device computes it: what devices that share attention keep would be counted once for each of them.
     alone = copy.copy(task)
-    alone.model = task.model.clone(context=None)
+    if hasattr(task.model, "context"):
+        alone.model = task.model.clone(context=None)
 
     def backward(params, batch, key):
         return jax.vjp(lambda params: alone.loss(params, batch, key)[0], params)[1]
