@@ -141,7 +141,7 @@ def _tokens(task: Any, batch: Any) -> int:
     """Tokens of a sequence of the model."""
     if "tokens" in batch:
         return batch["tokens"].shape[-1]
-    if hasattr(task.model, "sites"):
+    if hasattr(task.model, "image_size"):
         return len(task.model.sites(*task.model.image_size).segment)
     return -1
 
