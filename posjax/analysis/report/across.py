@@ -10,16 +10,22 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from posjax.analysis.report import plots
 from posjax.analysis.report.table import UNITS, Cell, Row, StudyTable, Unit
 from posjax.analysis.statistics import (
-    Interval,
+    LEVEL,
+    Estimate,
     Line,
     Metric,
     Record,
     Rows,
-    difference_interval,
+    Verdict,
+    difference,
     group,
+    judge,
     mean_interval,
     metric_values,
+    whole,
 )
+
+BESIDE = "beside the paper"  # the name of the table
 
 
 class Paper(NamedTuple):
@@ -28,17 +34,27 @@ class Paper(NamedTuple):
     source: str
     metric: str  # of our records, with which it is compared
     reference: tuple[str, str]  # (study, label) against which every cell is held
-    tie: float  # differences of the paper's up to here count as none
+    tie: float  # differences of the paper's up to here count as none: ours are then exploratory
     values: Mapping[str, Mapping[str, float]]  # study -> label -> value
 
 
-class Verdict(NamedTuple):
-    """One difference of the paper's and ours: `judgement` is "agrees", "disagrees" or "not separated"."""
+class Compared(NamedTuple):
+    """One difference of the paper's and ours.
+
+    Attributes:
+      what: "label, study - label, study".
+      judgement: "agrees", "disagrees" or "not separable"; of the paper's ties "exploratory: as close to 0", "exploratory:
+        apart" or "exploratory: not separable".
+    """
 
     what: str
     paper: float
-    ours: Interval
+    ours: Estimate
     judgement: str
+
+    @property
+    def exploratory(self) -> bool:
+        return self.judgement.startswith("exploratory")
 
 
 def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
@@ -50,45 +66,57 @@ def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
         runs = next(rows[label] for rows in studies.values() if label in rows)
         cells = tuple(_cell(rows, label, paper, study, unit) for study, rows in studies.items())
         table_rows.append(Row(label, runs[0]["encoding"], cells))
-    notes = [_sentence(verdict, unit) for verdict in verdicts(records, paper)]
+    found = verdicts(records, paper)
+    notes = [_sentence(each, unit) for each in found]
     caption = (
         f"In each cell: our {paper.metric}{unit.suffix}, mean ± 95 % interval over seeds, and in brackets that of "
-        f"{paper.source}. Ours are separated where their 95 % Welch interval leaves out 0. Differences of the paper's of at "
-        f"most {paper.tie * unit.scale:g} count as none: there ours agree where their whole interval is as close to 0."
+        f"{paper.source}. Differences are judged by Welch's t tests, at {LEVEL:g} after Holm's correction over the "
+        f"{sum(not each.exploratory for each in found)} tests that the paper's table poses. Differences of the paper's of at "
+        f"most {paper.tie * unit.scale:g} count as none: what ours say of those is exploratory, with no correction."
     )
-    return StudyTable("beside the paper", tuple(studies), tuple(table_rows), caption, tuple(notes))
+    return StudyTable(BESIDE, tuple(studies), tuple(table_rows), caption, tuple(notes))
 
 
-def verdicts(records: Sequence[Record], paper: Paper) -> list[Verdict]:
+def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
     """Every cell against the reference, then, in each row of it, every column against the first one the row has."""
     studies = group(records)
     cells = [
-        (study, label) for study, rows in studies.items() for label in rows if label in paper.values.get(study, {})
+        (study, label)
+        for study, rows in studies.items()
+        for label in whole(rows, Metric(paper.metric))
+        if label in paper.values.get(study, {})
     ]
     pairs = [(cell, paper.reference) for cell in cells if cell != paper.reference]
     first = {}
     for study, label in cells:
         first.setdefault(label, (study, label))
     pairs += [(cell, first[cell[1]]) for cell in cells if first[cell[1]] != cell]
-    return [
-        _verdict(studies, paper, a, b)
+    ours = {
+        (a, b): difference(studies[a[0]][a[1]], studies[b[0]][b[1]], Metric(paper.metric))
         for a, b in dict.fromkeys(pairs)
-        if paper.reference[1] in studies.get(paper.reference[0], {})
+        if paper.reference in cells
+    }
+    theirs = {(a, b): paper.values[a[0]][a[1]] - paper.values[b[0]][b[1]] for a, b in ours}
+    judged = judge({pair: each for pair, each in ours.items() if abs(theirs[pair]) > paper.tie})
+    return [
+        Compared(
+            f"{a[1]}, {a[0]} - {b[1]}, {b[0]}",
+            theirs[a, b],
+            each,
+            _judgement(judged.get((a, b)), each, theirs[a, b], paper),
+        )
+        for (a, b), each in ours.items()
     ]
 
 
-def _verdict(studies: Mapping[str, Rows], paper: Paper, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
-    ours = difference_interval(*(metric_values(studies[s][label], Metric(paper.metric))[0] for s, label in (a, b)))
-    theirs = paper.values[a[0]][a[1]] - paper.values[b[0]][b[1]]
-    apart = abs(ours.mean) > ours.half_width
-    if abs(theirs) <= paper.tie:
-        inside = -paper.tie <= ours.low and ours.high <= paper.tie
-        judgement = "agrees" if inside else "disagrees" if apart else "not separated"
-    elif apart:
-        judgement = "agrees" if (ours.mean > 0) == (theirs > 0) else "disagrees"
-    else:
-        judgement = "not separated"
-    return Verdict(f"{a[1]}, {a[0]} - {b[1]}, {b[0]}", theirs, ours, judgement)
+def _judgement(verdict: Verdict | None, ours: Estimate, theirs: float, paper: Paper) -> str:
+    """`verdict` is None where the paper has a tie."""
+    if verdict is not None:
+        same_sign = (ours.value > 0) == (theirs > 0)
+        return ("agrees" if same_sign else "disagrees") if verdict.separated else "not separable"
+    if ours.p_within(paper.tie) <= LEVEL:
+        return "exploratory: as close to 0"
+    return f"exploratory: {'apart' if ours.p() <= LEVEL else 'not separable'}"
 
 
 def _cell(rows: Rows, label: str, paper: Paper, study: str, unit: Unit) -> Cell:
@@ -101,9 +129,10 @@ def _cell(rows: Rows, label: str, paper: Paper, study: str, unit: Unit) -> Cell:
     return Cell(interval.text(unit.digits) + published, interval=interval)
 
 
-def _sentence(verdict: Verdict, unit: Unit) -> str:
-    ours = verdict.ours.scaled(unit.scale).text(unit.digits, signed=True)
-    return f"{verdict.what}: paper {verdict.paper * unit.scale:+.{unit.digits}f}, ours {ours}: {verdict.judgement}."
+def _sentence(compared: Compared, unit: Unit) -> str:
+    ours = compared.ours.scaled(unit.scale).interval().text(unit.digits, signed=True)
+    paper = f"{compared.paper * unit.scale:+.{unit.digits}f}"
+    return f"{compared.what}: paper {paper}, ours {ours}: {compared.judgement}."
 
 
 def accuracy_along(

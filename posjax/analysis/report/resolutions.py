@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,16 +20,29 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from posjax.analysis.report import plots
 from posjax.analysis.report.page import About, write_pages
 from posjax.analysis.report.plots import GREY, HUES, MARKERS, SMALL, Style
-from posjax.analysis.report.table import Cell, Row, StudyTable, versions_text
+from posjax.analysis.report.table import (
+    Cell,
+    Row,
+    StudyTable,
+    best_row,
+    compare,
+    metric_cells,
+    tests_text,
+    versions_text,
+)
 from posjax.analysis.statistics import (
-    Interval,
+    Estimate,
+    Metric,
     Record,
     Rows,
+    Verdict,
     all_runs,
-    difference_interval,
+    difference,
+    estimate,
     group,
+    judge,
     mean_interval,
-    separated,
+    metric_values,
 )
 
 
@@ -98,7 +111,7 @@ class Finding(NamedTuple):
     claim: str
     theirs: str
     ours: str
-    verdict: str  # "agrees", "disagrees" or "not separated"
+    verdict: str = ""  # "agrees", "disagrees" or "not separable"
 
 
 def curve_of(runs: Sequence[Record]) -> Curve:
@@ -119,33 +132,34 @@ def curve_of(runs: Sequence[Record]) -> Curve:
     return Curve(np.sqrt(scale) if runs[0].get("native") else scale, np.array(accuracy, float), tuple(sizes))
 
 
-def differences(curve: Curve) -> list[Interval | None]:
-    """Of every resolution, accuracy less that at 1x, each seed for itself; None at 1x and where a seed is not finite."""
-    change = curve.accuracy - curve.accuracy[:, curve.at_1x, None]
-    return [
-        None if index == curve.at_1x or not np.isfinite(values).all() else mean_interval(values.tolist())
-        for index, values in enumerate(change.T)
-    ]
-
-
 def peak(curve: Curve) -> float:
     """The scale of the largest mean accuracy."""
     return float(curve.scale[np.nanargmax(curve.accuracy.mean(axis=0))])
 
 
 def findings(rows: Rows) -> list[Finding]:
-    """What is claimed of learned, axial and mixed encodings, checked on the rows that are what RoPE-ViT compares."""
+    """What is claimed of learned, axial and mixed encodings, checked on the rows that are what RoPE-ViT compares.
+
+    Holm's correction is over these claims.
+    """
     ours = compared(rows)
-    found = []
+    claims = []
     if {"learned", "axial_rope"} <= ours.keys():
-        found.append(_keeps("axial keeps more than learned", ours, "axial_rope", "learned"))
+        claims.append(_keeps("axial keeps more than learned", ours, "axial_rope", "learned"))
     if {"axial_rope", "rope_mixed"} <= ours.keys():
-        found.append(_keeps("mixed keeps more than axial", ours, "rope_mixed", "axial_rope"))
+        claims.append(_keeps("mixed keeps more than axial", ours, "rope_mixed", "axial_rope"))
     if "learned" in ours:
-        found.append(_peaks("learned peaks near 1x to 1.15x", ours["learned"], "learned", 1.0, 1.2))
+        claims.append(_peaks("learned peaks near 1x to 1.15x", ours["learned"], "learned", 1.0, 1.2))
     if "rope_mixed" in ours:
-        found.append(_peaks("mixed peaks near 1.4x", ours["rope_mixed"], "rope_mixed", 1.2, 1.6))
-    return found
+        claims.append(_peaks("mixed peaks near 1.4x", ours["rope_mixed"], "rope_mixed", 1.2, 1.6))
+    judged = judge({found.claim: tested for found, tested in claims})
+    return [_judged(found, judged[found.claim]) for found, _ in claims]
+
+
+def _judged(found: Finding, verdict: Verdict) -> Finding:
+    if not verdict.separated:
+        return found._replace(verdict="not separable")
+    return found._replace(verdict="agrees" if verdict.estimate.value > 0 else "disagrees")
 
 
 def sentence(study: str, found: Sequence[Finding]) -> str:
@@ -170,26 +184,29 @@ def _far(curve: Curve) -> int:
     return int(np.flatnonzero(curve.scale <= _FAR + 1e-6)[-1])
 
 
-def _keeps(claim: str, ours: Mapping[str, Curve], more: str, less: str) -> Finding:
-    """Of its accuracy at 1x one encoding keeps a larger share at 2x than another one: by Welch's interval."""
+def _keeps(claim: str, ours: Mapping[str, Curve], more: str, less: str) -> tuple[Finding, Estimate]:
+    """Of its accuracy at 1x one encoding keeps a larger share at 2x than another one; what is tested is by how much."""
     kept = [ours[name].relative()[:, _far(ours[name])].tolist() for name in (more, less)]
-    intervals, change = [mean_interval(values) for values in kept], difference_interval(*kept)
-    text = " and ".join(f"{100 * i.mean:.0f} ± {100 * i.half_width:.0f} %" for i in intervals)
+    text = " and ".join(f"{100 * i.mean:.0f} ± {100 * i.half_width:.0f} %" for i in map(mean_interval, kept))
     at = ours[more].scale[_far(ours[more])]
     theirs = " and ".join(f"{100 * _published_at(name, at):.1f} %" for name in (more, less))
-    verdict = "agrees" if change.low > 0 else "disagrees" if change.high < 0 else "not separated"
-    return Finding(f"{claim} at {at:.3g}x", theirs, text, verdict)
+    return Finding(f"{claim} at {at:.3g}x", theirs, text), estimate([(1.0, kept[0]), (-1.0, kept[1])])
 
 
-def _peaks(claim: str, curve: Curve, name: str, low: float, high: float) -> Finding:
-    """The mean is largest between two scales; separated where every scale outside of them is surely lower."""
+def _peaks(claim: str, curve: Curve, name: str, low: float, high: float) -> tuple[Finding, Estimate]:
+    """The mean is largest between two scales, or, by as much less than 0, outside of them.
+
+    Tested is how far the best scale is ahead of the rival that it is least surely ahead of, on the other side of the bounds:
+    the claim holds where it is ahead of all of these.
+    """
     inside = (curve.scale >= low - 1e-6) & (curve.scale <= high)
     best = int(np.nanargmax(curve.accuracy.mean(axis=0)))
     rivals = np.flatnonzero(inside != inside[best])
-    behind = [mean_interval((curve.accuracy[:, best] - curve.accuracy[:, r]).tolist()).low > 0 for r in rivals]
-    verdict = ("agrees" if inside[best] else "disagrees") if all(behind) else "not separated"
+    ahead = [estimate([(1.0, (curve.accuracy[:, best] - curve.accuracy[:, r]).tolist())]) for r in rivals]
     peaks = [max(relative(each), key=lambda point: point[1])[0] for each in ROPE_VIT if each.encoding == name]
-    return Finding(claim, f"{min(peaks):.3g}x to {max(peaks):.3g}x", f"{peak(curve):.3g}x", verdict)
+    found = Finding(claim, f"{min(peaks):.3g}x to {max(peaks):.3g}x", f"{peak(curve):.3g}x")
+    least = max(ahead, key=lambda each: each.p(), default=Estimate(0.0, math.nan, 0.0, 0))
+    return found, least if inside[best] else least.scaled(-1)
 
 
 def _published_at(name: str, scale: float) -> float:
@@ -338,49 +355,54 @@ def _tables(study: str, rows: Rows) -> list[StudyTable]:
         raise ValueError(f"the rows of {study!r} were measured at different resolutions")
     unit = "patches" if all_runs(rows)[0].get("native") else "px"
     titles = [f"{size} {unit} ({scale:.3g}×)" for size, scale in zip(first.resolution, first.scale, strict=True)]
-    accuracy, change = _accuracy_cells(curves), {label: _change_cells(curve) for label, curve in curves.items()}
+    metrics = [Metric("accuracy", size) for size in first.resolution]
+    best = {metric: best_row(rows, metric) for metric in metrics}
+    columns = compare(rows, [(m, label, top) for m, top in best.items() if top is not None for label in rows])
+    changes = _changes(rows, metrics, first.at_1x)
+    judged = judge(columns | changes)
+    by_metric = [metric_cells(rows, metric, top, judged, digits=1) for metric, top in best.items()]
+    accuracy = dict(zip(rows, zip(*by_metric, strict=True), strict=True))
+    change = _change_cells(rows, metrics, first.at_1x, judged)
     elsewhere = [i for i in range(len(titles)) if i != first.at_1x]
+    notes = [tests_text(judged, paired=True, of_none=True), sentence(study, findings(rows)), _encodings(rows)]
 
     def table(name: str, titles: Sequence[str], cells, caption: str, notes: tuple[str, ...]) -> StudyTable:
         made = tuple(Row(label, runs[0]["encoding"], tuple(cells[label])) for label, runs in rows.items())
         return StudyTable(name, tuple(titles), made, caption, notes)
 
-    said = tuple(filter(None, [sentence(study, findings(rows))]))
     against = f"{study}: accuracy less that at 1x"
     return [
-        table(study, [f"{t}, %" for t in titles], accuracy, _caption(rows), (*said, _encodings(rows))),
+        table(study, [f"{t}, %" for t in titles], accuracy, _caption(rows), tuple(filter(None, notes))),
         table(against, [titles[i] for i in elsewhere], change, _CHANGE, ()),
     ]
 
 
 _CHANGE = (
     "Points of accuracy (%), mean ± half-width of the 95 % Student t interval over seeds, each seed less itself at 1x; "
-    "bold where the interval does not hold 0."
+    "bold where that is separable from 0, after Holm's correction over the tests of both tables."
 )
 
 
-def _accuracy_cells(curves: dict[str, Curve]) -> dict[str, list[Cell]]:
-    """Of each row a cell per resolution; in bold the best mean of a resolution, ≈ where the interval touches its."""
-    columns = []
-    for index in range(len(next(iter(curves.values())).resolution)):
-        found = [mean_interval((100 * curve.accuracy[:, index]).tolist()) for curve in curves.values()]
-        best = max(found, key=lambda interval: interval.mean)
-        marks = ["best" if i.mean == best.mean else "" if separated(i, best) else "tied" for i in found]
-        columns.append([Cell(i.text(1), mark, i) for i, mark in zip(found, marks, strict=True)])
-    return {label: [column[row] for column in columns] for row, label in enumerate(curves)}
+def _changes(rows: Rows, metrics: Sequence[Metric], at_1x: int) -> dict[tuple[str, Metric], Estimate]:
+    """Of every row and resolution but 1x, accuracy less that at 1x, each seed for itself; where all seeds are finite."""
+    found = {}
+    for label, runs in rows.items():
+        whole = [m for m in metrics if len(metric_values(runs, m)[0]) == len(runs)]
+        if metrics[at_1x] in whole:
+            found |= {(label, m): difference(runs, runs, m, metrics[at_1x]) for m in whole if m != metrics[at_1x]}
+    return found
 
 
-def _change_cells(curve: Curve) -> list[Cell]:
-    cells = []
-    for index, change in enumerate(differences(curve)):
-        if index == curve.at_1x:
-            continue
-        if change is None:
-            cells.append(Cell("-"))
-            continue
-        points = change.scaled(100)
-        apart = points.low > 0 or points.high < 0
-        cells.append(Cell(points.text(1, signed=True), "best" if apart else "", points))
+def _change_cells(rows: Rows, metrics: Sequence[Metric], at_1x: int, judged: Mapping[Any, Verdict]):
+    """Of each row a cell per resolution but 1x."""
+    cells: dict[str, list[Cell]] = {label: [] for label in rows}
+    for label in rows:
+        for metric in (each for each in metrics if each != metrics[at_1x]):
+            if (verdict := judged.get((label, metric))) is None:
+                cells[label].append(Cell("-"))
+                continue
+            points = verdict.estimate.scaled(100).interval()
+            cells[label].append(Cell(points.text(1, signed=True), "apart" if verdict.separated else "", points))
     return cells
 
 
@@ -391,7 +413,7 @@ def _caption(rows: Rows) -> str:
     parts = [
         f"{' / '.join(map(str, seeds))} seeds per row",
         "mean ± half-width of the 95 % Student t interval over seeds, all on the same images",
-        "best mean in bold, ≈ where the interval touches that of the best",
+        "best mean in bold",
         f"{' / '.join(map(str, steps))} training steps",
         f"{' / '.join(dict.fromkeys(str(run['images']) for run in runs))} test images",
         f"device {' / '.join(dict.fromkeys(run['device'] for run in runs))}",
