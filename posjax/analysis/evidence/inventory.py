@@ -23,13 +23,17 @@ ONE_PASS = {
 
 
 class Study(NamedTuple):
-    """A study whose records lie in a folder of results, or will: what it asks, and the command that runs it."""
+    """A study whose records lie in a folder of results, or will: what it asks, and the command that runs it.
+
+    `note` is what a reader must know of how it was run and no record says.
+    """
 
     folder: str
     asks: str
     config: str
     module: str = "ablate"
     arguments: str = ""
+    note: str = ""
 
     @property
     def command(self) -> str:
@@ -92,19 +96,18 @@ def _span(values: Sequence[float], form: str) -> str:
 def regime_of(cells: Iterable[Cell], folders: Mapping[str, Folder]) -> Regime:
     """The regime of all rows that some cells read."""
     rows: Rows = {}
-    configs = []
-    for cell in cells:
-        folder = folders.get(cell.folder)
-        runs = folder.tables.get(cell.table, {}).get(cell.row, []) if folder else []
-        if runs:
-            rows["\n".join(cell[:3])] = list(runs)
-            configs += [_trained_by(run, cell, folder.config) for run in runs]
+    trained: list[tuple[Record, Mapping[str, Any]]] = []
+    for name, table, row in dict.fromkeys(cell[:3] for cell in cells):
+        folder = folders.get(name)
+        if folder and (runs := folder.tables.get(table, {}).get(row)):
+            rows[f"{name}, {table}, {row}"] = list(runs)
+            trained += [(run, _trained_by(run, table, folder.config)) for run in runs]
     runs = all_runs(rows)
     return Regime(
         _distinct(run["parameters"] for run in runs),
         _distinct(run["steps"] for run in runs),
-        _distinct(each for run, config in zip(runs, configs, strict=False) if (each := passes(run, config))),
-        _distinct(each for config in configs if (each := config.get("optimizer", {}).get("learning_rate"))),
+        _distinct(each for run, config in trained if (each := passes(run, config))),
+        _distinct(each for run, config in trained if (each := _rate(run, config))),
         _distinct(len(each) for each in rows.values()),
         tuple(dict.fromkeys(run["device"] for run in runs)),
     )
@@ -114,14 +117,19 @@ def _distinct(values: Iterable) -> tuple:
     return tuple(sorted(set(values)))
 
 
-def _trained_by(run: Record, cell: Cell, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields that trained a run: those of its table, which are the whole config in a study of lengths."""
+def _trained_by(run: Record, table: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields that trained a run: those of its table, or of its fine-tune on top; in a study of lengths all of them."""
     tables = config.get("studies") or config.get("sets") or {}
-    found = dict(tables.get(cell.table, config))
-    point = run.get("point") or {}
-    if "optimizer" in found and (rate := point.get("learning_rate") or point.get("optimizer.learning_rate")):
-        found["optimizer"] = {**found["optimizer"], "learning_rate": float(rate)}
-    return found
+    found = tables.get(table, config)
+    tuning = found.get("finetune", {}).get(run.get("base"), {}).get(run["label"], {})
+    rate = {"optimizer": {"learning_rate": tuning["learning_rate"]}} if tuning.get("learning_rate") else {}
+    return {**found, **rate}
+
+
+def _rate(run: Record, config: Mapping[str, Any]) -> float | None:
+    """The learning rate: that which was chosen for the row, else that of the config."""
+    chosen = (run.get("tuned") or {}).get("learning_rate")
+    return chosen or config.get("optimizer", {}).get("learning_rate")
 
 
 def passes(run: Record, config: Mapping[str, Any]) -> float | None:
@@ -155,3 +163,54 @@ def seconds_of_step(runs: Sequence[Record]) -> float | None:
     """Median over seeds; None where none was timed."""
     times = [run["step_time"] for run in runs if run.get("step_time") is not None]
     return statistics.median(times) if times else None
+
+
+STUDIES = (
+    Study(
+        "train_short_test_long",
+        "Who reads text beyond the training length?",
+        "configs/papers/train_short_test_long.py",
+        "extrapolate",
+    ),
+    Study(
+        "train_short_test_long_books",
+        "The same on novels.",
+        "configs/papers/train_short_test_long.py:books",
+        "extrapolate",
+        "--config.data.files=books_pd",
+    ),
+    Study(
+        "randomized_positions",
+        "Do random positions carry over to longer sequences?",
+        "configs/papers/randomized_positions.py",
+    ),
+    Study(
+        "no_positions", "Where does a model without an encoding know positions from?", "configs/papers/no_positions.py"
+    ),
+    Study(
+        "context_extension", "How is a trained RoPE read further?", "configs/papers/context_extension.py", "extrapolate"
+    ),
+    Study(
+        "vit_table8",
+        "Which position embedding does a ViT take, and where is it added?",
+        "configs/papers/vit_table8.py",
+    ),
+    Study("contextual_counting", "Who counts what matters?", "configs/papers/contextual_counting.py"),
+    Study("length_generalization", "Who solves longer problems?", "configs/papers/length_generalization.py"),
+    Study("resolutions", "Who reads larger images?", "configs/resolutions.py", "resolutions"),
+    Study("heads", "What does the number of heads do to ALiBi?", "configs/papers/heads.py"),
+    Study("data_size", "Does inductive bias help more with few images?", "configs/data_size.py"),
+    Study("fashion_vit", "Encodings in a ViT, in half an hour.", "configs/fashion_vit.py"),
+    Study("shakespeare_decoder", "Encodings in a decoder, in half an hour.", "configs/shakespeare_decoder.py"),
+    Study("quickstart", "Encodings in both, in minutes.", "configs/quickstart.py"),
+    Study(
+        "extrapolate",
+        "A first look at reading novels further.",
+        "configs/extrapolate_books.py",
+        "extrapolate",
+        "--config.data.files=books_pd",
+        "It was stopped and taken up again, with fewer rows each time; too few seeds to conclude from.",
+    ),
+    Study("p_rope", "RoPE without its lowest frequencies, on an accelerator.", "configs/papers/p_rope.py"),
+    Study("rope_vit", "Rotary ViTs on larger images, on an accelerator.", "configs/papers/rope_vit.py", "resolutions"),
+)
