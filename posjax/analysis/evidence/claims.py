@@ -162,8 +162,8 @@ _TRAIN_SHORT = (
             "sinusoidal, at 512": 20.05,
             "sinusoidal, at 15512": 406.01,
         },
-        tried="The same on Tiny Shakespeare with other heads (rope-rises-less-at-8x). A model that uses its positions more has "
-        "more to lose where they are new, and RoPE is ahead within the training length.",
+        tried="The same with other heads (rope-rises-less-at-8x). A model that uses its positions more has more to lose where "
+        "they are new, and RoPE is ahead within the training length.",
     ),
     Claim(
         "t5-reads-twice",
@@ -271,33 +271,82 @@ _NO_POSITIONS = (
 )
 
 # Randomised positions: mean accuracy at lengths that were not trained.
-_SORT, _MISSING, _REVERSE = (
-    Table("randomized_positions", task, "accuracy") for task in ("bucket_sort", "missing_duplicate", "reverse_string")
-)
+_TASKS = ("bucket_sort", "odds_first", "cycle_navigation", "missing_duplicate_string")
+_SOLVED = {task: Table("randomized_positions", task, "accuracy") for task in _TASKS}
+
+
+def _randomized(task: str, base: str) -> Contrast:
+    """What randomised positions add to a base."""
+    return _SOLVED[task](f"randomized {base}") - _SOLVED[task](base)
+
+
+_MEMORY = "table 1, cited from memory"
 _RANDOMIZED = (
     Claim(
         "randomized-sinusoidal-sorts",
         RUOSS,
-        "table 1, cited from memory",
+        _MEMORY,
         "Randomised positions let sinusoidal codes sort sequences longer than those of training.",
-        (above(_SORT("randomized sinusoidal") - _SORT("sinusoidal")),),
+        (above(_randomized("bucket_sort", "sinusoidal")),),
         {"sinusoidal (%)": 30.1, "randomised": 100.0},
     ),
     Claim(
         "randomized-rope-sorts",
         RUOSS,
-        "table 1, cited from memory",
+        _MEMORY,
         "Randomised positions let RoPE sort sequences longer than those of training.",
-        (above(_SORT("randomized rope") - _SORT("rope")),),
+        (above(_randomized("bucket_sort", "rope")),),
         {"RoPE (%)": 30.6, "randomised": 99.6},
     ),
     Claim(
         "randomized-finds-missing",
         RUOSS,
-        "table 1, cited from memory",
-        "Randomised positions help RoPE to find the missing duplicate beyond the training length.",
-        (above(_MISSING("randomized rope") - _MISSING("rope")),),
-        {"RoPE (%)": 56.5, "randomised": 88.7},
+        _MEMORY,
+        "Randomised positions help relative attention to find the missing duplicate in longer sequences.",
+        (above(_randomized("missing_duplicate_string", "relative")),),
+        {"relative (%)": 54.0, "randomised": 79.7},
+    ),
+    Claim(
+        "randomized-finds-odds",
+        RUOSS,
+        _MEMORY,
+        "Randomised positions help sinusoidal codes and RoPE to gather every other symbol of longer sequences.",
+        tuple(above(_randomized("odds_first", base)) for base in ("sinusoidal", "rope")),
+        {"sinusoidal (%)": 51.6, "randomised": 65.9, "RoPE": 51.3, "RoPE, randomised": 65.6},
+    ),
+    Claim(
+        "randomized-alibi-navigates",
+        RUOSS,
+        _MEMORY,
+        "Randomised positions hurt ALiBi at navigating a cycle, where they help RoPE.",
+        (below(_randomized("cycle_navigation", "alibi")), above(_randomized("cycle_navigation", "rope"))),
+        {"ALiBi (%)": 37.6, "randomised": 29.8, "RoPE": 23.6, "RoPE, randomised": 73.6},
+    ),
+    Claim(
+        "randomized-helps-on-average",
+        RUOSS,
+        "abstract",
+        "Over tasks and encodings randomised positions raise accuracy on longer sequences.",
+        (
+            above(
+                mean(
+                    [_randomized(task, base) for task in _TASKS for base in ("sinusoidal", "relative", "alibi", "rope")]
+                ),
+                name="randomised - plain, mean over tasks and encodings",
+            ),
+        ),
+        {"points": 12.0},
+    ),
+    Claim(
+        "relative-sorts-without",
+        RUOSS,
+        _MEMORY,
+        "Without randomised positions relative attention sorts longer sequences best of all.",
+        tuple(
+            above(_SOLVED["bucket_sort"]("relative") - _SOLVED["bucket_sort"](row))
+            for row in ("sinusoidal", "alibi", "rope")
+        ),
+        {"relative (%)": 91.9, "sinusoidal": 30.1, "ALiBi": 38.8, "RoPE": 30.6},
     ),
 )
 
@@ -371,8 +420,8 @@ _CONTEXT = (
         "abstract; no number",
         "A sliding window fails far beyond the trained length unless it keeps the first tokens.",
         (above(_EXTENDED("window", _FAR) - _EXTENDED("sinks", _FAR)),),
-        tried="Windows that slide and windows that do not overlap give the same order. The training windows begin anywhere in "
-        "a document, so that this model has no reason to make its first tokens sinks.",
+        tried="Windows that slide and windows that do not overlap give the same order. The training windows begin anywhere "
+        "in a document, so that this model has no reason to make its first tokens sinks.",
     ),
 )
 
@@ -522,8 +571,8 @@ _RESOLUTIONS = (
         "On larger images mixed rotary frequencies keep more accuracy than a resized learned table.",
         (above(_kept("mixed", None), name="mixed - learned, 2x less 1x, mean over sets"),),
         {"mixed at 224 (%)": 80.9, "at 384": 81.8, "learned at 224": 80.4, "learned at 384": 79.4},
-        tried="Rescaled and fine-tuned rows, and three data sets. After so short a training a learned table does little, so that "
-        "resizing it costs little.",
+        tried="Rescaled and fine-tuned rows, and three data sets. After so short a training a learned table does little, so "
+        "that resizing it costs little.",
     ),
     Claim(
         "mixed-keeps-more-than-axial",
@@ -599,8 +648,8 @@ _SMALL = (
         "the paper's comparison of encodings; no number",
         "A ViT with 2-D ALiBi is ahead of one without any encoding.",
         (above(_FASHION("alibi") - _FASHION("none")),),
-        tried="Its symmetric form says how far a patch is and never in which direction. Whether direction is what it lacks is "
-        "asked by `lookhere`, which is directed and learns nothing either.",
+        tried="Its symmetric form says how far a patch is and never in which direction: `lookhere` is directed and learns "
+        "nothing either (vit-direction-helps).",
     ),
     Claim(
         "rope-learns-faster",
@@ -629,8 +678,24 @@ _SMALL = (
             "sinusoidal, at 512": 20.05,
             "sinusoidal, at 3512": 178.97,
         },
-        tried="Other heads and windows (rope-fails-less). A model that uses its positions more has more to lose where they are "
-        "new, and RoPE is ahead by far within the training length.",
+        tried="Other heads and windows (rope-fails-less). A model that uses its positions more has more to lose where they "
+        "are new, and RoPE is ahead by far within the training length.",
+    ),
+    Claim(
+        "alibi-flat-at-8x-quickstart",
+        PRESS,
+        "table 2",
+        "ALiBi reads eight times its training length without a rise in loss.",
+        (below(rise(_PYDOC, "alibi", 64, 512), _FLAT),),
+        {"perplexity at 512": 19.73, "at 3512": 18.40},
+    ),
+    Claim(
+        "rope-fails-beyond-quickstart",
+        PRESS,
+        "table 2",
+        "RoPE loses beyond the training length.",
+        (above(rise(_PYDOC, "rope", 64, 512)),),
+        {"perplexity at 512": 20.07, "at 3512": 35.54},
     ),
     Claim(
         "rope-learns-faster-quickstart",

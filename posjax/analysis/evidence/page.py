@@ -26,7 +26,9 @@ _OTHERS = (
         "context --config=configs/decoder.py --workdir=results/context",
     ),
     ("analyse", "pictures of trained ViTs", "analyse --checkpoint=RUN --out=results/analyse/ROW"),
-    ("accelerator", "the same on an accelerator", "accelerator --out=results/accelerator"),
+)
+_ABSENT = (
+    "No accelerator's numbers are there yet: `python -m experiments.accelerator --out=results/accelerator` makes them."
 )
 
 
@@ -185,7 +187,7 @@ def _inventory(folders: Mapping[str, Folder]) -> str:
         "Hours are wall time of training and evaluating, on a machine that may have been shared: upper bounds. Versions, device, "
         "data digest and config hash stand in every record; a commit that ends in `-dirty` had changed files. Beside them:"
     )
-    return "\n\n".join([table, told, "\n".join([*notes, *others])])
+    return "\n\n".join([table, told, "\n".join([*notes, *others]), _ABSENT])
 
 
 def _noted(study: Study, folders: Mapping[str, Folder]) -> bool:

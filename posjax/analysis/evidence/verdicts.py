@@ -53,8 +53,11 @@ def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
     """(whether all contrasts lie within their ranges, p-value of that or of its contrary).
 
     All within is shown by the weakest of them; one outside is looked for among all of them, so its p-value is Bonferroni's.
+    Where one cannot be tested (a single seed) the p-value is nan.
     """
     each = [of_range(expected, found) for expected, found in zip(claim.expects, estimates, strict=True)]
+    if any(math.isnan(p) for _, p in each):
+        return False, math.nan
     if all(inside for inside, _ in each):
         return True, max(p for _, p in each)
     return False, min(1.0, len(each) * min(p for inside, p in each if not inside))
