@@ -7,8 +7,6 @@ import pytest
 
 import posjax
 from posjax.analysis.evidence import matrix, numbers, page
-from posjax.analysis.evidence.claims import CLAIMS
-from posjax.analysis.evidence.verdicts import NOT_RUN, judge_claims
 from posjax.analysis.statistics import train_length
 from posjax.studies.results import Results, read_results
 
@@ -35,13 +33,6 @@ def test_the_page_is_current(rendered):
 def test_every_number_of_the_page_comes_from_a_record_or_a_source(rendered):
     assert numbers.loose(rendered) == []
     assert numbers.loose(numbers.plain(rendered)) != [], "else nothing could be found"
-
-
-def test_claims_are_judged_wherever_there_are_records(results):
-    """A claim on rows that its study does not have, or no longer has, would be called not run for ever."""
-    tables = {name: folder.tables for name, folder in results.folders.items()}
-    judged = judge_claims(CLAIMS, tables)
-    assert [each.claim.id for each in judged if each.verdict == NOT_RUN and each.claim.folder in tables] == []
 
 
 def test_links_of_the_page_lead_somewhere(rendered):

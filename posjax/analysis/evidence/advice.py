@@ -7,12 +7,11 @@ reference is computed, after Holm's correction over all comparisons of the field
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from posjax.analysis.evidence.contrast import Cell, Table, evaluate
+from posjax.analysis.evidence.contrast import Cell, Table, evaluate, unit_of
 from posjax.analysis.evidence.inventory import Folder, regime_of
 from posjax.analysis.evidence.numbers import ink
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged
 from posjax.analysis.report.lengths import CHUNKED, SLIDING
-from posjax.analysis.report.table import UNITS, Unit
 from posjax.analysis.statistics import Verdict, judge
 
 _SHOWN = 6  # rows of a list before the rest is counted
@@ -55,7 +54,7 @@ def standing(field: Field, folders: Mapping[str, Folder]) -> Standing | None:
     """None where there are no records of the reference and of another row."""
     tables = {name: folder.tables for name, folder in folders.items()}
     rows = tables.get(field.table.folder, {}).get(field.table.table, {})
-    unit = UNITS.get(field.table.metric, Unit())
+    unit = unit_of(field.table.metric)
     values = {row: found.value for row in rows if (found := evaluate(field.table(row, field.at), tables)) is not None}
     if field.reference not in values or len(values) < 2:
         return None
@@ -71,6 +70,7 @@ def standing(field: Field, folders: Mapping[str, Folder]) -> Standing | None:
     return Standing(leader, against.get(leader), tied, behind)
 
 
+_SPARSE = Table("contextual_counting", "flip_flop", "accuracy by length, flip_flop_sparse")
 SITUATIONS = (
     Situation(
         "Images of one size",
@@ -164,8 +164,8 @@ SITUATIONS = (
     ),
     Situation(
         "Counting",
-        ((Field(Table("contextual_counting", "sparse", "accuracy"), None, "none", "flip-flop out of distribution"),),),
-        ("cope-solves-flip-flop", "cope-in-distribution"),
+        ((Field(_SPARSE, 128, "none", "flip-flop out of distribution"),),),
+        ("cope-solves-flip-flop", "fox-solves-flip-flop", "cope-in-distribution"),
         "One made-up task.",
     ),
 )
@@ -199,7 +199,7 @@ def _situation(situation: Situation, folders: Mapping[str, Folder], judged: Mapp
 
 def _sentence(field: Field, found: Standing) -> str:
     """Who leads, by how much, who is not separable from it and who is worse than the reference."""
-    unit, link = UNITS.get(field.table.metric, Unit()), f"[{field.what}]({field.table.folder}/table.md)"
+    unit, link = unit_of(field.table.metric), f"[{field.what}]({field.table.folder}/table.md)"
     if found.lead is None:
         sentence = f"For {link} nothing is ahead of `{field.reference}`"
     else:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from posjax.analysis.report.table import UNITS, Unit
 from posjax.analysis.statistics import Estimate, Metric, Rows, Term, metric_values
 from posjax.analysis.statistics import contrast as estimate_of
 
@@ -83,6 +84,12 @@ class Table(NamedTuple):
 def mean(contrasts: Sequence[Contrast]) -> Contrast:
     """Their mean, e.g. over tasks or lengths."""
     return sum(contrasts[1:], contrasts[0]) / len(contrasts)
+
+
+def unit_of(metric: str) -> Unit:
+    """How a metric is shown: shares of right answers, by length or at all, in points of a hundred."""
+    share = metric.startswith(("accuracy", "exact match"))
+    return UNITS["accuracy"] if share else UNITS.get(metric, Unit())
 
 
 def runs_of(cell: Cell, folders: Mapping[str, Tables]) -> list:

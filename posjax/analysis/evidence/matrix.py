@@ -1,4 +1,4 @@
-"""Encodings by tasks: each cell is the difference to no encoding, judged after Holm's correction over all cells of a study."""
+"""Encodings by tasks: each cell is the difference to no encoding, judged after Holm's correction over a study's cells."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from posjax.analysis.evidence.contrast import Contrast, Table, evaluate, mean
+from posjax.analysis.evidence.contrast import Contrast, Table, evaluate, mean, unit_of
 from posjax.analysis.evidence.inventory import Folder, seconds_of_step
 from posjax.analysis.evidence.numbers import ink
 from posjax.analysis.report.lengths import CHUNKED
 from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.report.plots import GREY, SMALL
-from posjax.analysis.report.table import UNITS, Unit
+from posjax.analysis.report.table import Unit
 from posjax.analysis.statistics import Record, Rows, Verdict, judge
 
 
@@ -50,9 +50,16 @@ COLUMNS = (
     Column("retrieval 1× (points)", (_one("context_extension", "passkey", "accuracy", 256),)),
     Column(
         "longer problems (points)",
-        (tuple((Table("length_generalization", task, "accuracy"), None) for task in ("copy", "addition", "sort")),),
+        (
+            tuple(
+                (Table("length_generalization", task, "accuracy"), None)
+                for task in ("addition", "copy", "sort", "scan")
+            ),
+        ),
     ),
-    Column("counting (points)", (_one("contextual_counting", "sparse", "accuracy"),)),
+    Column(
+        "counting (points)", (_one("contextual_counting", "flip_flop", "accuracy by length, flip_flop_sparse", 128),)
+    ),
 )
 ENCODINGS = (
     "none",
@@ -145,10 +152,6 @@ def _difference(name: str, source: Sequence[tuple[Table, int | None]], tables: M
     return mean(found) if found else None
 
 
-def unit_of(source: Sequence[tuple[Table, int | None]]) -> Unit:
-    return UNITS.get(source[0][0].metric, Unit())
-
-
 def sign_of(verdict: Verdict, unit: Unit) -> str:
     """Whether an encoding is ahead of `none`, behind it, or not separable from it."""
     if not verdict.separated:
@@ -171,7 +174,7 @@ def to_markdown(made: Matrix, folders: Mapping[str, Folder], cards: Mapping[str,
 def _cell(made: Matrix, name: str, title: str) -> str:
     if (name, title) not in made.cells:
         return "reference" if name == "none" and title in made.sources else NONE_THERE
-    verdict, unit = made.cells[name, title], unit_of(made.sources[title])
+    verdict, unit = made.cells[name, title], unit_of(made.sources[title][0][0].metric)
     interval = verdict.estimate.interval().scaled(unit.scale)
     return f"{sign_of(verdict, unit)} {ink(interval.text(unit.digits - (unit.scale > 1), signed=True))}"
 
@@ -212,14 +215,14 @@ _GLYPHS = {AHEAD: "▲", BEHIND: "▼", TIED: "≈"}
 
 
 def figure(made: Matrix) -> Figure:
-    """The matrix as a heat map: orange and ▼ behind `none`, blue and ▲ ahead, white and ≈ not separable; one scale a column."""
+    """The matrix as a heat map: orange and ▼ behind `none`, blue and ▲ ahead, white and ≈ not separable."""
     titles = [column.title for column in COLUMNS if column.title in made.sources]
     names = [name for name in made.encodings if name != "none"]
     shade = np.zeros((len(names), len(titles)))
     drawn = Figure(figsize=(2.0 + 1.25 * len(titles), 1.6 + 0.32 * len(names)), layout="constrained")
     axes = drawn.add_subplot()
     for x, title in enumerate(titles):
-        unit = unit_of(made.sources[title])
+        unit = unit_of(made.sources[title][0][0].metric)
         found = {name: made.cells[name, title] for name in names if (name, title) in made.cells}
         most = max((abs(v.estimate.value) for v in found.values()), default=1.0) or 1.0
         for y, name in enumerate(names):

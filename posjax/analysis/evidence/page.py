@@ -75,10 +75,10 @@ def _summary(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
 def _claims(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
     """How to read it, then a table for each folder that decides claims."""
     told = (
-        f"Ours are means over seeds ± half-widths of {ink(f'{1 - LEVEL:.0%}')} intervals, each uncorrected; they leave out the "
-        "sampling of the test set. Rows of the same weights are paired by seed, others are not (Welch). A claim *holds* if ours "
-        "lies in the range that the claim says, and *does not* if it lies outside, each after Holm's correction over the claims "
-        "of its study; otherwise it is *not separable* at this size. Accuracies are in points, losses in nats."
+        f"Ours are means over seeds ± half-widths of {ink(f'{1 - LEVEL:.0%}')} intervals, each uncorrected; they leave out "
+        "the sampling of the test set. Rows of the same weights are paired by seed, others are not (Welch). A claim *holds* "
+        "if ours lies in the range that the claim says, and *does not* if it lies outside, each after Holm's correction over "
+        "the claims of its study; otherwise it is *not separable* at this size. Accuracies are in points, losses in nats."
     )
     parts = [told]
     for study in STUDIES:
@@ -129,10 +129,10 @@ def _verdict(judged: Judged) -> str:
 
 def _matrix(made: matrix.Matrix, folders: Mapping[str, Folder], cards: Mapping[str, Any]) -> str:
     told = (
-        f"Differences to `none`: {matrix.AHEAD} ahead, {matrix.BEHIND} behind, {matrix.TIED} not separable (Holm over all cells "
-        f"of a study), {matrix.NONE_THERE} not measured. Of text lower is better. Beside them: how many of a group's properties "
-        "on the [scorecard](scorecard/table.md) are as an ideal encoding's, of those that apply; the time of a training step "
-        "over that of `none`; parameters that it adds."
+        f"Differences to `none`: {matrix.AHEAD} ahead, {matrix.BEHIND} behind, {matrix.TIED} not separable (Holm over all "
+        f"cells of a study), {matrix.NONE_THERE} not measured. Of text lower is better. Beside them: how many of a group's "
+        "properties on the [scorecard](scorecard/table.md) are as an ideal encoding's, of those that apply; the time of a "
+        "training step over that of `none`; parameters that it adds."
     )
     places = [
         f"{ink(title)}: {', '.join(f'[{t.folder}]({t.folder}/table.md)' for t in dict.fromkeys(t for t, _ in source[:1]))}"
@@ -184,8 +184,9 @@ def _inventory(folders: Mapping[str, Folder]) -> str:
     ]
     others = [f"- [{name}]({name}): {what}. `python -m experiments.{command}`" for name, what, command in _OTHERS]
     told = (
-        "Hours are wall time of training and evaluating, on a machine that may have been shared: upper bounds. Versions, device, "
-        "data digest and config hash stand in every record; a commit that ends in `-dirty` had changed files. Beside them:"
+        "Hours are wall time of training and evaluating, on a machine that may have been shared: upper bounds. Versions, "
+        "device, data digest and config hash stand in every record; a commit that ends in `-dirty` had changed files. Beside "
+        "them:"
     )
     return "\n\n".join([table, told, "\n".join([*notes, *others]), _ABSENT])
 

@@ -1,6 +1,8 @@
 """Numbers in texts, contrasts of records and verdicts on claims, by hand-worked cases."""
 
 import math
+import pathlib
+import runpy
 
 import pytest
 
@@ -10,8 +12,10 @@ from posjax.analysis.evidence.claims import CLAIMS, Claim, Source, above, below,
 from posjax.analysis.evidence.contrast import Table, evaluate, mean
 from posjax.analysis.evidence.inventory import STUDIES, folder_of, hours, passes, regime_of
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, judge_claims
+from posjax.analysis.report.lengths import CHUNKED, SLIDING
 from posjax.analysis.statistics import difference_interval
 
+REPO = pathlib.Path(__file__).parents[3]
 CONFIG = {"studies": {"images": {"batch_size": 60, "data": {"fraction": 0.5}, "optimizer": {"learning_rate": 0.01}}}}
 WHO = Source("Nobody", 2020, "2001.00001")
 
@@ -54,7 +58,7 @@ def test_a_contrast_is_welchs_or_paired_and_says_what_it_is():
     assert evaluate(difference, TABLES).interval() == pytest.approx(expected)
     by_size = {"made": made(rope=[{"28": 0.5, "56": 0.4}, {"28": 0.7, "56": 0.6}]).tables}
     paired = evaluate(IMAGES("rope", 56) - IMAGES("rope", 28), by_size)
-    assert paired.value == pytest.approx(-0.1) and paired.error == pytest.approx(0, abs=1e-9)
+    assert (paired.value, paired.error) == pytest.approx((-0.1, 0.0), abs=1e-9)
     assert str(mean([IMAGES("rope", 56), IMAGES("rope", 28)])) == "0.5 rope @56 + 0.5 rope @28"
     other = Table("made", "more", "accuracy")
     assert str(mean([table("a") - table("b") for table in (IMAGES, other)])) == "mean over images, more of a - b"
@@ -96,7 +100,6 @@ def test_a_tie_is_shown_by_an_interval_within_it_and_not_by_a_wide_one():
 
 def test_regime():
     regime = regime_of([IMAGES(row).terms[0][1] for row in ("rope", "none", "gone")], FOLDERS)
-    assert regime.passes == (1.0,) and regime.rates == (0.01,) and regime.seeds == (3,)
     assert numbers.plain(regime.text()) == "10 parameters, 500 steps, 1 passes, 3 seeds, rate 0.01, cpu"
     chosen = record("rope", 0, 0.5, tuned={"learning_rate": 0.003})
     tuned = {"made": folder_of([chosen], CONFIG)}
@@ -110,14 +113,15 @@ def test_the_matrix_and_who_leads():
     assert matrix.name_of("raster(width=8) >> learned()") == "learned"
     assert matrix.name_of("randomized(length=8) >> rope()") == "randomized >> rope"
     found = standing(Field(IMAGES, None, "none", "accuracy"), FOLDERS)
-    assert found.leader == "rope" and found.lead.separated and found.tied == () and found.behind == ()
+    assert (found.leader, found.tied, found.behind) == ("rope", (), ())
+    assert found.lead.separated
     leads = standing(Field(IMAGES, None, "rope", "accuracy"), FOLDERS)
-    assert leads.leader == "rope" and leads.lead is None and leads.behind == ("none", "alibi")
+    assert leads == ("rope", None, (), ("none", "alibi"))
     assert standing(Field(IMAGES, None, "fox", "accuracy"), FOLDERS) is None
 
 
 def test_numbers_that_come_from_nowhere_are_found():
-    text = f"ALiBi gains {numbers.ink('+8.8 ± 0.7')} in 2-D (Press et al. 2022, arXiv 2108.12409, table 2), see `f(3)`, [it](a/4)."
+    text = f"ALiBi gains {numbers.ink('+8.8 ± 0.7')} in 2-D (Press et al. 2022, arXiv 2108.12409, table 2), `f(3)`, [it](a/4)."
     assert numbers.loose(text) == []
     assert numbers.loose(f"{text} About 8.8 points, 95% sure, -1e-3, ±2.") == ["8.8", "95", "-1e-3", "±2"]
     assert numbers.plain(numbers.ink(5)) == "5"
@@ -136,4 +140,29 @@ def test_claims_are_data_that_can_be_read():
         assert numbers.loose(f"{each.says} {each.tried}") == [], each.id
         assert each.paper or "no number" in each.place or "no accuracy" in each.place, each.id
         for expected in each.expects:
-            assert expected.low < expected.high and math.isfinite(expected.low) + math.isfinite(expected.high), each.id
+            assert -math.inf < expected.low < expected.high or expected.low < expected.high < math.inf, each.id
+
+
+def labels_of(study):
+    """table -> labels of its rows, as a study's config has them; of studies of lengths and resolutions without policies."""
+    path, _, argument = study.config.partition(":")
+    config = runpy.run_path(str(REPO / path))["get_config"](*([argument] if argument else []))
+    if study.module == "extrapolate":
+        of_bases = [*config.variants.values(), *config.finetune.values()]
+        return {
+            table: {*config.encodings, *(label for rows in of_bases for label in rows)} for table in (SLIDING, CHUNKED)
+        }
+    tables = config.get("studies") or config.sets
+    return {name: {*table.get("encodings", {}), *table.get("rows", {})} for name, table in tables.items()}
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.folder)
+def test_claims_are_of_rows_that_the_study_has(study):
+    """Else they would be called not run for ever."""
+    cells = {cell for each in CLAIMS if each.folder == study.folder for cell in each.cells}
+    if not cells:
+        pytest.skip("no claim is decided by it")
+    labels = labels_of(study)
+    for cell in cells:
+        label = cell.row.split(", ")[0] if study.module == "resolutions" else cell.row
+        assert label in labels[cell.table], cell
