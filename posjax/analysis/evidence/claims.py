@@ -761,7 +761,7 @@ _ACCELERATOR = (
         P_ROPE,
         "table 2, Gemma-2B from scratch",
         "RoPE without its lowest frequencies has a slightly lower loss.",
-        (below(_P_ROPE("0.75-rope", 1024) - _P_ROPE("rope", 1024)),),
+        (below(_P_ROPE("p_rope 3/4", 1024) - _P_ROPE("rope", 1024)),),
         {"perplexity, RoPE": 4.463, "three quarters of RoPE": 4.441},
     ),
     Claim(

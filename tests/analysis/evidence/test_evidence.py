@@ -121,7 +121,7 @@ def test_the_matrix_and_who_leads():
 
 
 def test_numbers_that_come_from_nowhere_are_found():
-    text = f"ALiBi gains {numbers.ink('+8.8 ± 0.7')} in 2-D (Press et al. 2022, arXiv 2108.12409, table 2), `f(3)`, [it](a/4)."
+    text = f"ALiBi gains {numbers.ink('+8.8 ± 0.7')} in 2-D (Press et al. 2022, arXiv 2108.12409, table 2), `f(3)`."
     assert numbers.loose(text) == []
     assert numbers.loose(f"{text} About 8.8 points, 95% sure, -1e-3, ±2.") == ["8.8", "95", "-1e-3", "±2"]
     assert numbers.plain(numbers.ink(5)) == "5"
