@@ -22,6 +22,7 @@ from posjax.studies.sweeps import (
     short_names,
     swept_seeds,
 )
+from posjax.studies.tuning import Tune
 from posjax.training.evaluate import evaluate, make_score
 from posjax.training.loop import flat_fields
 
@@ -50,6 +51,10 @@ class Ablation(Study):
         self._sweeps = [sweep for sweep in parsed if sweep.field not in SEEDS]
         self._points: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
         points(parsed)
+        if self._sweeps and Tune.of(self.config).learning_rates:
+            raise ValueError(
+                "learning rates are tuned here: --config.tune.learning_rates='()' lets --sweep choose instead"
+            )
         for sweep in self._sweeps:
             if not any(self._of_study(sweep, study) for study in self.config.studies):
                 known = list(flat_fields(next(iter(self.config.studies.values())).to_dict()))
@@ -114,19 +119,21 @@ class Ablation(Study):
         return row._replace(label=label, base=label, training=training, encoding=encoding_of(training))
 
     def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from posjax.analysis.report.across import Paper, accuracy_along, paper_table
+        from posjax.analysis.report import across
         from posjax.analysis.report.chosen import chosen_tables
         from posjax.analysis.report.page import write_report
         from posjax.analysis.report.table import summarize
 
-        before, drawn = chosen_tables(records), {}
+        before, lead = chosen_tables(records), {}
         if "paper" in self.config:
-            before.append(paper_table(records, Paper(**self.config.paper.to_dict())))
+            paper = across.Paper(**self.config.paper.to_dict())
+            before.append(across.paper_table(records, paper))
+            lead |= across.paper_figures(records, paper)
         if "axis" in self.config:
             studies = {record["study"] for record in records}
             values = {study: x for study, x in self.config.axis["values"].to_dict().items() if study in studies}
-            drawn[next(iter(values))] = {"along": accuracy_along(records, values, self.config.axis.title)}
-        paths = write_report(records, directory, about, drawn=drawn, before=before)
+            lead |= across.along_figures(records, values, self.config.axis.title)
+        paths = write_report(records, directory, about, before=before, lead=lead)
         return [*summarize(records), *before], paths
 
 

@@ -1,9 +1,11 @@
 """What is seen only across the studies of one ablation: a paper's table beside ours, and a quantity along an axis."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -18,6 +20,7 @@ from posjax.analysis.statistics import (
     Rows,
     Verdict,
     difference,
+    difference_of_gains,
     group,
     judge,
     mean_interval,
@@ -74,7 +77,8 @@ def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
         f"{sum(not each.exploratory for each in found)} tests that the paper's table poses. Differences of the paper's of at "
         f"most {paper.tie * unit.scale:g} count as none: what ours say of those is exploratory, with no correction."
     )
-    return StudyTable(BESIDE, tuple(studies), tuple(table_rows), caption, tuple(notes))
+    said = (_counted(found),) if found else ()
+    return StudyTable(BESIDE, tuple(studies), tuple(table_rows), caption, tuple(notes), said)
 
 
 def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
@@ -86,7 +90,8 @@ def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
         for label in whole(rows, Metric(paper.metric))
         if label in paper.values.get(study, {})
     ]
-    pairs = [(cell, paper.reference) for cell in cells if cell != paper.reference]
+    reference = tuple(paper.reference)  # a list in a config that was read back
+    pairs = [(cell, reference) for cell in cells if cell != reference]
     first = {}
     for study, label in cells:
         first.setdefault(label, (study, label))
@@ -94,7 +99,7 @@ def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
     ours = {
         (a, b): difference(studies[a[0]][a[1]], studies[b[0]][b[1]], Metric(paper.metric))
         for a, b in dict.fromkeys(pairs)
-        if paper.reference in cells
+        if reference in cells
     }
     theirs = {(a, b): paper.values[a[0]][a[1]] - paper.values[b[0]][b[1]] for a, b in ours}
     judged = judge({pair: each for pair, each in ours.items() if abs(theirs[pair]) > paper.tie})
@@ -135,6 +140,57 @@ def _sentence(compared: Compared, unit: Unit) -> str:
     return f"{compared.what}: paper {paper}, ours {ours}: {compared.judgement}."
 
 
+def paper_figures(records: Sequence[Record], paper: Paper) -> dict[str, plots.Captioned]:
+    """The forest plot, where two cells of the paper are among the records; its caption counts the judgements."""
+    found = verdicts(records, paper)
+    if not found:
+        return {}
+    said = _counted(found)
+    return {
+        "beside_the_paper": plots.Captioned(forest(records, paper), f"Differences in {paper.source} and here. {said}")
+    }
+
+
+def _counted(found: Sequence[Compared]) -> str:
+    """How often ours agree, of what the paper separates."""
+    planned = [each.judgement for each in found if not each.exploratory]
+    count = {name: planned.count(name) for name in ("agrees", "disagrees", "not separable")}
+    told = ", ".join(f"{n} {name.replace('agrees', 'agree')}" for name, n in count.items())
+    ties = len(found) - len(planned)
+    return f"Of the paper's {len(planned)} differences {told}; {ties} ties of the paper's are exploratory."
+
+
+def along_figures(records: Sequence[Record], values: Mapping[str, float], title: str) -> dict[str, plots.Captioned]:
+    """`accuracy_along`; its caption says what the ends of the axis have in common, and whose gain between them differs."""
+    studies = group(records)
+    first, last = (pick(studies, key=values.__getitem__) for pick in (min, max))
+    return {"along": plots.Captioned(accuracy_along(records, values, title), _gains(studies, first, last))}
+
+
+def _gains(studies: Mapping[str, Rows], first: str, last: str) -> str:
+    """What each row gains along the axis less what the row gains that gains least, Holm's correction over these."""
+    metric = Metric("accuracy")
+    ends = [whole(studies[study], metric) for study in (first, last)]
+    gains = {
+        label: mean_interval(ends[1][label]).mean - mean_interval(ends[0][label]).mean
+        for label in ends[0]
+        if label in ends[1]
+    }
+    if len(gains) < 2:
+        return "Mean and 95 % interval over seeds."
+    least = min(gains, key=gains.__getitem__)
+    runs = {label: (studies[first][label], studies[last][label]) for label in gains}
+    judged = judge({label: difference_of_gains(runs[label], runs[least], metric) for label in gains if label != least})
+    told = [
+        f"{label} {verdict.estimate.scaled(100).interval().text(1, signed=True)} ({verdict})"
+        for label, verdict in judged.items()
+    ]
+    return (
+        f"Accuracy (%), mean and 95 % interval over seeds. From {first} to {last} {least} gains least; points that others "
+        f"gain more: {', '.join(told)}, at {LEVEL:g} after Holm's correction over {len(told)} tests."
+    )
+
+
 def accuracy_along(
     records: Sequence[Record],
     values: Mapping[str, float],
@@ -149,24 +205,60 @@ def accuracy_along(
     studies, look = group(records), look or plots.styles(records)
     if missing := sorted(studies.keys() - values.keys()):
         raise ValueError(f"studies {missing} have no value on the axis {title!r}: its values are {dict(values)}")
-    labels = list(dict.fromkeys(label for rows in studies.values() for label in rows))
-    lines = {label: _along(studies, values, label) for label in labels}
-    figure = Figure(figsize=(6.8, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for label, line in lines.items():
-        plots.draw_line(axes, line, look[label], marker=look[label].marker)
-    ticks = sorted(values[study] for study in studies)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    rows = {label: runs for named in studies.values() for label, runs in named.items()}
+    lines = {label: _along(studies, values, label) for label in rows}
     names = {values[study]: study for study in studies}
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, f"{x:g}")))
-    axes.xaxis.set_minor_locator(NullLocator())
+
+    def dress(axes: Axes, first: bool) -> None:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(sorted(names)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, f"{x:g}")))
+        axes.xaxis.set_minor_locator(NullLocator())
+
+    shown = plots.references(rows, lines, max)
+    labels = (title, "accuracy (%): mean, 95 % interval")
+    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels)
+
+
+def forest(records: Sequence[Record], paper: Paper) -> Figure:
+    """The paper's differences (diamonds) beside ours with their 95 % intervals (dots), a line each, in the metric's unit.
+
+    Filled dots agree or disagree after Holm's correction, hollow ones are not separable or exploratory; grey is the band in
+    which the paper's differences count as none.
+
+    Raises:
+      ValueError: no difference of the paper's is among the records.
+    """
+    found, unit = verdicts(records, paper), UNITS.get(paper.metric, Unit())
+    if not found:
+        raise ValueError(f"no two cells of {paper.source} are among the records")
+    figure = Figure(figsize=(8.4, 1.2 + 0.3 * len(found)), layout="constrained")
+    axes = figure.add_subplot()
     plots.finish(axes)
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    axes.set_xlabel(title)
-    axes.set_ylabel("accuracy (%): mean, 95 % interval")
-    plots.label_lines(axes, lines, look)
+    axes.axvspan(-paper.tie * unit.scale, paper.tie * unit.scale, color="#eeeeee", zorder=0)
+    axes.axvline(0, color="black", linewidth=0.8, zorder=1)
+    for y, each in enumerate(found):
+        color = _JUDGED.get(each.judgement, plots.GREY)
+        ours, face = each.ours.scaled(unit.scale).interval(), color if each.judgement in _JUDGED else "white"
+        half = None if math.isnan(ours.half_width) else ours.half_width
+        look = dict(fmt="o", color=color, markerfacecolor=face, markersize=6, elinewidth=1.6, capsize=3)
+        axes.errorbar(ours.mean, y, xerr=half, **look)
+        axes.plot(each.paper * unit.scale, y, "D", color=plots.INK, markerfacecolor="none", markersize=6)
+        axes.annotate(
+            each.judgement,
+            (1.01, y),
+            xycoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=plots.SMALL,
+            color=plots.INK,
+        )
+    axes.set_yticks(range(len(found)), [each.what for each in found], parse_math=False, fontsize=plots.SMALL)
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.set_xlabel(f"difference of {paper.metric}{unit.suffix}: ◇ the paper's, ● ours with its 95 % interval")
     return figure
+
+
+_JUDGED = {"agrees": "#0016bc", "disagrees": "#a03000"}
 
 
 def _along(studies: Mapping[str, Rows], values: Mapping[str, float], label: str) -> Line:

@@ -69,13 +69,15 @@ class Row:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """One study. ``columns`` are the titles after the label; ``notes`` say what a reader must know to trust it."""
+    """One study. ``columns`` are the titles after the label; ``notes`` say what a reader must know to trust it, and
+    ``findings`` what the tests show, a sentence or two for each thing that encodings are compared by."""
 
     study: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     caption: str
     notes: tuple[str, ...]
+    findings: tuple[str, ...] = ()
 
 
 def summarize(records: Sequence[Record]) -> list[StudyTable]:
@@ -95,6 +97,8 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
     columns = [(_title(m, trained), metric_cells(rows, m, best[m], judged)) for m in metrics]
     if reference:
         columns += [(f"Δ {_title(m, None)} vs none", _effect_cells(rows, reference, m, judged)) for m in compared]
+    if any("tuned" in run for run in all_runs(rows)):
+        columns.append(("learning rate", [_rate_cell(runs) for runs in rows.values()]))
     columns.append(("parameters", [_parameters_cell(runs) for runs in rows.values()]))
     columns.append(("step (ms)", [_step_cell(runs) for runs in rows.values()]))
     columns.append(("seeds", [Cell(str(len(runs))) for runs in rows.values()]))
@@ -105,7 +109,8 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
     )
     paired = any(share_weights(*(rows[label] for label in pair)) for _, pair in judged)
     notes = filter(None, (tests_text(judged, paired, reference is not None), *_notes(rows)))
-    return StudyTable(study, titles, table_rows, _caption(rows, reference is not None), tuple(notes))
+    found = filter(None, (finding(rows, metric, _title(metric, trained), judged, reference) for metric in compared))
+    return StudyTable(study, titles, table_rows, _caption(rows, reference is not None), tuple(notes), tuple(found))
 
 
 Pair = tuple[Metric, frozenset[str]]  # a metric, and the labels of the two rows that are compared by it
@@ -133,6 +138,39 @@ def _family(rows: Rows, best: Mapping[Metric, str | None], reference: str | None
     if reference:
         pairs += [(metric, label, reference) for metric in compared for label in rows]
     return compare(rows, pairs)
+
+
+def finding(rows: Rows, metric: Metric, title: str, judged: Mapping[Any, Verdict], reference: str | None = None) -> str:
+    """Which row is best by a metric and which are not separable from it, then which are from `none`; "" where none is best.
+
+    Args:
+      title: of the metric.
+      judged: with the pairs of `compare` among its names.
+      reference: the label of `none`.
+    """
+    unit, best = UNITS.get(metric.name, Unit()), best_row(rows, metric)
+    if best is None:
+        return ""
+
+    def verdict(a: str, b: str) -> Verdict | None:
+        return judged.get((metric, frozenset((a, b))))
+
+    values = whole(rows, metric)
+    others = [label for label in values if label != best and verdict(label, best)]
+    tied = [label for label in others if not verdict(label, best).separated]
+    top = mean_interval(values[best]).scaled(unit.scale).text(unit.digits)
+    apart = f"not separable from {', '.join(tied)}" if tied else f"separable from all {len(others)} other rows"
+    text = f"{title}: best is {best} with {top}, {apart}."
+    if reference not in values or not any(verdict(label, reference) for label in values):
+        return text
+    sign = 1 if unit.best is max else -1
+    sides: dict[str, list[str]] = {"better": [], "worse": [], "not separable": []}
+    for label in values:
+        if found := verdict(label, reference):
+            gain = sign * (mean_interval(values[label]).mean - mean_interval(values[reference]).mean)
+            sides[("better" if gain > 0 else "worse") if found.separated else "not separable"].append(label)
+    told = "; ".join(f"{side}: {', '.join(labels)}" for side, labels in sides.items() if labels)
+    return f"{text} Against {reference}, {told}."
 
 
 def tests_text(judged: Mapping[Any, Verdict], paired: bool, of_none: bool) -> str:
@@ -205,6 +243,13 @@ def _parameters_cell(runs: Sequence[Record]) -> Cell:
     return Cell(" / ".join(f"{n:,}" for n in _distinct(runs, "parameters")) or "-")
 
 
+def _rate_cell(runs: Sequence[Record]) -> Cell:
+    """The rate that was chosen for a row's training."""
+    return Cell(
+        " / ".join(f"{rate:g}" for rate in _distinct([run.get("tuned", {}) for run in runs], "learning_rate")) or "-"
+    )
+
+
 def _step_cell(runs: Sequence[Record]) -> Cell:
     """Median over seeds: one seed that shared its machine must not move the row."""
     times = [run["step_time"] for run in runs if run.get("step_time") is not None]
@@ -270,9 +315,32 @@ def _notes(rows: Rows) -> tuple[str, ...]:
         notes.append(f"Rows were run on different data ({' / '.join(_distinct(all_runs(rows), 'data_digest'))}).")
     if any(finite_note(*metric_values(runs, metric)) for metric in metrics_of(rows) for runs in rows.values()):
         notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
+    notes += _tuning_notes(rows)
     specs = {label: runs[0]["encoding"] for label, runs in rows.items()}
     listed = "; ".join(f"{label} = {spec}" for label, spec in specs.items() if spec.removesuffix("()") != label)
     return (*notes, f"Encodings: {listed}.") if listed else tuple(notes)
+
+
+def _tuning_notes(rows: Rows) -> list[str]:
+    """How learning rates were chosen, and which rows might do better at rates that were not tried."""
+    tuned = {label: runs[0]["tuned"] for label, runs in rows.items() if "tuned" in runs[0]}
+    if not tuned:
+        return []
+    one = next(iter(tuned.values()))
+    notes = [
+        f"Each row is trained at the best of its learning rates ({', '.join(one['from'])}) by {one['by']} on {one['on']!r}, "
+        f"which those runs are not trained on (seeds {', '.join(map(str, one['seeds']))}); the final runs are."
+    ]
+    ends = {label: sorted(map(float, each["from"])) for label, each in tuned.items()}
+    edge = {
+        label: each["learning_rate"]
+        for label, each in tuned.items()
+        if each["learning_rate"] in ends[label][:: max(1, len(ends[label]) - 1)]
+    }
+    if edge:
+        listed = ", ".join(f"{label} ({rate:g})" for label, rate in edge.items())
+        notes.append(f"The best rate is at the edge of those tried, and might be better beyond: {listed}.")
+    return notes
 
 
 def shown(cell: Cell) -> str:
@@ -309,6 +377,8 @@ def to_markdown(table: StudyTable) -> str:
     for row in table.rows:
         cells = [f"**{shown(cell)}**" if cell.mark in BOLD else shown(cell) for cell in row.cells]
         rows.append((escape_markdown(row.label), *cells))
-    whole = grid(("encoding", *map(escape_markdown, table.columns)), rows)
+    lines = grid(("encoding", *map(escape_markdown, table.columns)), rows)
     below = "\n\n".join(escape_markdown(text) for text in (table.caption, *table.notes))
-    return f"## {escape_markdown(table.study)}\n\n{whole}\n\n{below}\n"
+    found = "".join(f"- {escape_markdown(text)}\n" for text in table.findings)
+    found = f"{found}\n" if found else ""
+    return f"## {escape_markdown(table.study)}\n\n{found}{lines}\n\n{below}\n"
