@@ -75,7 +75,7 @@ def test_every_number_of_the_readme_comes_from_a_record(results):
 
 
 def test_the_picture_shows_every_cell(results):
-    made = matrix.matrix(results.folders)
+    made = matrix.matrix(results.folders, page.judge(results.folders))
     texts = [text.get_text() for text in matrix.figure(made).axes[0].texts]
     shown = sum(not text.startswith("-") for text in texts)
     assert shown == len(made.cells) > 0

@@ -1,7 +1,7 @@
 """Which encoding to take, by situation: sentences whose names and numbers come from records, each with its doubt.
 
 A `Field` is a column of results with a reference row. Who leads it, who cannot be told from the leader and who is behind the
-reference is computed, after Holm's correction over all comparisons of the field.
+reference is computed, after Holm's correction over all comparisons of the field and the claims of its study.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from posjax.analysis.evidence.contrast import Cell, Table, evaluate, unit_of
 from posjax.analysis.evidence.inventory import Folder, regime_of
 from posjax.analysis.evidence.numbers import ink
-from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged
+from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_beside
 from posjax.analysis.report.lengths import CHUNKED, SLIDING
-from posjax.analysis.statistics import Verdict, judge
+from posjax.analysis.statistics import Verdict
 
 _SHOWN = 6  # rows of a list before the rest is counted
 
@@ -50,7 +50,7 @@ class Standing(NamedTuple):
     behind: tuple[str, ...]  # behind the reference
 
 
-def standing(field: Field, folders: Mapping[str, Folder]) -> Standing | None:
+def standing(field: Field, folders: Mapping[str, Folder], judged: Sequence[Judged] = ()) -> Standing | None:
     """None where there are no records of the reference and of another row."""
     tables = {name: folder.tables for name, folder in folders.items()}
     rows = tables.get(field.table.folder, {}).get(field.table.table, {})
@@ -62,9 +62,9 @@ def standing(field: Field, folders: Mapping[str, Folder]) -> Standing | None:
     pairs = [(row, field.reference) for row in values if row != field.reference]
     pairs += [(leader, row) for row in values if row not in (leader, field.reference)]
     family = {(a, b): evaluate(field.table(a, field.at) - field.table(b, field.at), tables) for a, b in pairs}
-    judged = judge({pair: found for pair, found in family.items() if found is not None})
-    tied = tuple(row for row in values if (leader, row) in judged and not judged[leader, row].separated)
-    against = {row: judged[row, field.reference] for row in values if (row, field.reference) in judged}
+    found = judge_beside({pair: each for pair, each in family.items() if each is not None}, judged, field.table.folder)
+    tied = tuple(row for row in values if (leader, row) in found and not found[leader, row].separated)
+    against = {row: found[row, field.reference] for row in values if (row, field.reference) in found}
     worse = -1.0 if unit.best is max else 1.0
     behind = tuple(row for row, v in against.items() if v.separated and worse * v.estimate.value > 0)
     return Standing(leader, against.get(leader), tied, behind)
@@ -183,7 +183,7 @@ def _situation(situation: Situation, folders: Mapping[str, Folder], judged: Mapp
     told, cells = [], []
     for alternatives in situation.fields:
         for field in alternatives:
-            if (found := standing(field, folders)) is not None:
+            if (found := standing(field, folders, tuple(judged.values()))) is not None:
                 told.append(_sentence(field, found))
                 rows = (found.leader, field.reference, *found.tied)
                 cells += [

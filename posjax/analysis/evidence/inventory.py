@@ -143,14 +143,21 @@ def passes(run: Record, config: Mapping[str, Any]) -> float | None:
     return taken / (size * share)
 
 
-def hours(records: Sequence[Record]) -> float:
-    """Wall time of training and evaluating all rows; seeds that are trained together share one."""
+def core_hours(records: Sequence[Record]) -> float:
+    """Wall time of training and evaluating all rows, times cores; seeds that are trained together share one.
+
+    An upper bound: a core may have waited, or served others.
+    """
     trained = {
-        (r["study"], r.get("training_hash") or r["config_hash"], r["steps"], r["wall_time"]): r["wall_time"]
+        (r["study"], r.get("training_hash") or r["config_hash"], r["steps"], r["wall_time"]): r["wall_time"] * _cores(r)
         for r in records
     }
-    measured = sum(record.get("evaluation_time") or 0.0 for record in records)
+    measured = sum((record.get("evaluation_time") or 0.0) * _cores(record) for record in records)
     return (sum(trained.values()) + measured) / 3600
+
+
+def _cores(record: Record) -> int:
+    return record["versions"].get("cpus", 1)
 
 
 def commits(records: Sequence[Record]) -> tuple[str, ...]:

@@ -11,11 +11,13 @@ from matplotlib.figure import Figure
 from posjax.analysis.evidence.contrast import Contrast, Table, evaluate, mean, unit_of
 from posjax.analysis.evidence.inventory import Folder, seconds_of_step
 from posjax.analysis.evidence.numbers import ink
+from posjax.analysis.evidence.verdicts import Judged, judge_beside
+from posjax.analysis.report.families import FAMILIES, family_of
 from posjax.analysis.report.lengths import CHUNKED
 from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.report.plots import GREY, SMALL
 from posjax.analysis.report.table import Unit
-from posjax.analysis.statistics import Record, Rows, Verdict, judge
+from posjax.analysis.statistics import Record, Rows, Verdict
 
 
 class Column(NamedTuple):
@@ -86,7 +88,7 @@ ENCODINGS = (
 )
 _PROPERTIES = ("uniqueness", "determinism", "extrapolation", "relative", "dimensions")
 _FLAT = "raster >> "
-AHEAD, BEHIND, TIED, NONE_THERE = "🔵▲", "🟠▼", "⚪≈", "-"  # colours that red-green blind readers tell apart
+AHEAD, BEHIND, TIED, NONE_THERE = "🔵↑", "🟠↓", "⚪≈", "-"  # colours that red-green blind readers tell apart
 
 
 def name_of(spec: str) -> str:
@@ -118,8 +120,8 @@ class Matrix(NamedTuple):
         return [name for name in ENCODINGS if name in found or name == "none"]
 
 
-def matrix(folders: Mapping[str, Folder]) -> Matrix:
-    """All cells that have records."""
+def matrix(folders: Mapping[str, Folder], judged: Sequence[Judged]) -> Matrix:
+    """All cells that have records, corrected over the cells and claims of a study."""
     tables = {name: folder.tables for name, folder in folders.items()}
     sources = {column.title: _source(column, tables) for column in COLUMNS}
     family: dict[str, dict] = {}
@@ -132,8 +134,10 @@ def matrix(folders: Mapping[str, Folder]) -> Matrix:
             found = evaluate(difference, tables) if difference else None
             if found is not None:
                 family.setdefault(source[0][0].folder, {})[name, column.title] = found
-    judged = {key: verdict for cells in family.values() for key, verdict in judge(cells).items()}
-    return Matrix(judged, {title: source for title, source in sources.items() if source})
+    found = {
+        key: verdict for folder, cells in family.items() for key, verdict in judge_beside(cells, judged, folder).items()
+    }
+    return Matrix(found, {title: source for title, source in sources.items() if source})
 
 
 def _source(column: Column, tables: Mapping[str, Any]) -> tuple:
@@ -167,7 +171,14 @@ def to_markdown(made: Matrix, folders: Mapping[str, Folder], cards: Mapping[str,
     rows = []
     for name in made.encodings:
         cells = [_cell(made, name, title) for title in titles]
-        rows.append((f"`{name}`", *cells, *_properties(name, cards), *_cost(name, made, folders)))
+        rows.append(
+            (
+                f"{FAMILIES[family_of(name)].glyph} `{name}`",
+                *cells,
+                *_properties(name, cards),
+                *_cost(name, made, folders),
+            )
+        )
     return grid(tuple(ink(escape_markdown(title)) for title in header), rows)
 
 
@@ -211,11 +222,11 @@ def _ratio(runs: Sequence[Record], none: Sequence[Record]) -> str:
 
 
 _COLOURS = LinearSegmentedColormap.from_list("behind and ahead", ("#d9822b", "#ffffff", "#2b6cb0"))
-_GLYPHS = {AHEAD: "▲", BEHIND: "▼", TIED: "≈"}
+_GLYPHS = {AHEAD: "↑", BEHIND: "↓", TIED: "≈"}
 
 
 def figure(made: Matrix) -> Figure:
-    """The matrix as a heat map: orange and ▼ behind `none`, blue and ▲ ahead, white and ≈ not separable."""
+    """The matrix as a heat map: orange and ↓ behind `none`, blue and ↑ ahead, white and ≈ not separable."""
     titles = [column.title for column in COLUMNS if column.title in made.sources]
     names = [name for name in made.encodings if name != "none"]
     shade = np.zeros((len(names), len(titles)))
@@ -239,8 +250,12 @@ def figure(made: Matrix) -> Figure:
         range(len(titles)), [title.replace(", ", ",\n").replace(" (", "\n(") for title in titles], fontsize=SMALL
     )
     axes.xaxis.tick_top()
-    axes.set_yticks(range(len(names)), names, fontsize=SMALL + 1)
+    looks = [FAMILIES[family_of(name)] for name in names]
+    marked = [f"{look.glyph} {name}" for look, name in zip(looks, names, strict=True)]
+    axes.set_yticks(range(len(names)), marked, fontsize=SMALL + 1)
+    for tick, look in zip(axes.get_yticklabels(), looks, strict=True):
+        tick.set_color(look.color)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_xlabel("difference to no encoding: ▲ ahead, ▼ behind, ≈ not separable", fontsize=SMALL, color=GREY)
+    axes.set_xlabel("difference to no encoding: ↑ ahead, ↓ behind, ≈ not separable", fontsize=SMALL, color=GREY)
     return drawn

@@ -6,7 +6,7 @@ from typing import Any
 
 from posjax.analysis.evidence import advice, matrix
 from posjax.analysis.evidence.claims import CLAIMS, Expectation
-from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, commits, hours, regime_of
+from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, commits, core_hours, regime_of
 from posjax.analysis.evidence.numbers import ink, plain
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_claims
 from posjax.analysis.report import plots
@@ -39,8 +39,8 @@ def render(folders: Mapping[str, Folder], cards: Mapping[str, Any]) -> str:
       folders: by name, those that are there.
       cards: of the scorecard, by spec.
     """
-    judged = judge_claims(CLAIMS, {name: folder.tables for name, folder in folders.items()})
-    made = matrix.matrix(folders)
+    judged = judge(folders)
+    made = matrix.matrix(folders, judged)
     sections = (
         ("", _summary(judged, folders)),
         ("Claims", _claims(judged, folders)),
@@ -57,8 +57,13 @@ def write(folders: Mapping[str, Folder], cards: Mapping[str, Any], directory: pa
     """Writes the page and its picture; returns their paths."""
     page, picture = directory / NAME, directory / PICTURE
     replace_file(page, plain(render(folders, cards)).encode())
-    plots.save(matrix.figure(matrix.matrix(folders)), picture, dpi=110)
+    plots.save(matrix.figure(matrix.matrix(folders, judge(folders))), picture, dpi=110)
     return [page, picture]
+
+
+def judge(folders: Mapping[str, Folder]) -> list[Judged]:
+    """All claims, judged by the tables of the folders."""
+    return judge_claims(CLAIMS, {name: folder.tables for name, folder in folders.items()})
 
 
 def _summary(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
@@ -68,7 +73,8 @@ def _summary(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
         "Generated from the records in this folder by `python -m experiments.report`; a test checks that it is current.\n\n"
         f"Of {ink(len(judged))} claims {ink(counts[HOLDS])} hold at this size, {ink(counts[FAILS])} do not, "
         f"{ink(counts[UNCLEAR])} are not separable, and {ink(counts[NOT_RUN])} have not been run. Behind them are "
-        f"{ink(f'{len(records):,}')} records, {ink(f'{hours(records):.1f}')} hours of training and evaluating."
+        f"{ink(f'{len(records):,}')} records and at most {ink(f'{core_hours(records):.0f}')} core-hours of training and "
+        "evaluating, tuning aside."
     )
 
 
@@ -129,10 +135,10 @@ def _verdict(judged: Judged) -> str:
 
 def _matrix(made: matrix.Matrix, folders: Mapping[str, Folder], cards: Mapping[str, Any]) -> str:
     told = (
-        f"Differences to `none`: {matrix.AHEAD} ahead, {matrix.BEHIND} behind, {matrix.TIED} not separable (Holm over all "
-        f"cells of a study), {matrix.NONE_THERE} not measured. Of text lower is better. Beside them: how many of a group's "
-        "properties on the [scorecard](scorecard/table.md) are as an ideal encoding's, of those that apply; the time of a "
-        "training step over that of `none`; parameters that it adds."
+        f"Differences to `none`: {matrix.AHEAD} ahead, {matrix.BEHIND} behind, {matrix.TIED} not separable, "
+        f"{matrix.NONE_THERE} not measured; exploratory, by Holm's correction over all cells and claims of a study. Of text "
+        "lower is better. Beside them: how many of a group's properties on the [scorecard](scorecard/table.md) are as an "
+        "ideal encoding's, of those that apply; the time of a training step over that of `none`; parameters that it adds."
     )
     places = [
         f"{ink(title)}: {', '.join(f'[{t.folder}]({t.folder}/table.md)' for t in dict.fromkeys(t for t, _ in source[:1]))}"
@@ -173,19 +179,19 @@ def _inventory(folders: Mapping[str, Folder]) -> str:
                 f"[{study.folder}]({study.folder}/table.md)",
                 ink(len({(r["study"], r["label"]) for r in folder.records})),
                 ink(" to ".join(map(str, sorted({min(counts), max(counts)})))),
-                ink(f"{hours(folder.records):.2f}"),
+                ink(f"{core_hours(folder.records):.2f}"),
                 " ".join(f"`{commit}`" for commit in commits(folder.records)),
                 f"`{study.command}`",
             )
         )
-    table = grid(("folder", "rows", "seeds", "hours", "commits", "command"), rows, left=6)
+    table = grid(("folder", "rows", "seeds", "core-hours", "commits", "command"), rows, left=6)
     notes = [
         f"- [{study.folder}]({study.folder}/table.md): {study.note}" for study in STUDIES if _noted(study, folders)
     ]
     others = [f"- [{name}]({name}): {what}. `python -m experiments.{command}`" for name, what, command in _OTHERS]
     told = (
-        "Hours are wall time of training and evaluating, on a machine that may have been shared: upper bounds. Versions, "
-        "device, data digest and config hash stand in every record; a commit that ends in `-dirty` had changed files. Beside "
+        "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "
+        "Versions, device, data digest and config hash stand in every record; a commit that ends in `-dirty` had changed files. Beside "
         "them:"
     )
     return "\n\n".join([table, told, "\n".join([*notes, *others]), _ABSENT])

@@ -7,21 +7,22 @@ end is a claim of a sign or a bound, one with two of a tie.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from posjax.analysis.evidence.claims import Claim, Expectation
 from posjax.analysis.evidence.contrast import Tables, evaluate
-from posjax.analysis.statistics import LEVEL, Estimate, holm
+from posjax.analysis.statistics import LEVEL, Estimate, Verdict, holm
 
 HOLDS, FAILS, UNCLEAR, NOT_RUN = "holds", "does not", "not separable", "not run"
 
 
 class Judged(NamedTuple):
-    """A claim with what is known of its contrasts; `p` is Holm's, nan where it was not tested."""
+    """A claim with what is known of its contrasts; `p` is Holm's and `own` uncorrected, nan where it was not tested."""
 
     claim: Claim
     estimates: tuple[Estimate, ...]
     p: float
+    own: float
     verdict: str
     tests: int  # of the family
 
@@ -42,11 +43,21 @@ def judge_claims(claims: Sequence[Claim], folders: Mapping[str, Tables]) -> list
 
 def _judged(claim: Claim, found: Sequence, tests: Mapping, adjusted: Mapping[str, float], count: int) -> Judged:
     if claim.id not in tests:
-        return Judged(claim, (), math.nan, NOT_RUN, count)
-    inside, _ = tests[claim.id]
-    p = adjusted[claim.id]
+        return Judged(claim, (), math.nan, math.nan, NOT_RUN, count)
+    (inside, own), p = tests[claim.id], adjusted[claim.id]
     verdict = (HOLDS if inside else FAILS) if p <= LEVEL else UNCLEAR
-    return Judged(claim, tuple(found), p, verdict, count)
+    return Judged(claim, tuple(found), p, own, verdict, count)
+
+
+def judge_beside(family: Mapping[Any, Estimate], judged: Sequence[Judged], folder: str) -> dict[Any, Verdict]:
+    """Verdicts on what is looked at beside the claims of a folder, corrected over those claims too.
+
+    So nothing that a claim's own correction leaves open is called separated here.
+    """
+    claimed = [each.own for each in judged if each.claim.folder == folder]
+    p_values = [*(each.p() for each in family.values()), *claimed]
+    tests = sum(not math.isnan(p) for p in p_values)
+    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=False)}
 
 
 def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:

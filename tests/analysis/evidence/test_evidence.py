@@ -10,7 +10,7 @@ from posjax.analysis.evidence import matrix, numbers
 from posjax.analysis.evidence.advice import Field, standing
 from posjax.analysis.evidence.claims import CLAIMS, Claim, Source, above, below, within
 from posjax.analysis.evidence.contrast import Table, evaluate, mean
-from posjax.analysis.evidence.inventory import STUDIES, folder_of, hours, passes, regime_of
+from posjax.analysis.evidence.inventory import STUDIES, core_hours, folder_of, passes, regime_of
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, judge_claims
 from posjax.analysis.report.lengths import CHUNKED, SLIDING
 from posjax.analysis.statistics import difference_interval
@@ -34,7 +34,7 @@ def record(label, seed, accuracy, **more):
         "wall_time": 3600.0,
         "config_hash": label,
         "device": "cpu",
-        "versions": {"commit": "0123456789ab-dirty"},
+        "versions": {"commit": "0123456789ab-dirty", "cpus": 2},
         "metrics": {"accuracy": accuracy},
     } | more
 
@@ -105,7 +105,7 @@ def test_regime():
     tuned = {"made": folder_of([chosen], CONFIG)}
     assert regime_of([IMAGES("rope").terms[0][1]], tuned).rates == (0.003,)
     assert passes(chosen | {"data": "made up"}, CONFIG["studies"]["images"]) is None
-    assert hours(FOLDERS["made"].records) == pytest.approx(3)  # seeds of a row are trained together
+    assert core_hours(FOLDERS["made"].records) == pytest.approx(6)  # seeds of a row are trained together
 
 
 def test_the_matrix_and_who_leads():
