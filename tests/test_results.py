@@ -43,6 +43,16 @@ def test_links_of_the_page_lead_somewhere(rendered):
         assert there, link
 
 
+def test_claims_that_documents_link_to_are_on_the_page(rendered):
+    anchors = set(re.findall(r'<a id="([^"]+)">', numbers.plain(rendered)))
+    linked = {}
+    for path in (REPO / "README.md", *(REPO / "docs").glob("*.md")):
+        for name in re.findall(r"results/README\.md#([\w-]+)", path.read_text()):
+            linked[name] = path.name
+    assert linked
+    assert {name: path for name, path in linked.items() if name not in anchors} == {}
+
+
 def test_a_page_without_records_is_a_clear_error(tmp_path):
     with pytest.raises(ValueError, match="holds no records"):
         read_results(tmp_path)

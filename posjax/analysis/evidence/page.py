@@ -191,8 +191,8 @@ def _inventory(folders: Mapping[str, Folder]) -> str:
     others = [f"- [{name}]({name}): {what}. `python -m experiments.{command}`" for name, what, command in _OTHERS]
     told = (
         "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "
-        "Versions, device, data digest and config hash stand in every record; a commit that ends in `-dirty` had changed files. Beside "
-        "them:"
+        "Versions, device, data digest and config hash stand in every record; a commit that ends in `-dirty` had changed "
+        "files. Beside them:"
     )
     return "\n\n".join([table, told, "\n".join([*notes, *others]), _ABSENT])
 
