@@ -180,7 +180,7 @@ def bucket_sort(rng: np.random.Generator, length: int, symbols: int) -> Problem:
     return _solved(string, np.sort(string))
 
 
-# Kazemnejad et al. (2023), arXiv 2305.19466, github McGill-NLP/length-generalization, scripts/dataset_builders: one token is a
+# Kazemnejad et al. (2023), arXiv 2305.19466, github McGill-NLP/length-generalization, scripts/dataset_builders: a token is a
 # symbol here, and the words around them are left out.
 
 
