@@ -3,6 +3,7 @@
 study.py          the engine, and `Study`: what a new kind of study says of itself
 ablation.py       rows differ in their config; training's own scores are what is measured
 sweeps.py         every row of an ablation at several values of some fields
+tuning.py         the learning rate of every training, chosen by data that are not reported
 resolutions.py    ViTs tested at other resolutions, by policy; other_sizes.py measures them
 extrapolation.py  decoders read at other lengths; long_context.py measures them
 records.py        one line of results.jsonl for each seed of a row: one writer, one reader

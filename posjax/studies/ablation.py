@@ -22,6 +22,7 @@ from posjax.studies.sweeps import (
     short_names,
     swept_seeds,
 )
+from posjax.studies.tuning import Tune
 from posjax.training.evaluate import evaluate, make_score
 from posjax.training.loop import flat_fields
 
@@ -50,6 +51,10 @@ class Ablation(Study):
         self._sweeps = [sweep for sweep in parsed if sweep.field not in SEEDS]
         self._points: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
         points(parsed)
+        if self._sweeps and Tune.of(self.config).learning_rates:
+            raise ValueError(
+                "learning rates are tuned here: --config.tune.learning_rates='()' lets --sweep choose instead"
+            )
         for sweep in self._sweeps:
             if not any(self._of_study(sweep, study) for study in self.config.studies):
                 known = list(flat_fields(next(iter(self.config.studies.values())).to_dict()))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from posjax.analysis.report.page import About
 
 _OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
-_OWN += ("trained_length",)
+_OWN += ("trained_length", "tune")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
@@ -124,7 +124,8 @@ class Extrapolation(Study):
         return config, change
 
     def hash_of_tuning(self, config: ConfigDict, start: str) -> str:
-        if self._restored is not None and self._restored.run.step == 0:  # no config tells what was loaded
+        loaded = self._restored is not None and self._restored.run.step == 0  # no config tells what was loaded
+        if loaded or self.config.get("tune") is not None:  # nor, of a fine-tune, the rate at which its base was trained
             return config_hash({**loop.identity(config), "initial": start})
         return row_hash(config)  # data and base tell the start
 

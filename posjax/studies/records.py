@@ -127,7 +127,7 @@ _KINDS = {
     **dict.fromkeys(("study_hash", "training_hash", "kind", "policy", "base", "point_of", "tokenizer"), TEXT),
     **dict.fromkeys(("seed", "steps", "parameters", "train_length", "trained_at", "images"), _COUNT),
     **dict.fromkeys(("wall_time", "evaluation_time"), AMOUNT),
-    **dict.fromkeys(("versions", "point"), GROUP),
+    **dict.fromkeys(("versions", "point", "tuned"), GROUP),
     "step_time": maybe(AMOUNT),
     "allocator": maybe(TEXT),
     "metrics": each_of(maybe(either(NUMBER, by_number(maybe(NUMBER))))),  # {metric: number or {length: number}}
@@ -142,6 +142,23 @@ _OF_TASK = {
     "resolutions": ("kind", "policy", "base", "trained_at"),
     "extrapolate": ("kind", "documents", "by_position", "retrieval", "cost"),
 }
+
+
+def path_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None = None) -> pathlib.Path:
+    """Where a run of all rows, or of the I-th of N parts of them, writes its records."""
+    return workdir / (f"{name}.jsonl" if part is None else f"{name}-{part[0]}-of-{part[1]}.jsonl")
+
+
+def records_of_parts(workdir: pathlib.Path, name: str, part: tuple[int, int] | None = None) -> list[Record]:
+    """All records of a name in a workdir; without a part those of parts are copied to the file of the whole study."""
+    whole = path_of(workdir, name)
+    records = read_records(whole)
+    named = {(each.study, each.label, each.config_hash, each.seed) for each in records}
+    others = [each for file in sorted(workdir.glob(f"{name}-*-of-*.jsonl")) for each in read_records(file)]
+    new = [each for each in others if (each.study, each.label, each.config_hash, each.seed) not in named]
+    if new and part is None:
+        append_records(whole, new)
+    return records + new
 
 
 def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:

@@ -50,7 +50,9 @@ class Resolutions(Study):
         return [row for name, study in self.config.sets.items() for row in plan(name, study)]
 
     def make_task(self, config: ConfigDict) -> Task:
-        return BriefEvaluation(super().make_task(config))
+        """Measured afterwards, but for what chooses a learning rate."""
+        task = super().make_task(config)
+        return task if "choose_split" in config.data else BriefEvaluation(task)
 
     def tuned(self, row: Row, base: Weights) -> tuple[ConfigDict, Callable[[Any], Any]]:
         """At another resolution, under the row's policy."""

@@ -27,10 +27,12 @@ from posjax.studies.records import (
     fields_of_environment,
     fields_of_run,
     fields_of_training,
-    read_records,
+    path_of,
+    records_of_parts,
     row_hash,
 )
 from posjax.studies.running import Progress, StopRequest
+from posjax.studies.tuning import Rates, held_out
 from posjax.training import loop
 from posjax.training.loop import Stopped
 from posjax.training.metrics import config_hash, strict
@@ -121,6 +123,10 @@ class Study:
     def make_task(self, config: ConfigDict) -> Task:
         """What a configuration of a training or fine-tune trains."""
         return make_task(config, self.splits)
+
+    def held_out(self, training: ConfigDict, share: float) -> ConfigDict:
+        """The training without a share of its data, which it ends with the scores of: learning rates are chosen by those."""
+        return held_out(training, share)
 
     def restored(self, row: Row) -> Weights | None:
         """The weights of a base that is not trained here."""
@@ -221,8 +227,11 @@ class _Rows:
     def __init__(self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None = None):
         self.study, self.workdir, self.plan, self.seeds = study, workdir, _part_of(study.rows(), part), study.seeds
         self._tasks, self._programs, self._trained = {}, {}, {}
-        self._path = workdir / ("results.jsonl" if part is None else f"results-{part[0]}-of-{part[1]}.jsonl")
-        self._records = _records_of_parts(workdir, self._path)
+        self._path = path_of(workdir, "results", part)
+        self._records = records_of_parts(workdir, "results", part)
+        trained = [row for row in self.plan if not study.restored(row)]
+        self._rates = Rates(study.config, trained, study.held_out, workdir, part)
+        self.plan = list(map(self._rates.at_best, self.plan))
         shapes: dict[tuple[str, str], Weights] = {}
         for row in self.plan:
             with _about(row):
@@ -233,11 +242,13 @@ class _Rows:
         """Of the trainings and fine-tunes of all rows that are not finished."""
         left = [row for row in self.plan if self.missing(row)]
         bases = {(row.study, row.base): row.training.steps for row in left if not self.study.restored(row)}
+        bases |= {("rates", *base): steps for base, steps in bases.items() if self._rates.missing(*base)}
         return sum(bases.values()) + sum(row.tuning.steps for row in left if row.tuning)
 
     def missing(self, row: Row) -> tuple[int, ...]:
-        """The seeds that have no record; all of them for a fine-tune, whose hash is not known before it begins."""
-        training = self._hash_of_training(row)
+        """The seeds that have no record; all of them for a fine-tune, whose hash is not known before it begins, and for a
+        training whose learning rate is not chosen yet."""
+        training = None if self._rates.missing(row.study, row.base) else self._hash_of_training(row)
         return self.seeds if training is None else self._unrecorded(row, training)
 
     def finish(self, row: Row, described: Mapping[str, Any], progress: Progress, should_stop) -> list[dict[str, Any]]:
@@ -247,6 +258,7 @@ class _Rows:
           Stopped: as `train`, or between two rows.
           FloatingPointError: as `train`.
         """
+        row = self._at_best_rate(row, described, progress, should_stop)
         training = self._hash_of_training(row)
         if training is None or self._unrecorded(row, training):
             base = weights = self._base(row, progress, should_stop)
@@ -260,6 +272,17 @@ class _Rows:
         found = self._recorded(row, training)
         return [record.fields() for seed in self.seeds for record in found if record.seed == seed]
 
+    def _at_best_rate(self, row: Row, described, progress: Progress, should_stop) -> Row:
+        """The row at the learning rate that is best for its base, whose points are trained now if they have not been."""
+        if members := self._rates.missing(row.study, row.base):
+            config, seeds = self._rates.ensemble(row, members)
+            label = f"{row.base}-rates"
+            weights = self._train(row, label, config, seeds, None, row_hash(config), progress, should_stop)
+            self._rates.record(row, members, weights, described)
+            self.plan = list(map(self._rates.at_best, self.plan))
+        self._rates.refuse_diverged(row)
+        return self._rates.at_best(row)
+
     def _measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int], described) -> None:
         about = {
             "study": row.study,
@@ -272,7 +295,11 @@ class _Rows:
             **self.study.about(row, base, weights),
         }
         measured = self.study.measure(row, base, weights, seeds)
-        new = [Record.of(about | {"seed": seed} | fields) for seed, fields in zip(seeds, measured, strict=True)]
+        about_rate = self._rates.fields(row)
+        new = [
+            Record.of(about | {"seed": seed} | fields | about_rate)
+            for seed, fields in zip(seeds, measured, strict=True)
+        ]
         append_records(self._path, new)
         self._records += new
 
@@ -304,6 +331,8 @@ class _Rows:
         if key not in shapes:
             shapes[key] = self.study.restored(row) or self._untrained(row.training, self._missing_of_base(row))
             self._refuse_other_data(row, shapes[key].run.task)
+            if self._rates.missing(*key):
+                self._task(self._rates.points[key])  # what is held out is refused before training, too
         base = weights = shapes[key]
         if row.tuning:
             config, change = self.study.tuned(row, base)
@@ -384,18 +413,6 @@ def _part_of(rows: list[Row], part: tuple[int, int] | None) -> list[Row]:
         return rows
     own = set(list(dict.fromkeys((row.study, row.base) for row in rows))[part[0] :: part[1]])
     return [row for row in rows if (row.study, row.base) in own]
-
-
-def _records_of_parts(workdir: pathlib.Path, path: pathlib.Path) -> list[Record]:
-    """All records in a workdir; those of parts are copied to `path` where it is that of the whole study."""
-    whole = workdir / "results.jsonl"
-    records = read_records(whole)
-    named = {(each.study, each.label, each.config_hash, each.seed) for each in records}
-    others = [each for file in sorted(workdir.glob("results-*-of-*.jsonl")) for each in read_records(file)]
-    new = [each for each in others if (each.study, each.label, each.config_hash, each.seed) not in named]
-    if new and path == whole:
-        append_records(whole, new)
-    return records + new
 
 
 @contextlib.contextmanager

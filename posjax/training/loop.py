@@ -18,7 +18,7 @@ from posjax.training.evaluate import Metrics, evaluate, headline, make_score
 from posjax.training.loggers import check_logger
 from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_devices, replicated, shards, share_of
 from posjax.training.metrics import MetricsWriter, strict
-from posjax.training.optimizer import make_optimizer
+from posjax.training.optimizer import make_optimizer, rates_of
 from posjax.training.processes import AnyStop, is_first
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
@@ -64,7 +64,8 @@ class Programs:
         brief = {"xla_backend_optimization_level": 0}
         self.start = jax.jit(self._start, out_shardings=lies, compiler_options=brief)
         shared = {"seed_axis": "seed"} if mesh.shape["seed"] > 1 and len(seeds) % mesh.shape["seed"] == 0 else {}
-        step = make_step(task, optimizer, config.accumulate, **shared)
+        rates = rates_of(config.optimizer.learning_rate)
+        step = make_step(task, optimizer, config.accumulate, **shared, **({} if rates is None else {"rates": rates}))
         self.step = jax.jit(step, donate_argnums=0, out_shardings=(lies, replicated(mesh)))
         self.score = make_score(task, mesh, **shared)
 
@@ -206,7 +207,7 @@ class _Journal:
     def settle(self, taken: int, report: dict[str, jax.Array]) -> None:
         """Waits for a step's report, refuses it if it is not finite, and passes it on."""
         report = {name: np.asarray(report[name]) for name in ("loss", "grad_norm")}
-        _refuse_non_finite(report, taken, self._seeds, self._config.model.encoding)
+        _refuse_non_finite(report, taken, self._seeds, self._config)
         due = taken % self._config.log_every == 0 or taken == self._config.steps
         if due and self._writer is not None:
             self._writer.write(taken, {name: values.tolist() for name, values in report.items()})
@@ -310,6 +311,9 @@ def _batches(task: Task, seeds: tuple[int, ...], share: Share, start: int, end: 
 def _check_sizes(config: ConfigDict, seeds: tuple[int, ...], shares: int) -> None:
     if not all(0 <= seed < 2**32 for seed in seeds):
         raise ValueError(f"seeds must lie in 0..2**32-1, got {seeds}")
+    rates = rates_of(config.optimizer.learning_rate)
+    if rates is not None and len(rates) != len(seeds):
+        raise ValueError(f"optimizer.learning_rate={rates} must be one number, or one for each of the seeds {seeds}")
     for name in ("steps", "batch_size", "eval_batch_size", "accumulate", "log_every", "checkpoint_every", "keep_last"):
         if config[name] < 1:
             raise ValueError(f"{name}={config[name]} must be at least 1")
@@ -329,13 +333,15 @@ def _is_milestone(taken: int, config: ConfigDict) -> bool:
     return taken % config.checkpoint_every == 0 or _is_evaluated(taken, config)
 
 
-def _refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[int, ...], encoding: Any) -> None:
+def _refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[int, ...], config: ConfigDict) -> None:
+    """Of runs at several learning rates some may diverge, which says that their rate is too high; not all of them."""
+    borne = 0 if rates_of(config.optimizer.learning_rate) is None else len(seeds) - 1
     for name, values in report.items():
         bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
+        if bad.size > borne:
             raise FloatingPointError(
-                f"step {taken}: {name} of seed {seeds[bad[0]]} with encoding {encoding} is {values[bad[0]]}; the last good "
-                "checkpoint is kept. Lower optimizer.learning_rate, lengthen warmup_steps or clip harder"
+                f"step {taken}: {name} of seed {seeds[bad[0]]} with encoding {config.model.encoding} is {values[bad[0]]}; "
+                "the last good checkpoint is kept. Lower optimizer.learning_rate, lengthen warmup_steps or clip harder"
             )
 
 

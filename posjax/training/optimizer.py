@@ -3,6 +3,7 @@
 import difflib
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -60,9 +61,14 @@ def make_schedule(schedule: str, *, learning_rate: float, total_steps: int, warm
     return optax.join_schedules([optax.linear_schedule(0.0, learning_rate, warmup_steps), decay], [warmup_steps])
 
 
+def rates_of(learning_rate: float | Sequence[float]) -> tuple[float, ...] | None:
+    """The learning rate of each run of an ensemble; None where they share one."""
+    return tuple(map(float, learning_rate)) if isinstance(learning_rate, Sequence) else None
+
+
 def make_optimizer(
     *,
-    learning_rate: float,
+    learning_rate: float | Sequence[float],
     total_steps: int,
     warmup_steps: int = 0,
     schedule: str = "cosine",
@@ -78,7 +84,8 @@ def make_optimizer(
     (arXiv:1711.05101). Under `jax.vmap` over seeds each seed has its own norm and mask.
 
     Args:
-      learning_rate: the peak.
+      learning_rate: the peak. Of several, one for each run, it is 1 here: updates are proportional to the rate, and
+        `make_step` multiplies those of each run by its own.
       total_steps: where cosine and linear schedules reach 0.
       warmup_steps, schedule: see `make_schedule`.
       weight_decay: multiplied by the learning rate, as in optax.
@@ -94,6 +101,10 @@ def make_optimizer(
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise ValueError(f"{name}={value} must be in [0, 1)")
+    if rates := rates_of(learning_rate):
+        for each in rates:
+            _check_not_negative(learning_rate=each)
+        learning_rate = 1.0
     rate = make_schedule(schedule, learning_rate=learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
     mask = functools.partial(jax.tree_util.tree_map_with_path, functools.partial(decays, decay_encoding=decay_encoding))
     adamw = optax.adamw(rate, b1=b1, b2=b2, weight_decay=weight_decay, mask=mask)

@@ -1,6 +1,6 @@
 """State and the compiled step of an ensemble."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +34,11 @@ def init_state(
 
 
 def make_step(
-    task: Task, optimizer: optax.GradientTransformation, accumulate: int = 1, seed_axis: str | None = None
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    accumulate: int = 1,
+    seed_axis: str | None = None,
+    rates: Sequence[float] | None = None,
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
     """(state, batch [R, B, ...]) -> (state, {"loss": [R], "grad_norm": [R]}).
 
@@ -42,17 +46,20 @@ def make_step(
 
     Args:
       seed_axis: the axis of the mesh along which devices share the runs, where they do.
+      rates: [R] what multiplies the updates of each run, whose learning rates then differ; None multiplies nothing.
     """
+    rates = None if rates is None else jnp.asarray(rates, jnp.float32)
 
-    def one(params, opt_state, key, batch, step):
+    def one(params, opt_state, key, batch, step, rate):
         loss, grads = _gradient(task, params, batch, jax.random.fold_in(key, step), accumulate)
         updates, opt_state = optimizer.update(grads, opt_state, params)
+        updates = updates if rate is None else jax.tree.map(lambda update: update * rate, updates)
         report = {"loss": loss, "grad_norm": optax.tree.norm(grads)}
         return optax.apply_updates(params, updates), opt_state, report
 
     def step(state: State, batch):
-        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, None), spmd_axis_name=seed_axis)
-        params, opt_state, report = over_runs(state.params, state.opt_state, state.key, batch, state.step)
+        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, None, 0), spmd_axis_name=seed_axis)
+        params, opt_state, report = over_runs(state.params, state.opt_state, state.key, batch, state.step, rates)
         return State(state.step + 1, params, opt_state, state.key), report
 
     return step

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -178,6 +178,15 @@ def make_task(config: ConfigDict, splits: dict | None = None) -> Task:
         if given is not None and given not in _DTYPES:
             raise ValueError(f"no model.{name} is named {given!r}; {nearest(given, _DTYPES)}")
     return _TASKS[config.task](config, splits)
+
+
+def held_out_by(name: str) -> Callable[[ConfigDict, float], ConfigDict] | None:
+    """What a task says is held out of its training to choose by: its static method `held_out(config, share)`.
+
+    It returns the config that trains without that and is scored on it, which `data.choose_split` names. None where a share
+    of `data.train_split` is held out.
+    """
+    return getattr(_TASKS.get(name), "held_out", None)
 
 
 def _first(text: data.Text, tokens: int | None) -> data.Text:

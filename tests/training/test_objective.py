@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from ml_collections import ConfigDict
 from PIL import Image
 from small import small_vit
 from test_tasks import losses, perturbed
@@ -16,6 +17,7 @@ from posjax.training import loop
 from posjax.training.evaluate import evaluate, headline
 from posjax.training.long_task import LongDocuments
 from posjax.training.mesh import WHOLE
+from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
@@ -49,6 +51,31 @@ def test_a_batch_of_nothing_moves_nothing():
         lambda p, batch, key: ((p * batch["x"] * batch["weight"]).sum(), batch["weight"].sum()), 1, 0.0
     )
     assert (params, report) == (1.0, {"loss": 0.0, "grad_norm": 0.0})
+
+
+def test_runs_of_one_ensemble_may_have_learning_rates_of_their_own():
+    task = task_of(
+        init=lambda key: {"w": jnp.full((2, 2), 1.0)},
+        loss=lambda p, batch, key: (((p["w"] - batch["x"]) ** 2).sum(), jnp.float32(1)),
+    )
+    given = dict(total_steps=4, warmup_steps=1, weight_decay=0.3, clip_norm=1.0)
+
+    def trained(rate, runs):
+        rates = None if isinstance(rate, float) else rate
+        step = jax.jit(make_step(task, make_optimizer(learning_rate=rate, **given)[0], rates=rates))
+        state = init_state(task, make_optimizer(learning_rate=rate, **given)[0], (0,) * runs)
+        for _ in range(3):
+            state, _ = step(state, {"x": jnp.full((runs, 1), 5.0)})
+        return state.params["w"]
+
+    np.testing.assert_allclose(trained((0.01, 0.1), 2), jnp.concatenate([trained(0.01, 1), trained(0.1, 1)]), rtol=1e-6)
+
+
+def test_of_runs_at_several_rates_some_may_diverge_but_not_all():
+    config = ConfigDict({"optimizer": {"learning_rate": (0.1, 0.9)}, "model": {"encoding": "rope"}})
+    loop._refuse_non_finite({"loss": np.array([1.0, np.nan])}, 3, (7, 7), config)
+    with pytest.raises(FloatingPointError, match="step 3: loss of seed 7 with encoding rope is nan"):
+        loop._refuse_non_finite({"loss": np.array([np.inf, np.nan])[::-1]}, 3, (7, 7), config)
 
 
 def test_each_part_of_a_batch_draws_for_itself():

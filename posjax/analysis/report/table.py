@@ -85,6 +85,8 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
     reference = next((runs for runs in rows.values() if is_none(runs)), None)
     if reference:
         columns += [(f"Δ {_title(m, None)} vs none", _effect_cells(rows, reference, m)) for m in headline(rows)]
+    if any("tuned" in run for run in all_runs(rows)):
+        columns.append(("learning rate", [_rate_cell(runs) for runs in rows.values()]))
     columns.append(("parameters", [_parameters_cell(runs) for runs in rows.values()]))
     columns.append(("step (ms)", [_step_cell(runs) for runs in rows.values()]))
     columns.append(("seeds", [Cell(str(len(runs))) for runs in rows.values()]))
@@ -140,6 +142,13 @@ def _effect_cells(rows: Rows, reference: Sequence[Record], metric: Metric) -> li
 
 def _parameters_cell(runs: Sequence[Record]) -> Cell:
     return Cell(" / ".join(f"{n:,}" for n in _distinct(runs, "parameters")) or "-")
+
+
+def _rate_cell(runs: Sequence[Record]) -> Cell:
+    """The rate that was chosen for a row's training."""
+    return Cell(
+        " / ".join(f"{rate:g}" for rate in _distinct([run.get("tuned", {}) for run in runs], "learning_rate")) or "-"
+    )
 
 
 def _step_cell(runs: Sequence[Record]) -> Cell:
@@ -207,9 +216,32 @@ def _notes(rows: Rows) -> tuple[str, ...]:
         notes.append(f"Rows were run on different data ({' / '.join(_distinct(all_runs(rows), 'data_digest'))}).")
     if any(finite_note(*metric_values(runs, metric)) for metric in metrics_of(rows) for runs in rows.values()):
         notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
+    notes += _tuning_notes(rows)
     specs = {label: runs[0]["encoding"] for label, runs in rows.items()}
     listed = "; ".join(f"{label} = {spec}" for label, spec in specs.items() if spec.removesuffix("()") != label)
     return (*notes, f"Encodings: {listed}.") if listed else tuple(notes)
+
+
+def _tuning_notes(rows: Rows) -> list[str]:
+    """How learning rates were chosen, and which rows might do better at rates that were not tried."""
+    tuned = {label: runs[0]["tuned"] for label, runs in rows.items() if "tuned" in runs[0]}
+    if not tuned:
+        return []
+    one = next(iter(tuned.values()))
+    notes = [
+        f"Each row is trained at the best of its learning rates ({', '.join(one['from'])}) by {one['by']} on {one['on']!r}, "
+        f"which those runs are not trained on (seeds {', '.join(map(str, one['seeds']))}); the final runs are."
+    ]
+    ends = {label: sorted(map(float, each["from"])) for label, each in tuned.items()}
+    edge = {
+        label: each["learning_rate"]
+        for label, each in tuned.items()
+        if each["learning_rate"] in ends[label][:: max(1, len(ends[label]) - 1)]
+    }
+    if edge:
+        listed = ", ".join(f"{label} ({rate:g})" for label, rate in edge.items())
+        notes.append(f"The best rate is at the edge of those tried, and might be better beyond: {listed}.")
+    return notes
 
 
 def shown(cell: Cell) -> str:
