@@ -1,7 +1,8 @@
 """One model on one algorithmic problem, trained on short lengths and evaluated on longer ones.
 
     python -m experiments.train --config=configs/algorithmic.py
-    python -m experiments.train --config=configs/algorithmic.py --config.data.name=copy_string --config.model.kind=decoder
+    python -m experiments.train --config=configs/algorithmic.py --config.data.name=copy_string \
+        --config.model.kind=decoder --config.model.embedding_scale=8.0
 
 Cost: bucket sort up to 20 symbols, under 3 minutes on one CPU core.
 """
@@ -22,7 +23,6 @@ def get_config() -> ConfigDict:
     config.data.length = 20  # the longest in training
     config.data.positions = "order"  # "digits" for abacus, "coupled" for position_coupling
     config.data.others = ()  # problems that are evaluated and not trained on
-    config.data.train_split = "train"
     config.data.eval_split = "test"  # names what is drawn: other names give other problems
 
     config.model = _model()
@@ -65,6 +65,7 @@ def _model() -> ConfigDict:
     model.placement = "pre"
     model.embedding_norm = False
     model.embedding_scale = config_dict.placeholder(float)
+    model.embedding_scale = 50.0  # an encoder's tokens then have unit variance; None in a decoder, which scales its own
     model.tied_embedding = True
     model.dropout = 0.0
     model.implementation = "auto"  # of attention: dense, blockwise

@@ -42,15 +42,13 @@ class Algorithmic:
             raise ValueError(
                 f"eval_lengths={self._lengths} must be lengths of at least 1, and eval_examples={config.eval_examples} too"
             )
-        # What a rate is chosen by is never what the row is judged by.
-        others = () if given.eval_split == given.get("choose_split") else tuple(given.others)
         self._problems = {
             name: once(
                 splits,
                 ("problems", name, given.symbols, given.files),
                 functools.partial(load_problems, name, symbols=given.symbols, files=given.files),
             )
-            for name in (given.name, *others)
+            for name in (given.name, *given.others)
         }
         kind = config.model.kind
         readers = [name for name, model in KINDS.items() if model.reads in _LAYOUT]
@@ -58,6 +56,11 @@ class Algorithmic:
             raise ValueError(f"no model of problems is named {kind!r}; {nearest(kind, readers)}")
         reads = KINDS[kind].reads
         self._rows = Rows(self._own.symbols, _LAYOUT[reads], given.positions)
+        for name, each in self._problems.items():
+            if each.symbols > self._own.symbols:
+                raise ValueError(
+                    f"data.others: {name} has {each.symbols} symbols, {given.name} only {self._own.symbols}"
+                )
         longest = max(given.length, *self._lengths)
         self._tokens = max(self._rows.tokens(each, longest) for each in self._problems.values())
         self.digest = "".join(each.digest for each in self._problems.values())
@@ -67,6 +70,17 @@ class Algorithmic:
         self.model = make_model(dict(config.model), reads, **made)
         self.batches(0)
         self.evaluation()  # sizes that do not fit are refused before training, not after it
+
+    @staticmethod
+    def held_out(config: ConfigDict, share: float) -> ConfigDict:
+        """The training scored on other problems of its longest length: longer ones choose nothing.
+
+        No share is left out of the training: problems are drawn, and those of SCAN that are not trained on are known.
+        """
+        made = ConfigDict(config.to_dict())
+        made.data.others, made.eval_lengths, made.eval_every = (), (config.data.length,), 0
+        made.data.choose_split = f"length {config.data.length}"
+        return made.lock()
 
     @property
     def _own(self):
@@ -88,7 +102,8 @@ class Algorithmic:
     def evaluation(self):
         """All sets have rows of one size, so that one program scores them."""
         count, size = self._config.eval_examples, self._config.eval_batch_size
-        shared = dict(tokens=self._tokens, count=count, batch_size=min(size, count), split=self._config.data.eval_split)
+        shared = dict(tokens=self._tokens, count=count, batch_size=min(size, count))
+        shared["split"] = self._config.data.get("choose_split") or self._config.data.eval_split
         return {
             f"{name}@{length}": problem_epoch(problems, self._rows, length=length, **shared)
             for name, problems in self._problems.items()
