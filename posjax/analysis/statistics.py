@@ -1,21 +1,27 @@
-"""From records of seeded runs to values, and from values to confidence intervals.
+"""From records of seeded runs to values, from values to confidence intervals and tests, and from tests to verdicts.
 
-Student's t for one row, Welch's t for the difference of two: Student (1908), https://doi.org/10.1093/biomet/6.1.1;
-Welch (1947), https://doi.org/10.1093/biomet/34.1-2.28. A record is one line of results.jsonl, one (study, encoding,
-seed) run. Studies and rows keep the order in which the records name them first, so a table reads like its config.
+Intervals and p-values are of Student's t: of the values of one row, of the differences seed by seed where two rows read
+the same weights (paired), and Welch's where they were trained apart. Holm's correction is over a family of tests: all
+those that a table, or a list of claims, makes about one study. Seeds are all that varies: the sampling of the test set is
+left out. Sources: Student (1908), https://doi.org/10.1093/biomet/6.1.1; Welch (1947),
+https://doi.org/10.1093/biomet/34.1-2.28; Holm (1979), Scandinavian Journal of Statistics 6(2), 65-70.
+
+A record is one line of results.jsonl, one (study, encoding, seed) run. Studies and rows keep the order in which the
+records name them first, so a table reads like its config.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit  # Student's t quantile: what scipy.stats.t.ppf calls, ~50x cheaper for curves
+from scipy.special import stdtr, stdtrit  # Student's t: what scipy.stats.t calls, ~50x cheaper for curves
 
 Record = Mapping[str, Any]
 Rows = dict[str, list[Record]]  # label -> its runs, one per seed
 
+LEVEL = 0.05  # the chance of one false separation, or more, among the tests of a family
 CHOOSING = "choosing "  # before the name of a metric: measured on what a sweep's points are chosen by
 REQUIRED = ("study", "encoding", "label", "seed", "metrics")
 
@@ -68,6 +74,86 @@ class Interval(NamedTuple):
         return self.text()
 
 
+class Estimate(NamedTuple):
+    """What is known of a mean, a difference of means or another contrast.
+
+    Attributes:
+      value: in the unit of the values.
+      error: standard error of the value; nan when it cannot be known (a sample of one value).
+      freedom: degrees of freedom of the error; 0 where that is nan, or does not vary.
+      n: values behind it; for a contrast, those of all its samples.
+    """
+
+    value: float
+    error: float
+    freedom: float
+    n: int
+
+    def scaled(self, factor: float) -> "Estimate":
+        """The same estimate in another unit, or with the other sign."""
+        return Estimate(self.value * factor, self.error * abs(factor), self.freedom, self.n)
+
+    def interval(self, confidence: float = 0.95) -> Interval:
+        """``value ± t(freedom) error``, not corrected for other tests.
+
+        Raises:
+          ValueError: a confidence outside (0, 1).
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence must lie in (0, 1), e.g. 0.95; got {confidence}")
+        if math.isnan(self.error) or self.error == 0:
+            return Interval(self.value, self.error, self.n)
+        return Interval(self.value, float(stdtrit(self.freedom, (1 + confidence) / 2)) * self.error, self.n)
+
+    def p(self, against: float = 0.0) -> float:
+        """Two-sided p-value of "the truth is `against`"; nan where the error cannot be known.
+
+        Values that do not vary have no error: 0 where they differ from `against`, else 1.
+        """
+        if math.isnan(self.error):
+            return math.nan
+        if self.error == 0:
+            return float(self.value == against)
+        return float(2 * stdtr(self.freedom, -abs(self.value - against) / self.error))
+
+    def p_within(self, bound: float) -> float:
+        """p-value of "the truth is at least `bound` away from 0": small where it is surely nearer (two one-sided tests)."""
+        if math.isnan(self.error):
+            return math.nan
+        if self.error == 0:
+            return float(abs(self.value) >= bound)
+        return float(stdtr(self.freedom, (abs(self.value) - bound) / self.error))
+
+
+def estimate(samples: Iterable[tuple[float, Iterable[float]]]) -> Estimate:
+    """The sum of weight * mean over independent samples whose variances may differ.
+
+    The degrees of freedom are those of Welch and Satterthwaite; with one sample it is Student's t, with the weights 1 and
+    -1 of two samples Welch's.
+
+    Args:
+      samples: (weight, [n] one finite value per seed) of each.
+
+    Raises:
+      ValueError: no samples, a sample without values, or a value that is not finite.
+    """
+    found = [(weight, _checked(values)) for weight, values in samples]
+    if not found:
+        raise ValueError("an estimate needs at least one sample; got none")
+    value = math.fsum(weight * statistics.mean(values) for weight, values in found)
+    n = sum(len(values) for _, values in found)
+    if any(len(values) < 2 for _, values in found):
+        return Estimate(value, math.nan, 0.0, n)
+    # In exact rational arithmetic: equal values give exactly 0.
+    parts = [weight**2 * statistics.variance(values) / len(values) for weight, values in found]
+    error2 = math.fsum(parts)
+    if error2 == 0:
+        return Estimate(value, 0.0, 0.0, n)
+    # Shares of the variance, not variances: their squares cannot underflow.
+    shares = [(part / error2) ** 2 / (len(values) - 1) for part, (_, values) in zip(parts, found, strict=True)]
+    return Estimate(value, math.sqrt(error2), 1 / math.fsum(shares), n)
+
+
 def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
     """Student's t interval of the mean: ``mean ± t(n - 1) sqrt(var / n)``.
 
@@ -78,35 +164,126 @@ def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval
     Raises:
       ValueError: no values, a value that is not finite, or a confidence outside (0, 1).
     """
-    values = _checked(values, confidence)
-    mean, error2 = _mean_and_error2(values)
-    return Interval(mean, _half_width(error2, len(values) - 1, confidence), len(values))
+    return estimate([(1.0, values)]).interval(confidence)
 
 
 def difference_interval(a: Iterable[float], b: Iterable[float], confidence: float = 0.95) -> Interval:
-    """Welch's interval of ``mean(a) - mean(b)``: variances may differ, degrees of freedom by Welch-Satterthwaite.
+    """Welch's interval of ``mean(a) - mean(b)`` of two independent samples; raises as `mean_interval`."""
+    return estimate([(1.0, a), (-1.0, b)]).interval(confidence)
 
-    Args:
-      a, b: [n_a], [n_b] one finite value per seed. If either has one value the half-width is nan.
-      confidence: coverage in (0, 1).
+
+class Term(NamedTuple):
+    """A weight times the mean of a metric over the runs of a row."""
+
+    weight: float
+    runs: Sequence[Record]
+    metric: Metric
+
+
+def contrast(terms: Sequence[Term]) -> Estimate:
+    """The sum of the terms, paired by seed where they are of the same weights, else of independent samples.
+
+    Pairs are of the seeds that all terms of the same weights have.
 
     Raises:
-      ValueError: as `mean_interval`, for either sample.
+      ValueError: a value that is missing or not finite, or rows of the same weights that have no seed in common.
     """
-    a, b = _checked(a, confidence), _checked(b, confidence)
-    (mean_a, error2_a), (mean_b, error2_b) = _mean_and_error2(a), _mean_and_error2(b)
-    error2 = error2_a + error2_b
-    # A share of the variance, not the variance itself: its square cannot underflow.
-    share = error2_a / error2 if error2 > 0 else 0.5
-    freedom = 0.0
-    if len(a) > 1 and len(b) > 1:
-        freedom = 1 / (share**2 / (len(a) - 1) + (1 - share) ** 2 / (len(b) - 1))
-    return Interval(mean_a - mean_b, _half_width(error2, freedom, confidence), len(a) + len(b))
+    samples: list[list[Term]] = []
+    for term in terms:
+        same = next((found for found in samples if share_weights(found[0].runs, term.runs)), None)
+        if same is None:
+            samples.append([term])
+        else:
+            same.append(term)
+    return estimate([(1.0, _by_seed(sample)) for sample in samples])
 
 
-def separated(a: Interval, b: Interval) -> bool:
-    """Whether the two intervals do not touch. An unknown half-width separates nothing."""
-    return abs(a.mean - b.mean) > a.half_width + b.half_width
+def difference(a: Sequence[Record], b: Sequence[Record], metric: Metric, other: Metric | None = None) -> Estimate:
+    """Row a less row b, at a metric, or that of a less another metric of b; see `contrast`."""
+    return contrast([Term(1.0, a, metric), Term(-1.0, b, other or metric)])
+
+
+def difference_of_gains(
+    a: tuple[Sequence[Record], Sequence[Record]],
+    b: tuple[Sequence[Record], Sequence[Record]],
+    metric: Metric,
+    start: Metric | None = None,
+) -> Estimate:
+    """What a gains less what b gains, each from its first runs, at `start`, to its second ones, at `metric`; see `contrast`.
+
+    The runs of a pair are the same for a gain along lengths or resolutions: then every seed has its own gain.
+    """
+    start = start or metric
+    of_a = [Term(1.0, a[1], metric), Term(-1.0, a[0], start)]
+    return contrast([*of_a, Term(-1.0, b[1], metric), Term(1.0, b[0], start)])
+
+
+def share_weights(a: Sequence[Record], b: Sequence[Record]) -> bool:
+    """Whether two rows read the same trained weights, or fine-tunes of the same, so that their seeds are pairs."""
+
+    def named(run: Record) -> Hashable:
+        return run.get("training_hash") or (run["study"], run["label"], run.get("config_hash"))
+
+    def base(run: Record) -> Hashable:
+        return (run["study"], run["base"]) if run.get("base") else None
+
+    same_base = base(a[0]) is not None and base(a[0]) == base(b[0])
+    return same_base or {named(run) for run in a} == {named(run) for run in b}
+
+
+def _by_seed(terms: Sequence[Term]) -> list[float]:
+    """The sum of the terms for each seed that all of them have."""
+    found = [{run["seed"]: _flat(run).get(term.metric) for run in term.runs} for term in terms]
+    seeds = [seed for seed in found[0] if all(seed in values for values in found)]
+    labels = " and ".join(dict.fromkeys(repr(term.runs[0]["label"]) for term in terms))
+    if not seeds:
+        raise ValueError(f"the runs of {labels} have no seed in common: there is nothing to compare")
+    for term, values in zip(terms, found, strict=True):
+        if failed := [seed for seed in seeds if values[seed] is None or not math.isfinite(values[seed])]:
+            raise ValueError(f"{term.metric} of {term.runs[0]['label']!r} is missing or not finite at seeds {failed}")
+    return [math.fsum(t.weight * values[seed] for t, values in zip(terms, found, strict=True)) for seed in seeds]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: rejecting those of at most `LEVEL` keeps the chance of any false rejection below it.
+
+    The i-th smallest of m, i from 1, becomes ``max over j <= i of min(1, (m - j + 1) p_j)``. A p-value of nan is no test:
+    it stays nan and is not counted.
+    """
+    adjusted, largest = [math.nan] * len(p_values), 0.0
+    order = sorted((index for index, p in enumerate(p_values) if not math.isnan(p)), key=lambda index: p_values[index])
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+class Verdict(NamedTuple):
+    """An estimate judged among the others of its family.
+
+    Attributes:
+      p: Holm's adjusted p-value of "the truth is 0"; nan where no test is possible.
+      tests: how many the family has.
+    """
+
+    estimate: Estimate
+    p: float
+    tests: int
+
+    @property
+    def separated(self) -> bool:
+        """Whether it differs from 0 after Holm's correction; what cannot be tested is separated from nothing."""
+        return self.p <= LEVEL
+
+    def __str__(self) -> str:
+        return "separated" if self.separated else "not separable"
+
+
+def judge(family: Mapping[Any, Estimate]) -> dict[Any, Verdict]:
+    """A verdict on each estimate of a family: all those that are tested about one study, by any name."""
+    p_values = [each.p() for each in family.values()]
+    tests = sum(not math.isnan(p) for p in p_values)
+    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=True)}
 
 
 def group(records: Sequence[Record]) -> dict[str, Rows]:
@@ -152,6 +329,12 @@ def metric_values(runs: Sequence[Record], metric: Metric) -> tuple[list[float], 
     flat = [_flat(run) for run in runs]
     n = len(runs) if any(metric in run for run in flat) else 0
     return _finite(run.get(metric) for run in flat), n
+
+
+def whole(rows: Rows, metric: Metric) -> dict[str, list[float]]:
+    """The values of the rows whose every seed is finite: means of survivors are no fair sample."""
+    found = {label: metric_values(runs, metric) for label, runs in rows.items()}
+    return {label: values for label, (values, n) in found.items() if n and len(values) == n}
 
 
 def train_length(rows: Rows) -> int | None:
@@ -233,24 +416,10 @@ def _flat(run: Record) -> dict[Metric, float | None]:
     return flat
 
 
-def _checked(values: Iterable[float], confidence: float) -> list[float]:
+def _checked(values: Iterable[float]) -> list[float]:
     values = [float(value) for value in values]
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie in (0, 1), e.g. 0.95; got {confidence}")
     if not values:
         raise ValueError("an interval needs at least one value; got none")
     if not all(map(math.isfinite, values)):
         raise ValueError(f"values must be finite, got {values}: count the runs that failed and pass the others")
     return values
-
-
-def _mean_and_error2(values: list[float]) -> tuple[float, float]:
-    """Mean and squared standard error of it, in exact rational arithmetic: equal values give exactly 0."""
-    variance = statistics.variance(values) if len(values) > 1 else math.nan
-    return statistics.mean(values), variance / len(values)
-
-
-def _half_width(error2: float, freedom: float, confidence: float) -> float:
-    if freedom <= 0:
-        return math.nan
-    return float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(error2)

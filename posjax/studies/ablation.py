@@ -119,19 +119,21 @@ class Ablation(Study):
         return row._replace(label=label, base=label, training=training, encoding=encoding_of(training))
 
     def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from posjax.analysis.report.across import Paper, accuracy_along, paper_table
+        from posjax.analysis.report import across
         from posjax.analysis.report.chosen import chosen_tables
         from posjax.analysis.report.page import write_report
         from posjax.analysis.report.table import summarize
 
-        before, drawn = chosen_tables(records), {}
+        before, lead = chosen_tables(records), {}
         if "paper" in self.config:
-            before.append(paper_table(records, Paper(**self.config.paper.to_dict())))
+            paper = across.Paper(**self.config.paper.to_dict())
+            before.append(across.paper_table(records, paper))
+            lead |= across.paper_figures(records, paper)
         if "axis" in self.config:
             studies = {record["study"] for record in records}
             values = {study: x for study, x in self.config.axis["values"].to_dict().items() if study in studies}
-            drawn[next(iter(values))] = {"along": accuracy_along(records, values, self.config.axis.title)}
-        paths = write_report(records, directory, about, drawn=drawn, before=before)
+            lead |= across.along_figures(records, values, self.config.axis.title)
+        paths = write_report(records, directory, about, before=before, lead=lead)
         return [*summarize(records), *before], paths
 
 

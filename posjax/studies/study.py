@@ -469,7 +469,9 @@ def _show(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.P
 
     config = study.config
     text = json.dumps(config.to_dict(), indent=2, default=list)
-    tables, paths = study.show(records, workdir, About(config.title, text, config.notes, command))
+    tables, paths = study.show(
+        records, workdir, About(config.title, text, config.notes, command, config.get("point", ""))
+    )
     console = Console(width=None if sys.stdout.isatty() else study.columns)
     for table in tables:
         console.print(to_rich(table, console.width))

@@ -7,14 +7,20 @@ from scipy import stats as scipy_stats
 from posjax.analysis.statistics import (
     Interval,
     Metric,
+    Term,
+    contrast,
+    difference,
     difference_interval,
+    difference_of_gains,
+    estimate,
     group,
     headline,
+    holm,
+    judge,
     line_of_curves,
     mean_interval,
     metric_values,
     metrics_of,
-    separated,
 )
 
 
@@ -82,10 +88,102 @@ def test_confidence_in_per_cent_raises():
         mean_interval([1, 2], confidence=95)
 
 
-def test_separated_means_not_touching():
-    assert separated(Interval(1, 0.4, 5), Interval(2, 0.5, 5))
-    assert not separated(Interval(1, 0.5, 5), Interval(2, 0.5, 5))
-    assert not separated(Interval(1, math.nan, 1), Interval(9, 0.1, 5))
+@pytest.mark.parametrize(("n_a", "n_b", "scale"), [(5, 5, 1.0), (3, 7, 10.0), (2, 5, 0.01)])
+def test_p_values_equal_scipy(n_a, n_b, scale):
+    rng = np.random.default_rng(n_b)
+    a, b = rng.normal(2.1, 0.02, n_a), rng.normal(2.12, 0.02 * scale, n_b)
+    welch = estimate([(1, a), (-1, b)])
+    assert welch.p() == pytest.approx(scipy_stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-12)
+    assert estimate([(1, a)]).p(2.2) == pytest.approx(scipy_stats.ttest_1samp(a, 2.2).pvalue, rel=1e-12)
+    pairs = a[:n_b] - b[:n_a]
+    assert estimate([(1, pairs)]).p() == pytest.approx(scipy_stats.ttest_rel(a[:n_b], b[:n_a]).pvalue, rel=1e-12)
+    high, low = (
+        scipy_stats.ttest_1samp(a, bound, alternative=side).pvalue for bound, side in ((3, "less"), (-3, "greater"))
+    )
+    assert estimate([(1, a)]).p_within(3) == pytest.approx(max(high, low), rel=1e-12)
+
+
+def test_four_samples_by_hand():
+    # ([1 3] - [0 2]) - ([4 4] - [1 1]): 1 - 3 = -2; variances of the means 1, 1, 0, 0, so that the freedom is 2^2 / (1 + 1).
+    found = estimate([(1, [1, 3]), (-1, [0, 2]), (-1, [4, 4]), (1, [1, 1])])
+    assert found == (pytest.approx(-2), pytest.approx(math.sqrt(2)), pytest.approx(2), 8)
+    # t(2) has the distribution function 1/2 + t / (2 sqrt(2 + t^2)): at t = sqrt 2 the two tails hold 1 - 1 / sqrt 2.
+    assert found.p() == pytest.approx(1 - 1 / math.sqrt(2))
+    assert found.scaled(-3).interval() == pytest.approx((6, 3 * found.interval().half_width, 8))
+
+
+def test_values_that_do_not_vary_and_single_ones():
+    assert [estimate([(1, [1.0, 1.0]), (-1, [b, b])]).p() for b in (1.0, 0.9)] == [1.0, 0.0]
+    assert math.isnan(estimate([(1, [1.0]), (-1, [0.5, 0.6])]).p())
+
+
+def test_holm_by_hand():
+    # Sorted .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04, and none is less than the one before it. nan is no test.
+    assert holm([0.01, 0.04, math.nan, 0.03, 0.005]) == pytest.approx([0.03, 0.06, math.nan, 0.06, 0.02], nan_ok=True)
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+
+
+def test_a_family_is_judged_as_a_whole():
+    near, far = (estimate([(1, [1.0, 2.0, 3.0, x])]) for x in (6.5, 2.0))
+    assert far.p() < near.p() < 0.10
+    assert judge({"far": far})["far"].separated
+    found = judge({"far": far, "near": near, "unknown": estimate([(1, [1.0])])})
+    assert {name: (verdict.separated, verdict.tests) for name, verdict in found.items()} == {
+        "far": (True, 2),
+        "near": (False, 2),
+        "unknown": (False, 2),
+    }
+    assert not judge(dict.fromkeys(range(9), far))[0].separated
+
+
+def by_length(label, values, **more):
+    """Runs of a row, one for each seed, from {length: [value of each seed]}."""
+    return [
+        record(label, seed, metrics={"loss": {length: each[seed] for length, each in values.items()}}, **more)
+        for seed in range(len(next(iter(values.values()))))
+    ]
+
+
+def test_the_same_weights_are_pairs_and_others_are_not():
+    at = {"64": [1.0, 2.0, 3.0], "128": [1.5, 2.6, 3.4]}
+    one = by_length("rope", at, training_hash="x")
+    loss = Metric("loss", 64)
+    read_otherwise = by_length("rope, ntk", {"64": [1.1, 2.2, 3.1]}, training_hash="x")[
+        ::-1
+    ]  # whatever the order of the seeds
+    trained_apart = by_length("alibi", {"64": [1.1, 2.2, 3.1]}, training_hash="y")
+    tuned = by_length("rope, tuned", {"64": [1.1, 2.2, 3.1]}, training_hash="z", base="rope")
+    expected = scipy_stats.ttest_rel([1.1, 2.2, 3.1], [1, 2, 3]).pvalue
+    assert difference(read_otherwise, one, loss).p() == pytest.approx(expected)
+    assert difference(tuned, [run | {"base": "rope"} for run in one], loss).p() == pytest.approx(expected)
+    expected = scipy_stats.ttest_ind([1.1, 2.2, 3.1], [1, 2, 3], equal_var=False).pvalue
+    assert difference(trained_apart, one, loss).p() == pytest.approx(expected)
+    same_row = by_length("rope", at)  # of a study whose records name no training
+    expected = scipy_stats.ttest_rel(at["128"], at["64"]).pvalue
+    assert difference(same_row, same_row, Metric("loss", 128), loss).p() == pytest.approx(expected)
+
+
+def test_the_difference_of_two_gains_pairs_the_seeds_of_each():
+    one = by_length("rope", {"64": [1.0, 2.0, 3.0], "128": [1.5, 2.6, 3.4]}, training_hash="x")
+    two = by_length("alibi", {"64": [1.0, 1.1, 1.3], "128": [0.9, 1.2, 1.3]}, training_hash="y")
+    found = difference_of_gains((one, one), (two, two), Metric("loss", 128), Metric("loss", 64))
+    expected = scipy_stats.ttest_ind([0.5, 0.6, 0.4], [-0.1, 0.1, 0.0], equal_var=False)
+    assert (found.value, found.p()) == (pytest.approx(0.5), pytest.approx(expected.pvalue))
+    apart = [
+        by_length(label, {"64": values}) for label, values in (("a", [1.0, 1.1]), ("b", [2.0, 2.2]), ("c", [3.0, 3.1]))
+    ]
+    found = difference_of_gains((apart[0], apart[1]), (apart[2], apart[1]), Metric("loss", 64))
+    # b appears twice, with the weights 1 and -1, and goes out: what is left is c - a.
+    assert found.value == pytest.approx(2.0)
+    assert found.error == pytest.approx(math.sqrt(0.005 / 2 * 2))
+
+
+def test_what_cannot_be_contrasted_is_named():
+    one = by_length("rope", {"64": [1.0, 2.0]}, training_hash="x")
+    with pytest.raises(ValueError, match="'rope' and 'ntk' have no seed in common"):
+        difference(one, [run | {"label": "ntk", "seed": run["seed"] + 5} for run in one], Metric("loss", 64))
+    with pytest.raises(ValueError, match=r"of 'rope' is missing or not finite at seeds \[0, 1\]"):
+        contrast([Term(1.0, one, Metric("loss", 99))])
 
 
 def test_interval_text():

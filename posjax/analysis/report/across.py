@@ -1,25 +1,34 @@
 """What is seen only across the studies of one ablation: a paper's table beside ours, and a quantity along an axis."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from posjax.analysis.report import plots
 from posjax.analysis.report.table import UNITS, Cell, Row, StudyTable, Unit
 from posjax.analysis.statistics import (
-    Interval,
+    LEVEL,
+    Estimate,
     Line,
     Metric,
     Record,
     Rows,
-    difference_interval,
+    Verdict,
+    difference,
+    difference_of_gains,
     group,
+    judge,
     mean_interval,
     metric_values,
+    whole,
 )
+
+BESIDE = "beside the paper"  # the name of the table
 
 
 class Paper(NamedTuple):
@@ -28,17 +37,27 @@ class Paper(NamedTuple):
     source: str
     metric: str  # of our records, with which it is compared
     reference: tuple[str, str]  # (study, label) against which every cell is held
-    tie: float  # differences of the paper's up to here count as none
+    tie: float  # differences of the paper's up to here count as none: ours are then exploratory
     values: Mapping[str, Mapping[str, float]]  # study -> label -> value
 
 
-class Verdict(NamedTuple):
-    """One difference of the paper's and ours: `judgement` is "agrees", "disagrees" or "not separated"."""
+class Compared(NamedTuple):
+    """One difference of the paper's and ours.
+
+    Attributes:
+      what: "label, study - label, study".
+      judgement: "agrees", "disagrees" or "not separable"; of the paper's ties "exploratory: as close to 0", "exploratory:
+        apart" or "exploratory: not separable".
+    """
 
     what: str
     paper: float
-    ours: Interval
+    ours: Estimate
     judgement: str
+
+    @property
+    def exploratory(self) -> bool:
+        return self.judgement.startswith("exploratory")
 
 
 def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
@@ -50,45 +69,59 @@ def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
         runs = next(rows[label] for rows in studies.values() if label in rows)
         cells = tuple(_cell(rows, label, paper, study, unit) for study, rows in studies.items())
         table_rows.append(Row(label, runs[0]["encoding"], cells))
-    notes = [_sentence(verdict, unit) for verdict in verdicts(records, paper)]
+    found = verdicts(records, paper)
+    notes = [_sentence(each, unit) for each in found]
     caption = (
         f"In each cell: our {paper.metric}{unit.suffix}, mean ± 95 % interval over seeds, and in brackets that of "
-        f"{paper.source}. Ours are separated where their 95 % Welch interval leaves out 0. Differences of the paper's of at "
-        f"most {paper.tie * unit.scale:g} count as none: there ours agree where their whole interval is as close to 0."
+        f"{paper.source}. Differences are judged by Welch's t tests, at {LEVEL:g} after Holm's correction over the "
+        f"{sum(not each.exploratory for each in found)} tests that the paper's table poses. Differences of the paper's of at "
+        f"most {paper.tie * unit.scale:g} count as none: what ours say of those is exploratory, with no correction."
     )
-    return StudyTable("beside the paper", tuple(studies), tuple(table_rows), caption, tuple(notes))
+    said = (_counted(found),) if found else ()
+    return StudyTable(BESIDE, tuple(studies), tuple(table_rows), caption, tuple(notes), said)
 
 
-def verdicts(records: Sequence[Record], paper: Paper) -> list[Verdict]:
+def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
     """Every cell against the reference, then, in each row of it, every column against the first one the row has."""
     studies = group(records)
     cells = [
-        (study, label) for study, rows in studies.items() for label in rows if label in paper.values.get(study, {})
+        (study, label)
+        for study, rows in studies.items()
+        for label in whole(rows, Metric(paper.metric))
+        if label in paper.values.get(study, {})
     ]
-    pairs = [(cell, paper.reference) for cell in cells if cell != paper.reference]
+    reference = tuple(paper.reference)  # a list in a config that was read back
+    pairs = [(cell, reference) for cell in cells if cell != reference]
     first = {}
     for study, label in cells:
         first.setdefault(label, (study, label))
     pairs += [(cell, first[cell[1]]) for cell in cells if first[cell[1]] != cell]
-    return [
-        _verdict(studies, paper, a, b)
+    ours = {
+        (a, b): difference(studies[a[0]][a[1]], studies[b[0]][b[1]], Metric(paper.metric))
         for a, b in dict.fromkeys(pairs)
-        if paper.reference[1] in studies.get(paper.reference[0], {})
+        if reference in cells
+    }
+    theirs = {(a, b): paper.values[a[0]][a[1]] - paper.values[b[0]][b[1]] for a, b in ours}
+    judged = judge({pair: each for pair, each in ours.items() if abs(theirs[pair]) > paper.tie})
+    return [
+        Compared(
+            f"{a[1]}, {a[0]} - {b[1]}, {b[0]}",
+            theirs[a, b],
+            each,
+            _judgement(judged.get((a, b)), each, theirs[a, b], paper),
+        )
+        for (a, b), each in ours.items()
     ]
 
 
-def _verdict(studies: Mapping[str, Rows], paper: Paper, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
-    ours = difference_interval(*(metric_values(studies[s][label], Metric(paper.metric))[0] for s, label in (a, b)))
-    theirs = paper.values[a[0]][a[1]] - paper.values[b[0]][b[1]]
-    apart = abs(ours.mean) > ours.half_width
-    if abs(theirs) <= paper.tie:
-        inside = -paper.tie <= ours.low and ours.high <= paper.tie
-        judgement = "agrees" if inside else "disagrees" if apart else "not separated"
-    elif apart:
-        judgement = "agrees" if (ours.mean > 0) == (theirs > 0) else "disagrees"
-    else:
-        judgement = "not separated"
-    return Verdict(f"{a[1]}, {a[0]} - {b[1]}, {b[0]}", theirs, ours, judgement)
+def _judgement(verdict: Verdict | None, ours: Estimate, theirs: float, paper: Paper) -> str:
+    """`verdict` is None where the paper has a tie."""
+    if verdict is not None:
+        same_sign = (ours.value > 0) == (theirs > 0)
+        return ("agrees" if same_sign else "disagrees") if verdict.separated else "not separable"
+    if ours.p_within(paper.tie) <= LEVEL:
+        return "exploratory: as close to 0"
+    return f"exploratory: {'apart' if ours.p() <= LEVEL else 'not separable'}"
 
 
 def _cell(rows: Rows, label: str, paper: Paper, study: str, unit: Unit) -> Cell:
@@ -101,9 +134,61 @@ def _cell(rows: Rows, label: str, paper: Paper, study: str, unit: Unit) -> Cell:
     return Cell(interval.text(unit.digits) + published, interval=interval)
 
 
-def _sentence(verdict: Verdict, unit: Unit) -> str:
-    ours = verdict.ours.scaled(unit.scale).text(unit.digits, signed=True)
-    return f"{verdict.what}: paper {verdict.paper * unit.scale:+.{unit.digits}f}, ours {ours}: {verdict.judgement}."
+def _sentence(compared: Compared, unit: Unit) -> str:
+    ours = compared.ours.scaled(unit.scale).interval().text(unit.digits, signed=True)
+    paper = f"{compared.paper * unit.scale:+.{unit.digits}f}"
+    return f"{compared.what}: paper {paper}, ours {ours}: {compared.judgement}."
+
+
+def paper_figures(records: Sequence[Record], paper: Paper) -> dict[str, plots.Captioned]:
+    """The forest plot, where two cells of the paper are among the records; its caption counts the judgements."""
+    found = verdicts(records, paper)
+    if not found:
+        return {}
+    said = _counted(found)
+    return {
+        "beside_the_paper": plots.Captioned(forest(records, paper), f"Differences in {paper.source} and here. {said}")
+    }
+
+
+def _counted(found: Sequence[Compared]) -> str:
+    """How often ours agree, of what the paper separates."""
+    planned = [each.judgement for each in found if not each.exploratory]
+    count = {name: planned.count(name) for name in ("agrees", "disagrees", "not separable")}
+    told = ", ".join(f"{n} {name.replace('agrees', 'agree')}" for name, n in count.items())
+    ties = len(found) - len(planned)
+    return f"Of the paper's {len(planned)} differences {told}; {ties} ties of the paper's are exploratory."
+
+
+def along_figures(records: Sequence[Record], values: Mapping[str, float], title: str) -> dict[str, plots.Captioned]:
+    """`accuracy_along`; its caption says what the ends of the axis have in common, and whose gain between them differs."""
+    studies = group(records)
+    first, last = (pick(studies, key=values.__getitem__) for pick in (min, max))
+    return {"along": plots.Captioned(accuracy_along(records, values, title), _gains(studies, first, last))}
+
+
+def _gains(studies: Mapping[str, Rows], first: str, last: str) -> str:
+    """What each row gains along the axis less what the row gains that gains least, Holm's correction over these."""
+    metric = Metric("accuracy")
+    ends = [whole(studies[study], metric) for study in (first, last)]
+    gains = {
+        label: mean_interval(ends[1][label]).mean - mean_interval(ends[0][label]).mean
+        for label in ends[0]
+        if label in ends[1]
+    }
+    if len(gains) < 2:
+        return "Mean and 95 % interval over seeds."
+    least = min(gains, key=gains.__getitem__)
+    runs = {label: (studies[first][label], studies[last][label]) for label in gains}
+    judged = judge({label: difference_of_gains(runs[label], runs[least], metric) for label in gains if label != least})
+    told = [
+        f"{label} {verdict.estimate.scaled(100).interval().text(1, signed=True)} ({verdict})"
+        for label, verdict in judged.items()
+    ]
+    return (
+        f"Accuracy (%), mean and 95 % interval over seeds. From {first} to {last} {least} gains least; points that others "
+        f"gain more: {', '.join(told)}, at {LEVEL:g} after Holm's correction over {len(told)} tests."
+    )
 
 
 def accuracy_along(
@@ -120,24 +205,60 @@ def accuracy_along(
     studies, look = group(records), look or plots.styles(records)
     if missing := sorted(studies.keys() - values.keys()):
         raise ValueError(f"studies {missing} have no value on the axis {title!r}: its values are {dict(values)}")
-    labels = list(dict.fromkeys(label for rows in studies.values() for label in rows))
-    lines = {label: _along(studies, values, label) for label in labels}
-    figure = Figure(figsize=(6.8, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for label, line in lines.items():
-        plots.draw_line(axes, line, look[label], marker=look[label].marker)
-    ticks = sorted(values[study] for study in studies)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    rows = {label: runs for named in studies.values() for label, runs in named.items()}
+    lines = {label: _along(studies, values, label) for label in rows}
     names = {values[study]: study for study in studies}
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, f"{x:g}")))
-    axes.xaxis.set_minor_locator(NullLocator())
+
+    def dress(axes: Axes, first: bool) -> None:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(sorted(names)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, f"{x:g}")))
+        axes.xaxis.set_minor_locator(NullLocator())
+
+    shown = plots.references(rows, lines, max)
+    labels = (title, "accuracy (%): mean, 95 % interval")
+    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels)
+
+
+def forest(records: Sequence[Record], paper: Paper) -> Figure:
+    """The paper's differences (diamonds) beside ours with their 95 % intervals (dots), a line each, in the metric's unit.
+
+    Filled dots agree or disagree after Holm's correction, hollow ones are not separable or exploratory; grey is the band in
+    which the paper's differences count as none.
+
+    Raises:
+      ValueError: no difference of the paper's is among the records.
+    """
+    found, unit = verdicts(records, paper), UNITS.get(paper.metric, Unit())
+    if not found:
+        raise ValueError(f"no two cells of {paper.source} are among the records")
+    figure = Figure(figsize=(8.4, 1.2 + 0.3 * len(found)), layout="constrained")
+    axes = figure.add_subplot()
     plots.finish(axes)
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    axes.set_xlabel(title)
-    axes.set_ylabel("accuracy (%): mean, 95 % interval")
-    plots.label_lines(axes, lines, look)
+    axes.axvspan(-paper.tie * unit.scale, paper.tie * unit.scale, color="#eeeeee", zorder=0)
+    axes.axvline(0, color="black", linewidth=0.8, zorder=1)
+    for y, each in enumerate(found):
+        color = _JUDGED.get(each.judgement, plots.GREY)
+        ours, face = each.ours.scaled(unit.scale).interval(), color if each.judgement in _JUDGED else "white"
+        half = None if math.isnan(ours.half_width) else ours.half_width
+        look = dict(fmt="o", color=color, markerfacecolor=face, markersize=6, elinewidth=1.6, capsize=3)
+        axes.errorbar(ours.mean, y, xerr=half, **look)
+        axes.plot(each.paper * unit.scale, y, "D", color=plots.INK, markerfacecolor="none", markersize=6)
+        axes.annotate(
+            each.judgement,
+            (1.01, y),
+            xycoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=plots.SMALL,
+            color=plots.INK,
+        )
+    axes.set_yticks(range(len(found)), [each.what for each in found], parse_math=False, fontsize=plots.SMALL)
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.set_xlabel(f"difference of {paper.metric}{unit.suffix}: ◇ the paper's, ● ours with its 95 % interval")
     return figure
+
+
+_JUDGED = {"agrees": "#0016bc", "disagrees": "#a03000"}
 
 
 def _along(studies: Mapping[str, Rows], values: Mapping[str, float], label: str) -> Line:

@@ -3,23 +3,23 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator, ScalarFormatter
+from matplotlib.ticker import NullFormatter
 
 from posjax.analysis.report import plots
 from posjax.analysis.report.page import About, write_report
 from posjax.analysis.report.plots import GREY, SMALL, Style, styles
-from posjax.analysis.statistics import Record, Rows, all_runs, group, unit_of_text
+from posjax.analysis.statistics import Line, Record, Rows, all_runs, group, mean_interval, unit_of_text
 
 _MAPS_ACROSS = 4
-_MIB = 2**20
 
 
 def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, Style] | None = None) -> Figure:
-    """Mean loss (nats per byte or token) over the number of them before it in a window of `length` (log2), a line per row.
+    """Mean loss (nats per byte or token) with its 95 % band over the number of them before it in a window of `length`.
 
     Raises:
       ValueError: no record has been read at that length.
@@ -29,22 +29,24 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
     lines = {label: line for label, line in lines.items() if line is not None}
     if not lines:
         raise ValueError(f"no record has the loss by position in windows of {length}")
-    figure, axes = _figure(0.22 * len(lines))
-    for label, (x, y) in lines.items():
-        axes.plot(1 + x, y, color=look[label].color, linestyle=look[label].dash, linewidth=1.4, label=_plain(label))
     trained = next((run["train_length"] for run in all_runs(rows) if run.get("train_length")), None)
-    if trained is not None:
-        axes.axvline(trained, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
-    low = min(y.min() for _, y in lines.values())
-    ends = [y[-1] for _, y in lines.values()]
-    axes.set_ylim(0.92 * low, max(1.15 * max(ends), 1.6 * low))
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    unit = unit_of_text(records)
-    axes.set_xlabel(f"{unit}s before in a window of {length:,}; the dashed line is the training length")
-    axes.set_ylabel(f"loss (nats per {unit})")
-    _legend(axes)
-    return figure
+    low = min(line.mean.min() for line in lines.values())
+    top = max(1.15 * max(line.mean[-1] for line in lines.values()), 1.6 * low)
+    ticks = [2**power for power in range(0, length.bit_length(), 2 if length < 2**12 else 4)]
+
+    def dress(axes: Axes, first: bool) -> None:
+        plots.length_axis(axes, ticks, trained, first)
+
+    rows, unit = {label: rows[label] for label in lines}, unit_of_text(records)
+    return plots.line_panels(
+        lines,
+        {label: style._replace(marker="") for label, style in look.items()},
+        plots.by_family(rows),
+        dress,
+        references=plots.references(rows, lines, min),
+        labels=(f"{unit}s before in a window of {length:,}", f"loss (nats per {unit})"),
+        scale=lambda axes: axes.set_ylim(0.92 * low, top),
+    )
 
 
 def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
@@ -77,50 +79,45 @@ def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
     return figure
 
 
-def cost_by_length(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
-    """Seconds of reading one window and temporaries (MiB) of a batch, over the window's length, log-log, a line per row.
+def cost_by_length(records: Sequence[Record], key: str = "seconds", look: Mapping[str, Style] | None = None) -> Figure:
+    """Seconds of reading one window, or temporaries (MiB) of a batch, over the window's length, log-log.
 
     Short windows come in batches of as many bytes. A dotted line shows what grows as the length does.
+
+    Args:
+      key: of `COSTS`.
 
     Raises:
       ValueError: the records have no costs.
     """
     rows, look = _rows(records), look or styles(records)
-    if not any(run.get("cost") for run in all_runs(rows)):
+    lines = {label: _costs(runs, key) for label, runs in rows.items()}
+    lines = {label: line for label, line in lines.items() if len(line.x)}
+    if not lines:
         raise ValueError("the records have no costs")
-    figure = Figure(figsize=(9.5, max(3.8, 1.0 + 0.22 * len(rows))), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axes, (key, unit, title) in zip(
-        panels,
-        (("seconds", 1.0, "seconds a window"), ("temp_bytes", _MIB, "temporaries of a batch (MiB)")),
-        strict=True,
-    ):
-        _finish(axes)
-        points = []
-        for label, runs in rows.items():
-            x, y = _costs(runs, key, unit)
-            if len(x):
-                points.append((x, y))
-                style = look[label]
-                axes.plot(
-                    x, y, color=style.color, linestyle=style.dash, marker=style.marker, markersize=3.5, linewidth=1.2
-                )
-                axes.lines[-1].set_label(_plain(label))
-        axes.set_xscale("log", base=2)
+    lengths = sorted({int(length) for line in lines.values() for length in line.x})
+    top = float(np.median([line.mean[-1] for line in lines.values() if line.x[-1] == lengths[-1]]))
+
+    def dress(axes: Axes, first: bool) -> None:
+        plots.length_axis(axes, lengths, None)
+        axes.plot(lengths, [top * length / lengths[-1] for length in lengths], color=GREY, linestyle=":", linewidth=1)
+
+    def scale(axes: Axes) -> None:
         axes.set_yscale("log")
-        lengths = sorted({int(length) for x, _ in points for length in x})
-        axes.xaxis.set_major_locator(FixedLocator(lengths))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(lengths, [_short(length) for length in lengths], fontsize=SMALL)
-        if lengths:
-            last = max(lengths)
-            top = float(np.median([y[-1] for x, y in points if x[-1] == last]))
-            axes.plot(lengths, [top * length / last for length in lengths], color=GREY, linestyle=":", linewidth=1)
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel(f"length ({unit_of_text(records)}s)")
-        axes.set_ylabel(title)
-    _legend(panels[-1])
-    return figure
+
+    labels = (f"length ({unit_of_text(records)}s)", COSTS[key].title)
+    panels = plots.by_family({label: rows[label] for label in lines})
+    shown = plots.references({label: rows[label] for label in lines}, lines, min)
+    return plots.line_panels(lines, look, panels, dress, references=shown, labels=labels, scale=scale)
+
+
+class Cost(NamedTuple):
+    title: str
+    unit: float  # what a record has, in that of the title
+
+
+COSTS = {"seconds": Cost("seconds a window", 1.0), "temp_bytes": Cost("temporaries of a batch (MiB)", 2**20)}
 
 
 def _rows(records: Sequence[Record]) -> Rows:
@@ -130,12 +127,14 @@ def _rows(records: Sequence[Record]) -> Rows:
     return next(iter(studies.values()))
 
 
-def _mean_curve(curves: Sequence[Sequence | None]) -> tuple[np.ndarray, np.ndarray] | None:
-    """(x, mean over runs) of curves with the same x; None where a run has none, or one that is not finite."""
+def _mean_curve(curves: Sequence[Sequence | None]) -> Line | None:
+    """The mean over runs of curves with the same x, from 1; None where a run has none, or one that is not finite."""
     if not curves or any(curve is None or any(y is None for _, y in curve) for curve in curves):
         return None
     array = np.array(curves, float)
-    return array[0, :, 0], array[:, :, 1].mean(axis=0)
+    intervals = [mean_interval(values) for values in array[:, :, 1].T]
+    mean, half_width = (np.array([getattr(each, name) for each in intervals]) for name in ("mean", "half_width"))
+    return Line(1 + array[0, :, 0], mean, half_width, "")
 
 
 def _cells(runs: Sequence[Record], task: str, lengths: Sequence[int], depths: Sequence[float]) -> np.ndarray:
@@ -156,47 +155,28 @@ def _map(axes: Axes, label: str, cells: np.ndarray, lengths: Sequence[int], dept
             shade = "white" if value < 60 else "black"
             axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=SMALL - 2, color=shade)
     axes.set_title(_plain(label), fontsize=SMALL)
-    axes.set_xticks(range(len(lengths)), [_short(length) for length in lengths], fontsize=SMALL - 2, rotation=90)
+    axes.set_xticks(
+        range(len(lengths)), [plots.short_length(length) for length in lengths], fontsize=SMALL - 2, rotation=90
+    )
     axes.set_yticks(range(len(depths)), [f"{depth:g}" for depth in depths], fontsize=SMALL - 2)
     return image
 
 
-def _costs(runs: Sequence[Record], key: str, unit: float) -> tuple[np.ndarray, np.ndarray]:
-    """(length, the least over runs) of a cost: the seconds of one window of a batch, the temporaries of all of it."""
+def _costs(runs: Sequence[Record], key: str) -> Line:
+    """The least over runs of a cost: the seconds of one window of a batch, the temporaries of all of it. No intervals."""
     found: dict[int, list[float]] = {}
     for run in runs:
         for length, cost in (run.get("cost") or {}).items():
             if cost[key] is not None:
                 share = cost["batch"] if key == "seconds" else 1
-                found.setdefault(int(length), []).append(cost[key] / share / unit)
+                found.setdefault(int(length), []).append(cost[key] / share / COSTS[key].unit)
     lengths = sorted(found)
-    return np.array(lengths, float), np.array([min(found[length]) for length in lengths])
-
-
-def _short(length: int) -> str:
-    return f"{length // 1024}k" if length % 1024 == 0 else str(length)
+    least = np.array([min(found[length]) for length in lengths])
+    return Line(np.array(lengths, float), least, np.zeros(len(lengths)), "")
 
 
 def _plain(label: str) -> str:
     return label.replace("$", r"\$")
-
-
-def _figure(more: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(7.6, max(4.0, 1.6 + more)), layout="constrained")
-    axes = figure.add_subplot()
-    _finish(axes)
-    return figure, axes
-
-
-def _finish(axes: Axes) -> None:
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=SMALL + 1)
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-
-
-def _legend(axes: Axes) -> None:
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=SMALL, frameon=False)
 
 
 SLIDING, CHUNKED = "loss in sliding windows", "loss in windows that do not overlap"
@@ -228,13 +208,21 @@ def views(records: Sequence[Record]) -> Iterator[Record]:
                 yield _view(record, task, {"accuracy": {length: _mean(cells) for length, cells in found.items()}})
 
 
-def figures(records: Sequence[Record]) -> dict[str, Mapping[str, Figure]]:
+def figures(records: Sequence[Record]) -> dict[str, Mapping[str, plots.Captioned]]:
     """Those that stand beside the tables: {study: {name: figure}}."""
-    look = plots.styles(records)
+    look, unit = plots.styles(records), unit_of_text(records)
     lengths = sorted({int(length) for record in records for length in record["by_position"]})
-    drawn = {SLIDING: {"cost": cost_by_length(records, look)}}
-    drawn[CHUNKED] = {f"by_position_{length}": loss_by_position(records, length, look) for length in _shown(lengths)}
-    return drawn | {task: {"by_depth": retrieval_maps(records, task)} for task in _tasks(records)}
+    drawn: dict[str, dict[str, plots.Captioned]] = {SLIDING: {}, CHUNKED: {}}
+    for key, cost in COSTS.items() if any(record.get("cost") for record in records) else ():
+        told = f"The {cost.title} by length, the least over seeds; dotted: what grows as the length does."
+        drawn[SLIDING][f"cost_{key}"] = plots.Captioned(cost_by_length(records, key, look), told)
+    for length in _shown(lengths):
+        told = f"Loss of each {unit} by how many stand before it in its window: mean and 95 % interval over seeds."
+        drawn[CHUNKED][f"by_position_{length}"] = plots.Captioned(loss_by_position(records, length, look), told)
+    for task in _tasks(records):
+        told = f"{task}: answers' {unit}s found (%), mean over seeds, by length and by depth of what is asked for."
+        drawn[task] = {"by_depth": plots.Captioned(retrieval_maps(records, task), told)}
+    return drawn
 
 
 def _view(record: Record, study: str, metrics: Mapping) -> Record:

@@ -17,20 +17,25 @@ from matplotlib.figure import Figure
 
 from posjax.analysis.report import plots
 from posjax.analysis.report.markdown import escape_markdown
-from posjax.analysis.report.table import StudyTable, shown, summarize, to_markdown, versions_text
+from posjax.analysis.report.table import BOLD, StudyTable, shown, summarize, to_markdown, versions_text
 from posjax.analysis.statistics import Metric, Record, Rows, all_runs, group, line_of_curves, metric_values, metrics_of
 from posjax.files import replace_file
 
 STYLE = """
 :root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #8886; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-.small { font-size: .875rem; opacity: .85; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: separate; border-spacing: 0; font-size: .875rem; font-variant-numeric: tabular-nums; }
+.wide { overflow: auto; max-height: 85vh; border: 1px solid #8884; width: fit-content; max-width: 100%; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #8884; white-space: nowrap; background: Canvas; }
+th { position: sticky; top: 0; z-index: 1; white-space: normal; vertical-align: bottom; min-width: 4.5rem; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; border-right: 1px solid #8884; }
+th:first-child { z-index: 2; }
+.small, figcaption { font-size: .875rem; opacity: .85; }
+figure { margin: 1rem 0; }
 img { max-width: 100%; background: white; padding: .5rem; box-sizing: border-box; border-radius: .25rem; }
 pre { overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius: .25rem; font-size: .8125rem; }
+nav ul { columns: 16rem; padding-left: 1.25rem; }
+.point { font-size: 1.125rem; }
 .notes { white-space: pre-line; }
 """.strip()
 
@@ -42,27 +47,35 @@ class About(NamedTuple):
 
     title: str
     config_text: str | None = None  # the experiment's config, shown verbatim
-    notes: str = ""  # plain text under the title
+    notes: str = ""  # plain text below the findings
     command: str | None = None  # the shell command that produced the records, shown under "How to reproduce"
+    point: str = ""  # what the study is about, in a sentence; numbers are left to the findings
+
+
+class Saved(NamedTuple):
+    path: Path
+    caption: str
 
 
 def write_report(
     records: Sequence[Record],
     directory: str | os.PathLike,
     about: About,
-    drawn: Mapping[str, Mapping[str, Figure]] = MappingProxyType({}),
+    drawn: Mapping[str, Mapping[str, plots.Captioned]] = MappingProxyType({}),
     before: Sequence[StudyTable] = (),
+    lead: Mapping[str, plots.Captioned] = MappingProxyType({}),
 ) -> list[Path]:
     """Writes table.md, a PNG per figure and the self-contained report.html into ``directory``.
 
     Files appear whole or not at all. Unfinished rows are shown with the seeds they have; a study gets the figures its
-    records allow.
+    records allow, that of its headline first.
 
     Args:
       records: runs of one or several studies, as in results.jsonl.
       directory: made if it does not exist.
       drawn: further figures of a study: {study: {name: figure}}.
       before: tables about several studies, which come before those of each.
+      lead: figures about several studies, which come before all tables: {name: figure}.
 
     Returns:
       The paths written, report.html last.
@@ -71,20 +84,31 @@ def write_report(
       ValueError: no records, inconsistent ones (`posjax.analysis.statistics.group`) or studies that share a file name.
     """
     tables, directory = summarize(records), Path(directory)
-    _stems([table.study for table in tables])  # raises before anything is written
+    stems = _stems([table.study for table in tables])  # raises before anything is written
     directory.mkdir(parents=True, exist_ok=True)
-    figures = _save_figures(records, directory, drawn)
-    return write_pages([*before, *tables], figures, records, directory, about)
+    studies, look = group(records), plots.styles(records)
+    saved = {LEAD: save_figures(lead, directory)}
+    for table in tables:
+        own = _figures(studies[table.study], table, look)
+        last = {"learning_curves": own.pop("learning_curves")} if "learning_curves" in own else {}
+        own = {**own, **drawn.get(table.study, {}), **last}
+        saved[table.study] = save_figures(own, directory, stems[table.study])
+    return write_pages([*before, *tables], saved, records, directory, about)
+
+
+LEAD = ""  # under this name stand the figures that come before all tables
 
 
 def write_pages(
     tables: Sequence[StudyTable],
-    figures: Mapping[str, Sequence[Path]],
+    figures: Mapping[str, Sequence[Saved]],
     records: Sequence[Record],
     directory: Path,
     about: About,
 ) -> list[Path]:
-    """Writes table.md and report.html of tables and figures that have been made: {name of a table: PNGs below it}.
+    """Writes table.md and report.html of tables and figures that have been made: {name of a table: its figures}.
+
+    Of a table's figures the first comes before it, the others behind; those of `LEAD` before all.
 
     Returns:
       The paths of table.md, the figures and report.html.
@@ -94,37 +118,36 @@ def write_pages(
     texts = {directory / "table.md": markdown, directory / "report.html": page}
     for path, text in texts.items():
         replace_file(path, text.encode())
-    drawn = [path for paths in figures.values() for path in paths]
+    drawn = [each.path for saved in figures.values() for each in saved]
     return [directory / "table.md", *drawn, directory / "report.html"]
 
 
-def _save_figures(records: Sequence[Record], directory: Path, drawn) -> dict[str, list[Path]]:
-    """study -> its PNGs; an encoding has one look in all of them."""
-    studies, look = group(records), plots.styles(records)
-    stems = _stems(list(studies))
-    saved = {}
-    for study, rows in studies.items():
-        figures = {name: draw(all_runs(rows), look) for name, draw in _figures(rows).items()} | dict(
-            drawn.get(study, {})
-        )
-        saved[study] = [
-            plots.save(figure, directory / f"{stems[study]}_{name}.png") for name, figure in figures.items()
-        ]
-    return saved
+def save_figures(drawn: Mapping[str, plots.Captioned], directory: Path, stem: str = "") -> list[Saved]:
+    """Writes a PNG for each: <stem>_<name>.png."""
+    return [
+        Saved(plots.save(each.figure, directory / f"{stem}{'_' * bool(stem)}{name}.png", _DPI, _COLORS), each.caption)
+        for name, each in drawn.items()
+    ]
 
 
-def _figures(rows: Rows) -> dict[str, Draw]:
-    """The figures for which a study has at least one finite value."""
-    metrics = metrics_of(rows)
-    finite = {metric for metric in metrics for runs in rows.values() if metric_values(runs, metric)[0]}
-    found: dict[str, Draw] = {}
+_DPI, _COLORS = 130, 64  # of line drawings, which then take 20 to 60 KB
+
+
+def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dict[str, plots.Captioned]:
+    """The figures for which a study has at least one finite value; their captions are what the table's tests show."""
+    finite = {metric for metric in metrics_of(rows) for runs in rows.values() if metric_values(runs, metric)[0]}
+    by_length = {metric.name for metric in finite if metric.length is not None}
+    drawn: dict[str, tuple[Draw, str]] = {}
     if Metric("accuracy") in finite:
-        found["accuracy"] = plots.accuracy_by_encoding
-    if any(metric.name == "loss" and metric.length is not None for metric in finite):
-        found["loss_by_length"] = plots.loss_by_length
+        drawn["accuracy"] = plots.accuracy_by_encoding, "Every dot is a seed."
+    if "accuracy" in by_length:
+        drawn["accuracy_by_length"] = plots.accuracy_by_length, "Mean and 95 % interval over seeds."
+    if "loss" in by_length:
+        drawn["loss_by_length"] = plots.loss_by_length, "Mean and 95 % interval over seeds."
+    drawn = {name: (draw, " ".join((*table.findings, told))) for name, (draw, told) in drawn.items()}
     if any(np.isfinite(line_of_curves(runs).mean).any() for runs in rows.values()):
-        found["learning_curves"] = plots.learning_curves
-    return found
+        drawn["learning_curves"] = plots.learning_curves, "Training loss by step: mean and 95 % interval over seeds."
+    return {name: plots.Captioned(draw(all_runs(rows), look), told) for name, (draw, told) in drawn.items()}
 
 
 def _stems(studies: list[str]) -> dict[str, str]:
@@ -138,21 +161,42 @@ def _stems(studies: list[str]) -> dict[str, str]:
 def _page(
     records: Sequence[Record],
     tables: Sequence[StudyTable],
-    figures: Mapping[str, Sequence[Path]],
+    figures: Mapping[str, Sequence[Saved]],
     about: About,
 ) -> str:
-    parts = [f"<h1>{html.escape(about.title)}</h1>"]
+    named = {table.study: f"study-{index}" for index, table in enumerate(tables)}
+    parts = [f"<h1>{html.escape(about.title)}</h1>", *_findings_html(tables, about)]
+    parts += [figure_html(each) for each in figures.get(LEAD, ())]
     if about.notes:
         parts.append(f'<p class="notes">{html.escape(about.notes)}</p>')
+    parts.append(_contents_html({**named, "How to reproduce": "reproduce"}))
     for table in tables:
+        first, *others = figures.get(table.study, ()) or (None,)
+        parts.append(f'<h2 id="{named[table.study]}">{html.escape(table.study)}</h2>')
+        parts += [figure_html(first)] if first else []
         parts.append(_table_html(table))
-        parts += [
-            image_html(path, f"{table.study}: {path.stem}".replace("_", " ")) for path in figures.get(table.study, ())
-        ]
+        parts += map(figure_html, others)
     parts.append(_reproduce_html(records, about.command))
     if about.config_text is not None:
-        parts.append(f"<h2>Config</h2>\n<pre>{html.escape(about.config_text)}</pre>")
+        text = html.escape(about.config_text)
+        parts.append(f"<details>\n<summary>Config</summary>\n<pre>{text}</pre>\n</details>")
     return html_page(about.title, parts)
+
+
+def _findings_html(tables: Sequence[StudyTable], about: About) -> list[str]:
+    """What the study is about, and what its tests show."""
+    parts = [f'<p class="point">{html.escape(about.point)}</p>'] if about.point else []
+    several = len(tables) > 1
+    items = [f"{table.study}: {text}" if several else text for table in tables for text in table.findings]
+    if items:
+        listed = "\n".join(f"<li>{html.escape(text)}</li>" for text in items)
+        parts.append(f"<h2>Findings</h2>\n<ul>\n{listed}\n</ul>")
+    return parts
+
+
+def _contents_html(named: Mapping[str, str]) -> str:
+    items = "\n".join(f'<li><a href="#{at}">{html.escape(name)}</a></li>' for name, at in named.items())
+    return f"<nav>\n<h2>Contents</h2>\n<ul>\n{items}\n</ul>\n</nav>"
 
 
 def html_page(title: str, parts: Sequence[str], style: str = "") -> str:
@@ -177,13 +221,13 @@ def _table_html(table: StudyTable) -> str:
     for row in table.rows:
         cells = [html.escape(shown(cell)) for cell in row.cells]
         cells = [
-            f"<strong>{text}</strong>" if c.mark == "best" else text for text, c in zip(cells, row.cells, strict=True)
+            f"<strong>{text}</strong>" if c.mark in BOLD else text for text, c in zip(cells, row.cells, strict=True)
         ]
         label = f'<td title="{html.escape(row.encoding)}">{html.escape(row.label)}</td>'
         lines.append(f"<tr>{label}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     below = "\n".join(f'<p class="small">{html.escape(text)}</p>' for text in (table.caption, *table.notes))
     return (
-        f'<h2>{html.escape(table.study)}</h2>\n<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
         + "\n".join(lines)
         + f"\n</tbody>\n</table></div>\n{below}"
     )
@@ -191,8 +235,22 @@ def _table_html(table: StudyTable) -> str:
 
 def image_html(path: Path, what: str) -> str:
     """The PNG within the page; `what` is said to who does not see it."""
+    return f"<p>{_image(path, what)}</p>"
+
+
+def figure_html(saved: Saved) -> str:
+    """The PNG with its caption below, which is also said to who does not see it."""
+    return (
+        f"<figure>{_image(saved.path, saved.caption)}\n<figcaption>{html.escape(saved.caption)}</figcaption></figure>"
+    )
+
+
+def _image(path: Path, what: str) -> str:
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<p><img alt="{html.escape(what)}" src="data:image/png;base64,{data}"></p>'
+    return f'<img alt="{html.escape(what)}" src="data:image/png;base64,{data}">'
+
+
+REPRODUCE = "How to reproduce"
 
 
 def _reproduce_html(records: Sequence[Record], command: str | None) -> str:
@@ -200,7 +258,7 @@ def _reproduce_html(records: Sequence[Record], command: str | None) -> str:
     hashes = dict.fromkeys(str(run["config_hash"]) for run in records if run.get("config_hash"))
     facts = {"config hash": ", ".join(hashes), "versions": versions_text(records)}
     lines = [f"{name}: {value}" for name, value in facts.items() if value]
-    parts = ["<h2>How to reproduce</h2>"]
+    parts = [f'<h2 id="reproduce">{REPRODUCE}</h2>']
     parts.append(
         f"<pre>{html.escape(command)}</pre>" if command else "<p>Run the experiment's config with these versions.</p>"
     )

@@ -1,13 +1,15 @@
 """Figures of one study: accuracy by encoding, loss by evaluated length, learning curves.
 
 Each function takes the records of ONE study and returns a matplotlib ``Figure`` that belongs to nobody (no pyplot, no
-global state); `save` writes it. Pass one `styles(...)` to all of them and an encoding keeps its look everywhere.
+global state); `save` writes it. An encoding has the colour and mark of its family in every figure of every study
+(`posjax.analysis.report.families`); members of a family differ in their line. Where there are more than `MOST` lines, each
+family has a panel of its own, with `none` and the best line repeated in grey.
 """
 
 import io
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, ScalarFormatter
+from PIL import Image
 from scipy.optimize import isotonic_regression
 
+from posjax.analysis.report.families import FAMILIES, family_of
 from posjax.analysis.statistics import (
     Interval,
     Line,
@@ -37,32 +41,61 @@ from posjax.analysis.statistics import (
 )
 from posjax.files import replace_file
 
-GREY = "#7a7a7a"
-# After Paul Tol's "muted" scheme, https://personal.sron.nl/~pault/, hues told apart under colour blindness;
-# its cyan and sand are darkened, because names are written in these colours on white.
+GREY, INK = "#8a8a8a", "#222222"
+# For what is no encoding. After Paul Tol's "muted" scheme, https://personal.sron.nl/~pault/; its cyan and sand are darkened.
 HUES = ("#332288", "#cc6677", "#117733", "#44aa99", "#882255", "#4a9fd0", "#999933", "#aa4499", "#b8922a")
 MARKERS = "osD^vPX<>"
 SMALL = 8  # points
+MOST = 8  # lines in a panel, with those in grey
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 2, 2)), (0, (3, 1, 1, 1, 1, 1)))
+_ACROSS = 3  # panels
 
 
 class Style(NamedTuple):
     color: str
     marker: str
-    dash: str
+    dash: object = "-"  # as matplotlib takes it
+    filled: bool = True
+
+
+class Captioned(NamedTuple):
+    """A figure, and what it shows in a sentence or two."""
+
+    figure: Figure
+    caption: str
+
+
+REFERENCE = Style("#b4b4b4", "", (0, (2, 1)))  # of a line that is repeated in a panel of others
 
 
 def styles(records: Sequence[Record]) -> dict[str, Style]:
-    """label -> look, by the order in which labels first appear; `none` is grey.
-
-    Past nine encodings the hues come again with the next line dash, and markers shift, so every look is unique.
-    """
+    """label -> look: the colour and mark of its family; its members differ in dash, then in whether marks are filled."""
     rows = {label: runs for study in group(records).values() for label, runs in study.items()}
-    coloured = [label for label, runs in rows.items() if not is_none(runs)]
-    found = {label: Style(GREY, "o", ":") for label in rows}
-    for index, label in enumerate(coloured):
-        again, hue = divmod(index, len(HUES))
-        marker = MARKERS[(index + again) % len(MARKERS)]
-        found[label] = Style(HUES[hue], marker, ("-", "--", "-.")[again % 3])
+    found, seen = {}, dict.fromkeys(FAMILIES, 0)
+    for label, runs in rows.items():
+        name = family_of(runs[0]["encoding"])
+        again, dash = divmod(seen[name], len(_DASHES))
+        seen[name] += 1
+        found[label] = Style(FAMILIES[name].color, FAMILIES[name].marker, _DASHES[dash], again % 2 == 0)
+    return found
+
+
+def by_family(rows: Rows) -> dict[str, list[str]]:
+    """The labels of one panel if they are few, else of a panel of each family: title -> labels."""
+    if len(rows) <= MOST:
+        return {"": list(rows)}
+    found: dict[str, list[str]] = {name: [] for name in FAMILIES}
+    for label, runs in rows.items():
+        found[family_of(runs[0]["encoding"])].append(label)
+    return split(found)
+
+
+def split(panels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The same panels, those of too many lines in parts and those without lines left out."""
+    room, found = MOST - 2, {}
+    for title, labels in panels.items():
+        for part in range(0, len(labels), room):
+            found[title if part == 0 else f"{title} ({1 + part // room})"] = list(labels[part : part + room])
     return found
 
 
@@ -108,35 +141,57 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     Raises:
       ValueError: no loss by length in the records, or records of several studies.
     """
-    rows, look = _one_study(records), look or styles(records)
-    metrics = [m for m in metrics_of(rows) if m.name == "loss" and m.length is not None]
+    return _by_length(records, look or styles(records), "loss", min, 1.0, f"loss (nats per {unit_of_text(records)})")
+
+
+def accuracy_by_length(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
+    """As `loss_by_length`: accuracy in per cent."""
+    return _by_length(records, look or styles(records), "accuracy", max, 100.0, "accuracy (%)")
+
+
+def _by_length(records, look: Mapping[str, Style], name: str, order: Callable, factor: float, title: str) -> Figure:
+    rows = _one_study(records)
+    metrics = [m for m in metrics_of(rows) if m.name == name and m.length is not None]
     lines = {label: line_by_length(runs, metrics) for label, runs in rows.items()}
+    lines = {
+        label: each._replace(mean=factor * each.mean, half_width=factor * each.half_width)
+        for label, each in lines.items()
+    }
     if not any(np.isfinite(line.mean).any() for line in lines.values()):
-        raise ValueError(f"no finite 'loss' by length in the records; metrics are {metrics_of(rows)}")
-    figure, axes = _line_figure(len(rows))
-    for label, line in lines.items():
-        draw_line(axes, line, look[label], marker=look[label].marker)
-    lengths = [m.length for m in metrics]
+        raise ValueError(f"no finite {name!r} by length in the records; metrics are {metrics_of(rows)}")
+    lengths, trained = [m.length for m in metrics], train_length(rows)
+
+    def dress(axes: Axes, first: bool) -> None:
+        length_axis(axes, lengths, trained, first)
+
+    shown = references(rows, lines, order)
+    labels = (f"evaluated length ({unit_of_text(records)}s)", title)
+    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels)
+
+
+def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotated: bool = True) -> None:
+    """Lengths (tokens, log2), with the one in training marked."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(lengths))
-    axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
-    trained = train_length(rows)
+    axes.set_xticks(lengths, [short_length(length) for length in lengths])
+    if trained is None:
+        return
     axes.axvline(trained, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
-    axes.annotate(
-        "training length",
-        (trained, 1),
-        xycoords=axes.get_xaxis_transform(),
-        xytext=(0, 3),
-        textcoords="offset points",
-        fontsize=SMALL,
-        ha="center",
-    )
-    _scale_y(axes, lines)
-    axes.set_xlabel("evaluated length (tokens)")
-    axes.set_ylabel(f"loss (nats per {unit_of_text(records)})")
-    label_lines(axes, lines, look)
-    return figure
+    if annotated:
+        axes.annotate(
+            "training length",
+            (trained, 0),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(3, 3),
+            textcoords="offset points",
+            fontsize=SMALL - 1,
+        )
+
+
+def short_length(length: int) -> str:
+    """16384 as 16k."""
+    return f"{length // 1024}k" if length % 1024 == 0 else str(length)
 
 
 def learning_curves(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
@@ -149,22 +204,95 @@ def learning_curves(records: Sequence[Record], look: Mapping[str, Style] | None 
     lines = {label: line_of_curves(runs) for label, runs in rows.items()}
     if not any(np.isfinite(line.mean).any() for line in lines.values()):
         raise ValueError(f"no row of {list(rows)} has a finite 'curve' for every seed: [[step, train_loss], ...]")
-    figure, axes = _line_figure(len(rows))
-    for label, line in lines.items():
-        draw_line(axes, line, look[label])
-    _scale_y(axes, lines)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("training loss")
-    label_lines(axes, lines, look)
+    marked = {label: style._replace(marker="") for label, style in look.items()}
+    shown = references(rows, lines, min)
+    return line_panels(lines, marked, by_family(rows), references=shown, labels=("training step", "training loss"))
+
+
+def references(rows: Rows, lines: Mapping[str, Line], order: Callable) -> list[str]:
+    """What is repeated in every panel: `none`, and the line that ends best where all have their ends."""
+    found = [label for label, runs in rows.items() if is_none(runs)]
+    finite = {label: line.x[np.isfinite(line.mean)] for label, line in lines.items()}
+    finite = {label: x for label, x in finite.items() if len(x)}
+    if finite:
+        last = min(x[-1] for x in finite.values())
+        at = {
+            label: lines[label].mean[np.searchsorted(lines[label].x, last)]
+            for label in finite
+            if last in lines[label].x
+        }
+        best = order(at, key=at.__getitem__)
+        found += [best] if best not in found else []
+    return found
+
+
+def line_panels(
+    lines: Mapping[str, Line],
+    look: Mapping[str, Style],
+    panels: Mapping[str, Sequence[str]],
+    dress: Callable[[Axes, bool], None] = lambda axes, first: None,
+    *,
+    references: Sequence[str] = (),
+    labels: tuple[str, str] = ("", ""),
+    scale: Callable[[Axes], None] | None = None,
+) -> Figure:
+    """Means with their 95 % bands, each named at its right end, on axes that all panels share.
+
+    Args:
+      panels: title -> labels of its lines; see `by_family`.
+      dress: (axes, whether it is the first) -> None: draws what stands behind the lines of a panel.
+      references: labels of the lines that panels of others repeat in grey.
+      labels: of the two axes.
+      scale: sets the limits of the axis upwards; from the means if None.
+    """
+    across = min(_ACROSS, len(panels))
+    down = -(-len(panels) // across)
+    most = max(len(shown) + len(references) * (len(panels) > 1) for shown in panels.values())
+    height = max(3.8, 1.0 + 0.26 * most) if len(panels) == 1 else max(2.0, 0.7 + 0.2 * most)
+    figure = Figure(figsize=(6.8 if across == 1 else 3.5 * across, height * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    for axes, (title, shown) in zip(grid.flat, panels.items(), strict=False):
+        finish(axes)
+        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+        axes.set_title(title, fontsize=SMALL + 1, loc="left")
+        repeated = [label for label in references if label not in shown]
+        for label in repeated:
+            draw_line(axes, lines[label], REFERENCE)
+        for label in shown:
+            draw_line(axes, lines[label], look[label])
+    for index, axes in enumerate(grid.flat[: len(panels)]):
+        dress(axes, index == 0)
+        scale(axes) if scale else _scale_y(axes, lines)
+    for axes, shown in zip(grid.flat, panels.values(), strict=False):
+        repeated = {label: REFERENCE for label in references if label not in shown}
+        named = {label: lines[label] for label in (*shown, *repeated)}
+        label_lines(axes, named, {**look, **repeated}, height if len(panels) == 1 else height - 0.6)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    for axes in grid[:, 0]:
+        axes.set_ylabel(labels[1], fontsize=SMALL + 2 - (len(panels) > 1))
+    for column in range(across):
+        lowest = max(row for row in range(down) if row * across + column < len(panels))
+        grid[lowest, column].set_xlabel(labels[0], fontsize=SMALL + 2 - (len(panels) > 1))
+        grid[lowest, column].tick_params(labelbottom=True)
     return figure
 
 
-def save(figure: Figure, path: str | os.PathLike, dpi: int = 200) -> Path:
-    """Writes a PNG, atomically and without a date or version in it."""
+def save(figure: Figure, path: str | os.PathLike, dpi: int = 200, colors: int | None = None) -> Path:
+    """Writes a PNG, atomically and without a date or version in it.
+
+    Args:
+      colors: of a palette, which makes line drawings a third as large; all colours if None.
+    """
     path = Path(path)
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+    if colors is not None:
+        with Image.open(buffer) as image:
+            fewer = image.convert("RGB").quantize(colors, dither=Image.Dither.NONE)
+        buffer = io.BytesIO()
+        fewer.save(buffer, format="png", dpi=(dpi, dpi), optimize=True)
     replace_file(path, buffer.getvalue())
     return path
 
@@ -199,14 +327,6 @@ def _accuracy_text(interval: Interval | None, values: Sequence[float], n: int) -
     return f"{text} ({note})" if (note := finite_note(values, n)) else text
 
 
-def _line_figure(count: int) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.8, max(3.8, 1.0 + 0.26 * count)), layout="constrained")
-    axes = figure.add_subplot()
-    finish(axes)
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    return figure, axes
-
-
 def finish(axes: Axes) -> None:
     """The look that all figures share."""
     axes.set_axisbelow(True)
@@ -214,11 +334,15 @@ def finish(axes: Axes) -> None:
     axes.tick_params(labelsize=SMALL + 1)
 
 
-def draw_line(axes: Axes, line: Line, style: Style, marker: str | None = None) -> None:
+def draw_line(axes: Axes, line: Line, style: Style) -> None:
     """A mean with its band."""
-    axes.plot(line.x, line.mean, color=style.color, linestyle=style.dash, marker=marker, markersize=4.5, linewidth=1.5)
-    low, high = line.mean - line.half_width, line.mean + line.half_width
-    axes.fill_between(line.x, low, high, color=style.color, alpha=0.14, linewidth=0)
+    face = style.color if style.filled else "white"
+    marks = dict(marker=style.marker, markersize=4.5, markerfacecolor=face) if style.marker else {}
+    grey = style is REFERENCE
+    axes.plot(line.x, line.mean, color=style.color, linestyle=style.dash, linewidth=1.1 if grey else 1.5, **marks)
+    if not grey:
+        low, high = line.mean - line.half_width, line.mean + line.half_width
+        axes.fill_between(line.x, low, high, color=style.color, alpha=0.16, linewidth=0)
 
 
 def _scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
@@ -242,8 +366,12 @@ def _scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
         axes.set_ylim(bottom, top)
 
 
-def label_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style]) -> None:
-    """Names each line at its right end, in its colour; names move apart until none overlap, a thin line leads back."""
+def label_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style], height: float) -> None:
+    """Names each line at its right end; names move apart until none overlap, a thin line in its colour leads back.
+
+    Args:
+      height: of the panel, inches.
+    """
     to_axes = axes.transScale + axes.transLimits
     ends = {}
     for label, line in lines.items():
@@ -253,7 +381,7 @@ def label_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style]
         else:
             ends[label] = np.array([1.0, 0.0])
     order = sorted(ends, key=lambda label: ends[label][1])
-    gap = 0.19 / axes.figure.get_size_inches()[1]
+    gap = 0.17 / height
     for label, y in zip(order, spread_apart([ends[label][1] for label in order], gap), strict=True):
         color, note = look[label].color, lines[label].note
         axes.annotate(
@@ -264,12 +392,12 @@ def label_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style]
             textcoords="axes fraction",
             parse_math=False,
             va="center",
-            fontsize=SMALL + 1,
-            color=color,
+            fontsize=SMALL,
+            color=GREY if look[label] is REFERENCE else INK,
             arrowprops={
                 "arrowstyle": "-",
                 "color": color,
-                "linewidth": 0.6,
+                "linewidth": 0.8,
                 "shrinkA": 1,
                 "shrinkB": 2,
                 "relpos": (0, 0.5),

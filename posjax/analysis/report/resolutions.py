@@ -9,27 +9,42 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from posjax.analysis.report import plots
-from posjax.analysis.report.page import About, write_pages
-from posjax.analysis.report.plots import GREY, HUES, MARKERS, SMALL, Style
-from posjax.analysis.report.table import Cell, Row, StudyTable, versions_text
+from posjax.analysis.report.families import FAMILIES
+from posjax.analysis.report.page import About, save_figures, write_pages
+from posjax.analysis.report.plots import SMALL, Captioned
+from posjax.analysis.report.table import (
+    Cell,
+    Row,
+    StudyTable,
+    best_row,
+    compare,
+    finding,
+    metric_cells,
+    tests_text,
+    versions_text,
+)
 from posjax.analysis.statistics import (
-    Interval,
+    Estimate,
+    Line,
+    Metric,
     Record,
     Rows,
+    Verdict,
     all_runs,
-    difference_interval,
+    difference,
+    estimate,
     group,
+    judge,
     mean_interval,
-    separated,
+    metric_values,
 )
 
 
@@ -98,7 +113,7 @@ class Finding(NamedTuple):
     claim: str
     theirs: str
     ours: str
-    verdict: str  # "agrees", "disagrees" or "not separated"
+    verdict: str = ""  # "agrees", "disagrees" or "not separable"
 
 
 def curve_of(runs: Sequence[Record]) -> Curve:
@@ -119,33 +134,34 @@ def curve_of(runs: Sequence[Record]) -> Curve:
     return Curve(np.sqrt(scale) if runs[0].get("native") else scale, np.array(accuracy, float), tuple(sizes))
 
 
-def differences(curve: Curve) -> list[Interval | None]:
-    """Of every resolution, accuracy less that at 1x, each seed for itself; None at 1x and where a seed is not finite."""
-    change = curve.accuracy - curve.accuracy[:, curve.at_1x, None]
-    return [
-        None if index == curve.at_1x or not np.isfinite(values).all() else mean_interval(values.tolist())
-        for index, values in enumerate(change.T)
-    ]
-
-
 def peak(curve: Curve) -> float:
     """The scale of the largest mean accuracy."""
     return float(curve.scale[np.nanargmax(curve.accuracy.mean(axis=0))])
 
 
 def findings(rows: Rows) -> list[Finding]:
-    """What is claimed of learned, axial and mixed encodings, checked on the rows that are what RoPE-ViT compares."""
+    """What is claimed of learned, axial and mixed encodings, checked on the rows that are what RoPE-ViT compares.
+
+    Holm's correction is over these claims.
+    """
     ours = compared(rows)
-    found = []
+    claims = []
     if {"learned", "axial_rope"} <= ours.keys():
-        found.append(_keeps("axial keeps more than learned", ours, "axial_rope", "learned"))
+        claims.append(_keeps("axial keeps more than learned", ours, "axial_rope", "learned"))
     if {"axial_rope", "rope_mixed"} <= ours.keys():
-        found.append(_keeps("mixed keeps more than axial", ours, "rope_mixed", "axial_rope"))
+        claims.append(_keeps("mixed keeps more than axial", ours, "rope_mixed", "axial_rope"))
     if "learned" in ours:
-        found.append(_peaks("learned peaks near 1x to 1.15x", ours["learned"], "learned", 1.0, 1.2))
+        claims.append(_peaks("learned peaks near 1x to 1.15x", ours["learned"], "learned", 1.0, 1.2))
     if "rope_mixed" in ours:
-        found.append(_peaks("mixed peaks near 1.4x", ours["rope_mixed"], "rope_mixed", 1.2, 1.6))
-    return found
+        claims.append(_peaks("mixed peaks near 1.4x", ours["rope_mixed"], "rope_mixed", 1.2, 1.6))
+    judged = judge({found.claim: tested for found, tested in claims})
+    return [_judged(found, judged[found.claim]) for found, _ in claims]
+
+
+def _judged(found: Finding, verdict: Verdict) -> Finding:
+    if not verdict.separated:
+        return found._replace(verdict="not separable")
+    return found._replace(verdict="agrees" if verdict.estimate.value > 0 else "disagrees")
 
 
 def sentence(study: str, found: Sequence[Finding]) -> str:
@@ -170,26 +186,29 @@ def _far(curve: Curve) -> int:
     return int(np.flatnonzero(curve.scale <= _FAR + 1e-6)[-1])
 
 
-def _keeps(claim: str, ours: Mapping[str, Curve], more: str, less: str) -> Finding:
-    """Of its accuracy at 1x one encoding keeps a larger share at 2x than another one: by Welch's interval."""
+def _keeps(claim: str, ours: Mapping[str, Curve], more: str, less: str) -> tuple[Finding, Estimate]:
+    """Of its accuracy at 1x one encoding keeps a larger share at 2x than another one; what is tested is by how much."""
     kept = [ours[name].relative()[:, _far(ours[name])].tolist() for name in (more, less)]
-    intervals, change = [mean_interval(values) for values in kept], difference_interval(*kept)
-    text = " and ".join(f"{100 * i.mean:.0f} ± {100 * i.half_width:.0f} %" for i in intervals)
+    text = " and ".join(f"{100 * i.mean:.0f} ± {100 * i.half_width:.0f} %" for i in map(mean_interval, kept))
     at = ours[more].scale[_far(ours[more])]
     theirs = " and ".join(f"{100 * _published_at(name, at):.1f} %" for name in (more, less))
-    verdict = "agrees" if change.low > 0 else "disagrees" if change.high < 0 else "not separated"
-    return Finding(f"{claim} at {at:.3g}x", theirs, text, verdict)
+    return Finding(f"{claim} at {at:.3g}x", theirs, text), estimate([(1.0, kept[0]), (-1.0, kept[1])])
 
 
-def _peaks(claim: str, curve: Curve, name: str, low: float, high: float) -> Finding:
-    """The mean is largest between two scales; separated where every scale outside of them is surely lower."""
+def _peaks(claim: str, curve: Curve, name: str, low: float, high: float) -> tuple[Finding, Estimate]:
+    """The mean is largest between two scales, or, by as much less than 0, outside of them.
+
+    Tested is how far the best scale is ahead of the rival that it is least surely ahead of, on the other side of the bounds:
+    the claim holds where it is ahead of all of these.
+    """
     inside = (curve.scale >= low - 1e-6) & (curve.scale <= high)
     best = int(np.nanargmax(curve.accuracy.mean(axis=0)))
     rivals = np.flatnonzero(inside != inside[best])
-    behind = [mean_interval((curve.accuracy[:, best] - curve.accuracy[:, r]).tolist()).low > 0 for r in rivals]
-    verdict = ("agrees" if inside[best] else "disagrees") if all(behind) else "not separated"
+    ahead = [estimate([(1.0, (curve.accuracy[:, best] - curve.accuracy[:, r]).tolist())]) for r in rivals]
     peaks = [max(relative(each), key=lambda point: point[1])[0] for each in ROPE_VIT if each.encoding == name]
-    return Finding(claim, f"{min(peaks):.3g}x to {max(peaks):.3g}x", f"{peak(curve):.3g}x", verdict)
+    found = Finding(claim, f"{min(peaks):.3g}x to {max(peaks):.3g}x", f"{peak(curve):.3g}x")
+    least = max(ahead, key=lambda each: each.p(), default=Estimate(0.0, math.nan, 0.0, 0))
+    return found, least if inside[best] else least.scaled(-1)
 
 
 def _published_at(name: str, scale: float) -> float:
@@ -198,37 +217,44 @@ def _published_at(name: str, scale: float) -> float:
     return float(np.mean([np.interp(scale, *zip(*points, strict=True)) for points in curves]))
 
 
-_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (4, 1.5, 1, 1.5)))
 _NAMES = {"learned": "learned (APE)", "axial_rope": "axial", "rope_mixed": "mixed"}
-_COLORS = dict(zip(_NAMES, (HUES[0], HUES[2], HUES[3]), strict=True))
+_ROTARY = FAMILIES["rotary"]
+_LOOK = {
+    "learned": plots.Style(FAMILIES["tables"].color, FAMILIES["tables"].marker),
+    "axial_rope": plots.Style(_ROTARY.color, _ROTARY.marker, (0, (5, 2)), False),
+    "rope_mixed": plots.Style(_ROTARY.color, _ROTARY.marker),
+}
+_SIZES = ("ViT-S", "ViT-B", "ViT-L")
 
 
 def accuracy_by_resolution(rows: Rows) -> Figure:
-    """Mean accuracy (%) over the scale of the test images (log2), a line per row: colour by encoding, dash by policy.
+    """Mean accuracy (%) with its 95 % band over the scale of the test images (log2): a panel per encoding, a line per policy.
 
-    The left panel has each encoding under its first policy, the right one all policies of those that have several. Intervals
-    are in the table: bands of so many lines would hide each other.
+    In every panel stand, in grey, `none` and the row that is best at the largest scale.
     """
-    bases: dict[str, list[str]] = {}
+    curves = {label: curve_of(runs) for label, runs in rows.items()}
+    lines = {label: _line(curve, 100 * curve.accuracy) for label, curve in curves.items()}
+    panels: dict[str, list[str]] = {}
     for label, runs in rows.items():
-        bases.setdefault(runs[0]["base"], []).append(label)
-    look, curves = _styles(list(bases)), {label: curve_of(runs) for label, runs in rows.items()}
-    figure = Figure(figsize=(11.5, 4.6), layout="constrained")
-    first, policies = figure.subplots(1, 2, sharey=True)
-    handles = []
-    for base, labels in bases.items():
-        _line(first, curves[labels[0]], look[base], 0)
-        for label, number in zip(labels, _dashes([rows[label] for label in labels]), strict=True):
-            if len(labels) > 1:
-                _line(policies, curves[label], look[base], number)
-            handles.append(_handle(label, look[base], number))
-    panels = {first: "each encoding under its first policy", policies: "all policies of those that have several"}
-    for axes, title in panels.items():
-        _scales(axes, next(iter(curves.values())))
-        axes.set_title(title, fontsize=SMALL + 2)
-    first.set_ylabel("accuracy (%)")
-    figure.legend(handles=handles, loc="outside right upper", fontsize=SMALL, frameon=False, handlelength=5)
-    return figure
+        panels.setdefault(runs[0]["base"], []).append(label)
+    shown = plots.references(rows, lines, max)
+    first = next(iter(curves.values()))
+
+    def dress(axes: Axes, is_first: bool) -> None:
+        texts = [f"{size}\n{scale:.3g}x" for size, scale in zip(first.resolution, first.scale, strict=True)]
+        _decorate(axes, first.scale.tolist(), texts)
+
+    look = plots.styles(all_runs(rows))
+    labels = ("resolution of the test images", "accuracy (%)")
+    return plots.line_panels(lines, look, plots.split(panels), dress, references=shown, labels=labels)
+
+
+def _line(curve: Curve, values: np.ndarray) -> Line:
+    """Mean and interval of values [seeds, scales] over the scales; nan where a seed is not finite."""
+    intervals = [mean_interval(each) if np.isfinite(each).all() else None for each in values.T.tolist()]
+    mean = np.array([math.nan if each is None else each.mean for each in intervals])
+    half_width = np.array([math.nan if each is None else each.half_width for each in intervals])
+    return Line(curve.scale, mean, half_width, "")
 
 
 def beside_published(rows: Rows) -> Figure | None:
@@ -239,69 +265,34 @@ def beside_published(rows: Rows) -> Figure | None:
     ours = compared(rows)
     if not ours:
         return None
-    figure = Figure(figsize=(10.5, 4.0), layout="constrained")
-    here, there = figure.subplots(1, 2)
+    figure = Figure(figsize=(11.0, 3.2), layout="constrained")
+    here, *there = figure.subplots(1, 1 + len(_SIZES), sharey=True)
     for name, curve in ours.items():
-        share = [mean_interval(values.tolist()) for values in 100 * curve.relative().T]
-        mean, half = (np.array([getattr(each, field) for each in share]) for field in ("mean", "half_width"))
-        here.plot(curve.scale, mean, color=_COLORS[name], marker="o", markersize=4, linewidth=1.5, label=_NAMES[name])
-        here.fill_between(curve.scale, mean - half, mean + half, color=_COLORS[name], alpha=0.14, linewidth=0)
-    _scales(here, next(iter(ours.values())))
-    here.set_ylabel("accuracy (% of that at 1x)")
-    here.set_title("here", fontsize=SMALL + 2)
+        plots.draw_line(here, _line(curve, 100 * curve.relative()), _LOOK[name])
+        here.lines[-1].set_label(_NAMES[name])
+    _decorate(here, next(iter(ours.values())).scale.tolist())
+    here.set_ylabel("accuracy (% of that at 1x)", fontsize=SMALL + 1)
+    here.set_title("here", fontsize=SMALL + 1, loc="left")
     here.legend(fontsize=SMALL, frameon=False)
-    for dash, size in zip(_DASHES, ("ViT-S", "ViT-B", "ViT-L"), strict=False):
+    for axes, size in zip(there, _SIZES, strict=True):
         for curve in (each for each in ROPE_VIT if each.label.startswith(size)):
-            x, y = zip(*relative(curve), strict=True)
-            there.plot(
-                x, 100 * np.array(y), color=_COLORS[curve.encoding], linestyle=dash, linewidth=1.3, label=curve.label
-            )
-    _decorate(there, sorted({scale for curve in ROPE_VIT for scale, _ in relative(curve)}), "{:.3g}")
-    there.set_title("RoPE-ViT (Heo et al. 2024), ImageNet-1k", fontsize=SMALL + 2)
-    there.legend(fontsize=SMALL, frameon=False)
+            x, y = map(np.array, zip(*relative(curve), strict=True))
+            plots.draw_line(axes, Line(x, 100 * y, np.full(len(y), np.nan), ""), _LOOK[curve.encoding])
+        _decorate(axes, [TRAINED_AT / TRAINED_AT, *(size / TRAINED_AT for size in (144, 320, 512))])
+        axes.set_title(f"RoPE-ViT, {size}, ImageNet-1k", fontsize=SMALL + 1, loc="left")
+    figure.supxlabel("resolution of the test images", fontsize=SMALL + 1)
     return figure
 
 
-def _styles(bases: Sequence[str]) -> Mapping[str, Style]:
-    """A colour and a marker for every encoding; `none` is grey."""
-    coloured = [base for base in bases if base != "none"]
-    found = {base: Style(HUES[i % len(HUES)], MARKERS[i % len(MARKERS)], "-") for i, base in enumerate(coloured)}
-    return {"none": Style(GREY, "o", "-"), **found}
-
-
-def _dashes(policies: Sequence[Sequence[Record]]) -> list[int]:
-    """Of the rows of one encoding: the first one's line is whole, those of fine-tunes are dashed and dotted."""
-    return [3 if i and runs[0]["kind"] == "fine-tuned" else min(i, 2) for i, runs in enumerate(policies)]
-
-
-def _handle(label: str, style: Style, number: int) -> Line2D:
-    look = dict(color=style.color, linestyle=_DASHES[number % len(_DASHES)], marker=style.marker, markersize=4)
-    return Line2D([], [], label=label.replace("$", r"\$"), linewidth=1.4, **look)
-
-
-def _line(axes: Axes, curve: Curve, style: Style, number: int) -> None:
-    mean = 100 * curve.accuracy.mean(axis=0)
-    look = dict(color=style.color, linestyle=_DASHES[number % len(_DASHES)], marker=style.marker)
-    axes.plot(curve.scale, mean, markersize=4, linewidth=1.4, **look)
-
-
-def _scales(axes: Axes, curve: Curve) -> None:
-    labels = [f"{size}\n{scale:.3g}x" for size, scale in zip(curve.resolution, curve.scale, strict=True)]
-    _decorate(axes, curve.scale.tolist(), labels)
-
-
-def _decorate(axes: Axes, scales: Sequence[float], labels: Sequence[str] | str) -> None:
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+def _decorate(axes: Axes, scales: Sequence[float], texts: Sequence[str] | None = None) -> None:
+    """An axis of scales (log2) with the one in training marked."""
+    plots.finish(axes)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
     axes.axvline(1.0, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(scales))
     axes.xaxis.set_minor_locator(NullLocator())
-    texts = [f"{labels.format(scale)}x" for scale in scales] if isinstance(labels, str) else labels
-    axes.set_xticks(scales, texts, fontsize=SMALL)
-    axes.tick_params(axis="y", labelsize=SMALL + 1)
-    axes.set_xlabel("resolution of the test images")
+    axes.set_xticks(scales, texts or [f"{scale:.3g}x" for scale in scales], fontsize=SMALL - 1)
 
 
 def write_resolution_report(
@@ -317,13 +308,18 @@ def write_resolution_report(
     directory.mkdir(parents=True, exist_ok=True)
     figures = {}
     for study, rows in group(records).items():
-        drawn = {"by_resolution": accuracy_by_resolution(rows), "beside_rope_vit": beside_published(rows)}
-        figures[study] = [
-            plots.save(figure, directory / f"{study}_{name}.png", dpi=130)
-            for name, figure in drawn.items()
-            if figure is not None
-        ]
+        drawn = {"by_resolution": Captioned(accuracy_by_resolution(rows), _BY_RESOLUTION)}
+        if (beside := beside_published(rows)) is not None:
+            said = sentence(study, findings(rows))
+            drawn["beside_rope_vit"] = Captioned(beside, f"Accuracy as a share of that at 1x, 95 % bands. {said}")
+        figures[study] = save_figures(drawn, directory, study)
     return write_pages(tables(records), figures, records, directory, about)
+
+
+_BY_RESOLUTION = (
+    "Accuracy by the resolution of the test images, the dashed one in training: mean and 95 % interval over seeds. A panel "
+    "per encoding, a line per policy; grey: none, and the row that is best at the largest scale."
+)
 
 
 def tables(records: Sequence[Record]) -> list[StudyTable]:
@@ -338,49 +334,58 @@ def _tables(study: str, rows: Rows) -> list[StudyTable]:
         raise ValueError(f"the rows of {study!r} were measured at different resolutions")
     unit = "patches" if all_runs(rows)[0].get("native") else "px"
     titles = [f"{size} {unit} ({scale:.3g}×)" for size, scale in zip(first.resolution, first.scale, strict=True)]
-    accuracy, change = _accuracy_cells(curves), {label: _change_cells(curve) for label, curve in curves.items()}
+    metrics = [Metric("accuracy", size) for size in first.resolution]
+    best = {metric: best_row(rows, metric) for metric in metrics}
+    columns = compare(rows, [(m, label, top) for m, top in best.items() if top is not None for label in rows])
+    changes = _changes(rows, metrics, first.at_1x)
+    judged = judge(columns | changes)
+    by_metric = [metric_cells(rows, metric, top, judged, digits=1) for metric, top in best.items()]
+    accuracy = dict(zip(rows, zip(*by_metric, strict=True), strict=True))
+    change = _change_cells(rows, metrics, first.at_1x, judged)
     elsewhere = [i for i in range(len(titles)) if i != first.at_1x]
+    notes = [tests_text(judged, paired=True, of_none=True), _encodings(rows)]
+    found = [finding(rows, metrics[i], f"accuracy (%) at {titles[i]}", judged) for i in (first.at_1x, -1)]
+    said = tuple(filter(None, (*found, sentence(study, findings(rows)))))
 
-    def table(name: str, titles: Sequence[str], cells, caption: str, notes: tuple[str, ...]) -> StudyTable:
+    def table(name: str, titles: Sequence[str], cells, caption: str, notes=(), findings=()) -> StudyTable:
         made = tuple(Row(label, runs[0]["encoding"], tuple(cells[label])) for label, runs in rows.items())
-        return StudyTable(name, tuple(titles), made, caption, notes)
+        return StudyTable(name, tuple(titles), made, caption, notes, findings)
 
-    said = tuple(filter(None, [sentence(study, findings(rows))]))
+    found = [finding(rows, metrics[i], f"accuracy (%) at {titles[i]}", judged) for i in (first.at_1x, -1)]
+
     against = f"{study}: accuracy less that at 1x"
     return [
-        table(study, [f"{t}, %" for t in titles], accuracy, _caption(rows), (*said, _encodings(rows))),
-        table(against, [titles[i] for i in elsewhere], change, _CHANGE, ()),
+        table(study, [f"{t}, %" for t in titles], accuracy, _caption(rows), tuple(filter(None, notes)), said),
+        table(against, [titles[i] for i in elsewhere], change, _CHANGE),
     ]
 
 
 _CHANGE = (
     "Points of accuracy (%), mean ± half-width of the 95 % Student t interval over seeds, each seed less itself at 1x; "
-    "bold where the interval does not hold 0."
+    "bold where that is separable from 0, after Holm's correction over the tests of both tables."
 )
 
 
-def _accuracy_cells(curves: dict[str, Curve]) -> dict[str, list[Cell]]:
-    """Of each row a cell per resolution; in bold the best mean of a resolution, ≈ where the interval touches its."""
-    columns = []
-    for index in range(len(next(iter(curves.values())).resolution)):
-        found = [mean_interval((100 * curve.accuracy[:, index]).tolist()) for curve in curves.values()]
-        best = max(found, key=lambda interval: interval.mean)
-        marks = ["best" if i.mean == best.mean else "" if separated(i, best) else "tied" for i in found]
-        columns.append([Cell(i.text(1), mark, i) for i, mark in zip(found, marks, strict=True)])
-    return {label: [column[row] for column in columns] for row, label in enumerate(curves)}
+def _changes(rows: Rows, metrics: Sequence[Metric], at_1x: int) -> dict[tuple[str, Metric], Estimate]:
+    """Of every row and resolution but 1x, accuracy less that at 1x, each seed for itself; where all seeds are finite."""
+    found = {}
+    for label, runs in rows.items():
+        whole = [m for m in metrics if len(metric_values(runs, m)[0]) == len(runs)]
+        if metrics[at_1x] in whole:
+            found |= {(label, m): difference(runs, runs, m, metrics[at_1x]) for m in whole if m != metrics[at_1x]}
+    return found
 
 
-def _change_cells(curve: Curve) -> list[Cell]:
-    cells = []
-    for index, change in enumerate(differences(curve)):
-        if index == curve.at_1x:
-            continue
-        if change is None:
-            cells.append(Cell("-"))
-            continue
-        points = change.scaled(100)
-        apart = points.low > 0 or points.high < 0
-        cells.append(Cell(points.text(1, signed=True), "best" if apart else "", points))
+def _change_cells(rows: Rows, metrics: Sequence[Metric], at_1x: int, judged: Mapping[Any, Verdict]):
+    """Of each row a cell per resolution but 1x."""
+    cells: dict[str, list[Cell]] = {label: [] for label in rows}
+    for label in rows:
+        for metric in (each for each in metrics if each != metrics[at_1x]):
+            if (verdict := judged.get((label, metric))) is None:
+                cells[label].append(Cell("-"))
+                continue
+            points = verdict.estimate.scaled(100).interval()
+            cells[label].append(Cell(points.text(1, signed=True), "apart" if verdict.separated else "", points))
     return cells
 
 
@@ -391,7 +396,7 @@ def _caption(rows: Rows) -> str:
     parts = [
         f"{' / '.join(map(str, seeds))} seeds per row",
         "mean ± half-width of the 95 % Student t interval over seeds, all on the same images",
-        "best mean in bold, ≈ where the interval touches that of the best",
+        "best mean in bold",
         f"{' / '.join(map(str, steps))} training steps",
         f"{' / '.join(dict.fromkeys(str(run['images']) for run in runs))} test images",
         f"device {' / '.join(dict.fromkeys(run['device'] for run in runs))}",

@@ -1,7 +1,7 @@
 """Records of runs -> one table per study, for the terminal (`to_rich`), a file (`to_markdown`) and the report."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,21 +12,26 @@ from rich.text import Text
 from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.statistics import (
     CHOOSING,
+    LEVEL,
+    Estimate,
     Interval,
     Metric,
     Record,
     Rows,
+    Verdict,
     all_runs,
-    difference_interval,
+    difference,
     finite_note,
     group,
     headline,
     is_none,
+    judge,
     mean_interval,
     metric_values,
     metrics_of,
-    separated,
+    share_weights,
     train_length,
+    whole,
 )
 
 
@@ -43,9 +48,12 @@ UNITS = {"accuracy": Unit(100, 2, " (%)", max), "loss": Unit(best=min), "perplex
 UNITS |= {f"{CHOOSING}{name}": unit for name, unit in UNITS.items()}
 
 
+BOLD = ("best", "apart")  # marks of cells in bold
+
+
 @dataclass(frozen=True)
 class Cell:
-    """What a renderer shows; ``mark`` is "best", "tied" (its interval touches the best one's) or ""."""
+    """What a renderer shows; ``mark`` is "best", "tied" (not separable from the best), "apart" (from none) or ""."""
 
     text: str
     mark: str = ""
@@ -61,13 +69,15 @@ class Row:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """One study. ``columns`` are the titles after the label; ``notes`` say what a reader must know to trust it."""
+    """One study. ``columns`` are the titles after the label; ``notes`` say what a reader must know to trust it, and
+    ``findings`` what the tests show, a sentence or two for each thing that encodings are compared by."""
 
     study: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     caption: str
     notes: tuple[str, ...]
+    findings: tuple[str, ...] = ()
 
 
 def summarize(records: Sequence[Record]) -> list[StudyTable]:
@@ -80,11 +90,13 @@ def summarize(records: Sequence[Record]) -> list[StudyTable]:
 
 
 def _summarize_study(study: str, rows: Rows) -> StudyTable:
-    trained = train_length(rows)
-    columns = [(_title(m, trained), _metric_cells(rows, m)) for m in metrics_of(rows)]
-    reference = next((runs for runs in rows.values() if is_none(runs)), None)
+    trained, metrics, compared = train_length(rows), metrics_of(rows), headline(rows)
+    reference = next((label for label, runs in rows.items() if is_none(runs)), None)
+    best = {metric: best_row(rows, metric) for metric in metrics}
+    judged = judge(_family(rows, best, reference, compared))
+    columns = [(_title(m, trained), metric_cells(rows, m, best[m], judged)) for m in metrics]
     if reference:
-        columns += [(f"Δ {_title(m, None)} vs none", _effect_cells(rows, reference, m)) for m in headline(rows)]
+        columns += [(f"Δ {_title(m, None)} vs none", _effect_cells(rows, reference, m, judged)) for m in compared]
     if any("tuned" in run for run in all_runs(rows)):
         columns.append(("learning rate", [_rate_cell(runs) for runs in rows.values()]))
     columns.append(("parameters", [_parameters_cell(runs) for runs in rows.values()]))
@@ -95,7 +107,86 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
         Row(label, runs[0]["encoding"], row)
         for (label, runs), row in zip(rows.items(), zip(*cells, strict=True), strict=True)
     )
-    return StudyTable(study, titles, table_rows, _caption(rows, reference is not None), _notes(rows))
+    paired = any(share_weights(*(rows[label] for label in pair)) for _, pair in judged)
+    notes = filter(None, (tests_text(judged, paired, reference is not None), *_notes(rows)))
+    found = filter(None, (finding(rows, metric, _title(metric, trained), judged, reference) for metric in compared))
+    return StudyTable(study, titles, table_rows, _caption(rows, reference is not None), tuple(notes), tuple(found))
+
+
+Pair = tuple[Metric, frozenset[str]]  # a metric, and the labels of the two rows that are compared by it
+
+
+def best_row(rows: Rows, metric: Metric) -> str | None:
+    """The label of the best mean, of rows whose every seed is finite: survivors flatter. None where there is no best."""
+    order = UNITS.get(metric.name, Unit()).best
+    means = {label: mean_interval(values).mean for label, values in whole(rows, metric).items()}
+    return order(means, key=means.__getitem__) if order and len(means) > 1 else None
+
+
+def compare(rows: Rows, pairs: Iterable[tuple[Metric, str, str]]) -> dict[Pair, Estimate]:
+    """The first row less the second one at each metric, each pair once; those with a value that is not finite left out."""
+    found: dict[Pair, Estimate] = {}
+    for metric, a, b in pairs:
+        if a != b and len(whole({a: rows[a], b: rows[b]}, metric)) == 2:
+            found.setdefault((metric, frozenset((a, b))), difference(rows[a], rows[b], metric))
+    return found
+
+
+def _family(rows: Rows, best: Mapping[Metric, str | None], reference: str | None, compared) -> dict[Pair, Estimate]:
+    """What a table tests: in each column every row against the best one, and in those of Δ against `none`."""
+    pairs = [(metric, label, top) for metric, top in best.items() if top is not None for label in rows]
+    if reference:
+        pairs += [(metric, label, reference) for metric in compared for label in rows]
+    return compare(rows, pairs)
+
+
+def finding(rows: Rows, metric: Metric, title: str, judged: Mapping[Any, Verdict], reference: str | None = None) -> str:
+    """Which row is best by a metric and which are not separable from it, then which are from `none`; "" where none is best.
+
+    Args:
+      title: of the metric.
+      judged: with the pairs of `compare` among its names.
+      reference: the label of `none`.
+    """
+    unit, best = UNITS.get(metric.name, Unit()), best_row(rows, metric)
+    if best is None:
+        return ""
+
+    def verdict(a: str, b: str) -> Verdict | None:
+        return judged.get((metric, frozenset((a, b))))
+
+    values = whole(rows, metric)
+    others = [label for label in values if label != best and verdict(label, best)]
+    tied = [label for label in others if not verdict(label, best).separated]
+    top = mean_interval(values[best]).scaled(unit.scale).text(unit.digits)
+    apart = f"not separable from {', '.join(tied)}" if tied else f"separable from all {len(others)} other rows"
+    text = f"{title}: best is {best} with {top}, {apart}."
+    if reference not in values or not any(verdict(label, reference) for label in values):
+        return text
+    sign = 1 if unit.best is max else -1
+    sides: dict[str, list[str]] = {"better": [], "worse": [], "not separable": []}
+    for label in values:
+        if found := verdict(label, reference):
+            gain = sign * (mean_interval(values[label]).mean - mean_interval(values[reference]).mean)
+            sides[("better" if gain > 0 else "worse") if found.separated else "not separable"].append(label)
+    told = "; ".join(f"{side}: {', '.join(labels)}" for side, labels in sides.items() if labels)
+    return f"{text} Against {reference}, {told}."
+
+
+def tests_text(judged: Mapping[Any, Verdict], paired: bool, of_none: bool) -> str:
+    """What ≈ and bold differences say, for the line under a table whose cells they mark; "" where nothing is compared."""
+    tests = max((verdict.tests for verdict in judged.values()), default=0)
+    if not judged:
+        return ""
+    if not tests:
+        return "No row is tested against another one: that takes two rows of two seeds each."
+    which = "t tests, paired by seed where rows read the same weights and else Welch's" if paired else "Welch's t tests"
+    marked = "≈ marks what is not separable from the best of its column"
+    marked += ", bold differences are separable from 0" if of_none else ""
+    return (
+        f"{marked}: {which}, at {LEVEL:g} after Holm's correction over the {tests} tests of this table. Intervals are "
+        "not corrected. Both are over seeds and leave out the sampling of the test set."
+    )
 
 
 def _title(metric: Metric, trained: int | None) -> str:
@@ -106,37 +197,45 @@ def _title(metric: Metric, trained: int | None) -> str:
     return f"{title} @{metric.length}{times}"
 
 
-def _metric_cells(rows: Rows, metric: Metric) -> list[Cell]:
-    """Mean and interval of each row. Only rows whose every seed is finite can be best: survivors flatter."""
+def metric_cells(
+    rows: Rows, metric: Metric, best: str | None, judged: Mapping[Any, Verdict], digits: int | None = None
+) -> list[Cell]:
+    """Mean and interval of each row, and whether it is the best or not separable from it.
+
+    Args:
+      best: `best_row` of the metric.
+      judged: with the pairs of `compare` among its names.
+      digits: behind the point; those of the metric's unit if None.
+    """
     unit = UNITS.get(metric.name, Unit())
-    found = [metric_values(runs, metric) for runs in rows.values()]
-    intervals = [mean_interval(values).scaled(unit.scale) if values else None for values, _ in found]
-    whole = [i for i, (values, n) in zip(intervals, found, strict=True) if i and len(values) == n]
-    best = unit.best(whole, key=lambda i: i.mean) if unit.best and whole else None
+    unit = unit if digits is None else unit._replace(digits=digits)
+    top = mean_interval(metric_values(rows[best], metric)[0]).mean if best is not None else None
     cells = []
-    for interval, (values, n) in zip(intervals, found, strict=True):
-        text = interval.text(unit.digits) if interval else "-" if n == 0 else ""
+    for label, runs in rows.items():
+        values, n = metric_values(runs, metric)
+        interval = mean_interval(values) if values else None
+        text = interval.scaled(unit.scale).text(unit.digits) if interval else "-" if n == 0 else ""
         mark = ""
         if note := finite_note(values, n):
             text = f"{text} ({note})" if text else note
-        elif interval and best and len(whole) > 1:
-            mark = "best" if interval.mean == best.mean else "" if separated(interval, best) else "tied"
-        cells.append(Cell(text, mark, interval))
+        elif interval and top is not None:
+            verdict = judged.get((metric, frozenset((label, best))))
+            mark = "best" if interval.mean == top else "" if verdict and verdict.separated else "tied"
+        cells.append(Cell(text, mark, interval and interval.scaled(unit.scale)))
     return cells
 
 
-def _effect_cells(rows: Rows, reference: Sequence[Record], metric: Metric) -> list[Cell]:
+def _effect_cells(rows: Rows, reference: str, metric: Metric, judged: Mapping[Pair, Verdict]) -> list[Cell]:
     """Row minus `none`; a dash where either has a seed without a finite value, since survivors are no fair sample."""
-    unit = UNITS.get(metric.name, Unit())
-    base, base_n = metric_values(reference, metric)
-    cells = []
-    for runs in rows.values():
-        values, n = metric_values(runs, metric)
-        if runs is reference or not values or not base or len(values) < n or len(base) < base_n:
+    unit, cells = UNITS.get(metric.name, Unit()), []
+    for label, runs in rows.items():
+        verdict = judged.get((metric, frozenset((label, reference))))
+        if verdict is None:
             cells.append(Cell("-"))
             continue
-        effect = difference_interval(values, base).scaled(unit.scale)
-        cells.append(Cell(effect.text(unit.digits, signed=True), interval=effect))
+        effect = difference(runs, rows[reference], metric).scaled(unit.scale).interval()
+        text = effect.text(unit.digits, signed=True)
+        cells.append(Cell(text, "apart" if verdict.separated else "", effect))
     return cells
 
 
@@ -170,9 +269,9 @@ def _caption(rows: Rows, has_reference: bool) -> str:
     counts = sorted({len(row) for row in rows.values()})
     parts = [f"{' / '.join(map(str, counts))} seed{'' if counts == [1] else 's'} per row"]
     parts.append("mean ± half-width of the 95 % Student t interval over seeds")
-    parts.append("best mean in bold, ≈ where the interval touches that of the best")
+    parts.append("best mean in bold")
     if has_reference:
-        parts.append("Δ: difference of the means with its 95 % Welch interval")
+        parts.append("Δ: difference of the means with its 95 % interval")
     if _distinct(runs, "step_time"):
         parts.append("step: a step of all seeds together, divided by their number")
     described = {
@@ -267,7 +366,7 @@ def to_rich(table: StudyTable, width: int = 120) -> Table:
         view.add_column(Text(column), justify="right")
     for row in table.rows:
         texts = [shown(cell).replace(" ± ", "\n±") if narrow else shown(cell) for cell in row.cells]
-        cells = [Text(t, style="bold" if c.mark == "best" else "") for t, c in zip(texts, row.cells, strict=True)]
+        cells = [Text(t, style="bold" if c.mark in BOLD else "") for t, c in zip(texts, row.cells, strict=True)]
         view.add_row(Text(row.label), *cells)
     return view
 
@@ -276,8 +375,10 @@ def to_markdown(table: StudyTable) -> str:
     """GitHub markdown: heading, table, caption and notes; ends with a newline."""
     rows = []
     for row in table.rows:
-        cells = [f"**{shown(cell)}**" if cell.mark == "best" else shown(cell) for cell in row.cells]
+        cells = [f"**{shown(cell)}**" if cell.mark in BOLD else shown(cell) for cell in row.cells]
         rows.append((escape_markdown(row.label), *cells))
-    whole = grid(("encoding", *map(escape_markdown, table.columns)), rows)
+    lines = grid(("encoding", *map(escape_markdown, table.columns)), rows)
     below = "\n\n".join(escape_markdown(text) for text in (table.caption, *table.notes))
-    return f"## {escape_markdown(table.study)}\n\n{whole}\n\n{below}\n"
+    found = "".join(f"- {escape_markdown(text)}\n" for text in table.findings)
+    found = f"{found}\n" if found else ""
+    return f"## {escape_markdown(table.study)}\n\n{found}{lines}\n\n{below}\n"

@@ -25,36 +25,36 @@ def records(**cells):
 OURS = records(
     stem__none=[0.40, 0.41, 0.42],
     stem__a=[0.50, 0.51, 0.52],  # agrees: more than none
-    stem__b=[0.40, 0.45, 0.41],  # not separated from none
+    stem__b=[0.40, 0.45, 0.41],  # not separable from none
     shared__a=[0.30, 0.31, 0.32],  # disagrees: less than none, and than a at the stem, where the paper has a tie
     shared__b=[0.35, 0.36, 0.37],
 )
 
 
-def test_differences_agree_disagree_or_are_not_separated():
+def test_differences_agree_disagree_or_are_not_separable():
     assert {verdict.what: verdict.judgement for verdict in verdicts(OURS, PAPER)} == {
         "a, stem - none, stem": "agrees",
-        "b, stem - none, stem": "not separated",
+        "b, stem - none, stem": "not separable",
         "a, shared - none, stem": "disagrees",
         "b, shared - none, stem": "agrees",  # -1.4 points in the paper, -5 here
-        "a, shared - a, stem": "disagrees",
-        "b, shared - b, stem": "agrees",
+        "a, shared - a, stem": "exploratory: apart",
+        "b, shared - b, stem": "not separable",  # among five tests: alone its interval leaves out 0
     }
 
 
 @pytest.mark.parametrize(
     ("shared", "judgement"),
     [
-        ([0.505, 0.51, 0.52], "not separated"),  # an interval of more than the tie on both sides of 0 tells nothing
-        ([0.5101, 0.51, 0.5102], "agrees"),
-        ([0.5121, 0.512, 0.5122], "agrees"),  # apart from 0, but by less than the tie
-        ([0.5301, 0.53, 0.5302], "disagrees"),
+        ([0.505, 0.51, 0.52], "not separable"),  # an interval of more than the tie on both sides of 0 tells nothing
+        ([0.5101, 0.51, 0.5102], "as close to 0"),
+        ([0.5121, 0.512, 0.5122], "as close to 0"),  # apart from 0, but by less than the tie
+        ([0.5301, 0.53, 0.5302], "apart"),
     ],
 )
-def test_what_the_paper_calls_equal_agrees_where_ours_surely_is(shared, judgement):
+def test_what_the_paper_calls_equal_is_exploratory(shared, judgement):
     """Few seeds, which separate little, are no agreement."""
     alike = records(stem__none=[0.40, 0.41, 0.42], stem__a=[0.51, 0.5101, 0.5102], shared__a=shared)
-    assert {v.what: v.judgement for v in verdicts(alike, PAPER)}["a, shared - a, stem"] == judgement
+    assert {v.what: v.judgement for v in verdicts(alike, PAPER)}["a, shared - a, stem"] == f"exploratory: {judgement}"
 
 
 def test_a_reference_in_several_columns_is_compared_once_with_each():

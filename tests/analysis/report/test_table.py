@@ -61,6 +61,27 @@ def test_best_is_the_highest_accuracy_and_the_lowest_loss():
     assert {label: cell.mark for label, cell in column(table, "loss").items()} == expected
 
 
+def test_ties_are_of_differences_and_the_more_rows_the_more_it_takes():
+    """Intervals that overlap may belong to rows that differ; a p-value of .03 is enough alone, and not among eight."""
+    values = {"a": [0.90, 0.91, 0.92, 0.93], "b": [0.928, 0.934, 0.944, 0.949]}
+    (two,) = summarize([run | {"metrics": {"accuracy": run["metrics"]["accuracy"]}} for run in classification(values)])
+    a, b = column(two, "accuracy (%)").values()
+    assert a.interval.high > b.interval.low
+    assert (a.mark, b.mark) == ("", "best")
+    assert "after Holm's correction over the 1 tests of this table" in two.notes[0]
+    assert "paired" not in two.notes[0]
+    (many,) = summarize(classification(values | {f"c{i}": values["a"] for i in range(3)}))
+    assert {cell.mark for cell in column(many, "accuracy (%)").values()} == {"best", "tied"}
+    assert "over the 8 tests" in many.notes[0]  # four rows against the best by accuracy, and as many by loss
+
+
+def test_rows_of_the_same_weights_are_tested_as_pairs():
+    values = {"a": [0.90, 0.95, 0.99], "b": [0.91, 0.961, 0.999]}
+    (apart,), (paired,) = (summarize(classification(values, **of)) for of in ({}, {"training_hash": "x"}))
+    assert [column(table, "accuracy (%)")["a"].mark for table in (apart, paired)] == ["tied", ""]
+    assert "paired by seed" in paired.notes[0]
+
+
 def test_effect_is_row_minus_none():
     losses = {"none": {"64": 2.2, "512": 3.0}, "alibi": {"64": 2.1, "512": 2.0}, "learned": {"64": 2.3, "512": 5.0}}
     (table,) = summarize(language_model(losses))
@@ -79,7 +100,7 @@ def test_lengths_become_columns_in_multiples_of_the_training_length():
 def test_no_effect_column_without_a_none_row():
     (table,) = summarize(classification({"rope": [0.97, 0.98], "alibi": [0.95, 0.96]}))
     assert not [title for title in table.columns if "Δ" in title]
-    assert "Welch" not in table.caption
+    assert "bold differences" not in table.notes[0]
 
 
 def test_a_row_with_seeds_that_are_not_finite_says_so_and_is_never_best():
@@ -109,14 +130,21 @@ def test_one_seed_shows_a_dash_for_its_half_width():
 def test_caption_and_notes_tell_what_differs_between_rows():
     records = classification(steps=500)
     (table,) = summarize(records)
-    for part in ("3 seeds per row", "95 % Student t", "Welch", "500 training steps", "device cpu", "jax 0.10.2"):
+    for part in (
+        "3 seeds per row",
+        "95 % Student t",
+        "Δ: difference",
+        "500 training steps",
+        "device cpu",
+        "jax 0.10.2",
+    ):
         assert part in table.caption
     assert "wall time 50 s" in table.caption  # four rows of 12.5 s, shared by the seeds of a row
-    assert table.notes == ()
+    assert len(table.notes) == 1
     records[-1] |= {"study_hash": "ff00"}
     (table,) = summarize(records[1:])
-    assert "Rows differ in their seeds (none: 1, 2; learned: 0, 1, 2" in table.notes[0]
-    assert "alibi: ab12 / ff00" in table.notes[1]
+    assert "Rows differ in their seeds (none: 1, 2; learned: 0, 1, 2" in table.notes[1]
+    assert "alibi: ab12 / ff00" in table.notes[2]
 
 
 def test_labels_that_abbreviate_are_spelled_out():
@@ -136,9 +164,9 @@ def test_markdown_is_a_table_with_the_best_in_bold():
     lines = to_markdown(table).splitlines()
     assert lines[0] == "## digits"
     assert {line.count("|") for line in lines[2:8]} == {8}
-    assert lines[6].startswith("| rope | **97.20 ± 0.75** | **0.028 ± 0.007** | +6.40")
+    assert lines[6].startswith("| rope | **97.20 ± 0.75** | **0.028 ± 0.007** | **+6.40")
     assert lines[7].startswith("| alibi | ≈ 96.90")
-    assert to_markdown(table).count("**") == 4
+    assert to_markdown(table).count("**") == 10
 
 
 @pytest.mark.parametrize("label", ["a|b", "<b>", "*x*", "`x`", "_x_", "[x](y)", "a\nb", "a\\|b", "&lt;"])
