@@ -51,6 +51,7 @@ def get_config() -> ConfigDict:
         {
             "source": "Ruoss et al. (2023), arXiv 2305.16843, table 1 (cited from memory): mean accuracy over lengths 41-100",
             "metric": "accuracy",
+            "reference": None,
             "tie": 0.01,
             "pairs": tuple((f"randomized {base}", base) for base in _BASES),
             "values": {name: _paper(*_PAPER[name]) for name in _STEPS},
