@@ -19,7 +19,17 @@ from posjax.spec import layers_text, nearest, parse_layers
 from posjax.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
 from posjax.studies.records import finite, row_hash
 from posjax.studies.running import bar, caption
-from posjax.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study, Weights, labels_differ, read_under
+from posjax.studies.study import (
+    AT_EVALUATION,
+    FINE_TUNED,
+    TRAINED,
+    Row,
+    Study,
+    Weights,
+    labels_differ,
+    read_under,
+    set_fields,
+)
 from posjax.training import loop
 from posjax.training.initial import AS_INIT, Start, as_started, of_own, renewed
 from posjax.training.long_task import LongDocuments
@@ -31,7 +41,7 @@ if TYPE_CHECKING:
     from posjax.analysis.report.page import About
 
 _OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
-_OWN += ("trained_length", "tune")
+_OWN += ("trained_length", "tune", "rows", "paper")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
@@ -46,6 +56,8 @@ class Sizes(NamedTuple):
 
 class Extrapolation(Study):
     """`config.encodings` trained at `config.data.length`, with `variants` and `finetune` of them, and `evaluation`.
+
+    `config.rows`, {label: fields}, are trainings that differ in more than the encoding, as in their length.
 
     Args:
       checkpoint: a run, or weights that `posjax.pretrained.load` reads, whose decoder is read instead of training some; under
@@ -83,6 +95,8 @@ class Extrapolation(Study):
     def rows(self) -> list[Row]:
         if self._restored is None:
             trainings = {label: training_config(self.config, spec) for label, spec in self.config.encodings.items()}
+            for label, fields in self.config.get("rows", {}).items():
+                trainings[label] = _with_fields(self.config, label, fields.to_dict())
             if not trainings:
                 raise ValueError("there is nothing to train: give encodings, {label: spec}, or --checkpoint")
         else:
@@ -156,8 +170,9 @@ class Extrapolation(Study):
             "kind": row.kind,
             "data": self.config.data.name,
             "documents": list(self.documents.titles),
-            # The table says of all rows how long the sequences were that the weights first learned from.
-            "train_length": row.training.data.length,
+            # What counts as 1 in tables; a row may have been trained at a length of its own.
+            "train_length": (row.training if self._restored else self.config).data.length,
+            "trained_at": row.training.data.length,
             "training_hash": weights.hash,
         }
 
@@ -235,6 +250,15 @@ def training_config(config: ConfigDict, spec: str) -> ConfigDict:
     row.task = "language_model"
     row.model.encoding = spec
     return row.lock()
+
+
+def _with_fields(config: ConfigDict, label: str, fields: Mapping[str, Any]) -> ConfigDict:
+    """The configuration of a training that differs in more than its encoding."""
+    if label in config.encodings:
+        raise ValueError(f"rows and encodings both have {label!r}: give each a label of its own")
+    made = ConfigDict(training_config(config, "none").to_dict())
+    set_fields(made, fields, f"row {label!r} of {config.name!r}")
+    return made.lock()
 
 
 def whole_tuning(tuning: ConfigDict, training: ConfigDict) -> ConfigDict:
