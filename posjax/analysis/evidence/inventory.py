@@ -123,7 +123,16 @@ def _trained_by(run: Record, table: str, config: Mapping[str, Any]) -> Mapping[s
     found = tables.get(table, config)
     tuning = found.get("finetune", {}).get(run.get("base"), {}).get(run["label"], {})
     rate = {"optimizer": {"learning_rate": tuning["learning_rate"]}} if tuning.get("learning_rate") else {}
-    return {**found, **rate}
+    return _changed(_changed(found, found.get("rows", {}).get(run["label"], {})), rate)
+
+
+def _changed(fields: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with others in their place, in groups too."""
+    made = dict(fields)
+    for name, value in change.items():
+        within = isinstance(value, Mapping) and isinstance(made.get(name), Mapping)
+        made[name] = _changed(made[name], value) if within else value
+    return made
 
 
 def _rate(run: Record, config: Mapping[str, Any]) -> float | None:

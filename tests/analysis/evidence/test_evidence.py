@@ -150,7 +150,8 @@ def labels_of(study):
     if study.module == "extrapolate":
         of_bases = [*config.variants.values(), *config.finetune.values()]
         return {
-            table: {*config.encodings, *(label for rows in of_bases for label in rows)} for table in (SLIDING, CHUNKED)
+            table: {*config.encodings, *config.get("rows", {}), *(label for rows in of_bases for label in rows)}
+            for table in (SLIDING, CHUNKED)
         }
     tables = config.get("studies") or config.sets
     return {name: {*table.get("encodings", {}), *table.get("rows", {})} for name, table in tables.items()}
