@@ -92,10 +92,12 @@ def test_verdicts():
 
 def test_a_tie_is_shown_by_an_interval_within_it_and_not_by_a_wide_one():
     narrow = {"made": made(a=[0.500, 0.501, 0.502], b=[0.500, 0.501, 0.502]).tables}
+    aside = {"made": made(a=[0.508, 0.510, 0.512], b=[0.500, 0.501, 0.502]).tables}  # 0.009 apart
     wide = {"made": made(a=[0.3, 0.5, 0.7], b=[0.3, 0.5, 0.7]).tables}
     tie = [claim("tie", within(IMAGES("a") - IMAGES("b"), 0.01))]
     assert judge_claims(tie, narrow)[0].verdict == HOLDS
     assert judge_claims(tie, wide)[0].verdict == UNCLEAR
+    assert judge_claims(tie, aside)[0].verdict == UNCLEAR
 
 
 def test_regime():
