@@ -141,24 +141,29 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     Raises:
       ValueError: no loss by length in the records, or records of several studies.
     """
-    return _by_length(records, look or styles(records), "loss", min, 1.0, f"loss (nats per {unit_of_text(records)})")
+    title = f"loss (nats per {unit_of_text(records)})"
+    return _by_length(records, look or styles(records), Metric("loss"), min, 1.0, title, None)
 
 
 def accuracy_by_length(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
     """As `loss_by_length`: accuracy in per cent."""
-    return _by_length(records, look or styles(records), "accuracy", max, 100.0, "accuracy (%)")
+
+    def scale(axes: Axes) -> None:
+        axes.set_ylim(-2, 102)
+
+    return _by_length(records, look or styles(records), Metric("accuracy"), max, 100.0, "accuracy (%)", scale)
 
 
-def _by_length(records, look: Mapping[str, Style], name: str, order: Callable, factor: float, title: str) -> Figure:
+def _by_length(records, look, metric: Metric, order: Callable, factor: float, title: str, scale) -> Figure:
     rows = _one_study(records)
-    metrics = [m for m in metrics_of(rows) if m.name == name and m.length is not None]
+    metrics = [m for m in metrics_of(rows) if m.name == metric.name and m.length is not None]
     lines = {label: line_by_length(runs, metrics) for label, runs in rows.items()}
     lines = {
         label: each._replace(mean=factor * each.mean, half_width=factor * each.half_width)
         for label, each in lines.items()
     }
     if not any(np.isfinite(line.mean).any() for line in lines.values()):
-        raise ValueError(f"no finite {name!r} by length in the records; metrics are {metrics_of(rows)}")
+        raise ValueError(f"no finite {metric.name!r} by length in the records; metrics are {metrics_of(rows)}")
     lengths, trained = [m.length for m in metrics], train_length(rows)
 
     def dress(axes: Axes, first: bool) -> None:
@@ -166,7 +171,7 @@ def _by_length(records, look: Mapping[str, Style], name: str, order: Callable, f
 
     shown = references(rows, lines, order)
     labels = (f"evaluated length ({unit_of_text(records)}s)", title)
-    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels)
+    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotated: bool = True) -> None:
@@ -290,7 +295,7 @@ def save(figure: Figure, path: str | os.PathLike, dpi: int = 200, colors: int | 
     figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
     if colors is not None:
         with Image.open(buffer) as image:
-            fewer = image.convert("RGB").quantize(colors, dither=Image.Dither.NONE)
+            fewer = image.convert("RGB").quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         buffer = io.BytesIO()
         fewer.save(buffer, format="png", dpi=(dpi, dpi), optimize=True)
     replace_file(path, buffer.getvalue())

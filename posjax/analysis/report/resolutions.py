@@ -269,17 +269,16 @@ def beside_published(rows: Rows) -> Figure | None:
     here, *there = figure.subplots(1, 1 + len(_SIZES), sharey=True)
     for name, curve in ours.items():
         plots.draw_line(here, _line(curve, 100 * curve.relative()), _LOOK[name])
-        here.lines[-1].set_label(_NAMES[name])
     _decorate(here, next(iter(ours.values())).scale.tolist())
     here.set_ylabel("accuracy (% of that at 1x)", fontsize=SMALL + 1)
     here.set_title("here", fontsize=SMALL + 1, loc="left")
-    here.legend(fontsize=SMALL, frameon=False)
     for axes, size in zip(there, _SIZES, strict=True):
         for curve in (each for each in ROPE_VIT if each.label.startswith(size)):
             x, y = map(np.array, zip(*relative(curve), strict=True))
             plots.draw_line(axes, Line(x, 100 * y, np.full(len(y), np.nan), ""), _LOOK[curve.encoding])
         _decorate(axes, [TRAINED_AT / TRAINED_AT, *(size / TRAINED_AT for size in (144, 320, 512))])
         axes.set_title(f"RoPE-ViT, {size}, ImageNet-1k", fontsize=SMALL + 1, loc="left")
+    there[0].legend(here.lines[:-1], list(map(_NAMES.get, ours)), fontsize=SMALL, frameon=False, loc="lower center")
     figure.supxlabel("resolution of the test images", fontsize=SMALL + 1)
     return figure
 
@@ -292,7 +291,14 @@ def _decorate(axes: Axes, scales: Sequence[float], texts: Sequence[str] | None =
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(scales))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(scales, texts or [f"{scale:.3g}x" for scale in scales], fontsize=SMALL - 1)
+    texts = texts or [f"{scale:.3g}x" for scale in scales]
+    clear = [s for s in scales if s == 1 or abs(math.log2(s)) >= _NEAR]  # no text runs into that of 1x
+    axes.set_xticks(
+        scales, [text if s in clear else "" for s, text in zip(scales, texts, strict=True)], fontsize=SMALL - 1
+    )
+
+
+_NEAR = 0.3  # of two texts, in octaves
 
 
 def write_resolution_report(

@@ -50,13 +50,15 @@ def test_the_report_has_a_figure_for_each(records, tmp_path):
     paths = write_length_report(records, tmp_path, About("Lengths", command="python -m x"))
     assert {path.name.removesuffix(".png") for path in paths if path.suffix == ".png"} == {
         "loss_in_sliding_windows_loss_by_length",
-        "loss_in_sliding_windows_cost",
+        "loss_in_sliding_windows_cost_seconds",
+        "loss_in_sliding_windows_cost_temp_bytes",
         "loss_in_windows_that_do_not_overlap_loss_by_length",
         "loss_in_windows_that_do_not_overlap_by_position_128",
+        "passkey_accuracy_by_length",
         "passkey_by_depth",
     }
     page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 5
+    assert page.count("data:image/png;base64,") == 7
 
 
 def test_maps_hold_the_mean_over_seeds(records):
@@ -69,9 +71,8 @@ def test_maps_hold_the_mean_over_seeds(records):
 def test_positions_are_drawn_as_means_and_costs_for_one_window(records):
     (line, *_) = lengths.loss_by_position(records, 128).axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), [3.5, 2.0])
-    seconds, temporaries = lengths.cost_by_length(records).axes[:2]
-    np.testing.assert_allclose(seconds.lines[0].get_ydata(), 0.25)
-    np.testing.assert_allclose(temporaries.lines[0].get_ydata(), 2.0)
+    for key, expected in (("seconds", 0.25), ("temp_bytes", 2.0)):
+        np.testing.assert_allclose(lengths.cost_by_length(records, key).axes[0].lines[0].get_ydata(), expected)
 
 
 def test_what_was_not_measured_is_said(records):

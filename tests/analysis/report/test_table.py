@@ -180,9 +180,11 @@ def test_markdown_is_a_table_with_the_best_in_bold():
     (table,) = summarize(classification())
     lines = to_markdown(table).splitlines()
     assert lines[0] == "## digits"
-    assert {line.count("|") for line in lines[2:8]} == {8}
-    assert lines[6].startswith("| rope | **97.20 ± 0.75** | **0.028 ± 0.007** | **+6.40")
-    assert lines[7].startswith("| alibi | ≈ 96.90")
+    assert lines[2].startswith("- accuracy (%): best is rope with 97.20 ± 0.75, not separable from alibi. ")
+    assert lines[2].endswith("Against none, better: learned, rope, alibi.")
+    assert {line.count("|") for line in lines[4:10]} == {8}
+    assert lines[8].startswith("| rope | **97.20 ± 0.75** | **0.028 ± 0.007** | **+6.40")
+    assert lines[9].startswith("| alibi | ≈ 96.90")
     assert to_markdown(table).count("**") == 10
 
 
