@@ -40,7 +40,19 @@ from posjax.training.tasks import LanguageModel, Task, make_task
 if TYPE_CHECKING:
     from posjax.analysis.report.page import About
 
-_OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
+_OWN = (
+    "name",
+    "title",
+    "point",
+    "notes",
+    "seeds",
+    "encoding",
+    "encodings",
+    "variants",
+    "finetune",
+    "evaluation",
+    "retrieval",
+)
 _OWN += ("trained_length", "tune", "rows", "paper")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")

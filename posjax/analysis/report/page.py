@@ -130,7 +130,7 @@ def save_figures(drawn: Mapping[str, plots.Captioned], directory: Path, stem: st
     ]
 
 
-_DPI, _COLORS = 130, 128  # of line drawings, which then take 20 to 60 KB
+_DPI, _COLORS = 130, 256  # of line drawings, which then take 20 to 60 KB
 
 
 def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dict[str, plots.Captioned]:

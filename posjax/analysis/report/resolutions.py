@@ -27,11 +27,12 @@ from posjax.analysis.report.table import (
     best_row,
     compare,
     finding,
+    how_tested,
     metric_cells,
-    tests_text,
     versions_text,
 )
 from posjax.analysis.statistics import (
+    LEVEL,
     Estimate,
     Line,
     Metric,
@@ -45,6 +46,7 @@ from posjax.analysis.statistics import (
     judge,
     mean_interval,
     metric_values,
+    whole,
 )
 
 
@@ -169,6 +171,38 @@ def sentence(study: str, found: Sequence[Finding]) -> str:
     parts = [f"{each.claim} (RoPE-ViT {each.theirs}; here {each.ours}): {each.verdict}" for each in found]
     source = "means of ViT-S, B and L, linear between the resolutions tested, some of them read off its figure"
     return f"{study}, beside RoPE-ViT ({source}): {'; '.join(parts)}." if parts else ""
+
+
+def rescaled(rows: Rows) -> dict[str, Verdict]:
+    """{encoding: points of accuracy that rescaled coordinates are ahead of extrapolated ones at the largest scale}.
+
+    Both read the same weights, so seeds are pairs; Holm's correction is over the encodings.
+    """
+    metric = Metric("accuracy", curve_of(next(iter(rows.values()))).resolution[-1])
+    found = {}
+    for label in whole(rows, metric):
+        runs = rows[label]
+        plain = [r for r in rows.values() if (r[0]["base"], r[0]["policy"]) == (runs[0]["base"], "as trained")]
+        base = next((r for r in plain if r[0]["kind"] != "fine-tuned"), None)
+        if base and runs[0]["kind"] != "fine-tuned" and runs[0]["policy"].startswith(_RESCALING):
+            found[runs[0]["base"]] = difference(runs, base, metric).scaled(100)
+    return judge(found)
+
+
+_RESCALING = ("fit_grid(", "interpolate(")
+
+
+def rescaled_sentence(rows: Rows) -> str:
+    """What `rescaled` finds, in a line; "" where no encoding is read both ways."""
+    found = rescaled(rows)
+    if not found:
+        return ""
+    told = ", ".join(f"{base} {v.estimate.interval().text(1, signed=True)} ({v})" for base, v in found.items())
+    at = curve_of(next(iter(rows.values()))).scale[-1]
+    return (
+        f"Rescaled less extrapolated coordinates at {at:.3g}x, points of accuracy, paired by seed: {told}; "
+        f"at {LEVEL:g} after Holm's correction over {len(found)} tests."
+    )
 
 
 def compared(rows: Rows) -> dict[str, Curve]:
@@ -349,9 +383,9 @@ def _tables(study: str, rows: Rows) -> list[StudyTable]:
     accuracy = dict(zip(rows, zip(*by_metric, strict=True), strict=True))
     change = _change_cells(rows, metrics, first.at_1x, judged)
     elsewhere = [i for i in range(len(titles)) if i != first.at_1x]
-    notes = [tests_text(judged, paired=True, of_none=True), _encodings(rows)]
+    notes = [how_tested(judged, paired=True, of_none=True, where="both tables"), _encodings(rows)]
     found = [finding(rows, metrics[i], f"accuracy (%) at {titles[i]}", judged) for i in (first.at_1x, -1)]
-    said = tuple(filter(None, (*found, sentence(study, findings(rows)))))
+    said = tuple(filter(None, (*found, rescaled_sentence(rows), sentence(study, findings(rows)))))
 
     def table(name: str, titles: Sequence[str], cells, caption: str, notes=(), findings=()) -> StudyTable:
         made = tuple(Row(label, runs[0]["encoding"], tuple(cells[label])) for label, runs in rows.items())

@@ -68,11 +68,13 @@ def test_ties_are_of_differences_and_the_more_rows_the_more_it_takes():
     a, b = column(two, "accuracy (%)").values()
     assert a.interval.high > b.interval.low
     assert (a.mark, b.mark) == ("", "best")
-    assert "after Holm's correction over the 1 tests of this table" in two.notes[0]
+    assert "after Holm's correction over all tests of this table (1)" in two.notes[0]
     assert "paired" not in two.notes[0]
     (many,) = summarize(classification(values | {f"c{i}": values["a"] for i in range(3)}))
     assert {cell.mark for cell in column(many, "accuracy (%)").values()} == {"best", "tied"}
-    assert "over the 8 tests" in many.notes[0]  # four rows against the best by accuracy, and as many by loss
+    assert (
+        "over all tests of this table (8)" in many.notes[0]
+    )  # four rows against the best by accuracy, and as many by loss
 
 
 def test_rows_of_the_same_weights_are_tested_as_pairs():
