@@ -32,7 +32,7 @@ def test_rows_are_trained_short_and_judged_by_longer_or_other_problems(name):
 
 
 def test_what_is_drawn_has_no_share_that_a_sweep_could_hold_out():
-    with pytest.raises(ValueError, match="task 'algorithmic' has no data.train_split to hold a share out of: tune"):
+    with pytest.raises(ValueError, match=r"task 'algorithmic' has no data\.train_split to hold a share out of: tune"):
         Ablation(untuned(config("contextual_counting")), ["config.batch_size=2,4"]).rows()
 
 

@@ -144,9 +144,11 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     return _by_length(records, look or styles(records), "loss", min, 1.0, f"loss (nats per {unit_of_text(records)})")
 
 
-def accuracy_by_length(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
-    """As `loss_by_length`: accuracy in per cent."""
-    return _by_length(records, look or styles(records), "accuracy", max, 100.0, "accuracy (%)")
+def accuracy_by_length(
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, name: str = "accuracy"
+) -> Figure:
+    """As `loss_by_length`: accuracy, or another share that has this name, in per cent."""
+    return _by_length(records, look or styles(records), name, max, 100.0, f"{name.partition(' by length')[0]} (%)")
 
 
 def _by_length(records, look: Mapping[str, Style], name: str, order: Callable, factor: float, title: str) -> Figure:
