@@ -144,7 +144,7 @@ def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dic
     if "accuracy" in by_length:
         drawn["accuracy_by_length"] = plots.accuracy_by_length, "Mean and 95 % interval over seeds."
     for name in ("accuracy by length", "exact match by length"):  # of problems, whose mean over lengths is the accuracy
-        if name in by_length:
+        if sum(metric.name == name for metric in finite) > 1:
             draw = functools.partial(plots.accuracy_by_length, name=name)
             drawn[name.replace(" ", "_")] = draw, "Mean and 95 % interval over seeds."
     if "loss" in by_length:
