@@ -31,6 +31,16 @@ def test_rows_are_trained_short_and_judged_by_longer_or_other_problems(name):
         assert row.training.model.kind == ("encoder" if name == "randomized_positions" else "decoder")
 
 
+def test_what_is_drawn_has_no_share_that_a_sweep_could_hold_out():
+    with pytest.raises(ValueError, match=r"task 'algorithmic' has no data\.train_split to hold a share out of: tune"):
+        Ablation(untuned(config("contextual_counting")), ["config.batch_size=2,4"]).rows()
+
+
+def untuned(made):
+    made.tune.learning_rates = ()
+    return made
+
+
 def test_every_base_stands_beside_itself_randomised():
     for table in config("randomized_positions").studies.values():
         specs = table.encodings.to_dict()
