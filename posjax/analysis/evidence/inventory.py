@@ -200,6 +200,7 @@ STUDIES = (
         "Do random positions carry over to longer sequences?",
         "configs/papers/randomized_positions.py",
     ),
+    Study("retrieval", "Who finds a pass key?", "configs/papers/retrieval.py", "extrapolate"),
     Study(
         "no_positions", "Where does a model without an encoding know positions from?", "configs/papers/no_positions.py"
     ),
