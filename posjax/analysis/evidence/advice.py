@@ -133,10 +133,11 @@ SITUATIONS = (
         (
             (
                 Field(
-                    Table("context_extension", SLIDING, "loss"), 2048, "rope", "loss at eight times the trained length"
+                    Table("context_extension", SLIDING, "loss"), 1024, "rope", "loss at four times the trained length"
                 ),
-                Field(Table("extrapolate", SLIDING, "loss"), 2048, "rope", "loss at eight times the trained length"),
+                Field(Table("extrapolate", SLIDING, "loss"), 1024, "rope", "loss at four times the trained length"),
             ),
+            (Field(Table("context_extension", "passkey", "accuracy"), 1024, "rope", "pass keys at that length"),),
         ),
         (
             "yarn-beats-ntk-untuned",

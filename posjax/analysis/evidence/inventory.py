@@ -205,7 +205,11 @@ STUDIES = (
         "no_positions", "Where does a model without an encoding know positions from?", "configs/papers/no_positions.py"
     ),
     Study(
-        "context_extension", "How is a trained RoPE read further?", "configs/papers/context_extension.py", "extrapolate"
+        "context_extension",
+        "How is a trained RoPE read further?",
+        "configs/papers/context_extension.py",
+        "extrapolate",
+        "--config.data.files=books_pd",
     ),
     Study(
         "vit_table8",

@@ -153,7 +153,7 @@ def labels_of(study):
         of_bases = [*config.variants.values(), *config.finetune.values()]
         return {
             table: {*config.encodings, *config.get("rows", {}), *(label for rows in of_bases for label in rows)}
-            for table in (SLIDING, CHUNKED)
+            for table in (SLIDING, CHUNKED, *config.retrieval.tasks)
         }
     tables = config.get("studies") or config.sets
     return {name: {*table.get("encodings", {}), *table.get("rows", {})} for name, table in tables.items()}
