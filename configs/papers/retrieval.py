@@ -51,5 +51,5 @@ def get_config() -> ConfigDict:
     config.evaluation.lengths = (128, 256, 512, 1024)
     config.retrieval.tasks = ("passkey",)
     config.retrieval.lengths = (128, 256, 512, 1024)
-    config.retrieval.examples = 20
+    config.retrieval.examples = 8
     return config
