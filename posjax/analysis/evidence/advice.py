@@ -137,7 +137,7 @@ SITUATIONS = (
                 ),
                 Field(Table("extrapolate", SLIDING, "loss"), 1024, "rope", "loss at four times the trained length"),
             ),
-            (Field(Table("context_extension", "passkey", "accuracy"), 1024, "rope", "pass keys at that length"),),
+            (Field(Table("context_extension", "passkey", "exact match"), 1024, "rope", "pass keys at that length"),),
         ),
         (
             "yarn-beats-ntk-untuned",

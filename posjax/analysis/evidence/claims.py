@@ -260,23 +260,62 @@ _HEAD_COUNT = (
     ),
 )
 
-# No positions at all: how far off a probe reads the position, by layer (0 is before the first).
-_PROBED = Table("no_positions", "position by layer", "error")
-_LAST = 2
+
+# No positions at all: how far off (bytes) a probe reads positions from a model's features, behind so many of its two blocks.
+def _error(table: str, row: str, blocks: int, tokens: str = "") -> Contrast:
+    return Table("no_positions", table, f"position error after {blocks} blocks{tokens}")(row)
+
+
+_RANDOM = ", random tokens"
 _NO_POSITIONS = (
     Claim(
         "causal-none-knows-positions",
         HAVIV,
-        "figure 2 and section 5; no number",
-        "Without an encoding a causal decoder's layers tell absolute positions better than its input does.",
-        (below(_PROBED("causal, none", _LAST) - _PROBED("causal, none", 0)),),
+        "figure 2; no number",
+        "Without an encoding the blocks of a causal decoder make absolute positions readable.",
+        (
+            below(
+                _error("causal", "none", 2) - _error("causal", "none", 0), name="none, after the blocks - before them"
+            ),
+        ),
+    ),
+    Claim(
+        "causal-none-knows-as-others",
+        HAVIV,
+        "figure 2; no number",
+        "They are read about as well as with sinusoidal codes: better than midway between those and no information.",
+        (
+            below(
+                _error("causal", "none", 2) - (_error("causal", "sinusoidal", 2) + _error("causal", "none", 0)) / 2,
+                name="none - midway between sinusoidal and none before the blocks",
+            ),
+        ),
     ),
     Claim(
         "bidirectional-none-does-not",
         HAVIV,
-        "table 4, masked language models; no number",
-        "Without an encoding a causal model tells positions better than a bidirectional one.",
-        (below(_PROBED("causal, none", _LAST) - _PROBED("bidirectional, none", _LAST)),),
+        "section 5, masked language models; no number",
+        "Without an encoding positions are read off a causal model and not off a bidirectional one.",
+        (
+            below(_error("causal", "none", 2) - _error("bidirectional", "none", 2), name="causal - bidirectional"),
+            above(
+                _error("bidirectional", "none", 2)
+                - (_error("causal", "none", 2) + _error("bidirectional", "none", 0)) / 2,
+                name="bidirectional - midway between causal and no information",
+            ),
+        ),
+    ),
+    Claim(
+        "the-mask-tells-positions",
+        HAVIV,
+        "section 5, on how many predecessors a token sees; no number",
+        "It is the causal mask that tells them: in random tokens they are readable too.",
+        (
+            below(
+                _error("causal", "none", 2, _RANDOM) - _error("causal", "none", 0, _RANDOM),
+                name="none, random tokens, after the blocks - before them",
+            ),
+        ),
     ),
 )
 
@@ -361,7 +400,7 @@ _RANDOMIZED = (
 )
 
 # Context extension: trained on 256 bytes, read under other encodings without tuning, or after a tuning on 1024.
-_EXTENDED, _PASSKEY = Table("context_extension", SLIDING, "loss"), Table("context_extension", "passkey", "accuracy")
+_EXTENDED, _PASSKEY = Table("context_extension", SLIDING, "loss"), Table("context_extension", "passkey", "exact match")
 _TRAINED, _TARGET, _BEYOND, _FAR = 256, 1024, 2048, 8192
 _CONTEXT = (
     Claim(
@@ -473,6 +512,39 @@ _CONTEXT = (
         "appendix, limits of the method; no number",
         "A window reads on without finding what lies beyond it: SelfExtend finds more pass keys.",
         (above(_PASSKEY("SelfExtend", _TARGET) - _PASSKEY("window", _TARGET)),),
+    ),
+)
+
+# Retrieval: pass keys of which all digits are found, trained at 128 bytes.
+_KEYS = Table("retrieval", "passkey", "exact match")
+_RETRIEVAL = (
+    Claim(
+        "rope-and-alibi-lose-keys-beyond",
+        KAZEMNEJAD,
+        "abstract; no number",
+        "RoPE, ALiBi and absolute codes retrieve worse beyond the training length.",
+        tuple(below(rise(_KEYS, row, _L, _8L)) for row in ("rope", "alibi", "sinusoidal")),
+    ),
+    Claim(
+        "none-finds-further-than-rope",
+        KAZEMNEJAD,
+        "abstract; no number",
+        "Beyond the training length no encoding retrieves better than RoPE.",
+        (above(_KEYS("none", _8L) - _KEYS("rope", _8L)),),
+    ),
+    Claim(
+        "fire-finds-further",
+        FIRE,
+        "abstract, benchmarks of long texts; no number",
+        "Beyond the training length FIRE retrieves better than RoPE and ALiBi.",
+        tuple(above(_KEYS("fire", _8L) - _KEYS(row, _8L)) for row in ("rope", "alibi")),
+    ),
+    Claim(
+        "alibi-sees-no-further",
+        SANDWICH,
+        "abstract, on receptive fields; no number",
+        "ALiBi's flat loss is no sight: far beyond the training length it retrieves worse than at it.",
+        (below(rise(_KEYS, "alibi", _L, _8L)),),
     ),
 )
 
@@ -835,6 +907,7 @@ CLAIMS = (
     *_RANDOMIZED,
     *_NO_POSITIONS,
     *_CONTEXT,
+    *_RETRIEVAL,
     *_TABLE8,
     *_COUNTING,
     *_GENERALIZATION,
