@@ -78,7 +78,7 @@ SITUATIONS = (
             (Field(Table("fashion_vit", "fashion_vit", "accuracy"), None, "none", "accuracy on Fashion-MNIST"),),
             (Field(Table("vit_table8", "stem", "accuracy"), None, "none", "accuracy on CIFAR-10"),),
         ),
-        ("vit-learned-beats-none", "vit-2d-beats-none", "vit-alibi-beats-none"),
+        ("vit-learned-beats-none", "vit-2d-beats-none", "vit-alibi-beats-none", "vit-direction-helps"),
         "Small images and short trainings: that any position helps is the robust part, the order of those that help is not.",
     ),
     Situation(

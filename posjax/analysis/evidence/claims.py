@@ -815,6 +815,13 @@ _SMALL = (
         "nothing either (vit-direction-helps).",
     ),
     Claim(
+        "vit-direction-helps",
+        LOOKHERE,
+        "abstract, attention restricted to views; no number",
+        "Heads that look one way, with nothing learned either, are ahead of 2-D ALiBi and of no encoding.",
+        tuple(above(_FASHION("lookhere") - _FASHION(row)) for row in ("alibi", "none")),
+    ),
+    Claim(
         "rope-learns-faster",
         ROPE,
         "figure 3, loss by step of pre-training; no number",

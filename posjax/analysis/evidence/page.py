@@ -84,7 +84,8 @@ def _claims(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
         f"Ours are means over seeds ± half-widths of {ink(f'{1 - LEVEL:.0%}')} intervals, each uncorrected; they leave out "
         "the sampling of the test set. Rows of the same weights are paired by seed, others are not (Welch). A claim *holds* "
         "if ours lies in the range that the claim says, and *does not* if it lies outside, each after Holm's correction over "
-        "the claims of its study; otherwise it is *not separable* at this size. Accuracies are in points, losses in nats."
+        "the claims of its study; otherwise it is *not separable* at this size. Accuracies are in points, losses in "
+        "nats, errors of positions in bytes."
     )
     parts = [told]
     for study in STUDIES:
