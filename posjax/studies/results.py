@@ -25,12 +25,14 @@ def read_results(directory: pathlib.Path) -> Results:
     """
     folders = {}
     for study in STUDIES:
-        records = read_records(directory / study.folder / "results.jsonl")
-        config = directory / study.folder / "config.json"
+        place = directory / study.folder
+        records, points = (
+            [record.fields() for record in read_records(place / name)] for name in ("results.jsonl", "tuning.jsonl")
+        )
         if records:
-            folders[study.folder] = folder_of(
-                [record.fields() for record in records], json.loads(config.read_text()) if config.exists() else {}
-            )
+            config = place / "config.json"
+            told = json.loads(config.read_text()) if config.exists() else {}
+            folders[study.folder] = folder_of(records, told, points)
     if not folders:
         known = ", ".join(study.folder for study in STUDIES)
         raise ValueError(f"{directory} holds no records of a study; a folder of results has folders named {known}")

@@ -46,23 +46,25 @@ class Folder:
     """A folder of results that is there.
 
     Attributes:
-      records: all lines of results.jsonl, but those by which a learning rate was chosen.
+      records: all lines of results.jsonl, but the points of a sweep.
       tables: the same by table and row; of a study of lengths a table for each thing that it measures.
       config: what config.json says; empty where there is none.
+      points: the runs by which learning rates were chosen, for what they cost.
     """
 
     records: Sequence[Record]
     tables: Tables
     config: Mapping[str, Any]
+    points: Sequence[Record] = ()
 
 
-def folder_of(records: Sequence[Record], config: Mapping[str, Any]) -> Folder:
+def folder_of(records: Sequence[Record], config: Mapping[str, Any], points: Sequence[Record] = ()) -> Folder:
     """A folder of results from its records (flat, as written) and its config."""
     final = [record for record in records if not any(name.startswith(CHOOSING) for name in record["metrics"])]
     of_lengths = [record for record in final if record["task"] == "extrapolate"]
     others = [record for record in final if record["task"] != "extrapolate"]
     shown = [*(views(of_lengths) if of_lengths else ()), *others]
-    return Folder(final, group(shown) if shown else {}, config)
+    return Folder(final, group(shown) if shown else {}, config, points)
 
 
 class Regime(NamedTuple):
@@ -152,16 +154,16 @@ def passes(run: Record, config: Mapping[str, Any]) -> float | None:
     return taken / (size * share)
 
 
-def core_hours(records: Sequence[Record]) -> float:
-    """Wall time of training and evaluating all rows, times cores; seeds that are trained together share one.
+def core_hours(folder: Folder) -> float:
+    """Wall time of training, of choosing rates and of evaluating, times cores; runs that are trained together share one.
 
     An upper bound: a core may have waited, or served others.
     """
     trained = {
         (r["study"], r.get("training_hash") or r["config_hash"], r["steps"], r["wall_time"]): r["wall_time"] * _cores(r)
-        for r in records
+        for r in (*folder.records, *folder.points)
     }
-    measured = sum((record.get("evaluation_time") or 0.0) * _cores(record) for record in records)
+    measured = sum((record.get("evaluation_time") or 0.0) * _cores(record) for record in folder.records)
     return (sum(trained.values()) + measured) / 3600
 
 

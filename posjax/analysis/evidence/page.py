@@ -69,12 +69,13 @@ def judge(folders: Mapping[str, Folder]) -> list[Judged]:
 def _summary(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
     counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in (HOLDS, FAILS, UNCLEAR, NOT_RUN)}
     records = [record for folder in folders.values() for record in folder.records]
+    cost = sum(map(core_hours, folders.values()))
     return (
         "Generated from the records in this folder by `python -m experiments.report`; a test checks that it is current.\n\n"
         f"Of {ink(len(judged))} claims {ink(counts[HOLDS])} hold at this size, {ink(counts[FAILS])} do not, "
         f"{ink(counts[UNCLEAR])} are not separable, and {ink(counts[NOT_RUN])} have not been run. Behind them are "
-        f"{ink(f'{len(records):,}')} records and at most {ink(f'{core_hours(records):.0f}')} core-hours of training and "
-        "evaluating, tuning aside."
+        f"{ink(f'{len(records):,}')} records and at most {ink(f'{cost:.0f}')} core-hours of training, of choosing "
+        "learning rates and of evaluating."
     )
 
 
@@ -180,7 +181,7 @@ def _inventory(folders: Mapping[str, Folder]) -> str:
                 f"[{study.folder}]({study.folder}/table.md)",
                 ink(len({(r["study"], r["label"]) for r in folder.records})),
                 ink(" to ".join(map(str, sorted({min(counts), max(counts)})))),
-                ink(f"{core_hours(folder.records):.2f}"),
+                ink(f"{core_hours(folder):.2f}"),
                 " ".join(f"`{commit}`" for commit in commits(folder.records)),
                 f"`{study.command}`",
             )

@@ -107,7 +107,7 @@ def test_regime():
     tuned = {"made": folder_of([chosen], CONFIG)}
     assert regime_of([IMAGES("rope").terms[0][1]], tuned).rates == (0.003,)
     assert passes(chosen | {"data": "made up"}, CONFIG["studies"]["images"]) is None
-    assert core_hours(FOLDERS["made"].records) == pytest.approx(6)  # seeds of a row are trained together
+    assert core_hours(FOLDERS["made"]) == pytest.approx(6)  # seeds of a row are trained together
 
 
 def test_the_matrix_and_who_leads():
