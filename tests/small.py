@@ -20,9 +20,22 @@ def small_decoder(data_dir, **overrides):
     return _small("decoder", {**SMALL, **sizes, "batch_size": 8}, data_dir, overrides)
 
 
+def small_problems(**overrides):
+    """configs/algorithmic.py, small."""
+    sizes = {
+        "data.length": 3,
+        "model.encoding": "rope",
+        "eval_lengths": (3, 4, 6),
+        "eval_examples": 6,
+        "eval_batch_size": 4,
+    }
+    return _small("algorithmic", {**SMALL, **sizes, "batch_size": 4}, None, overrides)
+
+
 def _small(name, sizes, data_dir, overrides):
     config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]()
-    loop = {"steps": 12, "log_every": 1, "eval_every": 0, "checkpoint_every": 5, "data.data_dir": str(data_dir)}
+    loop = {"steps": 12, "log_every": 1, "eval_every": 0, "checkpoint_every": 5}
+    loop |= {} if data_dir is None else {"data.data_dir": str(data_dir)}  # problems are drawn
     overrides = {key.replace("__", "."): value for key, value in overrides.items()}
     config.update_from_flattened_dict({**sizes, **loop, **overrides})
     return config

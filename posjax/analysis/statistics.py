@@ -356,7 +356,10 @@ def headline(rows: Rows) -> list[Metric]:
 
 
 def unit_of_text(runs: Iterable[Record]) -> str:
-    """What a text is made of: "token" where a tokenizer made them, else "byte"."""
+    """What a text is made of: "token" where a tokenizer made them, else "byte"; problems are made of symbols."""
+    runs = list(runs)
+    if any(run.get("task") == "algorithmic" for run in runs):
+        return "symbol"
     return "token" if any(run.get("tokenizer") for run in runs) else "byte"
 
 

@@ -111,8 +111,12 @@ def chosen_by(training: ConfigDict, choose_by: str) -> ConfigDict:
       choose_by: a share of the training split, as "0.1", which is then not trained on; or another split.
 
     Raises:
-      ValueError: for a split that is trained on or reported, or a share outside (0, 1).
+      ValueError: for a split that is trained on or reported, a share outside (0, 1), or data that are drawn.
     """
+    if "train_split" not in training.data:
+        raise ValueError(
+            f"task {training.task!r} has no data.train_split to hold a share out of: tune instead (config.tune)"
+        )
     made = ConfigDict(training.to_dict())
     split = choose_by
     try:

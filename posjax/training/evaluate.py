@@ -1,7 +1,7 @@
 """Scores of an ensemble on whole evaluation sets."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -11,6 +11,14 @@ from posjax.training.mesh import filled_up, on_devices, replicated
 from posjax.training.tasks import Evaluated, Task
 
 Metrics = dict[str, Any]  # metric -> [R], or metric -> {name of the evaluation set -> [R]}
+
+
+@runtime_checkable
+class SummedUp(Protocol):
+    """An evaluation whose metrics are made of those of its sets."""
+
+    def summed_up(self, metrics: Metrics) -> Metrics:
+        """The metrics to report, of {metric: {name of an evaluation set: [R]}}."""
 
 
 def make_score(task: Evaluated, mesh: Mesh | None = None, seed_axis: str | None = None) -> Callable:
@@ -47,7 +55,7 @@ def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = 
                 metrics[metric] = total / weight
             else:
                 metrics.setdefault(metric, {})[name] = total / weight
-    return metrics
+    return task.summed_up(metrics) if isinstance(task, SummedUp) else metrics
 
 
 def headline(task: Task, metrics: Metrics) -> float:

@@ -16,6 +16,7 @@ from posjax import data
 from posjax.encoding import Site
 from posjax.models.kinds import make_model
 from posjax.spec import nearest
+from posjax.training.algorithmic import Algorithmic
 from posjax.training.classification import make_classification, once
 from posjax.training.mesh import WHOLE, Share, context_of, mesh_of
 
@@ -157,7 +158,7 @@ class LanguageModel:
         return {"loss": (losses * batch["weight"]).sum(), "weight": batch["weight"].sum()}
 
 
-_TASKS = {"classification": make_classification, "language_model": LanguageModel}
+_TASKS = {"algorithmic": Algorithmic, "classification": make_classification, "language_model": LanguageModel}
 
 
 def make_task(config: ConfigDict, splits: dict | None = None) -> Task:

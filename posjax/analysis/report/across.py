@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from posjax.analysis.report import plots
-from posjax.analysis.report.table import UNITS, Cell, Row, StudyTable, Unit
+from posjax.analysis.report.table import Cell, Row, StudyTable, Unit, unit_of
 from posjax.analysis.statistics import (
     LEVEL,
     Estimate,
@@ -36,9 +36,10 @@ class Paper(NamedTuple):
 
     source: str
     metric: str  # of our records, with which it is compared
-    reference: tuple[str, str]  # (study, label) against which every cell is held
+    reference: tuple[str, str] | None  # (study, label) against which every cell is held; None where there are pairs
     tie: float  # differences of the paper's up to here count as none: ours are then exploratory
     values: Mapping[str, Mapping[str, float]]  # study -> label -> value
+    pairs: Sequence[tuple[str, str]] = ()  # labels, of which the first is held against the second one in every study
 
 
 class Compared(NamedTuple):
@@ -62,7 +63,7 @@ class Compared(NamedTuple):
 
 def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
     """Our means and intervals with the paper's numbers behind them, and below what agrees and what does not."""
-    studies, unit = group(records), UNITS.get(paper.metric, Unit())
+    studies, unit = group(records), unit_of(paper.metric)
     labels = list(dict.fromkeys(label for rows in studies.values() for label in rows))
     table_rows = []
     for label in labels:
@@ -82,7 +83,7 @@ def paper_table(records: Sequence[Record], paper: Paper) -> StudyTable:
 
 
 def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
-    """Every cell against the reference, then, in each row of it, every column against the first one the row has."""
+    """The paper's pairs in each column; or every cell against the reference, then each against the first one of its row."""
     studies = group(records)
     cells = [
         (study, label)
@@ -90,16 +91,10 @@ def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
         for label in whole(rows, Metric(paper.metric))
         if label in paper.values.get(study, {})
     ]
-    reference = tuple(paper.reference)  # a list in a config that was read back
-    pairs = [(cell, reference) for cell in cells if cell != reference]
-    first = {}
-    for study, label in cells:
-        first.setdefault(label, (study, label))
-    pairs += [(cell, first[cell[1]]) for cell in cells if first[cell[1]] != cell]
+    pairs = _pairs(cells, paper)
     ours = {
         (a, b): difference(studies[a[0]][a[1]], studies[b[0]][b[1]], Metric(paper.metric))
         for a, b in dict.fromkeys(pairs)
-        if reference in cells
     }
     theirs = {(a, b): paper.values[a[0]][a[1]] - paper.values[b[0]][b[1]] for a, b in ours}
     judged = judge({pair: each for pair, each in ours.items() if abs(theirs[pair]) > paper.tie})
@@ -112,6 +107,21 @@ def verdicts(records: Sequence[Record], paper: Paper) -> list[Compared]:
         )
         for (a, b), each in ours.items()
     ]
+
+
+def _pairs(cells: Sequence[tuple[str, str]], paper: Paper) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """What is compared, of the cells (study, label) that both have."""
+    if paper.reference is None:
+        named = [((study, a), (study, b)) for study in dict.fromkeys(s for s, _ in cells) for a, b in paper.pairs]
+        return [(a, b) for a, b in named if a in cells and b in cells]
+    reference = tuple(paper.reference)  # a list in a config that was read back
+    if reference not in cells:
+        return []
+    first: dict[str, tuple[str, str]] = {}
+    for study, label in cells:
+        first.setdefault(label, (study, label))
+    pairs = [(cell, reference) for cell in cells if cell != reference]
+    return pairs + [(cell, first[cell[1]]) for cell in cells if first[cell[1]] != cell]
 
 
 def _judgement(verdict: Verdict | None, ours: Estimate, theirs: float, paper: Paper) -> str:
@@ -229,7 +239,7 @@ def forest(records: Sequence[Record], paper: Paper) -> Figure:
     Raises:
       ValueError: no difference of the paper's is among the records.
     """
-    found, unit = verdicts(records, paper), UNITS.get(paper.metric, Unit())
+    found, unit = verdicts(records, paper), unit_of(paper.metric)
     if not found:
         raise ValueError(f"no two cells of {paper.source} are among the records")
     figure = Figure(figsize=(8.4, 1.2 + 0.3 * len(found)), layout="constrained")

@@ -4,6 +4,7 @@ Everything is a function of the arguments: no clock, no host name, so equal reco
 """
 
 import base64
+import functools
 import html
 import os
 import re
@@ -142,6 +143,10 @@ def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dic
         drawn["accuracy"] = plots.accuracy_by_encoding, "Every dot is a seed."
     if "accuracy" in by_length:
         drawn["accuracy_by_length"] = plots.accuracy_by_length, "Mean and 95 % interval over seeds."
+    for name in ("accuracy by length", "exact match by length"):  # of problems, whose mean over lengths is the accuracy
+        if sum(metric.name == name for metric in finite) > 1:
+            draw = functools.partial(plots.accuracy_by_length, name=name)
+            drawn[name.replace(" ", "_")] = draw, "Mean and 95 % interval over seeds."
     if "loss" in by_length:
         drawn["loss_by_length"] = plots.loss_by_length, "Mean and 95 % interval over seeds."
     drawn = {name: (draw, " ".join((*table.findings, told))) for name, (draw, told) in drawn.items()}

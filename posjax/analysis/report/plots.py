@@ -145,13 +145,16 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     return _by_length(records, look or styles(records), Metric("loss"), min, 1.0, title, None)
 
 
-def accuracy_by_length(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
-    """As `loss_by_length`: accuracy in per cent."""
+def accuracy_by_length(
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, name: str = "accuracy"
+) -> Figure:
+    """As `loss_by_length`: accuracy, or another share that has this name, in per cent."""
 
     def scale(axes: Axes) -> None:
         axes.set_ylim(-2, 102)
 
-    return _by_length(records, look or styles(records), Metric("accuracy"), max, 100.0, "accuracy (%)", scale)
+    title = f"{name.partition(' by length')[0]} (%)"
+    return _by_length(records, look or styles(records), Metric(name), max, 100.0, title, scale)
 
 
 def _by_length(records, look, metric: Metric, order: Callable, factor: float, title: str, scale) -> Figure:

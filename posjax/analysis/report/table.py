@@ -45,7 +45,15 @@ class Unit(NamedTuple):
 
 
 UNITS = {"accuracy": Unit(100, 2, " (%)", max), "loss": Unit(best=min), "perplexity": Unit(digits=2, best=min)}
+UNITS["exact match"] = UNITS["accuracy"]
 UNITS |= {f"{CHOOSING}{name}": unit for name, unit in UNITS.items()}
+
+
+def unit_of(name: str) -> Unit:
+    """How a metric is shown. One "... by length" is shown as the mean over its lengths, by which alone there is a best."""
+    own, by_length, _ = name.partition(" by length")
+    unit = UNITS.get(own, Unit())
+    return unit._replace(best=None, suffix="") if by_length else unit  # the title of the mean says the unit
 
 
 BOLD = ("best", "apart")  # marks of cells in bold
@@ -118,7 +126,7 @@ Pair = tuple[Metric, frozenset[str]]  # a metric, and the labels of the two rows
 
 def best_row(rows: Rows, metric: Metric) -> str | None:
     """The label of the best mean, of rows whose every seed is finite: survivors flatter. None where there is no best."""
-    order = UNITS.get(metric.name, Unit()).best
+    order = unit_of(metric.name).best
     means = {label: mean_interval(values).mean for label, values in whole(rows, metric).items()}
     return order(means, key=means.__getitem__) if order and len(means) > 1 else None
 
@@ -148,7 +156,7 @@ def finding(rows: Rows, metric: Metric, title: str, judged: Mapping[Any, Verdict
       judged: with the pairs of `compare` among its names.
       reference: the label of `none`.
     """
-    unit, best = UNITS.get(metric.name, Unit()), best_row(rows, metric)
+    unit, best = unit_of(metric.name), best_row(rows, metric)
     if best is None:
         return ""
 
@@ -204,7 +212,7 @@ def how_tested(judged: Mapping[Any, Verdict], paired: bool, of_none: bool, where
 
 
 def _title(metric: Metric, trained: int | None) -> str:
-    title = metric.name + UNITS.get(metric.name, Unit()).suffix
+    title = metric.name + unit_of(metric.name).suffix
     if metric.length is None:
         return title
     times = f" ({metric.length / trained:.3g}×)" if trained else ""
@@ -221,7 +229,7 @@ def metric_cells(
       judged: with the pairs of `compare` among its names.
       digits: behind the point; those of the metric's unit if None.
     """
-    unit = UNITS.get(metric.name, Unit())
+    unit = unit_of(metric.name)
     unit = unit if digits is None else unit._replace(digits=digits)
     top = mean_interval(metric_values(rows[best], metric)[0]).mean if best is not None else None
     cells = []
@@ -241,7 +249,7 @@ def metric_cells(
 
 def _effect_cells(rows: Rows, reference: str, metric: Metric, judged: Mapping[Pair, Verdict]) -> list[Cell]:
     """Row minus `none`; a dash where either has a seed without a finite value, since survivors are no fair sample."""
-    unit, cells = UNITS.get(metric.name, Unit()), []
+    unit, cells = unit_of(metric.name), []
     for label, runs in rows.items():
         verdict = judged.get((metric, frozenset((label, reference))))
         if verdict is None:

@@ -64,6 +64,15 @@ def test_a_reference_in_several_columns_is_compared_once_with_each():
     assert "none, shared - none, stem" in found
 
 
+def test_pairs_of_labels_are_compared_within_each_column():
+    paper = PAPER._replace(reference=None, pairs=[["a", "b"]])  # lists, as in a config that was read back
+    assert {v.what: v.judgement for v in verdicts(OURS, paper)} == {
+        "a, stem - b, stem": "exploratory: apart",
+        "a, shared - b, shared": "disagrees",
+    }
+    assert paper_table(OURS, paper).notes[1].startswith("a, shared - b, shared: paper +4.30, ours -5.00")
+
+
 def test_the_table_shows_ours_with_the_papers_in_brackets():
     table = paper_table(OURS, PAPER)
     assert table.columns == ("stem", "shared")

@@ -99,6 +99,23 @@ def test_lengths_become_columns_in_multiples_of_the_training_length():
     assert table.columns[:3] == ("loss @64 (1×)", "loss @128 (2×)", "loss @1024 (16×)")
 
 
+def test_shares_by_length_have_no_best_of_their_own():
+    shares = {"accuracy": 0.5, "accuracy by length, sparse": {"8": 0.25, "16": 0.75}, "exact match": 0.1}
+    records = [
+        {"study": "copy", "encoding": label, "label": label, "seed": seed,
+         "metrics": {**shares, "accuracy": (0.5 if label == "none" else 0.9) + seed / 100}}
+        for label in ("none", "rope")
+        for seed in range(3)
+    ]  # fmt: skip
+    (table,) = summarize(records)
+    by_length = column(table, "accuracy by length, sparse @16 (2×)")
+    assert {label: (cell.text, cell.mark) for label, cell in by_length.items()} == {
+        "none": ("75.00 ± 0.00", ""), "rope": ("75.00 ± 0.00", ""),
+    }  # fmt: skip
+    assert column(table, "exact match (%)")["rope"].text == "10.00 ± 0.00"
+    assert column(table, "accuracy (%)")["rope"].mark == "best"
+
+
 def test_no_effect_column_without_a_none_row():
     (table,) = summarize(classification({"rope": [0.97, 0.98], "alibi": [0.95, 0.96]}))
     assert not [title for title in table.columns if "Δ" in title]

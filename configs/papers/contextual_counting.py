@@ -1,0 +1,54 @@
+"""Contextual counting: the flip-flop language, in and out of distribution (CoPE, Golovneva et al. 2024).
+
+    python -m experiments.ablate --config=configs/papers/contextual_counting.py
+    NPROC=1 python -m experiments.ablate --config=configs/papers/contextual_counting.py --rows=0/2      # and --rows=1/2
+
+On an accelerator: --config.studies.flip_flop.data.length=512 --config.studies.flip_flop.data.shortest=512
+--config.studies.flip_flop.eval_lengths="(512,)" --config.studies.flip_flop.steps=10000 and
+--config.studies.flip_flop.model.width=256, with rows' mlp_dim matched to it.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import algorithmic
+
+_LENGTH = 128
+_HIDDEN = (
+    258  # inside the MLPs of encodings without parameters: 2 x 2 x (2 x 64 + 1) = 516 more, where cope has 512, fox 520
+)
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "contextual_counting"
+    config.title = "The flip-flop language in and out of distribution"
+    config.notes = (
+        "Liu et al. (2023), arXiv 2306.00946: writes, reads and ignored bits; each read repeats the bit that was written "
+        "last. Trained and tested on 64 instructions (the paper's have 256) of which 80 % are ignored; out of distribution "
+        "98 % (sparse: the last write stands far away) or 10 % (dense) are. Accuracy is the share of reads that are right, "
+        "averaged over both; exact match is whether all reads of a sequence are. Parameters are matched to within 8: "
+        "encodings without any have 258 channels inside the MLPs, the others 256. The parameters of cope and fox are "
+        "shared by the layers. Learning rates are chosen by accuracy in distribution."
+    )
+    config.seeds = (0, 1, 2, 3, 4)
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.studies = ConfigDict({"flip_flop": _flip_flop()})
+    return config
+
+
+def _flip_flop() -> ConfigDict:
+    study = algorithmic.get_config()
+    study.data.name = "flip_flop"
+    study.data.length = study.data.shortest = _LENGTH
+    study.data.others = ("flip_flop_sparse", "flip_flop_dense")
+    study.eval_lengths = (_LENGTH,)
+    study.eval_examples = 512
+    study.eval_batch_size = 64
+    study.model.kind = "decoder"
+    study.model.embedding_scale = None
+    study.steps = 400
+    study.batch_size = 16
+    plain = {label: {"model": {"encoding": label, "mlp_dim": _HIDDEN}} for label in ("none", "rope", "alibi")}
+    counting = {label: {"model": {"encoding": label}} for label in ("cope", "fox")}
+    study.rows = ConfigDict(plain | counting, sort_keys=False)
+    return study

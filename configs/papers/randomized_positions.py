@@ -1,0 +1,80 @@
+"""Randomised positions (Ruoss et al. 2023, table 1): trained on 1 to 20 symbols, tested on up to 60.
+
+    python -m experiments.ablate --config=configs/papers/randomized_positions.py
+    NPROC=1 python -m experiments.ablate --config=configs/papers/randomized_positions.py --rows=0/2     # and --rows=1/2
+
+Ruoss et al. (2023), arXiv 2305.16843: encoders of 5 layers and 64 channels, 10,000 steps of 128 problems of up to 40 symbols,
+tested on up to 100, positions below 2048, 15 tasks. Here: 2 layers and 64 channels, 16 problems a step, positions below 256.
+On an accelerator, in each study: --config.studies.bucket_sort.model.depth=5 --config.studies.bucket_sort.steps=10000
+--config.studies.bucket_sort.batch_size=128 --config.studies.bucket_sort.data.length=40 and eval_lengths up to 100.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import algorithmic
+
+_BASES = {
+    "sinusoidal": "sinusoidal",
+    "relative": "transformer_xl",
+    "alibi": "alibi",
+    "rope": "rope",
+    "learned": "learned(stddev=1)",  # as large as the tokens here
+}
+# Steps, by what the pilot learned in them.
+_STEPS = {"bucket_sort": 500, "odds_first": 800, "cycle_navigation": 800, "missing_duplicate_string": 2000}
+# Table 1 of the paper: mean accuracy over lengths 41 to 100, of the best of its hyper-parameters over 10 seeds.
+_PAPER_ROWS = ("none", "sinusoidal", "relative", "alibi", "rope", "learned")
+_PAPER = {
+    "bucket_sort": ((0.237, 0.301, 0.919, 0.388, 0.306, 0.259), (1.0, 1.0, 0.996, 0.996, 0.995)),
+    "even_pairs": ((0.504, 0.509, 0.964, 0.673, 0.510, 0.507), (1.0, 1.0, 0.815, 1.0, 0.975)),
+    "cycle_navigation": ((0.619, 0.263, 0.230, 0.376, 0.236, 0.242), (0.590, 0.588, 0.298, 0.736, 0.497)),
+    "odds_first": ((0.528, 0.516, 0.527, 0.514, 0.513, 0.506), (0.659, 0.693, 0.647, 0.656, 0.527)),
+    "reverse_string": ((0.528, 0.506, 0.583, 0.623, 0.519, 0.507), (0.756, 0.951, 0.771, 0.699, 0.529)),
+    "missing_duplicate_string": ((0.525, 0.513, 0.540, 0.543, 0.565, 0.510), (0.525, 1.0, 0.797, 0.887, 0.527)),
+}
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "randomized_positions"
+    config.title = "Randomised positions on algorithmic tasks, beyond the trained lengths"
+    config.notes = (
+        "Encoders fill a blank for each token of the answer; the lengths of training are uniform in 1 to 20. Accuracy is the "
+        "share of the answer's tokens that are right, averaged over the lengths that were not trained (30, 40, 50 and 60). "
+        "randomized places the tokens of a problem at sorted positions drawn from 256, in evaluation too; every row of a "
+        "batch draws for itself in training. relative is Transformer-XL's. Learning rates are chosen by accuracy at 20."
+    )
+    config.seeds = (0, 1, 2, 3, 4)
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.studies = ConfigDict({name: _study(name, steps) for name, steps in _STEPS.items()}, sort_keys=False)
+    config.paper = ConfigDict(
+        {
+            "source": "Ruoss et al. (2023), arXiv 2305.16843, table 1 (cited from memory): mean accuracy over lengths 41-100",
+            "metric": "accuracy",
+            "reference": None,
+            "tie": 0.01,
+            "pairs": tuple((f"randomized {base}", base) for base in _BASES),
+            "values": {name: _paper(*_PAPER[name]) for name in _STEPS},
+        },
+        sort_keys=False,
+    )
+    return config
+
+
+def _paper(plain: tuple[float, ...], randomized: tuple[float, ...]) -> dict[str, float]:
+    """{label: accuracy}."""
+    named = dict(zip(_PAPER_ROWS, plain, strict=True))
+    return named | {f"randomized {base}": value for base, value in zip(_BASES, randomized, strict=True)}
+
+
+def _study(name: str, steps: int) -> ConfigDict:
+    study = algorithmic.get_config()
+    rows = {"none": "none"} | _BASES
+    rows |= {f"randomized {base}": f"randomized(256) >> {spec}" for base, spec in _BASES.items()}
+    study.encodings = ConfigDict(rows, sort_keys=False)
+    study.data.name = name
+    study.model.vocab_size = 10  # of the largest alphabet: tasks of one size share compiled programs
+    study.steps = steps
+    study.batch_size = 16
+    study.eval_batch_size = 128
+    return study

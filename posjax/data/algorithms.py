@@ -1,0 +1,564 @@
+"""Problems with one right answer at any length, to train on short ones and test on longer ones.
+
+An `Algorithm` makes problems of a length from a random generator, `Scan` draws them from files; `problem_batches` and
+`problem_epoch` place them in rows of one shape. There are two layouts:
+
+    "tape"  what is asked, then a blank for each token of the answer: an encoder fills the blanks (Ruoss et al. 2023)
+    "next"  what is asked, a mark, the answer, an end: a decoder predicts the answer and its end (Kazemnejad et al. 2023)
+
+Each row has a length of its own. Its padding stands behind its end and has segment 0, so nothing tells how far it goes.
+Tokens 0 ... V - 1 are the symbols of an algorithm, V is the blank or mark, V + 1 the end.
+"""
+
+import dataclasses
+import functools
+import gzip
+import pathlib
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from posjax.data.containers import digest_of
+from posjax.data.pipelines import share_of
+from posjax.data.windows import Batch
+
+if TYPE_CHECKING:
+    import grain
+
+LAYOUTS = ("tape", "next")
+POSITIONS = ("order", "digits", "coupled")
+_MARKS = 2  # blank or mark, and end: tokens behind the symbols
+_MODULUS = 5  # of the tasks of Ruoss et al. that count
+
+
+class Problem(NamedTuple):
+    """What is asked and what is answered, in one sequence of N symbols.
+
+    Attributes:
+      content: [N] int32.
+      answer: [N] bool, the symbols to predict.
+      marked: whether the answer comes last, so that a decoder is given a mark before it and predicts an end behind it.
+      place: [N] int32 for `abacus`: the place of each digit within its number, from 1; 0 elsewhere. None without numbers.
+      coupled: [N] int32 for `position_coupling`: ids from 2 that symbols which belong together share; 1 between them. None
+        where none is published.
+    """
+
+    content: np.ndarray
+    answer: np.ndarray
+    marked: bool = True
+    place: np.ndarray | None = None
+    coupled: np.ndarray | None = None
+
+
+class Problems(Protocol):
+    """Where problems come from."""
+
+    name: str
+    symbols: int  # V
+    digest: str  # of what is made or read
+
+    def most(self, length: int) -> int:
+        """The largest number N of symbols in a problem of this length or a shorter one."""
+
+    def of_length(self, rng: np.random.Generator, length: int) -> Problem:
+        """A problem of exactly this length that is not trained on."""
+
+    def trained(self, rng: np.random.Generator, shortest: int, longest: int) -> Problem:
+        """A problem to train on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """Problems that are made.
+
+    Args:
+      make: (random generator, length, symbols) -> problem.
+      symbols: V, tokens that problems are made of; those published.
+      answers: (length) -> the largest number of tokens of an answer; the length where None.
+      asks: the same of what is asked.
+      resizable: whether `make` takes other numbers of symbols.
+    """
+
+    make: Callable[[np.random.Generator, int, int], Problem]
+    symbols: int
+    answers: Callable[[int], int] | None = None
+    asks: Callable[[int], int] | None = None
+    resizable: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.make.func.__name__ if isinstance(self.make, functools.partial) else self.make.__name__
+
+    @property
+    def digest(self) -> str:
+        rng = np.random.default_rng(0)
+        made = [self.of_length(rng, length) for length in range(1, 9)]
+        return digest_of(*(leaf for each in made for leaf in (each.content, each.answer)))
+
+    def most(self, length):
+        return sum(length if each is None else each(length) for each in (self.asks, self.answers))
+
+    def of_length(self, rng, length):
+        return self.make(rng, length, self.symbols)
+
+    def trained(self, rng, shortest, longest):
+        return self.of_length(rng, int(rng.integers(shortest, longest + 1)))
+
+
+# Ruoss et al. (2023), arXiv 2305.16843, github google-deepmind/randomized_positional_encodings: the sampling is that of their
+# tasks/, of which each function here names the length as they do.
+
+
+def even_pairs(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """Whether the number of 01s and 10s in a binary string is odd, which is whether its ends differ."""
+    bits = rng.integers(2, size=length)
+    return _solved(bits, (bits[1:] != bits[:-1]).sum() % 2)
+
+
+def parity_check(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """Whether the number of 1s in a binary string is odd."""
+    bits = rng.integers(2, size=length)
+    return _solved(bits, bits.sum() % 2)
+
+
+def cycle_navigation(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """Where a walk of steps -1 (symbol 0), 0 and 1 on a circle of five places ends."""
+    steps = rng.integers(3, size=length)
+    return _solved(steps, (steps - 1).sum() % _MODULUS)
+
+
+def modular_arithmetic(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """The value modulo 5 of numbers 0 ... 4 joined by +, - and * (symbols 5, 6, 7); an even length is one less."""
+    numbers = rng.integers(_MODULUS, size=(length + 1) // 2)
+    operators = rng.integers(3, size=len(numbers) - 1)
+    terms = [int(numbers[0])]
+    for operator, number in zip(operators.tolist(), numbers[1:].tolist(), strict=True):
+        if operator == 2:
+            terms[-1] *= number
+        else:
+            terms.append(number if operator == 0 else -number)
+    asked = np.empty(2 * len(numbers) - 1, int)
+    asked[::2], asked[1::2] = numbers, _MODULUS + operators
+    return _solved(asked, sum(terms) % _MODULUS)
+
+
+def reverse_string(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """A string, last symbol first."""
+    string = rng.integers(symbols, size=length)
+    return _solved(string, string[::-1])
+
+
+def duplicate_string(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """A string twice."""
+    string = rng.integers(symbols, size=length)
+    return _solved(string, np.tile(string, 2))
+
+
+def missing_duplicate_string(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """The one symbol that is blotted out (2) in a binary string that stands there twice; an odd length ends with a 3."""
+    if length == 1:
+        return _solved([1], [1])
+    string = np.tile(rng.integers(2, size=length // 2), 2)
+    missing = rng.integers(len(string))
+    answer = string[missing]
+    string[missing] = 2
+    return _solved(np.append(string, [3] * (length % 2)), answer)
+
+
+def odds_first(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """The symbols at odd indices, counted from 0, then those at even ones."""
+    string = rng.integers(symbols, size=length)
+    return _solved(string, np.concatenate([string[1::2], string[::2]]))
+
+
+def bucket_sort(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """A string, sorted."""
+    string = rng.integers(symbols, size=length)
+    return _solved(string, np.sort(string))
+
+
+# Kazemnejad et al. (2023), arXiv 2305.19466, github McGill-NLP/length-generalization, scripts/dataset_builders: a token is a
+# symbol here, and the words around them are left out.
+
+
+def addition(rng: np.random.Generator, length: int, symbols: int, *, reverse: bool = False) -> Problem:
+    """The sum of two numbers, most significant digit first, "+" (symbol 10) between them.
+
+    `length` digits has the longer one, the other 1 ... length; which comes first is drawn. Numbers of several digits begin
+    with none that is 0. The ids of position coupling are those of Cho et al. (2024), arXiv 2405.20671, figure 1: equal
+    significance, equal id.
+
+    Args:
+      reverse: least significant digit first, in all three numbers, as `abacus` takes them.
+    """
+    sizes = [length, int(rng.integers(1, length + 1))]
+    if rng.integers(2):
+        sizes.reverse()
+    numbers = [_number(rng, size) for size in sizes]
+    written = [list(map(int, str(number))) for number in (*numbers, sum(numbers))]
+    ranks = [np.arange(len(digits))[::-1] for digits in written]  # 0 for ones
+    if reverse:
+        written, ranks = [digits[::-1] for digits in written], [rank[::-1] for rank in ranks]
+    places = [1 + np.arange(len(digits)) for digits in written]
+
+    def joined(parts, between):
+        return np.concatenate([parts[0], [between], parts[1]])
+
+    return _solved(
+        joined(written, 10),
+        written[2],
+        place=np.concatenate([joined(places, 0), places[2]]),
+        coupled=np.concatenate([joined([2 + rank for rank in ranks], 1), 2 + ranks[2]]),
+    )
+
+
+def addition_reversed(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """As `addition`, all three numbers written least significant digit first."""
+    return addition(rng, length, symbols, reverse=True)
+
+
+def copy_string(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """The string again (`copy_multi_char` there); coupled as in `CopyDatasetWithCoupledPositions` of Cho et al. (2024)."""
+    string, ids = rng.integers(symbols, size=length), 2 + np.arange(length)
+    return _solved(string, string, coupled=np.tile(ids, 2))
+
+
+def sort_string(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """The string sorted by the order of symbols (`single_digit` there): `bucket_sort` with a larger alphabet."""
+    return bucket_sort(rng, length, symbols)
+
+
+# Liu et al. (2023), arXiv 2306.00946, definition 1.
+
+_WRITE, _READ, _IGNORE = 2, 3, 4
+
+
+def flip_flop(rng: np.random.Generator, length: int, symbols: int, *, ignore: float = 0.8) -> Problem:
+    """FFL(T, p): `length` tokens, an instruction (w, r, i: symbols 2, 3, 4) and a bit in turn; a read repeats the last write.
+
+    The first instruction writes, the last one reads, the others ignore with probability `ignore` and write or read equally
+    often; bits that are written or ignored are random. Answers are the bits of reads. Odd lengths are one less.
+
+    Published are T = 512 and ignore 0.8 in training, 0.98 (sparse) and 0.1 (dense) out of distribution.
+    """
+    count = max(2, length // 2)
+    share = (1 - ignore) / 2
+    instruction = rng.choice([_WRITE, _READ, _IGNORE], size=count, p=[share, share, ignore])
+    instruction[[0, -1]] = _WRITE, _READ
+    bits = rng.integers(2, size=count)
+    index = np.arange(count)
+    written = np.maximum.accumulate(np.where(instruction == _WRITE, index, 0))
+    reads = instruction == _READ
+    bits = np.where(reads, bits[written], bits)
+    content = np.stack([instruction, bits], axis=1).ravel()
+    answer = np.stack([np.zeros(count, bool), reads], axis=1).ravel()
+    return Problem(content.astype(np.int32), answer, marked=False)
+
+
+def flip_flop_sparse(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """FFL(T, 0.98): what was written last stands far away."""
+    return flip_flop(rng, length, symbols, ignore=0.98)
+
+
+def flip_flop_dense(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """FFL(T, 0.1): much is written and read."""
+    return flip_flop(rng, length, symbols, ignore=0.1)
+
+
+def _one(length: int) -> int:
+    return 1
+
+
+def _none(length: int) -> int:
+    return 0
+
+
+_FLIP_FLOP = dict(symbols=5, answers=_none)
+_SUM = dict(symbols=11, asks=lambda length: 2 * length + 1, answers=lambda length: length + 1)
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            Algorithm(even_pairs, 2, _one),
+            Algorithm(parity_check, 2, _one),
+            Algorithm(cycle_navigation, _MODULUS, _one),
+            Algorithm(modular_arithmetic, _MODULUS + 3, _one),
+            Algorithm(reverse_string, 2, resizable=True),
+            Algorithm(duplicate_string, 2, lambda length: 2 * length, resizable=True),
+            Algorithm(missing_duplicate_string, 4, _one),
+            Algorithm(odds_first, 2, resizable=True),
+            Algorithm(bucket_sort, 5, resizable=True),
+            Algorithm(addition, **_SUM),
+            Algorithm(addition_reversed, **_SUM),
+            Algorithm(copy_string, 100, resizable=True),
+            Algorithm(sort_string, 50, resizable=True),
+            Algorithm(flip_flop, **_FLIP_FLOP),
+            Algorithm(flip_flop_sparse, **_FLIP_FLOP),
+            Algorithm(flip_flop_dense, **_FLIP_FLOP),
+        )
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """Commands and their actions: Lake & Baroni (2018), arXiv 1711.00350, in their split by length.
+
+    It trains on the commands of at most 22 actions and tests on those of 24 ... 48, whose number is the length here. A tenth
+    of the training file is held out for lengths up to 22.
+
+    Attributes:
+      training, held_out: problems; those of the test file are held out, too.
+    """
+
+    training: tuple[Problem, ...]
+    held_out: Mapping[int, tuple[Problem, ...]]
+    symbols: int
+    digest: str
+    name = "scan"
+
+    def most(self, length):
+        held_out = (each for group in self.held_out.values() for each in group)
+        return max(len(each.content) for each in (*self.training, *held_out) if each.answer.sum() <= length)
+
+    def of_length(self, rng, length):
+        if length not in self.held_out:
+            raise ValueError(f"no command of scan has {length} actions; lengths: {', '.join(map(str, self.held_out))}")
+        group = self.held_out[length]
+        return group[rng.integers(len(group))]
+
+    def trained(self, rng, shortest, longest):
+        while not shortest <= (found := self.training[rng.integers(len(self.training))]).answer.sum() <= longest:
+            pass
+        return found
+
+
+def load_scan(folder: str | pathlib.Path) -> Scan:
+    """Reads tasks_train_length.txt and tasks_test_length.txt, or these with .gz, of github brendenlake/SCAN.
+
+    Raises:
+      FileNotFoundError: one is not there.
+      ValueError: a line that is no command with its actions.
+    """
+    lines = {split: _lines(pathlib.Path(folder) / f"tasks_{split}_length.txt") for split in ("train", "test")}
+    words = sorted({word for found in lines.values() for pair in found for part in pair for word in part})
+    number = {word: index for index, word in enumerate(words)}
+    problems = {
+        split: [_solved([number[word] for word in asked], [number[word] for word in answer]) for asked, answer in found]
+        for split, found in lines.items()
+    }
+    order = np.random.default_rng(0).permutation(len(problems["train"]))
+    cut = len(order) // 10
+    held_out: dict[int, list[Problem]] = {}
+    for each in (*(problems["train"][index] for index in order[:cut]), *problems["test"]):
+        held_out.setdefault(int(each.answer.sum()), []).append(each)
+    groups = {length: tuple(held_out[length]) for length in sorted(held_out)}
+    digest = digest_of(*(each.content for found in problems.values() for each in found))
+    return Scan(tuple(problems["train"][index] for index in order[cut:]), groups, len(words), digest)
+
+
+def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib.Path | None = None) -> Problems:
+    """The problems of that name: an algorithm of `ALGORITHMS`, or "scan".
+
+    Args:
+      symbols: another number of symbols than the published one.
+      files: the folder of SCAN's files.
+
+    Raises:
+      ValueError: an unknown name; symbols of an algorithm that has a fixed number; scan without files.
+      FileNotFoundError: as `load_scan`.
+    """
+    if name == Scan.name and symbols is None:
+        if files is None:
+            raise ValueError("scan is read from files: give data.files, the folder of tasks_train_length.txt")
+        return load_scan(files)
+    if name not in ALGORITHMS:
+        raise ValueError(f"no algorithm is named {name!r}; known: {', '.join(ALGORITHMS)}, {Scan.name}")
+    algorithm = ALGORITHMS[name]
+    if symbols is None:
+        return algorithm
+    if not algorithm.resizable or symbols < 2:
+        sizes = "2 or more symbols" if algorithm.resizable else f"{algorithm.symbols} symbols, no more and no less"
+        raise ValueError(f"data.symbols={symbols}: {name} has {sizes}")
+    return dataclasses.replace(algorithm, symbols=symbols)
+
+
+# Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """How problems become rows [T].
+
+    Args:
+      symbols: V.
+      layout: of `LAYOUTS`.
+      positions: "order" is 0, 1, 2 ...; "digits" has a second axis, the place of a digit within its number, for `abacus`;
+        "coupled" the ids of `position_coupling`.
+
+    Raises:
+      ValueError: for an unknown layout or positions.
+    """
+
+    symbols: int
+    layout: str
+    positions: str = "order"
+
+    def __post_init__(self):
+        for what, given, known in (("layout", self.layout, LAYOUTS), ("positions", self.positions, POSITIONS)):
+            if given not in known:
+                raise ValueError(f"{what}={given!r} must be one of {', '.join(map(repr, known))}")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.symbols + _MARKS
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The shape of a token's position."""
+        return (2,) if self.positions == "digits" else ()
+
+    def tokens(self, problems: Problems, length: int) -> int:
+        """T that holds any problem up to a length."""
+        return problems.most(length) + (self.layout == "next")
+
+    def batch(self, problems: Sequence[Problem], tokens: int, count: int) -> Batch:
+        """The problems in `count` rows of T `tokens`; rows that are left have weight 0.
+
+        Returns:
+          tokens, targets, segment: [count, T] int32; position: [count, T] or [count, T, 2] int32; weight: [count, T]
+          float32, at the answers: 1 for each problem on the tape, 1 for each token to predict next, as in the losses there.
+
+        Raises:
+          ValueError: a problem that is too long, or that has no such positions.
+        """
+        shapes = dict(tokens=(), targets=(), segment=(), position=self.axes)
+        made: Batch = {name: np.zeros((count, tokens, *more), np.int32) for name, more in shapes.items()}
+        made["weight"] = np.zeros((count, tokens), np.float32)
+        for row, problem in enumerate(problems):
+            for name, values in self._row(problem).items():
+                if len(values) > tokens:
+                    raise ValueError(f"a problem of {len(values)} tokens does not fit into rows of {tokens}")
+                made[name][row, : len(values)] = values
+        return made
+
+    def _row(self, problem: Problem) -> dict[str, np.ndarray]:
+        content, answer = problem.content, problem.answer
+        if self.layout == "tape":
+            tokens, targets, weight = np.where(answer, self.symbols, content), content, answer
+        else:
+            if problem.marked:
+                asked = len(content) - answer.sum()
+                content = np.concatenate([content[:asked], [self.symbols], content[asked:], [self.symbols + 1]])
+                answer = np.arange(len(content)) > asked
+            tokens, targets, weight = content[:-1], content[1:], answer[1:]
+        return {
+            "tokens": tokens,
+            "targets": targets,
+            "segment": np.ones(len(tokens), np.int32),
+            "position": self._position(problem, len(tokens)),
+            "weight": weight / (weight.sum() if self.layout == "tape" else 1),
+        }
+
+    def _position(self, problem: Problem, count: int) -> np.ndarray:
+        if self.positions == "order":
+            return np.arange(count)
+        given = problem.place if self.positions == "digits" else problem.coupled
+        if given is None:
+            raise ValueError(f"positions={self.positions!r} are not defined for this algorithm: take 'order'")
+        if self.layout == "next":
+            between = 0 if self.positions == "digits" else 1  # of the mark
+            given = np.insert(given, len(given) - problem.answer.sum(), between)
+        return np.stack([np.arange(count), given], axis=1) if self.positions == "digits" else given
+
+
+def problem_batches(
+    problems: Problems,
+    rows: Rows,
+    *,
+    shortest: int,
+    longest: int,
+    batch_size: int,
+    seed: int,
+    process_index: int = 0,
+    process_count: int = 1,
+) -> "grain.MapDataset":
+    """Batches without end of problems to train on; ds[step] is a function of the arguments and the step.
+
+    Each problem has a length of its own, uniform in shortest ... longest. In the code of Ruoss et al. a batch has one length.
+
+    Raises:
+      ValueError: lengths that are none; batch_size does not divide among the processes.
+    """
+    import grain
+
+    if not 1 <= shortest <= longest:
+        raise ValueError(f"lengths from shortest={shortest} to longest={longest} are none")
+    first, share = share_of(batch_size, seed, process_index, process_count)
+    tokens = rows.tokens(problems, longest)
+
+    def made(step: int, _: int) -> Batch:
+        rng = np.random.default_rng((seed, step))
+        found = [problems.trained(rng, shortest, longest) for _ in range(batch_size)]
+        return rows.batch(found[first : first + share], tokens, share)
+
+    return grain.MapDataset.range(1).repeat().map_with_index(made)
+
+
+def problem_epoch(
+    problems: Problems, rows: Rows, *, length: int, tokens: int, count: int, batch_size: int, split: str
+) -> Iterator[Batch]:
+    """`count` problems of one length, the same every time, that are not trained on; a filled-up row has weight 0.
+
+    Args:
+      tokens: T of a row.
+      split: names what is drawn: other names give other problems.
+
+    Raises:
+      ValueError: as `Rows.batch` and `Problems.of_length`.
+    """
+    rng = np.random.default_rng((zlib.crc32(split.encode()), length))
+    found = [problems.of_length(rng, length) for _ in range(count)]
+    starts = range(0, count, batch_size)
+    return (rows.batch(found[start : start + batch_size], tokens, batch_size) for start in starts)
+
+
+def _solved(
+    asked: Iterable[int],
+    answer: Iterable[int] | int,
+    *,
+    place: np.ndarray | None = None,
+    coupled: np.ndarray | None = None,
+) -> Problem:
+    asked, answer = np.asarray(asked), np.atleast_1d(answer)
+    content = np.concatenate([asked, answer]).astype(np.int32)
+    return Problem(content, np.arange(len(content)) >= len(asked), place=place, coupled=coupled)
+
+
+def _number(rng: np.random.Generator, digits: int) -> int:
+    """Uniform among the numbers of so many digits; 0 has one."""
+    first = rng.integers(10) if digits == 1 else rng.integers(1, 10)
+    return int("".join(map(str, [first, *rng.integers(10, size=digits - 1)])))
+
+
+def _lines(path: pathlib.Path) -> list[tuple[list[str], list[str]]]:
+    """The words of each command and its actions."""
+    packed = path.with_name(f"{path.name}.gz")
+    if path.exists():
+        text = path.read_text()
+    elif packed.exists():
+        text = gzip.decompress(packed.read_bytes()).decode()
+    else:
+        raise FileNotFoundError(
+            f"there is neither {path} nor {packed.name}: download them from github brendenlake/SCAN"
+        )
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        command, out, actions = line.partition(" OUT: ")
+        if not command.startswith("IN: ") or not out or not actions.split():
+            raise ValueError(f"{path}, line {number}: expected 'IN: command OUT: actions', got {line[:60]!r}")
+        found.append((command.removeprefix("IN: ").split(), actions.split()))
+    return found
