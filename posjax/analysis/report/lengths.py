@@ -50,7 +50,7 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
 
 
 def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
-    """A heat map for every row: the share of the answers' bytes that are found (%), by length and depth.
+    """A heat map for every row: the share of the examples whose answer is found, all of it (%), by length and depth.
 
     Raises:
       ValueError: no record has that task.
@@ -74,7 +74,7 @@ def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
         axes.set_axis_off()
     for axes in grid[:, 0]:
         axes.set_ylabel("depth", fontsize=SMALL)
-    figure.colorbar(image, ax=grid, label=f"{task}: answers' {unit_of_text(records)}s found (%)", shrink=0.6, aspect=30)
+    figure.colorbar(image, ax=grid, label=f"{task}: answers found (%)", shrink=0.6, aspect=30)
     figure.supxlabel(f"length ({unit_of_text(records)}s)", fontsize=SMALL + 1)
     return figure
 
@@ -138,13 +138,13 @@ def _mean_curve(curves: Sequence[Sequence | None]) -> Line | None:
 
 
 def _cells(runs: Sequence[Record], task: str, lengths: Sequence[int], depths: Sequence[float]) -> np.ndarray:
-    """[depths, lengths] mean accuracy in per cent; nan where nothing was measured."""
+    """[depths, lengths] mean share of exact matches in per cent; nan where nothing was measured."""
     found = np.full((len(runs), len(depths), len(lengths)), np.nan)
     for r, run in enumerate(runs):
         for length, cells in run["retrieval"][task].items():
             for cell in cells:
-                if cell["accuracy"] is not None:
-                    found[r, depths.index(cell["depth"]), lengths.index(int(length))] = 100 * cell["accuracy"]
+                if cell["exact"] is not None:
+                    found[r, depths.index(cell["depth"]), lengths.index(int(length))] = 100 * cell["exact"]
     return found.mean(axis=0)
 
 
@@ -205,7 +205,10 @@ def views(records: Sequence[Record]) -> Iterator[Record]:
     for task in _tasks(records):
         for record in records:
             if found := record["retrieval"].get(task):
-                yield _view(record, task, {"accuracy": {length: _mean(cells) for length, cells in found.items()}})
+                shares = {
+                    name: {length: _mean(cells, key) for length, cells in found.items()} for name, key in SHARES.items()
+                }
+                yield _view(record, task, shares)
 
 
 def figures(records: Sequence[Record]) -> dict[str, Mapping[str, plots.Captioned]]:
@@ -220,7 +223,7 @@ def figures(records: Sequence[Record]) -> dict[str, Mapping[str, plots.Captioned
         told = f"Loss of each {unit} by how many stand before it in its window: mean and 95 % interval over seeds."
         drawn[CHUNKED][f"by_position_{length}"] = plots.Captioned(loss_by_position(records, length, look), told)
     for task in _tasks(records):
-        told = f"{task}: answers' {unit}s found (%), mean over seeds, by length and by depth of what is asked for."
+        told = f"{task}: answers that are found as a whole (%), mean over seeds, by length and by depth of what is asked for."
         drawn[task] = {"by_depth": plots.Captioned(retrieval_maps(records, task), told)}
     return drawn
 
@@ -235,8 +238,14 @@ def _tasks(records: Sequence[Record]) -> list[str]:
     return list(dict.fromkeys(task for record in records for task in record["retrieval"]))
 
 
-def _mean(cells: Sequence[Mapping]) -> float | None:
-    values = [cell["accuracy"] for cell in cells]
+SHARES = {
+    "exact match": "exact",
+    "accuracy": "accuracy",
+}  # of examples that are all right, and of single bytes or tokens
+
+
+def _mean(cells: Sequence[Mapping], key: str) -> float | None:
+    values = [cell[key] for cell in cells]
     return None if None in values else sum(values) / len(values)
 
 
