@@ -430,7 +430,7 @@ class Rows:
 
         Returns:
           tokens, targets, segment: [count, T] int32; position: [count, T] or [count, T, 2] int32; weight: [count, T]
-          float32, at the answers: 1 for each problem on the tape, 1 for each token to predict next, as in the losses there.
+          float32, at the answers, 1 for each problem.
 
         Raises:
           ValueError: a problem that is too long, or that has no such positions.
@@ -460,7 +460,7 @@ class Rows:
             "targets": targets,
             "segment": np.ones(len(tokens), np.int32),
             "position": self._position(problem, len(tokens)),
-            "weight": weight / (weight.sum() if self.layout == "tape" else 1),
+            "weight": weight / weight.sum(),
         }
 
     def _position(self, problem: Problem, count: int) -> np.ndarray:

@@ -21,8 +21,9 @@ class Algorithmic:
     """A decoder or an encoder on the problems that `config.data.name` names, see `posjax.data.algorithms`.
 
     It trains on lengths uniform in `data.shortest` ... `data.length`, and is evaluated at each of `eval_lengths`, on the
-    problems of `data.others` too. Losses are those of the papers: a mean over problems of an encoder's, over tokens of a
-    decoder's. Scores are means over problems:
+    problems of `data.others` too. Every problem weighs the same in the scores, and in the loss: a mean over tokens would
+    leave little to short problems, which are learned first.
+
 
       accuracy: the share of an answer's tokens that are right, where a decoder reads the right tokens before them
       exact match: whether all of them are right, which is also whether greedy decoding gives the answer and its end
@@ -123,12 +124,12 @@ class Algorithmic:
         return (losses * batch["weight"]).sum(), batch["weight"].sum()
 
     def score(self, params, batch):
-        answers = batch["weight"] > 0
-        right = answers & (self._logits(params, batch).argmax(axis=-1) == batch["targets"])
-        there = answers.any(axis=1)
+        logits, weight = self._logits(params, batch), batch["weight"]
+        right = logits.argmax(axis=-1) == batch["targets"]
+        there = (weight > 0).any(axis=1)
         return {
-            "accuracy": (right.sum(axis=1) / jnp.maximum(answers.sum(axis=1), 1)).sum(),
-            "exact match": (there & (right == answers).all(axis=1)).sum(),
+            "accuracy": (right * weight).sum(),
+            "exact match": (there & (right | (weight == 0)).all(axis=1)).sum(),
             "weight": there.sum(),
         }
 
