@@ -251,7 +251,7 @@ def line_panels(
       dress: (axes, whether it is the first) -> None: draws what stands behind the lines of a panel.
       references: labels of the lines that panels of others repeat in grey.
       labels: of the two axes.
-      scale: sets the limits of the axis upwards; from the means if None.
+      scale: sets the limits of the axis upwards; `scale_y` if None.
     """
     across = min(_ACROSS, len(panels))
     down = -(-len(panels) // across)
@@ -270,19 +270,18 @@ def line_panels(
             draw_line(axes, lines[label], look[label])
     for index, axes in enumerate(grid.flat[: len(panels)]):
         dress(axes, index == 0)
-        scale(axes) if scale else _scale_y(axes, lines)
+        scale(axes) if scale else scale_y(axes, lines)
     for axes, shown in zip(grid.flat, panels.values(), strict=False):
         repeated = {label: REFERENCE for label in references if label not in shown}
         named = {label: lines[label] for label in (*shown, *repeated)}
         label_lines(axes, named, {**look, **repeated}, height if len(panels) == 1 else height - 0.6)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    for axes in grid[:, 0]:
-        axes.set_ylabel(labels[1], fontsize=SMALL + 2 - (len(panels) > 1))
-    for column in range(across):
-        lowest = max(row for row in range(down) if row * across + column < len(panels))
-        grid[lowest, column].set_xlabel(labels[0], fontsize=SMALL + 2 - (len(panels) > 1))
-        grid[lowest, column].tick_params(labelbottom=True)
+    for column in range(across):  # below the lowest panel of a column, which need not be in the last row
+        grid[(len(panels) - 1 - column) // across, column].tick_params(labelbottom=True)
+    size = SMALL + 2 - (len(panels) > 1)
+    figure.supxlabel(labels[0], fontsize=size)
+    figure.supylabel(labels[1], fontsize=size)
     return figure
 
 
@@ -353,8 +352,8 @@ def draw_line(axes: Axes, line: Line, style: Style) -> None:
         axes.fill_between(line.x, low, high, color=style.color, alpha=0.16, linewidth=0)
 
 
-def _scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
-    """Limits from the means, and a log axis where they span a factor of four.
+def scale_y(axes: Axes, lines: Mapping[str, Line], logarithmic: bool = True) -> None:
+    """Limits from the means, and a log axis, where that may be, if they span a factor of four.
 
     Bands add at most a quarter: that of two seeds is 12 standard errors wide and would flatten everything else.
     """
@@ -364,7 +363,7 @@ def _scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
     span = high - low or 0.1 * abs(high) or 1.0
     bottom = max(np.nanmin(mean - half_width), low - 0.25 * span) - 0.04 * span
     top = min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span
-    if low > 0 and high > 4 * low:
+    if logarithmic and low > 0 and high > 4 * low:
         axes.set_yscale("log")
         axes.set_ylim(low * (low / high) ** 0.08, high * (high / low) ** 0.04)
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

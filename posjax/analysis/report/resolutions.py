@@ -280,7 +280,11 @@ def accuracy_by_resolution(rows: Rows) -> Figure:
 
     look = plots.styles(all_runs(rows))
     labels = ("resolution of the test images", "accuracy (%)")
-    return plots.line_panels(lines, look, plots.split(panels), dress, references=shown, labels=labels)
+
+    def scale(axes: Axes) -> None:
+        plots.scale_y(axes, lines, logarithmic=False)
+
+    return plots.line_panels(lines, look, plots.split(panels), dress, references=shown, labels=labels, scale=scale)
 
 
 def _line(curve: Curve, values: np.ndarray) -> Line:
