@@ -4,10 +4,11 @@ import math
 import pathlib
 import runpy
 
+import numpy as np
 import pytest
 
-from posjax.analysis.evidence import matrix, numbers
-from posjax.analysis.evidence.advice import Field, standing
+from posjax.analysis.evidence import matrix, numbers, page
+from posjax.analysis.evidence.advice import SITUATIONS, Field, standing
 from posjax.analysis.evidence.claims import CLAIMS, Claim, Source, above, below, within
 from posjax.analysis.evidence.contrast import Table, evaluate, mean
 from posjax.analysis.evidence.inventory import STUDIES, core_hours, folder_of, passes, regime_of
@@ -169,3 +170,28 @@ def test_claims_are_of_rows_that_the_study_has(study):
     for cell in cells:
         label = cell.row.split(", ")[0] if study.module == "resolutions" else cell.row
         assert label in labels[cell.table], cell
+
+
+def test_a_page_with_every_claim_judged():
+    """Made-up values for every cell that a claim reads: no claim is left out, and no sentence breaks."""
+    rng, rows = np.random.default_rng(0), {}
+    for cell in {cell: None for each in CLAIMS for cell in each.cells}:
+        level = rng.uniform(0.2, 0.8)
+        for seed in range(3):
+            metrics = rows.setdefault((cell.folder, cell.table, cell.row, seed), {})
+            value = level + rng.uniform(-0.01, 0.01)
+            if cell.at is None:
+                metrics[cell.metric] = value
+            else:
+                metrics.setdefault(cell.metric, {})[str(cell.at)] = value
+    records = {}
+    for (folder, table, row, seed), metrics in rows.items():
+        found = record(row, seed, 0.0, study=table, metrics=metrics, config_hash=f"{table}, {row}")
+        records.setdefault(folder, []).append(found)
+    folders = {name: folder_of(found, CONFIG) for name, found in records.items()}
+    text = page.render(folders, {})
+    assert {each.verdict for each in page.judge(folders)} == {HOLDS, UNCLEAR, FAILS}
+    assert numbers.loose(text) == []
+    assert "Not run: " not in text
+    assert text.count("*Doubt*: ") == len(SITUATIONS)
+    assert matrix.figure(matrix.matrix(folders, page.judge(folders))).axes
