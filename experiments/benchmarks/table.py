@@ -35,7 +35,8 @@ def measurements(records: Sequence[Record]) -> str:
             if record["skip"]:
                 continue
             times = record["cpu" if record["threads"] == 1 else "wall"]
-            figures = (f"{1e3 * seconds(record):.4g}", f"{spread(times):.1%}", str(len(times))) if times else ("",) * 3
+            apart = f"{spread(times):.1%}" if len(times) > 1 else "-"  # one round tells nothing of the spread
+            figures = (f"{1e3 * seconds(record):.4g}", apart, str(len(times))) if times else ("",) * 3
             label = cell_text(record)
             shown = "" if label == cell else label
             cell = label
