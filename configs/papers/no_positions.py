@@ -3,7 +3,7 @@
     python -m experiments.prepare --name=tiny_shakespeare
     python -m experiments.ablate --config=configs/papers/no_positions.py
     python -m experiments.ablate --config=configs/papers/no_positions.py \
-        --config.probe.checkpoints.causal=results/train_short_test_long      # its models, in place of some of this study's own
+        --config.probe.checkpoints.causal=runs/train_short_test_long       # the models of that study in place of own ones
 
 Haviv et al. (2022), arXiv 2203.16634, section 4: a probe reads the absolute position off each layer of a causal model without
 an encoding about as well as off one that has it; a bidirectional model without one cannot be trained. Here the probe is
@@ -32,9 +32,9 @@ def get_config() -> ConfigDict:
     )
     config.notes = (
         "Bytes in windows of 128. Position error: the mean distance, in bytes, between the place of a byte and the one that "
-        "a probe predicts from the features after so many blocks, on windows that it was not fitted to; a guess at the middle "
-        "errs by 32. Random tokens: bytes of the text in random order. Decoders foretell the next byte, encoders name the "
-        "masked ones: their losses are not comparable."
+        "a probe predicts from the features after so many blocks, on windows that it was not fitted to; a guess at the "
+        "middle errs by 32. Random tokens: bytes of the text in random order. Decoders foretell the next byte, "
+        "encoders name the masked ones: their losses are not comparable."
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))

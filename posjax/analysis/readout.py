@@ -24,10 +24,6 @@ def ridge(
     """
     if not strength > 0:
         raise ValueError(f"strength={strength} of the ridge must be positive")
-    if not min(len(fitted), len(held_out)):
-        raise ValueError(
-            f"a probe is fitted to one half of the sequences and tested on the other; got {len(fitted)} and {len(held_out)}"
-        )
     x, other = _scaled(np.asarray(fitted, np.float64), np.asarray(held_out, np.float64))
     # Each sequence shows every place once, so X'Y needs the sum over sequences only.
     rows = x.reshape(-1, x.shape[-1])
@@ -60,6 +56,10 @@ def _scaled(
     fitted: Float[np.ndarray, "B T M"], other: Float[np.ndarray, "B2 T M"]
 ) -> tuple[Float[np.ndarray, "B T M"], Float[np.ndarray, "B2 T M"]]:
     """Both with mean 0 and variance 1 of each feature on the fitted tokens; a feature that does not vary is 0."""
+    if not min(len(fitted), len(other)):
+        raise ValueError(
+            f"a probe is fitted to one half of the sequences and tested on the other; got {len(fitted)} and {len(other)}"
+        )
     mean, deviation = fitted.mean(axis=(0, 1)), fitted.std(axis=(0, 1))
     scale = np.where(deviation > 1e-12 * max(deviation.max(), 1e-300), deviation, np.inf)
     return (fitted - mean) / scale, (other - mean) / scale

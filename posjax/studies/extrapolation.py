@@ -251,8 +251,8 @@ def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool =
     _check_evaluation(config)
     for section in (config.variants, config.finetune):
         for base in section:
-            if base not in config.encodings and base != AS_LOADED:
-                raise ValueError(f"there is no base {base!r} for its variants; {nearest(base, list(config.encodings))}")
+            if base not in (known := [*config.encodings, *config.get("rows", {})]) and base != AS_LOADED:
+                raise ValueError(f"there is no base {base!r} for its variants; {nearest(base, known)}")
     rows = []
     for base, training in trainings.items():
         sizes, spec = sizes_of(training), training.model.encoding

@@ -17,7 +17,7 @@ from posjax.studies.study import Row, Weights
 from posjax.training.long_task import LongDocuments
 from posjax.training.metrics import config_hash
 from posjax.training.runs import Run, load_run
-from posjax.training.tasks import Task, make_task
+from posjax.training.tasks import Evaluated, Task, make_task
 
 
 class PositionProbes(Ablation):
@@ -68,7 +68,7 @@ class PositionProbes(Ablation):
         return Weights(run, row_hash(run.config), {}, found[0])
 
 
-def windows_of(task: Task, count: int) -> Int32[np.ndarray, "N T"]:
+def windows_of(task: Evaluated, count: int) -> Int32[np.ndarray, "N T"]:
     """The first windows of a task's evaluation split, of the shortest length that it is scored at.
 
     Raises:
