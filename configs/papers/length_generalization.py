@@ -39,7 +39,7 @@ def get_config() -> ConfigDict:
     config.notes = (
         "A decoder reads the problem and a mark, then predicts the answer and its end. Accuracy is the share of these tokens "
         "that are right behind the right ones; exact match has all of them, as greedy decoding would. Both are means over "
-        "the lengths that were not trained. addition: numbers of 1 to 5 digits, least significant digit first, of which "
+        "the lengths that were not trained. addition: numbers of 1 to 8 digits, least significant digit first, of which "
         "abacus knows the places and coupling the significance; the paper writes the most significant digit first. "
         "copy and sort: 1 to 20 of 10 symbols. scan: the split of Lake & Baroni, trained on 1 to 22 actions, tested on 24 to "
         "48; the paper draws its line at 25. Its rotary encoding turns a quarter of the channels, ours all. Learning rates "
@@ -47,7 +47,7 @@ def get_config() -> ConfigDict:
         "addition, and exact matches of longer answers were rare everywhere: accuracy is what separates rows here."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
     studies = {"addition": _addition(), "copy": _copy(), "sort": _sort(), "scan": _scan()}
     config.studies = ConfigDict(studies, sort_keys=False)
     config.paper = ConfigDict(
@@ -65,9 +65,9 @@ def get_config() -> ConfigDict:
 
 
 def _addition() -> ConfigDict:
-    study = _study("addition_reversed", length=5, steps=1200, batch_size=32)
+    study = _study("addition_reversed", length=8, steps=1200, batch_size=32)
     _add(study, "abacus", _ABACUS, "digits")
-    _add(study, "coupling", _COUPLED.format(most=32), "coupled")
+    _add(study, "coupling", _COUPLED.format(most=40), "coupled")
     return study
 
 

@@ -4,7 +4,10 @@
     NPROC=1 python -m experiments.ablate --config=configs/papers/randomized_positions.py --rows=0/2     # and --rows=1/2
 
 Ruoss et al. (2023), arXiv 2305.16843: encoders of 5 layers and 64 channels, 10,000 steps of 128 problems of up to 40 symbols,
-tested on up to 100, positions below 2048, 15 tasks. Here: 2 layers and 64 channels, 16 problems a step, positions below 256.
+tested on up to 100, positions below 2048, 15 tasks. Here: 2 layers and 64 channels, 16 problems a step, positions below 256,
+the four tasks of which a pilot learned something within 1000 steps. Left out: missing_duplicate_string, which took 3000 steps
+of 32 problems (randomised relative: 0.96 at 20 symbols, 0.64 beyond), and even_pairs (randomised sinusoidal: 0.74 and 0.56
+after 1500 of 32). Cost: about 4900 seconds of one core, predicted from pilots of single seeds (10 to 20 ms a step and seed).
 On an accelerator, in each study: --config.studies.bucket_sort.model.depth=5 --config.studies.bucket_sort.steps=10000
 --config.studies.bucket_sort.batch_size=128 --config.studies.bucket_sort.data.length=40 and eval_lengths up to 100.
 """
@@ -21,16 +24,14 @@ _BASES = {
     "learned": "learned(stddev=1)",  # as large as the tokens here
 }
 # Steps, by what the pilot learned in them.
-_STEPS = {"bucket_sort": 500, "odds_first": 800, "cycle_navigation": 800, "missing_duplicate_string": 2000}
-# Table 1 of the paper: mean accuracy over lengths 41 to 100, of the best of its hyper-parameters over 10 seeds.
+_STEPS = {"bucket_sort": 500, "reverse_string": 1000, "odds_first": 800, "cycle_navigation": 800}
+# Table 1 of the paper, cited from memory: mean accuracy over lengths 41 to 100.
 _PAPER_ROWS = ("none", "sinusoidal", "relative", "alibi", "rope", "learned")
 _PAPER = {
     "bucket_sort": ((0.237, 0.301, 0.919, 0.388, 0.306, 0.259), (1.0, 1.0, 0.996, 0.996, 0.995)),
-    "even_pairs": ((0.504, 0.509, 0.964, 0.673, 0.510, 0.507), (1.0, 1.0, 0.815, 1.0, 0.975)),
     "cycle_navigation": ((0.619, 0.263, 0.230, 0.376, 0.236, 0.242), (0.590, 0.588, 0.298, 0.736, 0.497)),
     "odds_first": ((0.528, 0.516, 0.527, 0.514, 0.513, 0.506), (0.659, 0.693, 0.647, 0.656, 0.527)),
     "reverse_string": ((0.528, 0.506, 0.583, 0.623, 0.519, 0.507), (0.756, 0.951, 0.771, 0.699, 0.529)),
-    "missing_duplicate_string": ((0.525, 0.513, 0.540, 0.543, 0.565, 0.510), (0.525, 1.0, 0.797, 0.887, 0.527)),
 }
 
 
@@ -45,7 +46,7 @@ def get_config() -> ConfigDict:
         "batch draws for itself in training. relative is Transformer-XL's. Learning rates are chosen by accuracy at 20."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
     config.studies = ConfigDict({name: _study(name, steps) for name, steps in _STEPS.items()}, sort_keys=False)
     config.paper = ConfigDict(
         {
