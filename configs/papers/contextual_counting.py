@@ -32,7 +32,7 @@ def get_config() -> ConfigDict:
         "shared by the layers. Learning rates are chosen by accuracy in distribution."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
     config.studies = ConfigDict({"flip_flop": _flip_flop()})
     return config
 

@@ -51,7 +51,7 @@ def get_config() -> ConfigDict:
         "addition, and exact matches of longer answers were rare everywhere: accuracy is what separates rows here."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
     studies = {"addition": _addition(), "copy": _copy(), "sort": _sort(), "scan": _scan()}
     config.studies = ConfigDict(studies, sort_keys=False)
     config.paper = ConfigDict(
