@@ -17,6 +17,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "fashion_vit"
     config.title = "Seven positional encodings in a ViT on Fashion-MNIST"
+    config.point = "Which positional encoding helps a small ViT, and does it matter that it knows directions?"
     config.notes = (
         "Patches of 4x4 pixels, a grid of 7x7. rope, alibi, lookhere, sinusoidal and t5 see (row, column), learned is the "
         "flat table of the ViT paper. Two thirds of a pass over the training images: differences are those of early training."

@@ -36,6 +36,7 @@ def get_config() -> ConfigDict:
     config = extrapolate.get_config()
     config.name = "context_extension"
     config.title = "Context extension of RoPE on books: without training, and after a short tuning"
+    config.point = "How far beyond its training length can RoPE be read: rescaled, with fewer keys, or tuned?"
     config.notes = (
         "Bytes. A row is a model trained at 256 bytes, or its weights under another encoding without further training, or "
         f"after a tuning of 300 steps for {_TARGET} bytes. Every length scores the same bytes of the same documents; in "

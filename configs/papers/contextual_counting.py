@@ -22,6 +22,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "contextual_counting"
     config.title = "The flip-flop language in and out of distribution"
+    config.point = "Do positions that depend on the content count better out of distribution (CoPE)?"
     config.notes = (
         "Liu et al. (2023), arXiv 2306.00946: writes, reads and ignored bits; each read repeats the bit that was written "
         "last. Trained and tested on 64 instructions (the paper's have 256) of which 80 % are ignored; out of distribution "
@@ -31,7 +32,7 @@ def get_config() -> ConfigDict:
         "shared by the layers. Learning rates are chosen by accuracy in distribution."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
     config.studies = ConfigDict({"flip_flop": _flip_flop()})
     return config
 

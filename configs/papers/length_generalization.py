@@ -36,6 +36,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "length_generalization"
     config.title = "Decoders beyond the lengths that they were trained on"
+    config.point = (
+        "Does a decoder without positional encoding generalise to longer problems as well as those with one "
+        "(Kazemnejad et al. 2023)?"
+    )
     config.notes = (
         "A decoder reads the problem and a mark, then predicts the answer and its end. Accuracy is the share of these tokens "
         "that are right behind the right ones; exact match has all of them, as greedy decoding would. Both are means over "
@@ -47,7 +51,7 @@ def get_config() -> ConfigDict:
         "addition, and exact matches of longer answers were rare everywhere: accuracy is what separates rows here."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
     studies = {"addition": _addition(), "copy": _copy(), "sort": _sort(), "scan": _scan()}
     config.studies = ConfigDict(studies, sort_keys=False)
     config.paper = ConfigDict(

@@ -39,6 +39,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "randomized_positions"
     config.title = "Randomised positions on algorithmic tasks, beyond the trained lengths"
+    config.point = (
+        "Do positions drawn from a longer range carry a model to problems longer than those of its training "
+        "(Ruoss et al. 2023)?"
+    )
     config.notes = (
         "Encoders fill a blank for each token of the answer; the lengths of training are uniform in 1 to 20. Accuracy is the "
         "share of the answer's tokens that are right, averaged over the lengths that were not trained (30, 40, 50 and 60). "
@@ -46,7 +50,7 @@ def get_config() -> ConfigDict:
         "batch draws for itself in training. relative is Transformer-XL's. Learning rates are chosen by accuracy at 20."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
     config.studies = ConfigDict({name: _study(name, steps) for name, steps in _STEPS.items()}, sort_keys=False)
     config.paper = ConfigDict(
         {

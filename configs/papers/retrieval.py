@@ -26,6 +26,7 @@ def get_config() -> ConfigDict:
     config = extrapolate.get_config()
     config.name = "retrieval"
     config.title = "Pass keys, at the training length and beyond it"
+    config.point = "Which encodings learn to fetch a pass key, and still find it beyond the training length?"
     config.notes = (
         "Bytes of Tiny Shakespeare with a pass key in them; trained on pass keys alone in windows of 128 bytes, in which "
         "positions restart. Accuracy is the share of the key's digits that are found. All rows take the same learning rate: "

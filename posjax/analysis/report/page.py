@@ -151,9 +151,21 @@ def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dic
     if drawn:
         first, (draw, told) = next(iter(drawn.items()))
         drawn[first] = draw, " ".join((*table.findings, told))
+    drawn = _by_block(finite) | drawn
     if any(np.isfinite(line_of_curves(runs).mean).any() for runs in rows.values()):
         drawn["learning_curves"] = plots.learning_curves, "Training loss by step: mean and 95 % interval over seeds."
     return {name: plots.Captioned(draw(all_runs(rows), look), told) for name, (draw, told) in drawn.items()}
+
+
+def _by_block(finite: set[Metric]) -> dict[str, tuple[Draw, str]]:
+    """A figure for each thing that is measured after every block of a model."""
+    matches = filter(None, (plots.BY_BLOCK.fullmatch(metric.name) for metric in finite))
+    drawn = {}
+    for what, of in sorted({(match["what"], match["of"] or "") for match in matches}):
+        named = f"{what}, {of or 'text'}"
+        draw = functools.partial(plots.metric_by_block, what=what, of=of or None)
+        drawn[re.sub(r"\W+", "_", named)] = draw, f"{named}: mean and 95 % interval over seeds."
+    return drawn
 
 
 def _stems(studies: list[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ family has a panel of its own, with `none` and the best line repeated in grey.
 import io
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -174,6 +175,37 @@ def _by_length(records, look, metric: Metric, order: Callable, factor: float, ti
 
     shown = references(rows, lines, order)
     labels = (f"evaluated length ({unit_of_text(records)}s)", title)
+    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
+
+
+BY_BLOCK = re.compile(r"(?P<what>.+) after (?P<block>\d+) blocks(?:, (?P<of>.+))?")  # names of metrics
+
+
+def metric_by_block(
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, what: str = "", of: str | None = None
+) -> Figure:
+    """Mean with its 95 % band of the metrics "<what> after <block> blocks[, <of>]" over the blocks of the model.
+
+    Raises:
+      ValueError: no such metric in the records, or records of several studies.
+    """
+    rows, look = _one_study(records), look or styles(records)
+    matches = ((metric, BY_BLOCK.fullmatch(metric.name)) for metric in metrics_of(rows))
+    found = {int(m["block"]): metric for metric, m in matches if m and (m["what"], m["of"]) == (what, of)}
+    if not found:
+        raise ValueError(f"no metric {what!r} by block, of {of!r}, in the records; metrics are {metrics_of(rows)}")
+    blocks = sorted(found)
+    lines = {label: line_by_length(runs, [found[block] for block in blocks]) for label, runs in rows.items()}
+    lines = {label: line._replace(x=np.array(blocks, float)) for label, line in lines.items()}
+
+    def dress(axes: Axes, first: bool) -> None:
+        axes.set_xticks(blocks)
+
+    def scale(axes: Axes) -> None:
+        scale_y(axes, lines, logarithmic=False)
+
+    shown = references(rows, lines, min)
+    labels = ("blocks", what if of is None else f"{what}: {of}")
     return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
 
 

@@ -202,6 +202,21 @@ def test_names_of_many_lines_stand_in_panels_and_do_not_overlap(draw):
         assert np.diff(centres).min(initial=np.inf) > figure.dpi * plots.SMALL / 72
 
 
+def test_what_is_measured_after_each_block_is_drawn_over_the_blocks(tmp_path):
+    records = runs("lm", labels=("none", "rope"), seeds=2)
+    for run in records:
+        run["curve"], run["metrics"] = (
+            [],
+            {f"error after {b} blocks{of}": b + 1.0 for b in (0, 1, 10) for of in ("", ", noise")},
+        )
+    figure = plots.metric_by_block(records, what="error", of="noise")
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[0, 1], [1, 2], [10, 11]])
+    names = [path.name for path in write_report(records, tmp_path, About("t"))]
+    assert names == ["table.md", "lm_error_text.png", "lm_error_noise.png", "report.html"]
+    with pytest.raises(ValueError, match="no metric 'x' by block, of None"):
+        plots.metric_by_block(records, what="x")
+
+
 def test_training_length_is_marked():
     records = [run | {"train_length": 128} for run in runs("lm")]
     axes = plots.loss_by_length(records).axes[0]
