@@ -150,8 +150,10 @@ def passes(run: Record, config: Mapping[str, Any]) -> float | None:
         return None
     share = data.get("fraction") or 1.0
     # The length may be that of a fine-tune, whose batches hold as many tokens: the config's is what both have.
-    taken = run["steps"] * config["batch_size"] * (data.get("length") or 1)
-    return taken / (size * share)
+    of_steps = config["batch_size"] * (data.get("length") or 1)
+    made_up = data.get("retrieval") or {}  # rows that are not text, and steps without any
+    steps = max(0, run["steps"] - (made_up.get("first_steps") or 0)) * (1 - made_up.get("share", 0.0))
+    return steps * of_steps / (size * share) or None
 
 
 def core_hours(folder: Folder) -> float:

@@ -107,7 +107,11 @@ def test_regime():
     chosen = record("rope", 0, 0.5, tuned={"learning_rate": 0.003})
     tuned = {"made": folder_of([chosen], CONFIG)}
     assert regime_of([IMAGES("rope").terms[0][1]], tuned).rates == (0.003,)
-    assert passes(chosen | {"data": "made up"}, CONFIG["studies"]["images"]) is None
+    config = CONFIG["studies"]["images"]
+    assert passes(chosen | {"data": "made up"}, config) is None
+    mixed = {"data": {"fraction": 0.5, "retrieval": {"share": 0.5, "first_steps": 100}}}
+    assert passes(chosen, config | mixed) == pytest.approx(0.4)  # half of the rows of 400 of 500 steps
+    assert passes(chosen, config | {"data": {"retrieval": {"share": 1.0}}}) is None
     assert core_hours(FOLDERS["made"]) == pytest.approx(6)  # seeds of a row are trained together
 
 
