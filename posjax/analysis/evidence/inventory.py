@@ -161,10 +161,8 @@ def core_hours(folder: Folder) -> float:
 
     An upper bound: a core may have waited, or served others.
     """
-    trained = {
-        (r["study"], r.get("training_hash") or r["config_hash"], r["steps"], r["wall_time"]): r["wall_time"] * _cores(r)
-        for r in (*folder.records, *folder.points)
-    }
+    # Seeds and rates that are trained together have one wall time, to the last digit.
+    trained = {r["wall_time"]: r["wall_time"] * _cores(r) for r in (*folder.records, *folder.points)}
     measured = sum((record.get("evaluation_time") or 0.0) * _cores(record) for record in folder.records)
     return (sum(trained.values()) + measured) / 3600
 

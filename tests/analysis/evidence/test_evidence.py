@@ -112,7 +112,8 @@ def test_regime():
     mixed = {"data": {"fraction": 0.5, "retrieval": {"share": 0.5, "first_steps": 100}}}
     assert passes(chosen, config | mixed) == pytest.approx(0.4)  # half of the rows of 400 of 500 steps
     assert passes(chosen, config | {"data": {"retrieval": {"share": 1.0}}}) is None
-    assert core_hours(FOLDERS["made"]) == pytest.approx(6)  # seeds of a row are trained together
+    apart = [record("rope", seed, 0.5, wall_time=1800.0 + seed) for seed in (0, 0, 1)]  # two runs, one of them shared
+    assert core_hours(folder_of(apart[:1], CONFIG, apart[1:])) == pytest.approx(2 * (1800 + 1801) / 3600)
 
 
 def test_the_matrix_and_who_leads():
