@@ -80,14 +80,18 @@ class Regime(NamedTuple):
     def text(self) -> str:
         """``116,480 parameters, 800 steps, 0.58 passes, 2 seeds, cpu``, with the numbers marked."""
         parts = [
-            (self.parameters, "{:,}", "parameters"),
-            (self.steps, "{:,}", "steps"),
-            (self.passes, "{:.2g}", "passes"),
-            (self.seeds, "{}", "seeds"),
+            (self.parameters, "{:,}", "parameter"),
+            (self.steps, "{:,}", "step"),
+            (self.passes, "{:.2g}", "pass"),
+            (self.seeds, "{}", "seed"),
         ]
-        told = [f"{_span(values, form)} {what}" for values, form, what in parts if values]
+        told = [f"{_span(values, form)} {_many(what, values)}" for values, form, what in parts if values]
         told += [f"rate {_span(self.rates, '{:g}')}"] if self.rates else []
         return ", ".join([*told, *self.device])
+
+
+def _many(what: str, values: Sequence[float]) -> str:
+    return what if set(values) == {1} else f"{what}es" if what.endswith("s") else f"{what}s"
 
 
 def _span(values: Sequence[float], form: str) -> str:

@@ -1,5 +1,6 @@
 """results/README.md: what the records say, on one page. Nothing on it is typed but the sentences."""
 
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -131,6 +132,8 @@ def _verdict(judged: Judged) -> str:
     """The verdict and Holm's p."""
     if not judged.estimates:
         return judged.verdict
+    if math.isnan(judged.p):
+        return f"{judged.verdict} (no test: too few seeds)"
     words = f"**{judged.verdict}**" if judged.verdict in (HOLDS, FAILS) else judged.verdict
     return f"{words} ({ink('p < 0.001' if judged.p < 0.001 else f'p = {judged.p:.2g}')})"
 

@@ -103,7 +103,7 @@ def test_a_tie_is_shown_by_an_interval_within_it_and_not_by_a_wide_one():
 
 def test_regime():
     regime = regime_of([IMAGES(row).terms[0][1] for row in ("rope", "none", "gone")], FOLDERS)
-    assert numbers.plain(regime.text()) == "10 parameters, 500 steps, 1 passes, 3 seeds, rate 0.01, cpu"
+    assert numbers.plain(regime.text()) == "10 parameters, 500 steps, 1 pass, 3 seeds, rate 0.01, cpu"
     chosen = record("rope", 0, 0.5, tuned={"learning_rate": 0.003})
     tuned = {"made": folder_of([chosen], CONFIG)}
     assert regime_of([IMAGES("rope").terms[0][1]], tuned).rates == (0.003,)
