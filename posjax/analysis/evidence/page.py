@@ -172,10 +172,12 @@ def _contradiction(judged: Judged) -> str:
 
 
 def _inventory(folders: Mapping[str, Folder]) -> str:
-    """A row for each folder of records, then the others."""
-    rows = []
+    """A row for each folder of records, and for each that claims wait for; then the others."""
+    rows, claimed = [], {claim.folder for claim in CLAIMS}
     for study in STUDIES:
         folder = folders.get(study.folder)
+        if folder is None and study.folder not in claimed:
+            continue
         if folder is None:
             rows.append((f"`{study.folder}`", "not run", "", "", "", f"`{study.command}`"))
             continue
