@@ -17,7 +17,7 @@ Cost: 25 ms of one CPU core a step and seed: 40 minutes on one core, half of it 
 
 from ml_collections import ConfigDict, config_dict
 
-from configs import decoder
+from configs import decoder, encoder
 
 # Perplexity of WikiText-103, decoders of 247 million parameters: table 1 of the paper.
 _WIKITEXT = {"none": 20.97, "learned": 20.42, "sinusoidal": 20.16, "alibi": 19.71}
@@ -52,11 +52,8 @@ def _causal() -> ConfigDict:
 
 
 def _bidirectional() -> ConfigDict:
-    study = decoder.get_config()
+    study = encoder.get_config()
     study.encodings = ConfigDict({"none": "none", "sinusoidal": "sinusoidal"}, sort_keys=False)
-    study.task = "masked_language_model"
-    study.model.kind = "encoder"
-    study.data.masked = 0.15
     return _sized(study)
 
 
