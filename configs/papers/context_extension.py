@@ -29,7 +29,7 @@ _LONGROPE_TABLE_1 = {
     "YaRN": {"8192": 32.64, "16384": 87.89},
     "LongRoPE": {"8192": 9.37, "16384": 11.34},
 }
-# Perplexity of Proof-pile, Llama-2-7B of 4096 tokens tuned for 8192: table 1 of the YaRN paper.
+# Perplexity of Llama-2-7B, of 4096 tokens, tuned for 8192, by length: table 1 of the YaRN paper.
 _YARN_TABLE_1 = {
     "PI, tuned": {"2048": 3.92, "4096": 3.51, "6144": 3.51, "8192": 3.34, "10240": 8.07},
     "NTK, tuned": {"2048": 4.20, "4096": 3.75, "6144": 3.74, "8192": 3.59, "10240": 6.24},

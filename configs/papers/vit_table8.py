@@ -42,8 +42,8 @@ def get_config() -> ConfigDict:
         "Patches of 4x4 pixels, a grid of 8x8. 1-D: a learned row for each patch in raster order. 2-D: rows of half the "
         "width for each row and column of the grid, side by side. relative: a learned key for each difference of raster "
         "positions, whose products with the queries are a bias. 2-D Shaw: such a key for each difference of rows and one for "
-        "each of columns. The paper's other columns have no none and no relative; their numbers are cited from memory, those "
-        "of the stem were checked against a citation of the table."
+        "each of columns. The paper's other columns have no none and no relative; their numbers were read in citations of "
+        "the table."
     )
     config.seeds = (0, 1, 2, 3, 4, 5)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
