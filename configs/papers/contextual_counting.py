@@ -3,7 +3,7 @@
     python -m experiments.ablate --config=configs/papers/contextual_counting.py
     NPROC=1 python -m experiments.ablate --config=configs/papers/contextual_counting.py --rows=0/2      # and --rows=1/2
 
-Cost: about 1300 seconds of one core, half of them cope's, predicted from pilots of one seed: alibi, rope, fox and cope learn it
+Cost: about 1700 seconds of one core, half of them of cope, predicted from pilots: alibi, rope, fox and cope learn it
 within 200 to 400 steps, none does not in 500. On an accelerator: --config.studies.flip_flop.data.length=512
 --config.studies.flip_flop.data.shortest=512 --config.studies.flip_flop.eval_lengths="(512,)"
 --config.studies.flip_flop.steps=10000 --config.studies.flip_flop.model.width=256, and mlp_dim of rows matched to that.
@@ -47,7 +47,7 @@ def _flip_flop() -> ConfigDict:
     study.eval_batch_size = 64
     study.model.kind = "decoder"
     study.model.embedding_scale = None
-    study.steps = 300
+    study.steps = 400
     study.batch_size = 16
     plain = {label: {"model": {"encoding": label, "mlp_dim": _HIDDEN}} for label in ("none", "rope", "alibi")}
     counting = {label: {"model": {"encoding": label}} for label in ("cope", "fox")}
