@@ -38,6 +38,13 @@ class Expectation(NamedTuple):
     name: str = ""  # what it is called; "" for the contrast's own text
 
 
+class Looked(NamedTuple):
+    """A contrast of ours that is shown, and what it is called."""
+
+    contrast: Contrast
+    name: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
     """One claim.
@@ -49,6 +56,7 @@ class Claim:
       expects: all of them together are the claim; all read one folder of results.
       paper: what -> the paper's number, in the paper's unit; empty where none was read.
       tried: what was done to explain a result against the claim.
+      follow_up: the contrasts that were looked at to explain it, shown with it and not tested.
     """
 
     id: str
@@ -58,6 +66,7 @@ class Claim:
     expects: tuple[Expectation, ...]
     paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
     tried: str = ""
+    follow_up: tuple[Looked, ...] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -196,8 +205,11 @@ _TRAIN_SHORT = (
             "sinusoidal, at 512": 20.05,
             "sinusoidal, at 15512": 406.01,
         },
-        tried="The same with other heads (rope-rises-less-at-8x). A model that uses its positions more has more to lose "
-        "where they are new, and RoPE is ahead within the training length.",
+        tried="The same with other heads (rope-rises-less-at-8x), and the distance at which RoPE falls behind.",
+        follow_up=tuple(
+            Looked(_SHORT("rope", length) - _SHORT("sinusoidal", length), f"RoPE - sinusoidal at {length}")
+            for length in (_L, _2L, _4L, _8L)
+        ),
     ),
     Claim(
         "kerple-beyond-alibi",
@@ -756,8 +768,12 @@ _RESOLUTIONS = (
         "On larger images mixed rotary frequencies keep more accuracy than a resized learned table.",
         (above(_kept("mixed", None), name="mixed - learned, 2x less 1x, mean over sets"),),
         {"mixed at 224 (%)": 80.9, "at 384": 81.8, "learned at 224": 80.4, "learned at 384": 79.4},
-        tried="Rescaled and fine-tuned rows, and three data sets. After so short a training a learned table does little, so "
-        "that resizing it costs little.",
+        tried="Three data sets, positions fitted to the trained grid, and a control that learned nothing of positions: if "
+        "the table keeps what no encoding keeps, it has little to lose after so short a training.",
+        follow_up=(
+            Looked(_kept("mixed, rescaled", None), "mixed rescaled - learned, 2x less 1x"),
+            Looked(_kept("none", None), "none - learned, 2x less 1x"),
+        ),
     ),
     Claim(
         "mixed-keeps-more-than-axial",
@@ -872,6 +888,13 @@ _SMALL = (
         },
         tried="Other heads and windows (rope-fails-less). A model that uses its positions more has more to lose where they "
         "are new, and RoPE is ahead by far within the training length.",
+        follow_up=(
+            Looked(
+                _SHAKESPEARE("rope", _L) - _SHAKESPEARE("sinusoidal", _L), "RoPE - sinusoidal at the training length"
+            ),
+            Looked(_SHAKESPEARE("rope", _2L) - _SHAKESPEARE("sinusoidal", _2L), "at twice it"),
+            Looked(_SHAKESPEARE("rope", _4L) - _SHAKESPEARE("sinusoidal", _4L), "at four times it"),
+        ),
     ),
     Claim(
         "alibi-flat-at-8x-quickstart",

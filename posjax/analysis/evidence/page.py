@@ -7,6 +7,7 @@ from typing import Any
 
 from posjax.analysis.evidence import advice, matrix
 from posjax.analysis.evidence.claims import CLAIMS, Expectation
+from posjax.analysis.evidence.contrast import evaluate
 from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, commits, core_hours, regime_of
 from posjax.analysis.evidence.numbers import ink, plain
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_claims
@@ -47,7 +48,7 @@ def render(folders: Mapping[str, Folder], cards: Mapping[str, Any]) -> str:
         ("Claims", _claims(judged, folders)),
         ("The matrix", _matrix(made, folders, cards)),
         ("Which encoding should I use?", advice.to_markdown(folders, judged, cards)),
-        ("Against the literature", _against(judged)),
+        ("Against the literature", _against(judged, folders)),
         ("How each study was run", _inventory(folders)),
     )
     parts = [f"## {title}\n\n{text}" if title else f"# Results\n\n{text}" for title, text in sections]
@@ -154,9 +155,9 @@ def _matrix(made: matrix.Matrix, folders: Mapping[str, Folder], cards: Mapping[s
     return "\n\n".join([told, picture, matrix.to_markdown(made, folders, cards), f"Where from: {'; '.join(places)}."])
 
 
-def _against(judged: Sequence[Judged]) -> str:
+def _against(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
     """What contradicts a paper with what was tried to explain it, then what remains open."""
-    against = [_contradiction(each) for each in judged if each.verdict == FAILS]
+    against = [_contradiction(each, folders) for each in judged if each.verdict == FAILS]
     parts = ["\n".join(against) or "Nothing that was run contradicts its paper."]
     for verdict, words in ((UNCLEAR, "Not separable at this size"), (NOT_RUN, "Not run")):
         if names := [f"[{each.claim.id}](#{each.claim.id})" for each in judged if each.verdict == verdict]:
@@ -164,10 +165,15 @@ def _against(judged: Sequence[Judged]) -> str:
     return "\n\n".join(parts)
 
 
-def _contradiction(judged: Judged) -> str:
-    claim = judged.claim
+def _contradiction(judged: Judged, folders: Mapping[str, Folder]) -> str:
+    claim, tables = judged.claim, {name: folder.tables for name, folder in folders.items()}
     ours = "; ".join(_ours(e, found, claim.unit) for e, found in zip(claim.expects, judged.estimates, strict=True))
-    tried = claim.tried or "Nothing yet."
+    looked = [(each.name, evaluate(each.contrast, tables)) for each in claim.follow_up]
+    digits, scale = claim.unit.digits, claim.unit.scale
+    shown = [
+        ink(f"{name}: {found.interval().scaled(scale).text(digits, signed=True)}") for name, found in looked if found
+    ]
+    tried = " ".join([claim.tried or "Nothing yet.", *([f"{'; '.join(shown)}."] if shown else [])])
     return f"- [{claim.id}](#{claim.id}): {claim.says} ({ink(claim.source)}) Ours: {ours}. *Tried*: {tried}"
 
 
