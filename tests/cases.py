@@ -1,6 +1,7 @@
 """What every property is tested on: each registered encoding in a few variants, on a line and on a grid of tokens."""
 
 import functools
+import re
 from typing import NamedTuple
 
 import jax
@@ -27,16 +28,30 @@ FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSI
 CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
-def params_of(keep=lambda case: True, sample=False, beside=()):
-    """The first variant of each encoding (of those in SAMPLE only, but for some), and the others as slow tests."""
-    sampled = [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside]
-    fast = sampled + COMPOSITIONS[:1] if sample else FAST
-    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in CASES if keep(case)]
+def params_of(keep=lambda case: True):
+    """All cases; the first variant of each encoding is fast."""
+    return [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES if keep(case)]
 
 
-def each_case(**which):
-    """Parametrises `case` by `params_of`."""
-    return pytest.mark.parametrize("case", params_of(**which), ids=str)
+def params_of_ways(beside=()):
+    """Each way in which the variants of every encoding act; those in SAMPLE are fast, but for some."""
+    fast = [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside] + COMPOSITIONS[:1]
+    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in ways()]
+
+
+def ways() -> list[Case]:
+    """Of the variants that join the same encodings and act in the same places, the first: others differ in numbers alone."""
+    found = {}
+    for case in CASES:
+        encoding = pj.parse(case.spec)
+        named = frozenset(re.findall(r"\w+", case.spec)) & {*MEMBERS}
+        found.setdefault((named, encoding.hooks, encoding.needs), case)
+    return list(found.values())
+
+
+def each_case(params):
+    """Parametrises `case` by what `params_of` or `params_of_ways` gives."""
+    return pytest.mark.parametrize("case", params, ids=str)
 
 
 class World(NamedTuple):

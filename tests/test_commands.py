@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from forked import forked
 
 from experiments.cli import EXIT_STOPPED
 from posjax.training.checkpoints import Checkpoints
@@ -53,38 +54,6 @@ def call(module, *arguments, **more):
     process = start(module, *arguments, **more)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
-
-
-FORKED = """
-import json, os, pathlib, runpy, sys
-import posjax.training.loop, posjax.training.tasks, experiments.ablate, experiments.train, tensorflow_datasets
-directory = pathlib.Path(sys.argv[2])
-codes = {}
-for name, (module, *arguments) in json.loads(sys.argv[1]).items():
-    child = os.fork()
-    if not child:
-        for stream, kind in ((1, "out"), (2, "err")):
-            os.dup2(os.open(directory / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), stream)
-        sys.argv[1:] = arguments
-        del sys.modules[f"experiments.{module}"]
-        runpy.run_module(f"experiments.{module}", run_name="__main__", alter_sys=True)
-        sys.exit(0)
-    codes[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-print(json.dumps(codes))
-"""
-
-
-def forked(calls, directory):
-    """{name: (exit code, stdout, stderr)} of {name: (module, *arguments)}, each in a process of its own.
-
-    Forked from one that has imported everything, which takes longer than what they do.
-    """
-    code = [sys.executable, "-c", FORKED, json.dumps(calls, default=str), str(directory)]
-    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(code, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    outputs = {name: [(directory / f"{name}.{kind}").read_text() for kind in ("out", "err")] for name in calls}
-    return {name: (code, *outputs[name]) for name, code in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
 def succeed(module, *arguments, **more):
@@ -306,7 +275,7 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
     calls["file in the way"] = ("train", *training, *lines["file in the way"])
     calls["no seeds"] = ("ablate", *ablation, "--config.seeds=()", f"--workdir={root / 'seeds'}")
     calls["seeds"] = ("ablate", *ablation, "--config.seeds=(0,1,0)", f"--workdir={root / 'seeds'}")
-    return forked(calls, root)
+    return forked({name: (REPO, *call) for name, call in calls.items()}, root)
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ ARGUMENTS = [
 ]
 
 
-@counts(12, 300)
+@counts(12, 100)
 def test_command_lines(count, tmp_path):
     """Exit 0, or 2 and one line on stderr."""
     (tmp_path / "x.py").write_text(CONFIG)

@@ -12,15 +12,14 @@ Commands, by what is done with each (`HOW`):
 
 import argparse
 import importlib
-import os
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 
 import pytest
 from absl import flags
+from forked import forked
 from ml_collections import config_flags
 
 import posjax.spec
@@ -139,17 +138,28 @@ def test_commands_that_run(path, module, arguments, empty, capsys):
     assert "FAIL" not in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def small_runs(tmp_path_factory):
+    """(exit code, stdout, stderr) of each small command by its words, each from a directory with its document's files."""
+    root, calls = tmp_path_factory.mktemp("small"), {}
+    for number, (path, module, arguments) in enumerate(
+        each for each in EXPERIMENTS if treatment(*each[1:])[0] == "slow"
+    ):
+        folder = root / f"of {number}"
+        folder.mkdir()
+        write_files(path, folder)
+        (folder / "configs").symlink_to(REPO / "configs")
+        data = [f"--config.data.data_dir={root / 'data'}"] if module == "train" else []
+        calls[" ".join([module, *arguments])] = (folder, module, *arguments, *treatment(module, arguments)[1], *data)
+    done = forked({str(number): call for number, call in enumerate(calls.values())}, root)
+    return dict(zip(calls, done.values(), strict=True))
+
+
 @pytest.mark.slow
 @each_command("slow")
-def test_commands_that_run_when_small(path, module, arguments, empty):
-    write_files(path, empty)
-    (empty / "configs").symlink_to(REPO / "configs")
-    small = treatment(module, arguments)[1]
-    data = [f"--config.data.data_dir={empty / 'data'}"] if module == "train" else []
-    line = [sys.executable, "-m", f"experiments.{module}", *arguments, *small, *data]
-    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_commands_that_run_when_small(path, module, arguments, small_runs):
+    code, _, err = small_runs[" ".join([module, *arguments])]
+    assert code == 0, err[-2000:]
 
 
 class Parsed(Exception):

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from cases import each_case
+from cases import each_case, params_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from members import MEMBERS, VALUES
@@ -52,7 +52,7 @@ def test_round_trip_of_compositions(encoding):
     assert str(pj.parse(str(encoding))) == str(encoding)
 
 
-@each_case()
+@each_case(params_of())
 def test_round_trip_of_cases(case):
     assert pj.parse(str(pj.parse(case.spec))) == pj.parse(case.spec)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, each_case
+from cases import CASES, each_case, params_of
 from members import GRID
 from test_blockwise import close, largest
 
@@ -96,7 +96,7 @@ def adds_terms(case):
     return case.kind != GRID and not supported(encoding) and encoding.hooks & {"bias", "mask"}
 
 
-@each_case(keep=adds_terms)
+@each_case(params_of(adds_terms))
 def test_the_kernel_knows_each_bias_and_mask(case):
     """The terms that are traced into the kernel add up to the bias, and hide what the mask does."""
     encoding = pj.parse(case.spec)

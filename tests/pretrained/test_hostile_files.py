@@ -102,7 +102,7 @@ def test_a_damaged_header_of_our_own(count, tmp_path, own):
     fuzz(count, strategies, once, REFUSALS)
 
 
-@counts(40, 2000)
+@counts(40, 1000)
 def test_a_damaged_header_of_safetensors(count, tmp_path, own):
     header, body = header_of(own)
     path = tmp_path / "weights.safetensors"
@@ -114,7 +114,7 @@ def test_a_damaged_header_of_safetensors(count, tmp_path, own):
     fuzz(count, damaged_json(header), once, REFUSALS)
 
 
-@counts(100, 2000)
+@counts(100, 1000)
 def test_a_damaged_configuration_of_a_language_model(count, tmp_path):
     content = {case: safetensors.numpy.save(weights_of_language(case)) for case in LANGUAGE}
 
@@ -147,7 +147,7 @@ def test_a_damaged_configuration_of_a_vision_model(count, tmp_path):
     fuzz(count, st.sampled_from(VISION).flatmap(of), once, REFUSALS)
 
 
-@counts(3, 60)
+@counts(3, 30)
 def test_models_of_damaged_files_are_read_whole_or_refused(count, tmp_path, own):
     """As the tests above, up to the parameters: what is read there can be loaded."""
     header, body = header_of(own)

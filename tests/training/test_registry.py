@@ -16,6 +16,18 @@ from posjax.training.tasks import make_task
 
 VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
 DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
+TOGETHER = 4  # encodings that need nothing of their host train in one model: most of a program is the model
+
+
+def programs(specs):
+    """{names: spec}: the sum of several that need nothing of their host, or one of the others."""
+    alone = {name: spec for name, spec in specs.items() if pj.parse(spec).needs}
+    others = [name for name in specs if name not in alone]
+    summed = [others[first : first + TOGETHER] for first in range(0, len(others), TOGETHER)]
+    found = {" ".join(names): " + ".join(f"({specs[name]})" for name in names) for names in summed} | alone
+    return [pytest.param(spec, id=names) for names, spec in found.items()]
+
+
 pytestmark = pytest.mark.slow  # the fast tests/training/test_loop.py trains one of each model
 KEY = jax.random.key(0)
 SIZES = {"model__width": 16, "batch_size": 2, "optimizer__warmup_steps": 0}
@@ -52,14 +64,14 @@ def check(config):
         assert np.any(old != new), "a parameter that training does not reach"
 
 
-@pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in VIT.items()])
+@pytest.mark.parametrize("spec", programs(VIT))
 def test_vit(spec, data_dir):
     on_digits = spec.replace("raster(width=3)", "raster(width=2)")  # 2 x 2 patches
     pooled = {"model__pooling": "mean", "model__num_registers": 1}  # in one layer a class token sees all patches alike
     check(small_vit(data_dir, **SIZES, **pooled, model__encoding=on_digits))
 
 
-@pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in DECODER.items()])
+@pytest.mark.parametrize("spec", programs(DECODER))
 def test_decoder(spec, data_dir):
     check(small_decoder(data_dir, **SIZES, model__encoding=spec))
 

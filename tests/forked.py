@@ -1,0 +1,37 @@
+"""Commands in processes of their own, forked from one that has imported everything: that takes longer than they do."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+REPO = pathlib.Path(__file__).parents[1]
+PARENT = """
+import json, os, pathlib, runpy, sys
+import posjax.training.loop, posjax.training.tasks, experiments.ablate, experiments.train, tensorflow_datasets
+directory = pathlib.Path(sys.argv[2])
+codes = {}
+for name, (cwd, module, *arguments) in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if not child:
+        for stream, kind in ((1, "out"), (2, "err")):
+            os.dup2(os.open(directory / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), stream)
+        os.chdir(cwd)
+        sys.argv[1:] = arguments
+        sys.modules.pop(f"experiments.{module}", None)
+        runpy.run_module(f"experiments.{module}", run_name="__main__", alter_sys=True)
+        sys.exit(0)
+    codes[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(codes))
+"""
+
+
+def forked(calls, directory):
+    """{name: (exit code, stdout, stderr)} of {name: (cwd, module, *arguments)}; their outputs are files in `directory`."""
+    code = [sys.executable, "-c", PARENT, json.dumps(calls, default=str), str(directory)]
+    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(code, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    outputs = {name: [(directory / f"{name}.{kind}").read_text() for kind in ("out", "err")] for name in calls}
+    return {name: (code, *outputs[name]) for name, code in json.loads(done.stdout.splitlines()[-1]).items()}
