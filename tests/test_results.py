@@ -58,6 +58,14 @@ def test_a_page_without_records_is_a_clear_error(tmp_path):
         read_results(tmp_path)
 
 
+def test_records_that_make_no_table_are_a_clear_error(tmp_path):
+    line = (RESULTS / "quickstart" / "results.jsonl").read_text().splitlines()[0]
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "quickstart" / "results.jsonl").write_text(f"{line}\n{line}\n")
+    with pytest.raises(ValueError, match=r"quickstart/results.jsonl: .* seed 0 twice"):
+        read_results(tmp_path)
+
+
 def facts(results: Results):
     """Numbers of README.md, each with what it must say. Words count as numbers where the text counts."""
     folder = results.folders["quickstart"]

@@ -50,7 +50,7 @@ def get_config() -> ConfigDict:
         "batch draws for itself in training. relative is Transformer-XL's. Learning rates are chosen by accuracy at 20."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 2e-3), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
     config.studies = ConfigDict({name: _study(name, steps) for name, steps in _STEPS.items()}, sort_keys=False)
     config.paper = ConfigDict(
         {

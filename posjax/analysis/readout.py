@@ -35,8 +35,8 @@ def ridge(
 def position_error(fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], seed: int = 0) -> float:
     """The mean distance between a token's place and the one that a probe predicts; a guess at the middle errs by T/4.
 
-    Haviv et al. (2022), arXiv 2203.16634, section 4, read positions off each layer by a network of two layers. Here the first
-    one is random, 256 rectified units beside the features themselves, and the last one is `ridge`: nothing is left to chance
+    After Haviv et al. (2022), arXiv 2203.16634, who read positions off each layer by a trained network. Here the first layer
+    is random, 256 rectified units beside the features themselves, and the last one is `ridge`: nothing is left to chance
     but the draw. Predictions are cut to the places that there are.
 
     Raises:

@@ -21,7 +21,7 @@ def read_results(directory: pathlib.Path) -> Results:
     """All studies of `evidence.inventory.STUDIES` that have records there; the others have not been run.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is none, or the records of one make no tables; names it.
     """
     folders = {}
     for study in STUDIES:
@@ -32,7 +32,10 @@ def read_results(directory: pathlib.Path) -> Results:
         if records:
             config = place / "config.json"
             told = json.loads(config.read_text()) if config.exists() else {}
-            folders[study.folder] = folder_of(records, told, points)
+            try:
+                folders[study.folder] = folder_of(records, told, points)
+            except ValueError as error:
+                raise ValueError(f"{place / 'results.jsonl'}: {error}") from error
     if not folders:
         known = ", ".join(study.folder for study in STUDIES)
         raise ValueError(f"{directory} holds no records of a study; a folder of results has folders named {known}")

@@ -1,6 +1,6 @@
 """The search of LongRoPE: by how much each frequency of a trained rope is divided, so that long texts are read best.
 
-Ding et al. (2024), arXiv 2402.13753, algorithm 1, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors
+Ding et al. (2024), arXiv 2402.13753, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors
 do not decrease from high frequencies to low ones, a population starts from known scalings and their mutations, and each
 round keeps the best as parents of mutations and crossovers. The paper also searches how many first tokens keep their
 frequencies; here none do.

@@ -80,14 +80,18 @@ class Regime(NamedTuple):
     def text(self) -> str:
         """``116,480 parameters, 800 steps, 0.58 passes, 2 seeds, cpu``, with the numbers marked."""
         parts = [
-            (self.parameters, "{:,}", "parameters"),
-            (self.steps, "{:,}", "steps"),
-            (self.passes, "{:.2g}", "passes"),
-            (self.seeds, "{}", "seeds"),
+            (self.parameters, "{:,}", "parameter"),
+            (self.steps, "{:,}", "step"),
+            (self.passes, "{:.2g}", "pass"),
+            (self.seeds, "{}", "seed"),
         ]
-        told = [f"{_span(values, form)} {what}" for values, form, what in parts if values]
+        told = [f"{_span(values, form)} {_many(what, values)}" for values, form, what in parts if values]
         told += [f"rate {_span(self.rates, '{:g}')}"] if self.rates else []
         return ", ".join([*told, *self.device])
+
+
+def _many(what: str, values: Sequence[float]) -> str:
+    return what if set(values) == {1} else f"{what}es" if what.endswith("s") else f"{what}s"
 
 
 def _span(values: Sequence[float], form: str) -> str:
@@ -150,8 +154,10 @@ def passes(run: Record, config: Mapping[str, Any]) -> float | None:
         return None
     share = data.get("fraction") or 1.0
     # The length may be that of a fine-tune, whose batches hold as many tokens: the config's is what both have.
-    taken = run["steps"] * config["batch_size"] * (data.get("length") or 1)
-    return taken / (size * share)
+    of_steps = config["batch_size"] * (data.get("length") or 1)
+    made_up = data.get("retrieval") or {}  # rows that are not text, and steps without any
+    steps = max(0, run["steps"] - (made_up.get("first_steps") or 0)) * (1 - made_up.get("share", 0.0))
+    return steps * of_steps / (size * share) or None
 
 
 def core_hours(folder: Folder) -> float:
@@ -159,10 +165,8 @@ def core_hours(folder: Folder) -> float:
 
     An upper bound: a core may have waited, or served others.
     """
-    trained = {
-        (r["study"], r.get("training_hash") or r["config_hash"], r["steps"], r["wall_time"]): r["wall_time"] * _cores(r)
-        for r in (*folder.records, *folder.points)
-    }
+    # Seeds and rates that are trained together have one wall time, to the last digit.
+    trained = {r["wall_time"]: r["wall_time"] * _cores(r) for r in (*folder.records, *folder.points)}
     measured = sum((record.get("evaluation_time") or 0.0) * _cores(record) for record in folder.records)
     return (sum(trained.values()) + measured) / 3600
 

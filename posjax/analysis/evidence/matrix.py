@@ -100,12 +100,16 @@ def name_of(spec: str) -> str:
 
 
 def trained(rows: Rows, name: str) -> str | None:
-    """The row that was trained with the encoding of this name and is read as it was trained; the first of several."""
+    """The row that was trained with the encoding of this name and is read as it was trained.
+
+    Of several the first, and rather one that sees a grid than its raster.
+    """
+    found = []
     for label, runs in rows.items():
         as_trained = runs[0].get("kind", "trained") == "trained" and runs[0].get("policy", "as trained") == "as trained"
         if as_trained and name_of(runs[0]["encoding"]) == name:
-            return label
-    return None
+            found.append(label)
+    return min(found, key=lambda label: rows[label][0]["encoding"].startswith("raster"), default=None)
 
 
 class Matrix(NamedTuple):

@@ -19,7 +19,7 @@ _EXEMPT = re.compile(
     r"|<[a-z!/][^>\n]*>"
     r"|arXiv[: ]\d{4}\.\d{4,5}"
     r"|\b(?:19|20)\d\d\b"
-    r"|\b(?:table|figure|section|appendix|chapter|step|study|studies) [A-Z]?\d+(?:\.\d+)*(?:[,-]\d+| and \d+)*"
+    r"|\b(?:table|figure|section|appendix) [A-Z]?\d+(?:\.\d+)*(?:[,-]\d+| and \d+)*"
     r"|\bPython \d+\.\d+\+?|\bApache-2\.0|\bLlama[ -]\d(?:\.\d+)?|\bGPT-\d"
     r"|\b[123]-?D\b|\bCIFAR-10+\b|\bCaltech-101\b|\bImageNet-1k\b|\bWikiText-\d+|\bViT-\w+/\d+|\bPG-?19\b"
     r"|(?m:^\s*\d+\. )",

@@ -1,5 +1,6 @@
 """results/README.md: what the records say, on one page. Nothing on it is typed but the sentences."""
 
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -131,6 +132,8 @@ def _verdict(judged: Judged) -> str:
     """The verdict and Holm's p."""
     if not judged.estimates:
         return judged.verdict
+    if math.isnan(judged.p):
+        return f"{judged.verdict} (no test: too few seeds)"
     words = f"**{judged.verdict}**" if judged.verdict in (HOLDS, FAILS) else judged.verdict
     return f"{words} ({ink('p < 0.001' if judged.p < 0.001 else f'p = {judged.p:.2g}')})"
 
@@ -140,7 +143,8 @@ def _matrix(made: matrix.Matrix, folders: Mapping[str, Folder], cards: Mapping[s
         f"Differences to `none`: {matrix.AHEAD} ahead, {matrix.BEHIND} behind, {matrix.TIED} not separable, "
         f"{matrix.NONE_THERE} not measured; exploratory, by Holm's correction over all cells and claims of a study. Of text "
         "lower is better. Beside them: how many of a group's properties on the [scorecard](scorecard/table.md) are as an "
-        "ideal encoding's, of those that apply; the time of a training step over that of `none`; parameters that it adds."
+        "ideal encoding's, of those that apply; the time of a training step over that of `none`, on shared machines; "
+        "parameters that it adds."
     )
     places = [
         f"{ink(title)}: {', '.join(f'[{t.folder}]({t.folder}/table.md)' for t in dict.fromkeys(t for t, _ in source[:1]))}"
@@ -168,10 +172,12 @@ def _contradiction(judged: Judged) -> str:
 
 
 def _inventory(folders: Mapping[str, Folder]) -> str:
-    """A row for each folder of records, then the others."""
-    rows = []
+    """A row for each folder of records, and for each that claims wait for; then the others."""
+    rows, claimed = [], {claim.folder for claim in CLAIMS}
     for study in STUDIES:
         folder = folders.get(study.folder)
+        if folder is None and study.folder not in claimed:
+            continue
         if folder is None:
             rows.append((f"`{study.folder}`", "not run", "", "", "", f"`{study.command}`"))
             continue

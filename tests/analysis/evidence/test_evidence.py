@@ -4,10 +4,11 @@ import math
 import pathlib
 import runpy
 
+import numpy as np
 import pytest
 
-from posjax.analysis.evidence import matrix, numbers
-from posjax.analysis.evidence.advice import Field, standing
+from posjax.analysis.evidence import matrix, numbers, page
+from posjax.analysis.evidence.advice import SITUATIONS, Field, standing
 from posjax.analysis.evidence.claims import CLAIMS, Claim, Source, above, below, within
 from posjax.analysis.evidence.contrast import Table, evaluate, mean
 from posjax.analysis.evidence.inventory import STUDIES, core_hours, folder_of, passes, regime_of
@@ -102,12 +103,17 @@ def test_a_tie_is_shown_by_an_interval_within_it_and_not_by_a_wide_one():
 
 def test_regime():
     regime = regime_of([IMAGES(row).terms[0][1] for row in ("rope", "none", "gone")], FOLDERS)
-    assert numbers.plain(regime.text()) == "10 parameters, 500 steps, 1 passes, 3 seeds, rate 0.01, cpu"
+    assert numbers.plain(regime.text()) == "10 parameters, 500 steps, 1 pass, 3 seeds, rate 0.01, cpu"
     chosen = record("rope", 0, 0.5, tuned={"learning_rate": 0.003})
     tuned = {"made": folder_of([chosen], CONFIG)}
     assert regime_of([IMAGES("rope").terms[0][1]], tuned).rates == (0.003,)
-    assert passes(chosen | {"data": "made up"}, CONFIG["studies"]["images"]) is None
-    assert core_hours(FOLDERS["made"]) == pytest.approx(6)  # seeds of a row are trained together
+    config = CONFIG["studies"]["images"]
+    assert passes(chosen | {"data": "made up"}, config) is None
+    mixed = {"data": {"fraction": 0.5, "retrieval": {"share": 0.5, "first_steps": 100}}}
+    assert passes(chosen, config | mixed) == pytest.approx(0.4)  # half of the rows of 400 of 500 steps
+    assert passes(chosen, config | {"data": {"retrieval": {"share": 1.0}}}) is None
+    apart = [record("rope", seed, 0.5, wall_time=1800.0 + seed) for seed in (0, 0, 1)]  # two runs, one of them shared
+    assert core_hours(folder_of(apart[:1], CONFIG, apart[1:])) == pytest.approx(2 * (1800 + 1801) / 3600)
 
 
 def test_the_matrix_and_who_leads():
@@ -169,3 +175,28 @@ def test_claims_are_of_rows_that_the_study_has(study):
     for cell in cells:
         label = cell.row.split(", ")[0] if study.module == "resolutions" else cell.row
         assert label in labels[cell.table], cell
+
+
+def test_a_page_with_every_claim_judged():
+    """Made-up values for every cell that a claim reads: no claim is left out, and no sentence breaks."""
+    rng, rows = np.random.default_rng(0), {}
+    for cell in {cell: None for each in CLAIMS for cell in each.cells}:
+        level = rng.uniform(0.2, 0.8)
+        for seed in range(3):
+            metrics = rows.setdefault((cell.folder, cell.table, cell.row, seed), {})
+            value = level + rng.uniform(-0.01, 0.01)
+            if cell.at is None:
+                metrics[cell.metric] = value
+            else:
+                metrics.setdefault(cell.metric, {})[str(cell.at)] = value
+    records = {}
+    for (folder, table, row, seed), metrics in rows.items():
+        found = record(row, seed, 0.0, study=table, metrics=metrics, config_hash=f"{table}, {row}")
+        records.setdefault(folder, []).append(found)
+    folders = {name: folder_of(found, CONFIG) for name, found in records.items()}
+    text = page.render(folders, {})
+    assert {each.verdict for each in page.judge(folders)} == {HOLDS, UNCLEAR, FAILS}
+    assert numbers.loose(text) == []
+    assert "Not run: " not in text
+    assert text.count("*Doubt*: ") == len(SITUATIONS)
+    assert matrix.figure(matrix.matrix(folders, page.judge(folders))).axes
