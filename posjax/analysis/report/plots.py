@@ -210,11 +210,14 @@ def metric_by_block(
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotated: bool = True) -> None:
-    """Lengths (tokens, log2), with the one in training marked."""
-    axes.set_xscale("log", base=2)
+    """Lengths (tokens; log2 where they span three octaves), with the one in training marked."""
+    wide = max(lengths) >= 8 * min(lengths)
+    axes.set_xscale("log", base=2) if wide else axes.set_xscale("linear")
+    at = np.log2(lengths) if wide else np.asarray(lengths, float)
+    named = spaced(at, lengths.index(trained) if trained in lengths else 0)
     axes.xaxis.set_major_locator(FixedLocator(lengths))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(lengths, [short_length(length) for length in lengths])
+    axes.set_xticks(lengths, [short_length(n) if index in named else "" for index, n in enumerate(lengths)])
     if trained is None:
         return
     axes.axvline(trained, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
@@ -227,6 +230,18 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotat
             textcoords="offset points",
             fontsize=SMALL - 1,
         )
+
+
+def spaced(at: Sequence[float], first: int = 0) -> set[int]:
+    """Which ticks have room for a name: that of index `first`, then from the last one on those that are not too near."""
+    span, found = max(at) - min(at) or 1.0, [first]
+    for index in reversed(range(len(at))):
+        if all(abs(at[index] - at[other]) >= _NEAR * span for other in found):
+            found.append(index)
+    return set(found)
+
+
+_NEAR = 0.12  # of the axis
 
 
 def short_length(length: int) -> str:
@@ -329,7 +344,7 @@ def save(figure: Figure, path: str | os.PathLike, dpi: int = 200, colors: int | 
     figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
     if colors is not None:
         with Image.open(buffer) as image:
-            fewer = image.convert("RGB").quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+            fewer = image.convert("RGB").quantize(colors, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         buffer = io.BytesIO()
         fewer.save(buffer, format="png", dpi=(dpi, dpi), optimize=True)
     replace_file(path, buffer.getvalue())

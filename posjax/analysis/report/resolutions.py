@@ -330,13 +330,8 @@ def _decorate(axes: Axes, scales: Sequence[float], texts: Sequence[str] | None =
     axes.xaxis.set_major_locator(FixedLocator(scales))
     axes.xaxis.set_minor_locator(NullLocator())
     texts = texts or [f"{scale:.3g}x" for scale in scales]
-    clear = [s for s in scales if s == 1 or abs(math.log2(s)) >= _NEAR]  # no text runs into that of 1x
-    axes.set_xticks(
-        scales, [text if s in clear else "" for s, text in zip(scales, texts, strict=True)], fontsize=SMALL - 1
-    )
-
-
-_NEAR = 0.3  # of two texts, in octaves
+    named = plots.spaced(np.log2(scales), list(scales).index(1.0) if 1.0 in scales else 0)
+    axes.set_xticks(scales, [text if i in named else "" for i, text in enumerate(texts)], fontsize=SMALL - 1.5)
 
 
 def write_resolution_report(

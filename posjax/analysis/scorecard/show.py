@@ -109,7 +109,7 @@ def write_pages(cards: Cards, directory: pathlib.Path, notes: Sequence[str] = ()
     """Writes table.md and scorecard.png; returns their paths."""
     table = directory / "table.md"
     replace_file(table, to_markdown(cards, "Scorecard of positional encodings", notes).encode())
-    return [table, save(heat_map(cards), directory / "scorecard.png", dpi=110, colors=48)]
+    return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100, colors=96)]
 
 
 def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -168,7 +168,8 @@ def heat_map(cards: Cards) -> Figure:
     for label, card in rows.items():
         for name, cell in card["measures"].items():
             color = COLOURS[cell["verdict"]]
-            axes.add_patch(Rectangle((x[name], y[label]), 0.94, 0.92, facecolor=color, linewidth=0))
+            cell_at = (x[name], y[label])
+            axes.add_patch(Rectangle(cell_at, 0.94, 0.92, facecolor=color, linewidth=0, antialiased=False))
             if cell["verdict"] != "n/a":
                 middle = (x[name] + 0.47, y[label] + 0.48)
                 axes.text(*middle, MARKS[cell["verdict"]], ha="center", va="center", fontsize=SMALL - 2, color=INK)
@@ -222,6 +223,8 @@ def _label_rows(axes: Axes, y: Mapping[str, float], families: Mapping[str, Seque
     for family, labels in families.items():
         color = FAMILIES[family].color if family in FAMILIES else INK
         low, high = y[labels[0]], y[labels[-1]] + 0.92
-        axes.plot([1.008, 1.008], [low, high], transform=across, color=color, linewidth=3, clip_on=False)
+        axes.plot(
+            [1.008, 1.008], [low, high], transform=across, color=color, linewidth=4, clip_on=False, antialiased=False
+        )
         middle = (low + high) / 2
         axes.text(1.02, middle, family, transform=across, va="center", fontsize=SMALL, color=INK, parse_math=False)

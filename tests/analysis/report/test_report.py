@@ -223,6 +223,17 @@ def test_training_length_is_marked():
     assert any(list(line.get_xdata()) == [128, 128] for line in axes.lines)
 
 
+def test_ticks_that_are_near_each_other_have_one_name():
+    assert plots.spaced([0.0, 1.0, 2.0, 3.0]) == {0, 1, 2, 3}
+    assert plots.spaced([0.0, 5.0, 6.0, 50.0, 99.0, 100.0], first=1) == {1, 3, 5}
+    records = [
+        run | {"metrics": {"exact match": {"22": 0.5, "24": 0.4, "48": 0.1}}, "train_length": 22} for run in runs("lm")
+    ]
+    axes = plots.accuracy_by_length(records, name="exact match").axes[0]
+    assert axes.get_xscale() == "linear"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["22", "", "48"]
+
+
 def test_spread_apart_moves_as_little_as_needed():
     np.testing.assert_allclose(plots.spread_apart([0.1, 0.5, 0.9], 0.1), [0.1, 0.5, 0.9])
     np.testing.assert_allclose(plots.spread_apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
