@@ -7,7 +7,7 @@ Ruoss et al. (2023), arXiv 2305.16843: encoders of 5 layers and 64 channels, 10,
 tested on up to 100, positions below 2048, 15 tasks. Here: 2 layers and 64 channels, 16 problems a step, positions below 256,
 the four tasks of which a pilot learned something within 1000 steps. Left out: missing_duplicate_string, which took 3000 steps
 of 32 problems (randomised relative: 0.96 at 20 symbols, 0.64 beyond), and even_pairs (randomised sinusoidal: 0.74 and 0.56
-after 1500 of 32). Cost: about 4900 seconds of one core, predicted from pilots of single seeds (10 to 20 ms a step and seed).
+after 1500 of 32). Cost: about 5500 seconds of one core, predicted from pilots of single seeds (10 to 20 ms a step and seed).
 On an accelerator, in each study: --config.studies.bucket_sort.model.depth=5 --config.studies.bucket_sort.steps=10000
 --config.studies.bucket_sort.batch_size=128 --config.studies.bucket_sort.data.length=40 and eval_lengths up to 100.
 """
