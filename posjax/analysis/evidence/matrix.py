@@ -89,6 +89,7 @@ ENCODINGS = (
 )
 _PROPERTIES = ("uniqueness", "determinism", "extrapolation", "relative", "dimensions")
 _FLAT = "raster >> "
+_QUIET = Table("quickstart", "pydoc_decoder", "loss")  # ran alone, so that times can be compared
 AHEAD, BEHIND, TIED, NONE_THERE = "🔵↑", "🟠↓", "⚪≈", "-"  # colours that red-green blind readers tell apart
 
 
@@ -211,14 +212,21 @@ def _properties(name: str, cards: Mapping[str, Any]) -> list[str]:
 
 
 def _cost(name: str, made: Matrix, folders: Mapping[str, Folder]) -> tuple[str, str]:
-    """Time of a step over that of `none`, and parameters more than it has, in the first column that has both."""
+    """Time of a step over that of `none` where the machine was not shared, and parameters more than `none` has."""
+    timed, where = _beside_none(name, _QUIET, folders), NONE_THERE
+    time = _ratio(*timed) if timed else NONE_THERE
     for source in made.sources.values():
-        table = source[0][0]
-        rows = folders[table.folder].tables.get(table.table, {})
-        row, none = trained(rows, name), trained(rows, "none")
-        if row and none:
-            return _ratio(rows[row], rows[none]), ink(f"{rows[row][0]['parameters'] - rows[none][0]['parameters']:+,}")
-    return NONE_THERE, NONE_THERE
+        if found := _beside_none(name, source[0][0], folders):
+            where = ink(f"{found[0][0]['parameters'] - found[1][0]['parameters']:+,}")
+            break
+    return time, where
+
+
+def _beside_none(name: str, table: Table, folders: Mapping[str, Folder]) -> tuple[Sequence[Record], ...]:
+    """The runs of a row and those of `none`; nothing where there are not both."""
+    rows = folders[table.folder].tables.get(table.table, {}) if table.folder in folders else {}
+    row, none = trained(rows, name), trained(rows, "none")
+    return (rows[row], rows[none]) if row and none else ()
 
 
 def _ratio(runs: Sequence[Record], none: Sequence[Record]) -> str:

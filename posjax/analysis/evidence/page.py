@@ -144,8 +144,8 @@ def _matrix(made: matrix.Matrix, folders: Mapping[str, Folder], cards: Mapping[s
         f"Differences to `none`: {matrix.AHEAD} ahead, {matrix.BEHIND} behind, {matrix.TIED} not separable, "
         f"{matrix.NONE_THERE} not measured; exploratory, by Holm's correction over all cells and claims of a study. Of text "
         "lower is better. Beside them: how many of a group's properties on the [scorecard](scorecard/table.md) are as an "
-        "ideal encoding's, of those that apply; the time of a training step over that of `none`, on shared machines; "
-        "parameters that it adds."
+        "ideal encoding's, of those that apply; the time of a training step of quickstart's decoder over that "
+        "of `none` (the other studies shared their machine); parameters that it adds."
     )
     places = [
         f"{ink(title)}: {', '.join(f'[{t.folder}]({t.folder}/table.md)' for t in dict.fromkeys(t for t, _ in source[:1]))}"
