@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
 
     config.model.width = 64
     config.model.depth = 2
-    config.model.num_heads = 2
+    config.model.num_heads = 8  # see configs/papers/heads.py
     config.optimizer.learning_rate = 3e-3
     config.steps = 2000
     config.optimizer.warmup_steps = config.get_ref("steps") // 20  # 100

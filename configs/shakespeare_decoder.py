@@ -45,6 +45,7 @@ def _shakespeare_decoder() -> ConfigDict:
     study.data.positions = "window"
     study.model.width = 64
     study.model.depth = 3
+    study.model.num_heads = 8  # see configs/papers/heads.py
     study.optimizer.learning_rate = 5e-3
     study.steps = 500
     study.optimizer.warmup_steps = study.get_ref("steps") // 10  # 50

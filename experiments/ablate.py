@@ -30,8 +30,10 @@ from experiments import cli
 
 def main(config: ConfigDict, workdir: pathlib.Path, sweeps: Sequence[str] = (), choose_by: str = "0.1") -> None:
     from posjax.studies.ablation import Ablation
+    from posjax.studies.position_probes import PositionProbes
 
-    cli.run_study(Ablation(config, sweeps, choose_by), workdir, "ablate")
+    kind = PositionProbes if "probe" in config else Ablation
+    cli.run_study(kind(config, sweeps, choose_by), workdir, "ablate")
 
 
 if __name__ == "__main__":

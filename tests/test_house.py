@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "data": {"encoding", "files"},
     "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files"},
     "analysis": {*_CONTRACT, "encodings", "attention", "models", "pretrained", "data", "training", "files"},
-    "studies": {*_CONTRACT, "models", "pretrained", "data", "training", "analysis", "files", "checks"},
+    "studies": {*_CONTRACT, "encodings", "models", "pretrained", "data", "training", "analysis", "files", "checks"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from posjax.analysis.statistics import CHOOSING, Record
 from posjax.spec import nearest
 from posjax.studies.records import encoding_of, finite
-from posjax.studies.study import Row, Study, Weights, labels_differ
+from posjax.studies.study import Row, Study, Weights, labels_differ, set_fields
 from posjax.studies.sweeps import (
     SEEDS,
     Sweep,
@@ -163,21 +163,9 @@ def _rows(study: str, listed: ConfigDict, fields: ConfigDict) -> list[Row]:
 
 
 def _row(study: str, label: str, config: ConfigDict, change: Mapping[str, Any]) -> Row:
-    _change(config, change, f"row {label!r} of {study!r}")
+    set_fields(config, change, f"row {label!r} of {study!r}")
     if config.get("init_from") is not None:
         raise ValueError(
             f"row {label!r} of {study!r} sets init_from: an ablation starts at random, fine-tune by experiments.train"
         )
     return Row(study, label, label, config.lock(), encoding_of(config))
-
-
-def _change(group: ConfigDict, fields: Mapping[str, Any], whose: str) -> None:
-    """Sets the fields, those of groups too."""
-    for name, value in fields.items():
-        if name not in group:
-            raise ValueError(f"{whose} sets {name!r}: there is no such field; {nearest(name, list(group))}")
-        if isinstance(value, dict):
-            _change(group[name], value, whose)
-        else:
-            with group.ignore_type():
-                group[name] = value

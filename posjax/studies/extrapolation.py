@@ -1,6 +1,7 @@
 """Extrapolation: decoders trained at one length, read at many others: as trained, under other encodings, and fine-tuned."""
 
 import functools
+import json
 import math
 import pathlib
 import re
@@ -15,11 +16,24 @@ from ml_collections import ConfigDict
 from posjax import data
 from posjax.analysis.statistics import Record
 from posjax.encoding import sites
+from posjax.encodings import rope
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
 from posjax.studies.records import finite, row_hash
 from posjax.studies.running import bar, caption
-from posjax.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study, Weights, labels_differ, read_under
+from posjax.studies.search import Budget, known_factors, loss_of_factors, search_factors
+from posjax.studies.study import (
+    AT_EVALUATION,
+    FINE_TUNED,
+    TRAINED,
+    Row,
+    Study,
+    Weights,
+    labels_differ,
+    read_under,
+    set_fields,
+    write_json,
+)
 from posjax.training import loop
 from posjax.training.initial import AS_INIT, Start, as_started, of_own, renewed
 from posjax.training.long_task import LongDocuments
@@ -31,10 +45,11 @@ if TYPE_CHECKING:
     from posjax.analysis.report.page import About
 
 _OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
-_OWN += ("trained_length", "tune")
+_OWN += ("trained_length", "tune", "rows", "paper", "search")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
+_SEARCHED = "{searched}"
 
 
 class Sizes(NamedTuple):
@@ -46,6 +61,8 @@ class Sizes(NamedTuple):
 
 class Extrapolation(Study):
     """`config.encodings` trained at `config.data.length`, with `variants` and `finetune` of them, and `evaluation`.
+
+    `config.rows`, {label: fields}, are trainings that differ in more than the encoding, as in their length.
 
     Args:
       checkpoint: a run, or weights that `posjax.pretrained.load` reads, whose decoder is read instead of training some; under
@@ -64,7 +81,7 @@ class Extrapolation(Study):
                 "config.encoding is how a checkpoint is read, and config.init_from is for trainings: give --checkpoint"
             )
         self._restored = None if checkpoint is None else _restored(checkpoint, config)
-        self._anew = config.get("init_encoding") == "new"
+        self._anew, self._factors = config.get("init_encoding") == "new", {}
         source = dict(
             data_dir=config.data.data_dir, files=config.data.files, field=config.data.get("text_field", "text")
         )
@@ -83,6 +100,8 @@ class Extrapolation(Study):
     def rows(self) -> list[Row]:
         if self._restored is None:
             trainings = {label: training_config(self.config, spec) for label, spec in self.config.encodings.items()}
+            for label, fields in self.config.get("rows", {}).items():
+                trainings[label] = _with_fields(self.config, label, fields.to_dict())
             if not trainings:
                 raise ValueError("there is nothing to train: give encodings, {label: spec}, or --checkpoint")
         else:
@@ -106,19 +125,20 @@ class Extrapolation(Study):
 
     def tuned(self, row: Row, base: Weights) -> tuple[ConfigDict, Callable[[Any], Any]]:
         """As many tokens a step, at another length, under the row's encoding."""
-        config, model = finetune_config(row.training, row.tuning, row.reading), base.run.model
+        reading, model = self._filled(row.reading, base), base.run.model
+        config = finetune_config(row.training, row.tuning, reading)
 
         def init(changed: Any, key: jax.Array) -> Any:
             return changed.init(key, *changed.example())["params"]
 
         def change(params: Any) -> Any:
             try:
-                return read_under(model, params, row.reading, init)[1]
+                return read_under(model, params, reading, init)[1]
             except ValueError:
                 if not self._anew:
                     raise
                 keys = jax.random.split(jax.random.key(0), len(base.run.seeds))
-                drawn = jax.vmap(functools.partial(init, model.clone(encoding=row.reading)))
+                drawn = jax.vmap(functools.partial(init, model.clone(encoding=reading)))
                 return renewed(params, lambda: drawn(keys))
 
         return config, change
@@ -134,6 +154,8 @@ class Extrapolation(Study):
         evaluation = {**self.config.evaluation.to_dict(), "long_rows": row.label in self.config.evaluation.long_rows}
         asked = {"evaluation": evaluation, "retrieval": self.config.retrieval.to_dict()}
         asked |= {"spec": row.reading, "kind": row.kind}
+        if _SEARCHED in row.reading:
+            asked["search"] = self.config.search.to_dict()
         return config_hash({**asked, "training": training, "data": digest()})
 
     def is_current(self, row: Row, record: Any) -> bool:
@@ -145,19 +167,21 @@ class Extrapolation(Study):
         """Traces the model at the row's longest length."""
         run, length = weights.run, lengths_of(row, self.config.evaluation)[-1]
         params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), run.params)
-        spec = fill(row.reading, length, sizes_of(row.training))
+        spec = fill(self._filled(row.reading, base), length, sizes_of(row.training))
         model, params = with_encoding(run.model, params, spec, self._anew)
         tokens = jax.ShapeDtypeStruct((1, length), np.int32)
         jax.eval_shape(functools.partial(read_tokens, model, site=sites(length)), params, tokens, tokens)
 
     def about(self, row: Row, base: Weights, weights: Weights) -> dict[str, Any]:
-        return {
+        searched = {"searched": self._searched(base)} if _SEARCHED in row.reading else {}
+        return searched | {
             "base": row.base,
             "kind": row.kind,
             "data": self.config.data.name,
             "documents": list(self.documents.titles),
-            # The table says of all rows how long the sequences were that the weights first learned from.
-            "train_length": row.training.data.length,
+            # What counts as 1 in tables; a row may have been trained at a length of its own.
+            "train_length": (row.training if self._restored else self.config).data.length,
+            "trained_at": row.training.data.length,
             "training_hash": weights.hash,
         }
 
@@ -172,7 +196,7 @@ class Extrapolation(Study):
         with bar(total, "B", unit_scale=True, leave=False) as progress:
             caption(progress, row.label)
             for length in lengths:
-                spec = fill(row.reading, length, sizes_of(row.training))
+                spec = fill(self._filled(row.reading, base), length, sizes_of(row.training))
                 weights_of = [jax.device_put(run.of(run.seeds.index(seed))) for seed in seeds]
                 hosts = [with_encoding(run.model, params, spec, self._anew) for params in weights_of]
                 reader = Reader(*hosts[0], max(1, config.evaluation.batch_tokens // length), length)
@@ -181,6 +205,30 @@ class Extrapolation(Study):
                     progress.update(bytes_read(length, config, documents))
         elapsed = (time.perf_counter() - began) / len(seeds)
         return [measured | {"evaluation_time": elapsed} for measured in found]
+
+    def _filled(self, spec: str, base: Weights) -> str:
+        """The spec with the factors that are searched for on a base, where it asks for them: {searched}."""
+        return with_factors(spec, self._searched(base)) if _SEARCHED in spec else spec
+
+    def _searched(self, base: Weights) -> tuple[float, ...]:
+        """Those of the base for `config.search`, kept beside its checkpoints; ones while rows are checked."""
+        sizes, search = sizes_of(base.run.config), self.config.search
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(base.run.params)):
+            return (1.0,) * sizes.frequencies
+        if base.hash not in self._factors:
+            path = base.directory / f"factors-{config_hash({**search.to_dict(), 'training': base.hash})}.json"
+            if not path.exists():
+                write_json(path, {"factors": searched_factors(base.run, self._search_windows(), search.length, search)})
+            self._factors[base.hash] = tuple(json.loads(path.read_text())["factors"])
+        return self._factors[base.hash]
+
+    def _search_windows(self) -> np.ndarray:
+        """Windows of the split that is searched on, evenly spread."""
+        search, given = self.config.search, self.config.data
+        source = dict(data_dir=given.data_dir, files=given.files, field=given.get("text_field", "text"))
+        text = data.load_stream(given.name, search.split, **source, tokenizer=self.documents.tokenizer).tokens
+        starts = np.linspace(0, len(text) - search.length - 1, search.windows).astype(int)
+        return np.stack([text[start : start + search.length + 1] for start in starts]).astype(np.int32)
 
     def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
         from posjax.analysis.report.lengths import views, write_length_report
@@ -203,8 +251,8 @@ def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool =
     _check_evaluation(config)
     for section in (config.variants, config.finetune):
         for base in section:
-            if base not in config.encodings and base != AS_LOADED:
-                raise ValueError(f"there is no base {base!r} for its variants; {nearest(base, list(config.encodings))}")
+            if base not in (known := [*config.encodings, *config.get("rows", {})]) and base != AS_LOADED:
+                raise ValueError(f"there is no base {base!r} for its variants; {nearest(base, known)}")
     rows = []
     for base, training in trainings.items():
         sizes, spec = sizes_of(training), training.model.encoding
@@ -224,7 +272,9 @@ def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool =
             folder = "models" if tuning is None else f"finetuned-{row_hash(training)}"
             rows.append(Row(config.name, label, base, training, encoding, kind, text, tuning, folder))
             for length in config.evaluation.lengths:
-                parse_layers(fill(text, length, sizes))
+                parse_layers(fill(with_factors(text, (1.0,) * sizes.frequencies), length, sizes))
+            if _SEARCHED in text and "search" not in config:
+                raise ValueError(f"row {label!r} asks for {_SEARCHED} factors: give config.search")
     labels_differ(rows)
     return rows
 
@@ -235,6 +285,15 @@ def training_config(config: ConfigDict, spec: str) -> ConfigDict:
     row.task = "language_model"
     row.model.encoding = spec
     return row.lock()
+
+
+def _with_fields(config: ConfigDict, label: str, fields: Mapping[str, Any]) -> ConfigDict:
+    """The configuration of a training that differs in more than its encoding."""
+    if label in config.encodings:
+        raise ValueError(f"rows and encodings both have {label!r}: give each a label of its own")
+    made = ConfigDict(training_config(config, "none").to_dict())
+    set_fields(made, fields, f"row {label!r} of {config.name!r}")
+    return made.lock()
 
 
 def whole_tuning(tuning: ConfigDict, training: ConfigDict) -> ConfigDict:
@@ -254,6 +313,8 @@ def finetune_config(base: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDi
     row.batch_size = tuning.get("batch_size") or max(1, base.batch_size * base.data.length // tuning.length)
     row.data.length, row.steps = tuning.length, tuning.steps
     row.eval_lengths, row.eval_every = (tuning.length,), 0
+    if "first_steps" in row.data.retrieval:
+        row.data.retrieval.first_steps = 0
     row.optimizer.learning_rate, row.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
     return row.lock()
 
@@ -275,7 +336,8 @@ def fill(spec: str, length: int, sizes: Sizes) -> str:
 
     {length} is that length, {trained} the one in training, {factor} their quotient, at least 1; a whole number may stand
     before or behind, as in {2*factor} or {trained/2} (rounded down). {ramp} are as many numbers as a head has frequencies,
-    rising geometrically from 1 to the factor, and {ones} as many ones: for longrope, whose authors search for such numbers.
+    rising geometrically from 1 to the factor, and {ones} as many ones: for longrope, whose authors search for such numbers,
+    as a study does for {searched} (see `with_factors`).
     """
     factor = max(1.0, length / sizes.trained)
 
@@ -291,6 +353,32 @@ def fill(spec: str, length: int, sizes: Sizes) -> str:
         return f"({', '.join(f'{x:.6g}' for x in ramp)},)"
 
     return _RAMP.sub(numbers, _PLACEHOLDER.sub(number, spec))
+
+
+def with_factors(spec: str, factors: Sequence[float]) -> str:
+    """The spec with {searched} filled."""
+    return spec.replace(_SEARCHED, f"({', '.join(f'{x:.6g}' for x in factors)},)")
+
+
+def searched_factors(run: Run, windows: np.ndarray, length: int, search: ConfigDict) -> list[float]:
+    """The factors that read windows of a length best, of all seeds together, within the budget of `search`.
+
+    Raises:
+      ValueError: the model is read under no rope that could be scaled, or the length is not above the trained one.
+    """
+    encoding, trained = parse_layers(run.model.encoding), run.config.data.length
+    if len(encoding) != 1 or not isinstance(encoding[0], rope) or length <= trained:
+        raise ValueError(
+            f"factors are searched for a plain rope and a length above the trained {trained}, not for "
+            f"{run.config.model.encoding!r} and {length}"
+        )
+    factor, count = length / trained, sizes_of(run.config).frequencies
+    score = loss_of_factors(run.model, run.params, windows, factor, trained)
+    budget = Budget(**{name: search[name] for name in Budget._fields})
+    found, _ = search_factors(
+        score, known_factors(encoding[0], count, factor, trained), factor, budget=budget, seed=search.seed
+    )
+    return found.tolist()
 
 
 def stride_of(length: int, evaluation: ConfigDict) -> int:

@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 
 from posjax.files import replace_file
 from posjax.models.replacing import with_encoding
+from posjax.spec import nearest
 from posjax.studies import environment
 from posjax.studies.records import (
     Record,
@@ -449,6 +450,22 @@ def labels_differ(rows: Sequence[Row]) -> None:
     if twice := {label for label in labels if labels.count(label) > 1}:
         study, label = min(twice)
         raise ValueError(f"two rows of {study!r} are labelled {label!r}: give each a label of its own")
+
+
+def set_fields(group: ConfigDict, fields: Mapping[str, Any], whose: str) -> None:
+    """Sets fields of a config, those of groups too, {"model": {"width": 8}}.
+
+    Raises:
+      ValueError: there is no such field; says `whose`.
+    """
+    for name, value in fields.items():
+        if name not in group:
+            raise ValueError(f"{whose} sets {name!r}: there is no such field; {nearest(name, list(group))}")
+        if isinstance(value, dict):
+            set_fields(group[name], value, whose)
+        else:
+            with group.ignore_type():
+                group[name] = value
 
 
 def read_under(model: Any, params: Any, spec: str, init: Callable[[Any, Any], Any]) -> tuple[Any, Any]:

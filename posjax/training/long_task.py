@@ -14,10 +14,12 @@ class LongDocuments(LanguageModel):
     """As `LanguageModel`, but some rows of every batch are retrieval tasks.
 
     `config.data` has a field more, the group `retrieval`, with the `share` of a batch's rows, the `tasks` they are drawn
-    from, and the `weight` of an answer's token against one of text.
+    from, and the `weight` of an answer's token against one of text. In the first `first_steps`, if that is given, all rows
+    are retrieval tasks: a small model learns to look far back from them alone, and hardly beside text.
 
     Raises:
-      ValueError: for a share outside [0, 1], a negative weight, or a training length that a task does not fit into.
+      ValueError: for a share outside [0, 1], a negative weight or number of steps, or a training length that a task does not
+        fit into.
     """
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
@@ -27,22 +29,27 @@ class LongDocuments(LanguageModel):
             raise ValueError(
                 f"data.retrieval.share={mixed.share} must lie in [0, 1], and weight={mixed.weight} must not be negative"
             )
+        self._first_steps = mixed.get("first_steps", 0)
+        if self._first_steps < 0:
+            raise ValueError(f"data.retrieval.first_steps={self._first_steps} must not be negative")
         self._rows, self._weight, self._tasks = round(mixed.share * config.batch_size), mixed.weight, tuple(mixed.tasks)
-        for task in self._tasks if self._rows else ():
+        for task in self._tasks if self._rows or self._first_steps else ():
             self._retrieval(task, count=1, seed=0)  # a length that does not do is refused before training
 
     def batches(self, seed, share=WHOLE):
         batches = super().batches(seed, share)
-        if not self._rows:
+        if not self._rows and not self._first_steps:
             return batches
         return batches.map_with_index(lambda step, batch: self._mixed(batch, seed, step, share))
 
     def _mixed(self, batch: dict[str, np.ndarray], seed: int, step: int, share: Share) -> dict[str, np.ndarray]:
         """This process's share of a batch whose first rows are replaced, by a function of seed and step alone."""
         size = len(batch["weight"])
-        first = share.index * size
-        own = slice(min(first, self._rows), min(first + size, self._rows))
-        rows = self._retrieval(self._tasks, count=self._rows, seed=(seed, step))
+        first, count = share.index * size, self._batch_size if step < self._first_steps else self._rows
+        if not count:
+            return batch
+        own = slice(min(first, count), min(first + size, count))
+        rows = self._retrieval(self._tasks, count=count, seed=(seed, step))
         rows["weight"] = rows["weight"] * np.float32(self._weight)
         return {
             name: np.concatenate([rows[name][own], values[own.stop - own.start :]]) for name, values in batch.items()

@@ -63,6 +63,7 @@ class LanguageModel:
     """
 
     headline, headline_mode = "loss", "min"
+    reads = "text"  # the kind of model
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._length, self._eval_lengths = config.data.length, tuple(sorted(config.eval_lengths))
@@ -89,7 +90,7 @@ class LanguageModel:
         self._eval = _first(whole, config.eval_tokens)
         self.digest = self._train.digest + self._eval.digest
         given = dict(vocab_size=self._vocab_size(config.model), length=self._table_length(config.model.length))
-        self.model = make_model(dict(config.model), "text", **given, context=context_of(self.mesh))
+        self.model = make_model(dict(config.model), self.reads, **given, context=context_of(self.mesh))
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
     def text(self, config: ConfigDict, split: str) -> data.Text:
@@ -158,7 +159,53 @@ class LanguageModel:
         return {"loss": (losses * batch["weight"]).sum(), "weight": batch["weight"].sum()}
 
 
-_TASKS = {"algorithmic": Algorithmic, "classification": make_classification, "language_model": LanguageModel}
+class MaskedLanguageModel(LanguageModel):
+    """An encoder that names tokens which it does not see: a share `config.data.masked` of them is replaced by a token more.
+
+    Devlin et al. (2018), arXiv 1810.04805, section 3.1, without their tokens that are replaced by others or by themselves.
+    Other tokens are masked in every step; scores are always of the same places.
+
+    Raises:
+      ValueError: as `LanguageModel`, or for a share outside (0, 1).
+    """
+
+    reads = "masked text"
+
+    def __init__(self, config: ConfigDict, splits: dict | None = None):
+        self._masked = config.data.masked
+        if not 0 < self._masked < 1:
+            raise ValueError(f"data.masked={self._masked} is a share of the tokens: it must lie in (0, 1)")
+        super().__init__(config, splits)
+
+    def _vocab_size(self, model):
+        return super()._vocab_size(model) + 1
+
+    def loss(self, params, batch, key):
+        mask_key, drop_key, place_key = jax.random.split(key, 3)
+        tokens, weight = self._hidden(mask_key, batch)
+        rngs = {"dropout": drop_key, "place": place_key}
+        logits = self.model.apply({"params": params}, tokens, _site(batch), train=True, rngs=rngs)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["tokens"])
+        return (losses * weight).sum(), weight.sum()
+
+    def score(self, params, batch):
+        tokens, weight = self._hidden(jax.random.key(0), batch)
+        logits = self.model.apply({"params": params}, tokens, _site(batch))
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["tokens"])
+        return {"loss": (losses * weight).sum(), "weight": weight.sum()}
+
+    def _hidden(self, key, batch):
+        """The tokens with some of them masked, and where: 1.0 there, else 0."""
+        hidden = jax.random.bernoulli(key, self._masked, batch["tokens"].shape) & (batch["segment"] > 0)
+        return jnp.where(hidden, self.model.vocab_size - 1, batch["tokens"]), hidden.astype(jnp.float32)
+
+
+_TASKS = {
+    "algorithmic": Algorithmic,
+    "classification": make_classification,
+    "language_model": LanguageModel,
+    "masked_language_model": MaskedLanguageModel,
+}
 
 
 def make_task(config: ConfigDict, splits: dict | None = None) -> Task:

@@ -169,3 +169,29 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     with pytest.raises(ValueError, match="there is no checkpoint in"):
         extrapolate.main(small, tmp_path / "none", tmp_path)
     assert str(workdir / "report.html") in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(small, tmp_path):
+    small.encodings, small.finetune = ConfigDict(), ConfigDict()
+    longrope = "longrope(short_factor={ones}, long_factor={searched}, factor=2, original_length={trained})"
+    small.rows = ConfigDict({"shorter": {"model": {"encoding": "rope"}, "data": {"length": 64}, "eval_lengths": (64,)}})
+    small.variants = ConfigDict({"shorter": {"LongRoPE": f"rope(scaling={longrope})"}})
+    small.tune = ConfigDict(dict(learning_rates=(1e-9, 1e-2), seeds=(9,), share=0.2))
+    budget = dict(population=4, rounds=1, mutations=2, crossovers=2, parents=2)
+    small.search = ConfigDict(dict(length=128, split="train", windows=2, seed=0, **budget))
+    small.data.retrieval.first_steps, small.data.retrieval.tasks, small.retrieval.lengths = 2, ("recall",), ()
+    small.seeds, small.evaluation.lengths, small.evaluation.long_lengths = (0,), (128,), ()
+    small.evaluation.bytes = 128
+    extrapolate.main(small, tmp_path / "run")
+    lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
+    shorter, longrope = map(json.loads, lines)
+    assert (shorter["trained_at"], shorter["train_length"]) == (64, 128)
+    assert shorter["tuned"]["learning_rate"] == longrope["tuned"]["learning_rate"] == 1e-2
+    assert len((tmp_path / "run" / "tuning.jsonl").read_text().splitlines()) == 2
+    factors = longrope["searched"]
+    assert 1 <= factors[0] <= factors[-1] <= 2
+    assert factors == sorted(factors)
+    assert longrope["metrics"]["sliding"]["128"] != shorter["metrics"]["sliding"]["128"]
+    extrapolate.main(small, tmp_path / "run")  # nothing is left to do
+    assert (tmp_path / "run" / "results.jsonl").read_text().splitlines() == lines

@@ -9,7 +9,7 @@ import optax
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
-from small import small_vit
+from small import small_decoder, small_vit
 from test_tasks import losses, perturbed
 
 from posjax import data
@@ -189,5 +189,41 @@ def test_an_answer_weighs_what_it_is_told_beside_text():
     task._rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
     task._train, task.tokenizer = types.SimpleNamespace(tokens=np.zeros(99, np.uint8)), data.BYTES
     text = dict.fromkeys(("tokens", "targets", "position", "segment"), np.zeros((2, 16), np.int32))
-    mixed = task._mixed(text | {"weight": np.ones((2, 16), np.float32)}, 0, 3, WHOLE)
+    task._first_steps, task._batch_size = 3, 2
+    text["weight"] = np.ones((2, 16), np.float32)
+    mixed = task._mixed(text, 0, 3, WHOLE)
     np.testing.assert_array_equal(mixed["weight"], [[0] * 15 + [2.5], [1] * 16])
+    first = task._mixed(text, 0, 2, WHOLE)  # within the first steps there is nothing but tasks
+    np.testing.assert_array_equal(first["weight"], [[0] * 15 + [2.5]] * 2)
+    task._rows = 0
+    np.testing.assert_array_equal(task._mixed(text, 0, 3, WHOLE)["weight"], text["weight"])
+
+
+def test_masked_tokens_alone_are_named_and_not_seen(data_dir):
+    config = small_decoder(data_dir, model__kind="encoder", task="masked_language_model")
+    with pytest.raises(ValueError, match=r"data\.masked=1\.5 is a share"):
+        make_task(masked(config, 1.5))
+    task = make_task(masked(config, 0.5))
+    batch, seen = jax.tree.map(jnp.asarray, task.batches(0)[0]), []
+    vocabulary = task.model.vocab_size
+    uniform = types.SimpleNamespace(
+        vocab_size=vocabulary,
+        apply=lambda variables, tokens, site, **told: seen.append(tokens) or jax.nn.one_hot(tokens, vocabulary) * 50.0,
+    )
+    task.model = uniform  # it names each token as it sees it
+    loss, weight = task.loss({}, batch, jax.random.key(1))
+    hidden = np.asarray(seen[0] == vocabulary - 1)
+    assert weight == hidden.sum()
+    assert 0.3 < hidden.mean() < 0.7
+    assert not (np.asarray(batch["tokens"]) == vocabulary - 1).any()
+    np.testing.assert_array_equal(np.asarray(seen[0])[~hidden], np.asarray(batch["tokens"])[~hidden])
+    assert float(loss / weight) == pytest.approx(50.0, rel=1e-3)  # what it sees at a masked place is the mask
+    first, again = task.score({}, batch), task.score({}, batch)
+    assert first["weight"] == again["weight"]
+    np.testing.assert_array_equal(seen[1], seen[2])
+
+
+def masked(config, share):
+    with config.data.unlocked():
+        config.data.masked = share
+    return config

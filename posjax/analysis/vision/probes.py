@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
+from posjax.analysis.readout import ridge
 from posjax.analysis.vision.attention import patch_index
 from posjax.encoding import Array, Site
 from posjax.spec import nearest
@@ -114,31 +115,17 @@ def position_probe(
 ) -> PositionProbe:
     """How well ridge regression, fitted to the tokens of some images, tells where the patches of other images stand.
 
-    Features are scaled to mean 0 and variance 1 on the fitted tokens; coefficients are (X'X/N + strength I)^-1 X'Y/N. Targets
-    are row and column, and one indicator for each patch, the largest of which names it. What a linear map finds, later
-    layers can use; what it does not find may be there all the same.
+    Targets are row and column, and one indicator for each patch, the largest of which names it. What a linear map finds,
+    later layers can use; what it does not find may be there all the same.
 
     Raises:
       ValueError: patches that do not fill a grid, no images to fit to or to test on, or a strength that is not positive.
     """
-    if not strength > 0:
-        raise ValueError(f"strength={strength} of the ridge must be positive")
-    if not min(len(fitted), len(held_out)):
-        raise ValueError(
-            f"a probe is fitted to one half of the images and tested on the other; got {len(fitted)} and {len(held_out)}"
-        )
     index = patch_index(site)
     places = np.stack(np.mgrid[: index.shape[0], : index.shape[1]], axis=-1).reshape(-1, 2).astype(np.float64)
     targets = np.concatenate([places, np.eye(index.size)], axis=1)
     x, other = (np.asarray(tokens, np.float64)[:, index.ravel()] for tokens in (fitted, held_out))
-    mean, deviation = x.mean(axis=(0, 1)), x.std(axis=(0, 1))
-    scale = np.where(deviation > 1e-12 * max(deviation.max(), 1e-300), deviation, np.inf)
-    x, other = (x - mean) / scale, (other - mean) / scale
-    # Each image shows every place once, so X'Y needs the sum over images only.
-    rows = x.reshape(-1, x.shape[-1])
-    gram = rows.T @ rows / len(rows)
-    cross = x.mean(axis=0).T @ (targets - targets.mean(axis=0)) / index.size
-    found = other @ np.linalg.solve(gram + strength * np.eye(len(gram)), cross) + targets.mean(axis=0)
+    found = ridge(x, other, targets, strength)
     residual = ((found[..., :2] - places) ** 2).mean(axis=(0, 1))
     variance = places.var(axis=0)
     r_squared = 1 - residual / np.where(variance > 0, variance, np.nan)

@@ -1,0 +1,50 @@
+"""How many heads: a control for comparisons of ALiBi, whose slopes are spread over them.
+
+    python -m experiments.prepare --name=tiny_shakespeare
+    python -m experiments.ablate --config=configs/papers/heads.py
+
+ALiBi gives head h of H the slope 2^(-8h/H): of two heads the flatter one still looks back about 16 tokens, of eight the
+flattest one 256. So decoders here have eight. The width is that of configs/papers/train_short_test_long.py in all rows, and
+so is the learning rate's choice.
+
+Cost: 25 ms of one CPU core a step and seed: 25 minutes on one core, half of it as two processes with NPROC=1, --rows=0/2 and
+--rows=1/2. Expected: results/heads. On an accelerator override sizes only, in each of the studies heads_2, heads_4, heads_8:
+--config.studies.heads_2.model.width=512 --config.studies.heads_2.steps=20000 --config.studies.heads_2.batch_size=64
+"""
+
+from ml_collections import ConfigDict
+
+from configs import decoder
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "heads"
+    config.title = "ALiBi, RoPE and no encoding in decoders with 2, 4 and 8 heads"
+    config.notes = (
+        "Bytes of Tiny Shakespeare in windows of 128. Heads share a width of 64: all rows have as many parameters."
+    )
+    config.seeds = (0, 1, 2, 3, 4)
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
+    config.studies = ConfigDict({f"heads_{heads}": _study(heads) for heads in (2, 4, 8)}, sort_keys=False)
+    return config
+
+
+def _study(heads: int) -> ConfigDict:
+    study = decoder.get_config()
+    study.encodings = ConfigDict({"none": "none", "rope": "rope", "alibi": "alibi"}, sort_keys=False)
+    study.data.name = "tiny_shakespeare"
+    study.data.length = 128
+    study.data.positions = "window"
+    study.data.eval_split = "test"
+    study.model.width = 64
+    study.model.depth = 2
+    study.model.num_heads = heads
+    study.steps = 800
+    study.optimizer.warmup_steps = study.get_ref("steps") // 20  # 40
+    study.batch_size = 8
+    study.eval_lengths = (128,)
+    study.eval_every = 0  # at the end only
+    study.eval_batch_size = 64
+    study.checkpoint_every = 400
+    return study
