@@ -20,6 +20,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "data_size"
     config.title = "Data against inductive bias: ViT, hybrid and ResNet on shares of Fashion-MNIST"
+    config.point = (
+        "Does a model with more inductive bias need less data, and gain less from more of it (figure 4 of "
+        "the ViT paper)?"
+    )
     config.notes = (
         "A ViT on patches of 4x4 pixels, a hybrid whose tokens come from the map of a small ResNet, 7x7 of them in both, and "
         "a ResNet. Shares are taken of each class, the same for all seeds; smaller shares lie within larger ones. All see "

@@ -19,6 +19,7 @@ def get_config() -> ConfigDict:
     del config.task, config.seed
     config.name = "extrapolate"
     config.title = "Decoders beyond their training length"
+    config.point = "What is left of a decoder beyond its training length, by encoding and by what is done about it?"
     config.notes = (
         "Bytes. A row is a model trained at the training length, or its weights under another encoding without further "
         "training, or after a short fine-tune. Every length scores the same bytes of the same documents; in sliding windows "

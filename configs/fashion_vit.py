@@ -3,7 +3,7 @@
     python -m experiments.prepare --name=fashion_mnist
     python -m experiments.ablate --config=configs/fashion_vit.py
 
-Cost: at most 26 minutes on 2 CPU cores. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
+Cost: at most 31 minutes on 2 CPU cores. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
 accelerator give it what it deserves: --config.studies.fashion_vit.model.width=192
 --config.studies.fashion_vit.model.depth=12 and more steps.
 """
@@ -16,10 +16,11 @@ from configs import vit
 def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "fashion_vit"
-    config.title = "Six positional encodings in a ViT on Fashion-MNIST"
+    config.title = "Seven positional encodings in a ViT on Fashion-MNIST"
+    config.point = "Which positional encoding helps a small ViT, and does it matter that it knows directions?"
     config.notes = (
-        "Patches of 4x4 pixels, a grid of 7x7. rope, alibi, sinusoidal and t5 see (row, column), learned is the flat table "
-        "of the ViT paper. Two thirds of a pass over the training images: differences are those of early training."
+        "Patches of 4x4 pixels, a grid of 7x7. rope, alibi, lookhere, sinusoidal and t5 see (row, column), learned is the "
+        "flat table of the ViT paper. Two thirds of a pass over the training images: differences are those of early training."
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.studies = ConfigDict({"fashion_vit": _fashion_vit()})
@@ -35,6 +36,7 @@ def _fashion_vit() -> ConfigDict:
             "learned": "learned",
             "rope": "rope(base=100)",
             "alibi": "alibi",
+            "lookhere": "lookhere",
             "t5": "t5",
         },
         sort_keys=False,

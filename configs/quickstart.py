@@ -16,6 +16,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "quickstart"
     config.title = "Six positional encodings, a ViT and a decoder"
+    config.point = (
+        "Which positional encoding helps a small ViT and a small decoder early in training, and what is left "
+        "beyond the trained length?"
+    )
     config.notes = (
         "digits_vit: scikit-learn's 8x8 digits, patches of 2x2 pixels. rope, alibi, sinusoidal and t5 see (row, column), "
         "learned is the flat table of the ViT paper.\n"

@@ -23,6 +23,10 @@ def get_config(names: str = ",".join(_NAMES)) -> ConfigDict:
     config = ConfigDict()
     config.name = "resolutions"
     config.title = "ViTs tested at other resolutions than they were trained at"
+    config.point = (
+        "Which encodings keep their accuracy at other resolutions, and does it help to rescale coordinates "
+        "to the trained grid?"
+    )
     config.notes = (
         "A row is an encoding under a policy: as it was trained (coordinates of larger grids are new: it extrapolates), "
         "rescaled (positions are fitted to the trained grid), NTK (lower frequencies by the factor), resized (tables, "

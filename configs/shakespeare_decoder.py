@@ -17,6 +17,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "shakespeare_decoder"
     config.title = "Six positional encodings in a decoder on Tiny Shakespeare"
+    config.point = (
+        "Which positional encoding helps a small decoder at the length it is trained at, and which one can "
+        "be read beyond it?"
+    )
     config.notes = (
         "Bytes, trained in windows of 128, evaluated at 1 to 8 times that length. Positions restart at each window, so "
         "that longer windows ask for positions never seen. Every length scores the same bytes. The learned table has rows "

@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         cards = _cards(rows, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
         about |= {"command": cli.command_line("scorecard", given)}
-        _write(args.out, rows, cards, about | describe(tune_allocator()), notes)
+        _write(args.out, cards, about | describe(tune_allocator()), notes)
 
     return cli.answer(work, args.imports, traceback=args.traceback)
 
@@ -126,11 +126,10 @@ def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
     return cards
 
 
-def _write(out: pathlib.Path, rows: dict[str, Row], cards, about: dict[str, Any], notes: tuple[str, ...]) -> None:
+def _write(out: pathlib.Path, cards, about: dict[str, Any], notes: tuple[str, ...]) -> None:
     from rich.console import Console
 
-    from posjax.analysis.report.plots import save
-    from posjax.analysis.scorecard.show import heat_map, to_markdown, to_rich
+    from posjax.analysis.scorecard.show import to_rich, write_pages
     from posjax.files import replace_file
     from posjax.training.metrics import strict
 
@@ -143,11 +142,9 @@ def _write(out: pathlib.Path, rows: dict[str, Row], cards, about: dict[str, Any]
     made = f"seed {about['seed']}, {about['length']} tokens, {about['seconds']} s on {about['device']}"
     notes += (f"Made by {about['command']}: {made} with {about['cpus']} CPUs, jax {about['jax']}.",)
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(strict({"about": about, "cards": cards}), indent=1, allow_nan=False)
+    text = json.dumps(strict({"about": about, "cards": cards, "notes": notes}), indent=1, allow_nan=False)
     replace_file(out / "scorecard.json", text.encode() + b"\n")
-    replace_file(out / "table.md", to_markdown(cards, "Scorecard of positional encodings", notes).encode())
-    save(heat_map(cards, {label: row.family for label, row in rows.items()}), out / "scorecard.png", dpi=120)
-    print("\n".join(str(out / name) for name in ("table.md", "scorecard.json", "scorecard.png")))
+    print("\n".join(map(str, [out / "scorecard.json", *write_pages(cards, out, notes)])))
 
 
 if __name__ == "__main__":

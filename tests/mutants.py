@@ -6,7 +6,7 @@ Prints which test killed each mutant. Exits 1 where one is alive, or where the l
 once: then write them anew. The tree itself is not touched; its tests have to pass.
 
 `MUTANTS` says of each: what is wrong | a file below posjax/ | the tests that notice, below tests/, with pytest's options;
-then, as in a diff, the lines that change. All but the last seven once lived: the fast tests of their subject passed.
+then, as in a diff, the lines that change. All but the last twelve once lived: the fast tests of their subject passed.
 """
 
 import argparse
@@ -287,12 +287,32 @@ the nucleus leaves out what fills it | models/generate.py | models/test_generate
 + before = jnp.cumsum(share, axis=-1)
 
 a quantile of one side | analysis/statistics.py | analysis/test_statistics.py -k by_hand
-- stdtrit(freedom, (1 + confidence) / 2)
-+ stdtrit(freedom, confidence)
+- stdtrit(self.freedom, (1 + confidence) / 2)
++ stdtrit(self.freedom, confidence)
 
 the last batch counts twice | data/pipelines.py | data/test_data_images.py -k weight_zero
 - np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for
 + np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1), mode="edge") for
+
+a p-value of one side | analysis/statistics.py | analysis/test_statistics.py -k p_values_equal_scipy
+- return float(2 * stdtr(
++ return float(stdtr(
+
+a family without order | analysis/statistics.py | analysis/test_statistics.py -k holm
+- min(1.0, (len(order) - rank) * p_values[index])
++ min(1.0, len(order) * p_values[index])
+
+weights before and after a fine-tune are strangers | analysis/statistics.py | analysis/test_statistics.py -k pairs
+- return same_base or {
++ return {
+
+ties of what the table does not test | analysis/report/table.py | analysis/report/test_table.py -k ties
+- judged = judge(_family(rows, best, reference, compared))
++ judged = {pair: judge({pair: each})[pair] for pair, each in _family(rows, best, reference, compared).items()}
+
+rescaled rotations look like others | analysis/report/families.py | analysis/report/test_families.py -k spec
+- if re.search(r"scaling=(?!None)", encoding) and "rotary" in found:
++ if "scaling" in found:
 """
 
 

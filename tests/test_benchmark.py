@@ -216,6 +216,7 @@ def test_the_table_has_goals_figures_and_reasons():
     text = table.to_markdown("s", records, findings.judge(records, [goal], {}), "A note.")
     assert "| peer / ours | n=2048 f, 1 core | 2.00 | at least 3 | **missed by 33%** |  |" in text
     assert "|  | ours | 2000 | 0.0% | 2 | 1.0 | 1.0 |" in text
+    assert "| ours | 2000 | - | 1 |" in table.measurements([record("ours", [2.0])])  # one round has no spread
     assert r"* x\|y, n=2048 f, 1 core: no \*gcc\*" in text
     made = [{**record, "about": about} for record in records for about in (_ABOUT, {**_ABOUT, "processor": "Q"})]
     assert [line[:7] for line in table.about_text(made).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]

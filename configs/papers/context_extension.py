@@ -36,12 +36,15 @@ _YARN_TABLE_1 = {
     "YaRN, tuned": {"2048": 3.91, "4096": 3.50, "6144": 3.51, "8192": 3.35, "10240": 6.04},
 }
 _TRAINED, _TARGET = 256, 1024  # bytes; the target is that of tunings and of the search
+_SEARCH = dict(length=_TARGET, split="valid", windows=4, population=16, rounds=6, mutations=6, crossovers=6, parents=6)
+_SEARCH |= dict(seed=0)
 
 
 def get_config() -> ConfigDict:
     config = extrapolate.get_config()
     config.name = "context_extension"
     config.title = "Context extension of RoPE on books: without training, and after a short tuning"
+    config.point = "How far beyond its training length can RoPE be read: rescaled, with fewer keys, or tuned?"
     config.notes = (
         "Bytes. A row is a model trained at 256 bytes, or its weights under another encoding without further training, or "
         f"after a tuning of 300 steps for {_TARGET} bytes. Every length scores the same bytes of the same documents; in "
@@ -50,19 +53,7 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
-    config.search = ConfigDict(
-        dict(
-            length=_TARGET,
-            split="valid",
-            windows=4,
-            population=16,
-            rounds=6,
-            mutations=6,
-            crossovers=6,
-            parents=6,
-            seed=0,
-        )
-    )
+    config.search = ConfigDict(_SEARCH)
 
     config.data.name = "books_pd"
     config.data.eval_split = "test"

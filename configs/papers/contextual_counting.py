@@ -23,6 +23,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "contextual_counting"
     config.title = "The flip-flop language in and out of distribution"
+    config.point = "Do positions that depend on the content count better out of distribution (CoPE)?"
     config.notes = (
         "Liu et al. (2023), arXiv 2306.00946: writes, reads and ignored bits; each read repeats the bit that was written "
         "last. Trained and tested on 64 instructions (the paper's have 256) of which 80 % are ignored; out of distribution "

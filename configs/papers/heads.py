@@ -21,6 +21,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "heads"
     config.title = "ALiBi, RoPE and no encoding in decoders with 2, 4 and 8 heads"
+    config.point = "ALiBi has one slope a head: does what it loses to RoPE depend on the number of heads?"
     config.notes = (
         "Bytes of Tiny Shakespeare in windows of 128. Heads share a width of 64: all rows have as many parameters."
     )

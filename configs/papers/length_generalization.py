@@ -37,6 +37,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "length_generalization"
     config.title = "Decoders beyond the lengths that they were trained on"
+    config.point = (
+        "Does a decoder without positional encoding generalise to longer problems as well as those with one "
+        "(Kazemnejad et al. 2023)?"
+    )
     config.notes = (
         "A decoder reads the problem and a mark, then predicts the answer and its end. Accuracy is the share of these tokens "
         "that are right behind the right ones; exact match has all of them, as greedy decoding would. Both are means over "

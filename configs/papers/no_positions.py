@@ -27,6 +27,9 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "no_positions"
     config.title = "Positions read off decoders and encoders of Tiny Shakespeare, layer by layer"
+    config.point = (
+        "Does a causal decoder learn where tokens stand without an encoding, and an encoder not (Haviv et al. 2022)?"
+    )
     config.notes = (
         "Bytes in windows of 128. Position error: the mean distance, in bytes, between the place of a byte and the one that "
         "a probe predicts from the features after so many blocks, on windows that it was not fitted to; a guess at the "

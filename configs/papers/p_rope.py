@@ -28,6 +28,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "p_rope"
     config.title = "p-RoPE: rotations whose lowest frequencies are left out"
+    config.point = "Does it help to leave the lowest frequencies of RoPE unrotated (Barbero et al. 2024)?"
     published = ", ".join(
         f"{label} {math.log(value / _PAPER['rope']):+.4f}" for label, value in _PAPER.items() if label != "rope"
     )

@@ -39,6 +39,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "randomized_positions"
     config.title = "Randomised positions on algorithmic tasks, beyond the trained lengths"
+    config.point = (
+        "Do positions drawn from a longer range carry a model to problems longer than those of its training "
+        "(Ruoss et al. 2023)?"
+    )
     config.notes = (
         "Encoders fill a blank for each token of the answer; the lengths of training are uniform in 1 to 20. Accuracy is the "
         "share of the answer's tokens that are right, averaged over the lengths that were not trained (30, 40, 50 and 60). "

@@ -25,6 +25,10 @@ def get_config() -> ConfigDict:
     config = resolutions.get_config("cifar10")
     config.name = "rope_vit"
     config.title = "RoPE-ViT: rotation against learned tables at up to twice the resolution"
+    config.point = (
+        "Do mixed rotations keep more accuracy at higher resolutions than axial ones, and those more than "
+        "tables (Heo et al. 2024)?"
+    )
     published = "; ".join(f"{label} {at:g} and {above:g} %" for label, (at, above) in _PAPER.items())
     config.notes = (
         "A row is an encoding as it was trained; of learned, the table resized. Not run here. The paper's order, of "

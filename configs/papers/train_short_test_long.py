@@ -40,6 +40,7 @@ def get_config(what: str = "") -> ConfigDict:
     config = extrapolate.get_config()
     config.name = "train_short_test_long"
     config.title = "Train short, test long, on Tiny Shakespeare"
+    config.point = "Can a decoder that is trained short be tested long, by which encoding (Press et al. 2022)?"
     config.notes = (
         "Bytes. Rows are trained in windows of 128 bytes, in which positions restart. Every length scores the same bytes of "
         "the same documents; in sliding windows each of them stands behind at least half a window. A learned table has rows "

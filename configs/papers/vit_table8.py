@@ -34,6 +34,10 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "vit_table8"
     config.title = "ViT, table 8: positional embeddings by where they are injected, on CIFAR-10"
+    config.point = (
+        "Does any positional embedding help a ViT, and does it matter which one and where it is injected "
+        "(table 8 of the ViT paper)?"
+    )
     config.notes = (
         "Patches of 4x4 pixels, a grid of 8x8. 1-D: a learned row for each patch in raster order. 2-D: rows of half the "
         "width for each row and column of the grid, side by side. relative: a learned key for each difference of raster "

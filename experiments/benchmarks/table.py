@@ -35,12 +35,17 @@ def measurements(records: Sequence[Record]) -> str:
             if record["skip"]:
                 continue
             times = record["cpu" if record["threads"] == 1 else "wall"]
-            figures = (f"{1e3 * seconds(record):.4g}", f"{spread(times):.1%}", str(len(times))) if times else ("",) * 3
+            figures = (f"{1e3 * seconds(record):.4g}", _spread(times), str(len(times))) if times else ("",) * 3
             label = cell_text(record)
             shown = "" if label == cell else label
             cell = label
             rows.append((shown, record["contender"], *figures, mib(record["temp_bytes"]), mib(record["peak_bytes"])))
     return grid(header, rows)
+
+
+def _spread(times: Sequence[float]) -> str:
+    """The interquartile range; one round has none."""
+    return f"{spread(times):.1%}" if len(times) > 1 else "-"
 
 
 def skipped(records: Sequence[Record]) -> str:

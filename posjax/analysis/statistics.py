@@ -347,12 +347,21 @@ def train_length(rows: Rows) -> int | None:
 
 
 def headline(rows: Rows) -> list[Metric]:
-    """What encodings are compared by: accuracy, else loss, at the training length and at the longest one."""
+    """What encodings are compared by: accuracy; else the first of `BY_LENGTH`, at the training length and at the longest one.
+
+    Exact matches that are 0 everywhere tell nothing: then it is the accuracy.
+    """
     metrics = metrics_of(rows)
     if Metric("accuracy") in metrics:
         return [Metric("accuracy")]
-    losses = [metric for metric in metrics if metric.name == "loss"]
-    return [metric for metric in losses if metric.length in (None, train_length(rows), losses[-1].length)]
+    for name in BY_LENGTH:
+        found = [metric for metric in metrics if metric.name == name]
+        if any(any(metric_values(runs, metric)[0]) for metric in found for runs in rows.values()):
+            return [metric for metric in found if metric.length in (None, train_length(rows), found[-1].length)]
+    return []
+
+
+BY_LENGTH = ("exact match", "accuracy", "loss")
 
 
 def unit_of_text(runs: Iterable[Record]) -> str:

@@ -44,8 +44,8 @@ from posjax.training.tasks import LanguageModel, Task, make_task
 if TYPE_CHECKING:
     from posjax.analysis.report.page import About
 
-_OWN = ("name", "title", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation", "retrieval")
-_OWN += ("trained_length", "tune", "rows", "paper", "search")
+_OWN = ("name", "title", "point", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation")
+_OWN += ("retrieval", "trained_length", "tune", "rows", "paper", "search")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")

@@ -105,6 +105,13 @@ class Study:
     def __init__(self, config: ConfigDict):
         self.config, self.splits = config, {}
 
+    @classmethod
+    def to_show(cls, config: ConfigDict) -> "Study":
+        """A study that can only `show`: nothing that training or measuring needs is loaded."""
+        study = cls.__new__(cls)
+        Study.__init__(study, config)
+        return study
+
     @property
     def seeds(self) -> tuple[int, ...]:
         """One run of each training for each of these.
@@ -173,7 +180,7 @@ class Study:
         return [found[weights.run.seeds.index(seed)] for seed in seeds]
 
     def show(self, records: Sequence[Mapping[str, Any]], directory: pathlib.Path, about: "About"):
-        """(tables for the terminal, paths written) of all records, with what a page says of a study."""
+        """(tables for the terminal, paths written) of all records, with what a page says; it reads only the config."""
         raise NotImplementedError
 
 
@@ -481,15 +488,18 @@ def read_under(model: Any, params: Any, spec: str, init: Callable[[Any, Any], An
 def _show(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.Path, command: str) -> None:
     from rich.console import Console
 
-    from posjax.analysis.report.page import About
     from posjax.analysis.report.table import to_rich
 
-    config = study.config
-    text = json.dumps(config.to_dict(), indent=2, default=list)
-    tables, paths = study.show(
-        records, workdir, About(config.title, text, config.notes, command, config.get("point", ""))
-    )
+    tables, paths = study.show(records, workdir, about_of(study.config, command))
     console = Console(width=None if sys.stdout.isatty() else study.columns)
     for table in tables:
         console.print(to_rich(table, console.width))
     print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
+
+
+def about_of(config: ConfigDict, command: str | None) -> "About":
+    """What a page says of a study beside its records."""
+    from posjax.analysis.report.page import About
+
+    text = json.dumps(config.to_dict(), indent=2, default=list)
+    return About(config.title, text, config.notes, command, config.get("point", ""))

@@ -21,7 +21,9 @@ class Algorithmic:
     """A decoder or an encoder on the problems that `config.data.name` names, see `posjax.data.algorithms`.
 
     It trains on lengths uniform in `data.shortest` ... `data.length`, and is evaluated at each of `eval_lengths`, on the
-    problems of `data.others` too. Every problem weighs the same, in the loss and in the scores:
+    problems of `data.others` too. Every problem weighs the same in the scores, and in the loss: a mean over tokens would
+    leave little to short problems, which are learned first.
+
 
       accuracy: the share of an answer's tokens that are right, where a decoder reads the right tokens before them
       exact match: whether all of them are right, which is also whether greedy decoding gives the answer and its end

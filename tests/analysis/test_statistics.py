@@ -136,6 +136,18 @@ def test_a_family_is_judged_as_a_whole():
     assert not judge(dict.fromkeys(range(9), far))[0].separated
 
 
+@pytest.mark.parametrize(("rows", "low", "high"), [(6, 0.04, 0.10), (15, 0.07, 0.14)])
+def test_how_often_equal_rows_are_told_apart_from_the_best_of_them(rows, low, high):
+    """docs/statistics.md: the best row is chosen by the data that test it, so that it is a little more than 5 %."""
+    columns = np.random.default_rng(0).normal(size=(300, rows, 5))
+    false = 0
+    for column in columns:
+        best = int(column.mean(axis=1).argmax())
+        family = {i: estimate([(1, column[best]), (-1, column[i])]) for i in range(rows) if i != best}
+        false += any(verdict.separated for verdict in judge(family).values())
+    assert low < false / len(columns) < high
+
+
 def by_length(label, values, **more):
     """Runs of a row, one for each seed, from {length: [value of each seed]}."""
     return [

@@ -12,7 +12,16 @@ from PIL import Image
 
 import posjax as pj
 from experiments import cli, resolutions
-from posjax.analysis.report.resolutions import ROPE_VIT, curve_of, findings, peak, relative, tables
+from posjax.analysis.report.resolutions import (
+    ROPE_VIT,
+    curve_of,
+    findings,
+    peak,
+    relative,
+    rescaled,
+    rescaled_sentence,
+    tables,
+)
 from posjax.models import ViT
 from posjax.studies import environment
 from posjax.studies.resolutions import Grid, fill, finetune_config, plan, training_config
@@ -157,6 +166,25 @@ def test_what_agrees_with_rope_vit_is_computed():
     assert [each.verdict for each in findings(grouped)] == ["disagrees", "agrees", "disagrees", "agrees"]
     grouped["axial"] = [r | {"policy": "axial_rope(scaling=ntk(factor=2))"} for r in grouped["axial"]]
     assert len(findings(grouped)) == 2
+
+
+def test_rescaled_coordinates_are_paired_with_extrapolated_ones():
+    """Seeds of the first are far apart, and each gains as much: only pairs tell."""
+    found = records(
+        mixed=("rope_mixed()", "as trained", MIXED),
+        other=("interpolate(factor={scale}) >> rope_mixed", "interpolate(factor={scale}) >> rope_mixed", MIXED),
+    )
+    for run in found:
+        run["metrics"]["accuracy"]["200"] += 0.1 * run["seed"] + (0.02 + 0.001 * run["seed"]) * (
+            run["label"] == "other"
+        )
+        run |= {"base": "mixed", "training_hash": "mixed"}
+    grouped = {label: [r for r in found if r["label"] == label] for label in ("mixed", "other")}
+    assert rescaled(grouped)["mixed"].separated
+    assert rescaled_sentence(grouped).startswith(
+        "Rescaled less extrapolated coordinates at 2x, points of accuracy, paired by seed: mixed +2.2 ± 0.2"
+    )
+    assert rescaled_sentence({"mixed": grouped["mixed"]}) == ""
 
 
 def test_the_table_marks_what_is_apart_from_1x():

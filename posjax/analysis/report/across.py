@@ -227,7 +227,11 @@ def accuracy_along(
 
     shown = plots.references(rows, lines, max)
     labels = (title, "accuracy (%): mean, 95 % interval")
-    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels)
+
+    def scale(axes: Axes) -> None:
+        plots.scale_y(axes, lines, logarithmic=False)
+
+    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels, scale=scale)
 
 
 def forest(records: Sequence[Record], paper: Paper) -> Figure:

@@ -50,7 +50,9 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
 
 
 def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
-    """A heat map for every row: the share of the answers' bytes that are found (%), by length and depth.
+    """A heat map for every row that finds anything: the share of examples whose answer is found (%), by length and depth.
+
+    Where no row finds a whole answer, it is the share of the answers' bytes or tokens.
 
     Raises:
       ValueError: no record has that task.
@@ -59,6 +61,9 @@ def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
     rows = {label: runs for label, runs in rows.items() if runs}
     if not rows:
         raise ValueError(f"no record has the retrieval task {task!r}")
+    shares = {key: [label for label, runs in rows.items() if _finds(runs, task, key)] for key in SHARES.values()}
+    key = "exact" if shares["exact"] else "accuracy"
+    rows = {label: rows[label] for label in shares[key] or rows}
     lengths = sorted({int(length) for run in all_runs(rows) for length in run["retrieval"][task]})
     depths = sorted(
         {cell["depth"] for run in all_runs(rows) for cells in run["retrieval"][task].values() for cell in cells}
@@ -69,12 +74,12 @@ def retrieval_maps(records: Sequence[Record], task: str) -> Figure:
     figure.set_layout_engine("constrained")
     grid = figure.subplots(down, across, squeeze=False)
     for axes, (label, runs) in zip(grid.flat, rows.items(), strict=False):
-        image = _map(axes, label, _cells(runs, task, lengths, depths), lengths, depths)
+        image = _map(axes, label, _cells(runs, task, key, lengths, depths), lengths, depths)
     for axes in grid.flat[len(rows) :]:
         axes.set_axis_off()
     for axes in grid[:, 0]:
         axes.set_ylabel("depth", fontsize=SMALL)
-    figure.colorbar(image, ax=grid, label=f"{task}: answers' {unit_of_text(records)}s found (%)", shrink=0.6, aspect=30)
+    figure.colorbar(image, ax=grid, label=f"{task}: {_FOUND[key]} found (%)", shrink=0.6, aspect=30)
     figure.supxlabel(f"length ({unit_of_text(records)}s)", fontsize=SMALL + 1)
     return figure
 
@@ -120,6 +125,13 @@ class Cost(NamedTuple):
 COSTS = {"seconds": Cost("seconds a window", 1.0), "temp_bytes": Cost("temporaries of a batch (MiB)", 2**20)}
 
 
+_FOUND = {"exact": "answers", "accuracy": "parts of answers"}
+
+
+def _finds(runs: Sequence[Record], task: str, key: str) -> bool:
+    return any(cell[key] for run in runs for cells in run["retrieval"][task].values() for cell in cells)
+
+
 def _rows(records: Sequence[Record]) -> Rows:
     studies = group(records)
     if len(studies) > 1:
@@ -137,14 +149,14 @@ def _mean_curve(curves: Sequence[Sequence | None]) -> Line | None:
     return Line(1 + array[0, :, 0], mean, half_width, "")
 
 
-def _cells(runs: Sequence[Record], task: str, lengths: Sequence[int], depths: Sequence[float]) -> np.ndarray:
-    """[depths, lengths] mean accuracy in per cent; nan where nothing was measured."""
+def _cells(runs: Sequence[Record], task: str, key: str, lengths: Sequence[int], depths: Sequence[float]) -> np.ndarray:
+    """[depths, lengths] mean share in per cent; nan where nothing was measured."""
     found = np.full((len(runs), len(depths), len(lengths)), np.nan)
     for r, run in enumerate(runs):
         for length, cells in run["retrieval"][task].items():
             for cell in cells:
-                if cell["accuracy"] is not None:
-                    found[r, depths.index(cell["depth"]), lengths.index(int(length))] = 100 * cell["accuracy"]
+                if cell[key] is not None:
+                    found[r, depths.index(cell["depth"]), lengths.index(int(length))] = 100 * cell[key]
     return found.mean(axis=0)
 
 
@@ -205,7 +217,10 @@ def views(records: Sequence[Record]) -> Iterator[Record]:
     for task in _tasks(records):
         for record in records:
             if found := record["retrieval"].get(task):
-                yield _view(record, task, {"accuracy": {length: _mean(cells) for length, cells in found.items()}})
+                shares = {
+                    name: {length: _mean(cells, key) for length, cells in found.items()} for name, key in SHARES.items()
+                }
+                yield _view(record, task, shares)
 
 
 def figures(records: Sequence[Record]) -> dict[str, Mapping[str, plots.Captioned]]:
@@ -220,7 +235,7 @@ def figures(records: Sequence[Record]) -> dict[str, Mapping[str, plots.Captioned
         told = f"Loss of each {unit} by how many stand before it in its window: mean and 95 % interval over seeds."
         drawn[CHUNKED][f"by_position_{length}"] = plots.Captioned(loss_by_position(records, length, look), told)
     for task in _tasks(records):
-        told = f"{task}: answers' {unit}s found (%), mean over seeds, by length and by depth of what is asked for."
+        told = f"{task}: what is found (%), mean over seeds, by length and depth. Rows without a map find nothing."
         drawn[task] = {"by_depth": plots.Captioned(retrieval_maps(records, task), told)}
     return drawn
 
@@ -235,8 +250,14 @@ def _tasks(records: Sequence[Record]) -> list[str]:
     return list(dict.fromkeys(task for record in records for task in record["retrieval"]))
 
 
-def _mean(cells: Sequence[Mapping]) -> float | None:
-    values = [cell["accuracy"] for cell in cells]
+SHARES = {
+    "exact match": "exact",
+    "accuracy": "accuracy",
+}  # of examples that are all right, and of single bytes or tokens
+
+
+def _mean(cells: Sequence[Mapping], key: str) -> float | None:
+    values = [cell[key] for cell in cells]
     return None if None in values else sum(values) / len(values)
 
 

@@ -4,6 +4,7 @@ Everything is a function of the arguments: no clock, no host name, so equal reco
 """
 
 import base64
+import collections
 import functools
 import html
 import os
@@ -131,28 +132,40 @@ def save_figures(drawn: Mapping[str, plots.Captioned], directory: Path, stem: st
     ]
 
 
-_DPI, _COLORS = 130, 64  # of line drawings, which then take 20 to 60 KB
+_DPI, _COLORS = 130, 256  # of line drawings, which then take 20 to 60 KB
 
 
 def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dict[str, plots.Captioned]:
-    """The figures for which a study has at least one finite value; their captions are what the table's tests show."""
+    """The figures for which a study has at least one finite value; the first one's caption is what the table's tests show."""
     finite = {metric for metric in metrics_of(rows) for runs in rows.values() if metric_values(runs, metric)[0]}
-    by_length = {metric.name for metric in finite if metric.length is not None}
+    lengths = collections.Counter(metric.name for metric in finite if metric.length is not None)
     drawn: dict[str, tuple[Draw, str]] = {}
     if Metric("accuracy") in finite:
         drawn["accuracy"] = plots.accuracy_by_encoding, "Every dot is a seed."
-    if "accuracy" in by_length:
-        drawn["accuracy_by_length"] = plots.accuracy_by_length, "Mean and 95 % interval over seeds."
-    for name in ("accuracy by length", "exact match by length"):  # of problems, whose mean over lengths is the accuracy
-        if sum(metric.name == name for metric in finite) > 1:
-            draw = functools.partial(plots.accuracy_by_length, name=name)
-            drawn[name.replace(" ", "_")] = draw, "Mean and 95 % interval over seeds."
-    if "loss" in by_length:
+    for name in ("exact match", "accuracy", "accuracy by length", "exact match by length"):
+        if lengths[name] > 1:
+            file = f"{name.removesuffix(' by length')} by length".replace(" ", "_")
+            drawn[file] = functools.partial(plots.accuracy_by_length, name=name), "Mean and 95 % interval over seeds."
+    if lengths["loss"]:
         drawn["loss_by_length"] = plots.loss_by_length, "Mean and 95 % interval over seeds."
-    drawn = {name: (draw, " ".join((*table.findings, told))) for name, (draw, told) in drawn.items()}
+    if drawn:
+        first, (draw, told) = next(iter(drawn.items()))
+        drawn[first] = draw, " ".join((*table.findings, told))
+    drawn = _by_block(finite) | drawn
     if any(np.isfinite(line_of_curves(runs).mean).any() for runs in rows.values()):
         drawn["learning_curves"] = plots.learning_curves, "Training loss by step: mean and 95 % interval over seeds."
     return {name: plots.Captioned(draw(all_runs(rows), look), told) for name, (draw, told) in drawn.items()}
+
+
+def _by_block(finite: set[Metric]) -> dict[str, tuple[Draw, str]]:
+    """A figure for each thing that is measured after every block of a model."""
+    matches = filter(None, (plots.BY_BLOCK.fullmatch(metric.name) for metric in finite))
+    drawn = {}
+    for what, of in sorted({(match["what"], match["of"] or "") for match in matches}):
+        named = f"{what}, {of or 'text'}"
+        draw = functools.partial(plots.metric_by_block, what=what, of=of or None)
+        drawn[re.sub(r"\W+", "_", named)] = draw, f"{named}: mean and 95 % interval over seeds."
+    return drawn
 
 
 def _stems(studies: list[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ family has a panel of its own, with `none` and the best line repeated in grey.
 import io
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -141,26 +142,32 @@ def loss_by_length(records: Sequence[Record], look: Mapping[str, Style] | None =
     Raises:
       ValueError: no loss by length in the records, or records of several studies.
     """
-    return _by_length(records, look or styles(records), "loss", min, 1.0, f"loss (nats per {unit_of_text(records)})")
+    title = f"loss (nats per {unit_of_text(records)})"
+    return _by_length(records, look or styles(records), Metric("loss"), min, 1.0, title, None)
 
 
 def accuracy_by_length(
     records: Sequence[Record], look: Mapping[str, Style] | None = None, name: str = "accuracy"
 ) -> Figure:
     """As `loss_by_length`: accuracy, or another share that has this name, in per cent."""
-    return _by_length(records, look or styles(records), name, max, 100.0, f"{name.partition(' by length')[0]} (%)")
+
+    def scale(axes: Axes) -> None:
+        axes.set_ylim(-2, 102)
+
+    title = f"{name.partition(' by length')[0]} (%)"
+    return _by_length(records, look or styles(records), Metric(name), max, 100.0, title, scale)
 
 
-def _by_length(records, look: Mapping[str, Style], name: str, order: Callable, factor: float, title: str) -> Figure:
+def _by_length(records, look, metric: Metric, order: Callable, factor: float, title: str, scale) -> Figure:
     rows = _one_study(records)
-    metrics = [m for m in metrics_of(rows) if m.name == name and m.length is not None]
+    metrics = [m for m in metrics_of(rows) if m.name == metric.name and m.length is not None]
     lines = {label: line_by_length(runs, metrics) for label, runs in rows.items()}
     lines = {
         label: each._replace(mean=factor * each.mean, half_width=factor * each.half_width)
         for label, each in lines.items()
     }
     if not any(np.isfinite(line.mean).any() for line in lines.values()):
-        raise ValueError(f"no finite {name!r} by length in the records; metrics are {metrics_of(rows)}")
+        raise ValueError(f"no finite {metric.name!r} by length in the records; metrics are {metrics_of(rows)}")
     lengths, trained = [m.length for m in metrics], train_length(rows)
 
     def dress(axes: Axes, first: bool) -> None:
@@ -168,15 +175,49 @@ def _by_length(records, look: Mapping[str, Style], name: str, order: Callable, f
 
     shown = references(rows, lines, order)
     labels = (f"evaluated length ({unit_of_text(records)}s)", title)
-    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels)
+    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
+
+
+BY_BLOCK = re.compile(r"(?P<what>.+) after (?P<block>\d+) blocks(?:, (?P<of>.+))?")  # names of metrics
+
+
+def metric_by_block(
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, what: str = "", of: str | None = None
+) -> Figure:
+    """Mean with its 95 % band of the metrics "<what> after <block> blocks[, <of>]" over the blocks of the model.
+
+    Raises:
+      ValueError: no such metric in the records, or records of several studies.
+    """
+    rows, look = _one_study(records), look or styles(records)
+    matches = ((metric, BY_BLOCK.fullmatch(metric.name)) for metric in metrics_of(rows))
+    found = {int(m["block"]): metric for metric, m in matches if m and (m["what"], m["of"]) == (what, of)}
+    if not found:
+        raise ValueError(f"no metric {what!r} by block, of {of!r}, in the records; metrics are {metrics_of(rows)}")
+    blocks = sorted(found)
+    lines = {label: line_by_length(runs, [found[block] for block in blocks]) for label, runs in rows.items()}
+    lines = {label: line._replace(x=np.array(blocks, float)) for label, line in lines.items()}
+
+    def dress(axes: Axes, first: bool) -> None:
+        axes.set_xticks(blocks)
+
+    def scale(axes: Axes) -> None:
+        scale_y(axes, lines, logarithmic=False)
+
+    shown = references(rows, lines, min)
+    labels = ("blocks", what if of is None else f"{what}: {of}")
+    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotated: bool = True) -> None:
-    """Lengths (tokens, log2), with the one in training marked."""
-    axes.set_xscale("log", base=2)
+    """Lengths (tokens; log2 where they span three octaves), with the one in training marked."""
+    wide = max(lengths) >= 8 * min(lengths)
+    axes.set_xscale("log", base=2) if wide else axes.set_xscale("linear")
+    at = np.log2(lengths) if wide else np.asarray(lengths, float)
+    named = spaced(at, lengths.index(trained) if trained in lengths else 0)
     axes.xaxis.set_major_locator(FixedLocator(lengths))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(lengths, [short_length(length) for length in lengths])
+    axes.set_xticks(lengths, [short_length(n) if index in named else "" for index, n in enumerate(lengths)])
     if trained is None:
         return
     axes.axvline(trained, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
@@ -189,6 +230,18 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotat
             textcoords="offset points",
             fontsize=SMALL - 1,
         )
+
+
+def spaced(at: Sequence[float], first: int = 0) -> set[int]:
+    """Which ticks have room for a name: that of index `first`, then from the last one on those that are not too near."""
+    span, found = max(at) - min(at) or 1.0, [first]
+    for index in reversed(range(len(at))):
+        if all(abs(at[index] - at[other]) >= _NEAR * span for other in found):
+            found.append(index)
+    return set(found)
+
+
+_NEAR = 0.12  # of the axis
 
 
 def short_length(length: int) -> str:
@@ -245,7 +298,7 @@ def line_panels(
       dress: (axes, whether it is the first) -> None: draws what stands behind the lines of a panel.
       references: labels of the lines that panels of others repeat in grey.
       labels: of the two axes.
-      scale: sets the limits of the axis upwards; from the means if None.
+      scale: sets the limits of the axis upwards; `scale_y` if None.
     """
     across = min(_ACROSS, len(panels))
     down = -(-len(panels) // across)
@@ -264,19 +317,18 @@ def line_panels(
             draw_line(axes, lines[label], look[label])
     for index, axes in enumerate(grid.flat[: len(panels)]):
         dress(axes, index == 0)
-        scale(axes) if scale else _scale_y(axes, lines)
+        scale(axes) if scale else scale_y(axes, lines)
     for axes, shown in zip(grid.flat, panels.values(), strict=False):
         repeated = {label: REFERENCE for label in references if label not in shown}
         named = {label: lines[label] for label in (*shown, *repeated)}
         label_lines(axes, named, {**look, **repeated}, height if len(panels) == 1 else height - 0.6)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    for axes in grid[:, 0]:
-        axes.set_ylabel(labels[1], fontsize=SMALL + 2 - (len(panels) > 1))
-    for column in range(across):
-        lowest = max(row for row in range(down) if row * across + column < len(panels))
-        grid[lowest, column].set_xlabel(labels[0], fontsize=SMALL + 2 - (len(panels) > 1))
-        grid[lowest, column].tick_params(labelbottom=True)
+    for column in range(across):  # below the lowest panel of a column, which need not be in the last row
+        grid[(len(panels) - 1 - column) // across, column].tick_params(labelbottom=True)
+    size = SMALL + 2 - (len(panels) > 1)
+    figure.supxlabel(labels[0], fontsize=size)
+    figure.supylabel(labels[1], fontsize=size)
     return figure
 
 
@@ -292,7 +344,7 @@ def save(figure: Figure, path: str | os.PathLike, dpi: int = 200, colors: int | 
     figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
     if colors is not None:
         with Image.open(buffer) as image:
-            fewer = image.convert("RGB").quantize(colors, dither=Image.Dither.NONE)
+            fewer = image.convert("RGB").quantize(colors, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         buffer = io.BytesIO()
         fewer.save(buffer, format="png", dpi=(dpi, dpi), optimize=True)
     replace_file(path, buffer.getvalue())
@@ -347,8 +399,8 @@ def draw_line(axes: Axes, line: Line, style: Style) -> None:
         axes.fill_between(line.x, low, high, color=style.color, alpha=0.16, linewidth=0)
 
 
-def _scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
-    """Limits from the means, and a log axis where they span a factor of four.
+def scale_y(axes: Axes, lines: Mapping[str, Line], logarithmic: bool = True) -> None:
+    """Limits from the means, and a log axis, where that may be, if they span a factor of four.
 
     Bands add at most a quarter: that of two seeds is 12 standard errors wide and would flatten everything else.
     """
@@ -358,7 +410,7 @@ def _scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
     span = high - low or 0.1 * abs(high) or 1.0
     bottom = max(np.nanmin(mean - half_width), low - 0.25 * span) - 0.04 * span
     top = min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span
-    if low > 0 and high > 4 * low:
+    if logarithmic and low > 0 and high > 4 * low:
         axes.set_yscale("log")
         axes.set_ylim(low * (low / high) ** 0.08, high * (high / low) ** 0.04)
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

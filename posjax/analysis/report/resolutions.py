@@ -27,11 +27,12 @@ from posjax.analysis.report.table import (
     best_row,
     compare,
     finding,
+    how_tested,
     metric_cells,
-    tests_text,
     versions_text,
 )
 from posjax.analysis.statistics import (
+    LEVEL,
     Estimate,
     Line,
     Metric,
@@ -45,6 +46,7 @@ from posjax.analysis.statistics import (
     judge,
     mean_interval,
     metric_values,
+    whole,
 )
 
 
@@ -171,6 +173,38 @@ def sentence(study: str, found: Sequence[Finding]) -> str:
     return f"{study}, beside RoPE-ViT ({source}): {'; '.join(parts)}." if parts else ""
 
 
+def rescaled(rows: Rows) -> dict[str, Verdict]:
+    """{encoding: points of accuracy that rescaled coordinates are ahead of extrapolated ones at the largest scale}.
+
+    Both read the same weights, so seeds are pairs; Holm's correction is over the encodings.
+    """
+    metric = Metric("accuracy", curve_of(next(iter(rows.values()))).resolution[-1])
+    found = {}
+    for label in whole(rows, metric):
+        runs = rows[label]
+        plain = [r for r in rows.values() if (r[0]["base"], r[0]["policy"]) == (runs[0]["base"], "as trained")]
+        base = next((r for r in plain if r[0]["kind"] != "fine-tuned"), None)
+        if base and runs[0]["kind"] != "fine-tuned" and runs[0]["policy"].startswith(_RESCALING):
+            found[runs[0]["base"]] = difference(runs, base, metric).scaled(100)
+    return judge(found)
+
+
+_RESCALING = ("fit_grid(", "interpolate(")
+
+
+def rescaled_sentence(rows: Rows) -> str:
+    """What `rescaled` finds, in a line; "" where no encoding is read both ways."""
+    found = rescaled(rows)
+    if not found:
+        return ""
+    told = ", ".join(f"{base} {v.estimate.interval().text(1, signed=True)} ({v})" for base, v in found.items())
+    at = curve_of(next(iter(rows.values()))).scale[-1]
+    return (
+        f"Rescaled less extrapolated coordinates at {at:.3g}x, points of accuracy, paired by seed: {told}; "
+        f"at {LEVEL:g} after Holm's correction over {len(found)} tests."
+    )
+
+
 def compared(rows: Rows) -> dict[str, Curve]:
     """{encoding: curve} of learned (resized), axial_rope and rope_mixed (both as trained)."""
     found = {}
@@ -246,7 +280,11 @@ def accuracy_by_resolution(rows: Rows) -> Figure:
 
     look = plots.styles(all_runs(rows))
     labels = ("resolution of the test images", "accuracy (%)")
-    return plots.line_panels(lines, look, plots.split(panels), dress, references=shown, labels=labels)
+
+    def scale(axes: Axes) -> None:
+        plots.scale_y(axes, lines, logarithmic=False)
+
+    return plots.line_panels(lines, look, plots.split(panels), dress, references=shown, labels=labels, scale=scale)
 
 
 def _line(curve: Curve, values: np.ndarray) -> Line:
@@ -269,17 +307,16 @@ def beside_published(rows: Rows) -> Figure | None:
     here, *there = figure.subplots(1, 1 + len(_SIZES), sharey=True)
     for name, curve in ours.items():
         plots.draw_line(here, _line(curve, 100 * curve.relative()), _LOOK[name])
-        here.lines[-1].set_label(_NAMES[name])
     _decorate(here, next(iter(ours.values())).scale.tolist())
     here.set_ylabel("accuracy (% of that at 1x)", fontsize=SMALL + 1)
     here.set_title("here", fontsize=SMALL + 1, loc="left")
-    here.legend(fontsize=SMALL, frameon=False)
     for axes, size in zip(there, _SIZES, strict=True):
         for curve in (each for each in ROPE_VIT if each.label.startswith(size)):
             x, y = map(np.array, zip(*relative(curve), strict=True))
             plots.draw_line(axes, Line(x, 100 * y, np.full(len(y), np.nan), ""), _LOOK[curve.encoding])
         _decorate(axes, [TRAINED_AT / TRAINED_AT, *(size / TRAINED_AT for size in (144, 320, 512))])
         axes.set_title(f"RoPE-ViT, {size}, ImageNet-1k", fontsize=SMALL + 1, loc="left")
+    there[0].legend(here.lines[:-1], list(map(_NAMES.get, ours)), fontsize=SMALL, frameon=False, loc="lower center")
     figure.supxlabel("resolution of the test images", fontsize=SMALL + 1)
     return figure
 
@@ -292,7 +329,9 @@ def _decorate(axes: Axes, scales: Sequence[float], texts: Sequence[str] | None =
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(scales))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(scales, texts or [f"{scale:.3g}x" for scale in scales], fontsize=SMALL - 1)
+    texts = texts or [f"{scale:.3g}x" for scale in scales]
+    named = plots.spaced(np.log2(scales), list(scales).index(1.0) if 1.0 in scales else 0)
+    axes.set_xticks(scales, [text if i in named else "" for i, text in enumerate(texts)], fontsize=SMALL - 1.5)
 
 
 def write_resolution_report(
@@ -343,9 +382,9 @@ def _tables(study: str, rows: Rows) -> list[StudyTable]:
     accuracy = dict(zip(rows, zip(*by_metric, strict=True), strict=True))
     change = _change_cells(rows, metrics, first.at_1x, judged)
     elsewhere = [i for i in range(len(titles)) if i != first.at_1x]
-    notes = [tests_text(judged, paired=True, of_none=True), _encodings(rows)]
+    notes = [how_tested(judged, paired=True, of_none=True, where="both tables"), _encodings(rows)]
     found = [finding(rows, metrics[i], f"accuracy (%) at {titles[i]}", judged) for i in (first.at_1x, -1)]
-    said = tuple(filter(None, (*found, sentence(study, findings(rows)))))
+    said = tuple(filter(None, (*found, rescaled_sentence(rows), sentence(study, findings(rows)))))
 
     def table(name: str, titles: Sequence[str], cells, caption: str, notes=(), findings=()) -> StudyTable:
         made = tuple(Row(label, runs[0]["encoding"], tuple(cells[label])) for label, runs in rows.items())

@@ -116,7 +116,7 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
         for (label, runs), row in zip(rows.items(), zip(*cells, strict=True), strict=True)
     )
     paired = any(share_weights(*(rows[label] for label in pair)) for _, pair in judged)
-    notes = filter(None, (tests_text(judged, paired, reference is not None), *_notes(rows)))
+    notes = filter(None, (how_tested(judged, paired, reference is not None), *_notes(rows)))
     found = filter(None, (finding(rows, metric, _title(metric, trained), judged, reference) for metric in compared))
     return StudyTable(study, titles, table_rows, _caption(rows, reference is not None), tuple(notes), tuple(found))
 
@@ -167,7 +167,7 @@ def finding(rows: Rows, metric: Metric, title: str, judged: Mapping[Any, Verdict
     others = [label for label in values if label != best and verdict(label, best)]
     tied = [label for label in others if not verdict(label, best).separated]
     top = mean_interval(values[best]).scaled(unit.scale).text(unit.digits)
-    apart = f"not separable from {', '.join(tied)}" if tied else f"separable from all {len(others)} other rows"
+    apart = f"not separable from {_listed(tied)}" if tied else f"separable from {_counted(len(others))}"
     text = f"{title}: best is {best} with {top}, {apart}."
     if reference not in values or not any(verdict(label, reference) for label in values):
         return text
@@ -177,11 +177,25 @@ def finding(rows: Rows, metric: Metric, title: str, judged: Mapping[Any, Verdict
         if found := verdict(label, reference):
             gain = sign * (mean_interval(values[label]).mean - mean_interval(values[reference]).mean)
             sides[("better" if gain > 0 else "worse") if found.separated else "not separable"].append(label)
-    told = "; ".join(f"{side}: {', '.join(labels)}" for side, labels in sides.items() if labels)
+    told = "; ".join(f"{side}: {_listed(labels)}" for side, labels in sides.items() if labels)
     return f"{text} Against {reference}, {told}."
 
 
-def tests_text(judged: Mapping[Any, Verdict], paired: bool, of_none: bool) -> str:
+_MANY = 6  # rows that a sentence counts instead of naming them
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """The labels, or how many they are; between those that hold commas stands "and"."""
+    if len(labels) > _MANY:
+        return f"{len(labels)} rows"
+    return (" and " if any("," in label for label in labels) else ", ").join(labels)
+
+
+def _counted(others: int) -> str:
+    return "the other row" if others == 1 else f"all {others} other rows"
+
+
+def how_tested(judged: Mapping[Any, Verdict], paired: bool, of_none: bool, where: str = "this table") -> str:
     """What ≈ and bold differences say, for the line under a table whose cells they mark; "" where nothing is compared."""
     tests = max((verdict.tests for verdict in judged.values()), default=0)
     if not judged:
@@ -192,7 +206,7 @@ def tests_text(judged: Mapping[Any, Verdict], paired: bool, of_none: bool) -> st
     marked = "≈ marks what is not separable from the best of its column"
     marked += ", bold differences are separable from 0" if of_none else ""
     return (
-        f"{marked}: {which}, at {LEVEL:g} after Holm's correction over the {tests} tests of this table. Intervals are "
+        f"{marked}: {which}, at {LEVEL:g} after Holm's correction over all tests of {where} ({tests}). Intervals are "
         "not corrected. Both are over seeds and leave out the sampling of the test set."
     )
 

@@ -10,7 +10,7 @@ from posjax.analysis.report.table import summarize
 
 
 def record(label, seed, loss=2.0, **more):
-    cells = [{"depth": d, "accuracy": 0.5 + 0.1 * seed, "exact": 0.0, "log_prob": -1.0} for d in (0.0, 1.0)]
+    cells = [{"depth": d, "accuracy": 0.5 + 0.1 * seed, "exact": 0.25 * d, "log_prob": -1.0} for d in (0.0, 1.0)]
     lengths = {"64": loss, "128": loss + 0.5}
     return {
         "study": "lengths",
@@ -37,41 +37,57 @@ def test_every_thing_measured_is_a_table_of_its_own(records):
     assert tables[SLIDING].columns[:2] == ("loss @64 (1×)", "loss @128 (2×)")
     assert tables[SLIDING].rows[1].cells[0].text == "1.000 ± 0.000"
     assert tables[CHUNKED].rows[1].cells[1].text == "2.250 ± 0.000"
-    assert tables["passkey"].rows[0].cells[0].interval.mean == pytest.approx(55)
+    assert tables["passkey"].columns[:3] == (
+        "exact match (%) @64 (1×)",
+        "exact match (%) @128 (2×)",
+        "accuracy (%) @64 (1×)",
+    )
+    assert [tables["passkey"].rows[0].cells[i].interval.mean for i in (0, 2)] == pytest.approx([12.5, 55])
+    assert "Δ exact match (%) @128 vs none" in tables["passkey"].columns
+
+
+def test_exact_matches_that_are_nowhere_are_not_compared(records):
+    for record in records:
+        for cell in record["retrieval"]["passkey"]["64"]:
+            cell["exact"] = 0.0
+    (table,) = [table for table in summarize(list(views(records))) if table.study == "passkey"]
+    assert "Δ accuracy (%) @128 vs none" in table.columns
 
 
 def test_a_cell_that_is_not_finite_leaves_no_mean(records):
     records[0]["retrieval"]["passkey"]["64"][0]["accuracy"] = None
     (table,) = [table for table in summarize(list(views(records))) if table.study == "passkey"]
-    assert "1/2 finite" in table.rows[0].cells[0].text
+    assert "1/2 finite" in table.rows[0].cells[2].text
 
 
 def test_the_report_has_a_figure_for_each(records, tmp_path):
     paths = write_length_report(records, tmp_path, About("Lengths", command="python -m x"))
     assert {path.name.removesuffix(".png") for path in paths if path.suffix == ".png"} == {
         "loss_in_sliding_windows_loss_by_length",
-        "loss_in_sliding_windows_cost",
+        "loss_in_sliding_windows_cost_seconds",
+        "loss_in_sliding_windows_cost_temp_bytes",
         "loss_in_windows_that_do_not_overlap_loss_by_length",
         "loss_in_windows_that_do_not_overlap_by_position_128",
+        "passkey_exact_match_by_length",
+        "passkey_accuracy_by_length",
         "passkey_by_depth",
     }
     page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 5
+    assert page.count("data:image/png;base64,") == 8
 
 
 def test_maps_hold_the_mean_over_seeds(records):
     figure = lengths.retrieval_maps(records, "passkey")
     image = figure.axes[0].images[0].get_array()
-    np.testing.assert_allclose(image, 55.0)
+    np.testing.assert_allclose(image, [[0.0, 0.0], [25.0, 25.0]])
     assert [axes.get_title() for axes in figure.axes[:2]] == ["none", "rope"]
 
 
 def test_positions_are_drawn_as_means_and_costs_for_one_window(records):
     (line, *_) = lengths.loss_by_position(records, 128).axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), [3.5, 2.0])
-    seconds, temporaries = lengths.cost_by_length(records).axes[:2]
-    np.testing.assert_allclose(seconds.lines[0].get_ydata(), 0.25)
-    np.testing.assert_allclose(temporaries.lines[0].get_ydata(), 2.0)
+    for key, expected in (("seconds", 0.25), ("temp_bytes", 2.0)):
+        np.testing.assert_allclose(lengths.cost_by_length(records, key).axes[0].lines[0].get_ydata(), expected)
 
 
 def test_what_was_not_measured_is_said(records):

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from posjax.analysis.report import plots
+from posjax.analysis.report.families import FAMILIES
 from posjax.analysis.report.page import About, write_report
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
@@ -74,8 +75,8 @@ def test_pngs_are_whole_sharp_and_not_blank(written):
         if path.suffix == ".png":
             with Image.open(path) as image:
                 pixels = np.asarray(image.convert("L"))
-                assert image.info["dpi"][0] == pytest.approx(200, abs=1)
-            assert pixels.shape[1] > 1000
+                assert image.info["dpi"][0] == pytest.approx(130, abs=1)
+            assert pixels.shape[1] > 800
             assert pixels.min() < 50 < 250 < np.median(pixels)
 
 
@@ -83,8 +84,11 @@ def test_html_is_self_contained(written):
     text = written[2][-1].read_text(encoding="utf-8")
     tags = Page(text).tags
     links = [value for _, attrs in tags for name, value in attrs.items() if name in ("src", "href", "srcset", "data")]
-    assert len(links) == 4
-    assert all(link.startswith("data:image/png;base64,") for link in links)
+    images = [link for link in links if not link.startswith("#")]
+    assert len(images) == 4
+    assert all(link.startswith("data:image/png;base64,") for link in images)
+    ids = {attrs["id"] for _, attrs in tags if "id" in attrs}
+    assert {link[1:] for link in links if link.startswith("#")} == ids
     assert not {tag for tag, _ in tags} & {"script", "link", "iframe", "object"}
     assert not re.search(r"url\(|@import|https?:", text)
 
@@ -145,11 +149,31 @@ def test_study_names_stay_inside_the_directory(tmp_path):
     assert not (tmp_path / "unmade").exists()
 
 
-def test_looks_are_unique_and_none_is_grey():
-    look = plots.styles(runs(labels=("rope", "none", *(f"e{i}" for i in range(20)))))
-    assert look["none"].color == plots.GREY
-    assert len(set(look.values())) == 22
-    assert plots.styles(runs())["learned"].color == look["rope"].color  # by position among the coloured
+def test_findings_come_first_and_the_figure_of_the_headline_before_its_table(written):
+    text = written[2][-1].read_text(encoding="utf-8")
+    assert re.search(
+        r"<li>digits: accuracy \(%\): best is a\|b with 94\.\d\d ± 0\.\d\d, separable from all 4 other rows", text
+    )
+    order = (
+        "Findings</h2>",
+        "a &lt;note&gt;",
+        "Contents</h2>",
+        "<figure>",
+        "<figcaption>accuracy (%): best is",
+        "<table>",
+    )
+    order += ("<figcaption>Training loss", "How to reproduce</h2>", "<details>")
+    assert sorted(order, key=text.index) == list(order)
+
+
+def test_looks_are_those_of_families_whatever_the_study():
+    look = plots.styles(runs(labels=("rope", "none", "alibi", *(f"e{i}" for i in range(11)))))
+    assert look["none"].color == FAMILIES["none"].color
+    assert len(set(look.values())) == 14
+    again = plots.styles(runs(labels=("t5", "axial_rope", "rope")))
+    assert (again["rope"].color, again["rope"].marker) == (look["rope"].color, look["rope"].marker)
+    assert again["axial_rope"].color == again["rope"].color != again["t5"].color
+    assert again["axial_rope"].dash != again["rope"].dash
 
 
 @pytest.mark.parametrize("draw", [plots.accuracy_by_encoding, plots.loss_by_length, plots.learning_curves])
@@ -162,31 +186,52 @@ def test_figures_of_nothing_raise(draw):
 
 
 @pytest.mark.parametrize("draw", [plots.loss_by_length, plots.learning_curves])
-def test_names_of_twelve_lines_do_not_overlap(draw):
-    figure = draw(runs("lm", labels=["none", *(f"encoding{i}" for i in range(11))]))
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    texts = [text for text in figure.axes[0].texts if text.get_text().startswith(("none", "encoding"))]
-    boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.y0)
-    assert len(boxes) == 12
-    # window extents include the line back to the curve, so the spacing of the anchors is what must hold the text
-    height = figure.dpi * 9 / 72
-    centres = np.sort([figure.axes[0].transAxes.transform(text.xyann)[1] for text in texts])
-    assert np.diff(centres).min() > height
+def test_names_of_many_lines_stand_in_panels_and_do_not_overlap(draw):
+    labels = ["none", "rope", "alibi", *(f"e{i}" for i in range(9))]
+    figure = draw(runs("lm", labels=labels))
+    panels = [axes for axes in figure.axes if axes.get_visible() and axes.lines]
+    assert [axes.get_title(loc="left") for axes in panels] == ["none", "rotary", "decay", "other", "other (2)"]
+    named = [[text.get_text() for text in axes.texts if text.get_text() in labels] for axes in panels]
+    assert all("none" in names and len(names) <= plots.MOST for names in named)
+    assert set().union(*named) == set(labels)
+    figure.savefig(io.BytesIO(), format="png")
+    for axes in panels:
+        # window extents include the line back to the curve, so the spacing of the anchors is what must hold the text
+        texts = [text for text in axes.texts if text.get_text() in labels]
+        centres = np.sort([axes.transAxes.transform(text.xyann)[1] for text in texts])
+        assert np.diff(centres).min(initial=np.inf) > figure.dpi * plots.SMALL / 72
 
 
-def test_accuracy_axis_is_zoomed_and_shows_every_seed():
-    axes = plots.accuracy_by_encoding(runs()).axes[0]
-    low, high = axes.get_xlim()
-    assert 85 < low < 90
-    assert 94 < high <= 100.5
-    assert sum(len(dots.get_offsets()) for dots in axes.collections if len(dots.get_offsets()) == 3) == 3 * len(LABELS)
+def test_what_is_measured_after_each_block_is_drawn_over_the_blocks(tmp_path):
+    records = runs("lm", labels=("none", "rope"), seeds=2)
+    for run in records:
+        run["curve"], run["metrics"] = (
+            [],
+            {f"error after {b} blocks{of}": b + 1.0 for b in (0, 1, 10) for of in ("", ", noise")},
+        )
+    figure = plots.metric_by_block(records, what="error", of="noise")
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[0, 1], [1, 2], [10, 11]])
+    names = [path.name for path in write_report(records, tmp_path, About("t"))]
+    assert names == ["table.md", "lm_error_text.png", "lm_error_noise.png", "report.html"]
+    with pytest.raises(ValueError, match="no metric 'x' by block, of None"):
+        plots.metric_by_block(records, what="x")
 
 
 def test_training_length_is_marked():
     records = [run | {"train_length": 128} for run in runs("lm")]
     axes = plots.loss_by_length(records).axes[0]
     assert any(list(line.get_xdata()) == [128, 128] for line in axes.lines)
+
+
+def test_ticks_that_are_near_each_other_have_one_name():
+    assert plots.spaced([0.0, 1.0, 2.0, 3.0]) == {0, 1, 2, 3}
+    assert plots.spaced([0.0, 5.0, 6.0, 50.0, 99.0, 100.0], first=1) == {1, 3, 5}
+    records = [
+        run | {"metrics": {"exact match": {"22": 0.5, "24": 0.4, "48": 0.1}}, "train_length": 22} for run in runs("lm")
+    ]
+    axes = plots.accuracy_by_length(records, name="exact match").axes[0]
+    assert axes.get_xscale() == "linear"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["22", "", "48"]
 
 
 def test_spread_apart_moves_as_little_as_needed():

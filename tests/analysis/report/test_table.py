@@ -68,11 +68,13 @@ def test_ties_are_of_differences_and_the_more_rows_the_more_it_takes():
     a, b = column(two, "accuracy (%)").values()
     assert a.interval.high > b.interval.low
     assert (a.mark, b.mark) == ("", "best")
-    assert "after Holm's correction over the 1 tests of this table" in two.notes[0]
+    assert "after Holm's correction over all tests of this table (1)" in two.notes[0]
     assert "paired" not in two.notes[0]
     (many,) = summarize(classification(values | {f"c{i}": values["a"] for i in range(3)}))
     assert {cell.mark for cell in column(many, "accuracy (%)").values()} == {"best", "tied"}
-    assert "over the 8 tests" in many.notes[0]  # four rows against the best by accuracy, and as many by loss
+    assert (
+        "over all tests of this table (8)" in many.notes[0]
+    )  # four rows against the best by accuracy, and as many by loss
 
 
 def test_rows_of_the_same_weights_are_tested_as_pairs():
@@ -180,9 +182,11 @@ def test_markdown_is_a_table_with_the_best_in_bold():
     (table,) = summarize(classification())
     lines = to_markdown(table).splitlines()
     assert lines[0] == "## digits"
-    assert {line.count("|") for line in lines[2:8]} == {8}
-    assert lines[6].startswith("| rope | **97.20 ± 0.75** | **0.028 ± 0.007** | **+6.40")
-    assert lines[7].startswith("| alibi | ≈ 96.90")
+    assert lines[2].startswith("- accuracy (%): best is rope with 97.20 ± 0.75, not separable from alibi. ")
+    assert lines[2].endswith("Against none, better: learned, rope, alibi.")
+    assert {line.count("|") for line in lines[4:10]} == {8}
+    assert lines[8].startswith("| rope | **97.20 ± 0.75** | **0.028 ± 0.007** | **+6.40")
+    assert lines[9].startswith("| alibi | ≈ 96.90")
     assert to_markdown(table).count("**") == 10
 
 

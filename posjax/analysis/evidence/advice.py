@@ -1,0 +1,239 @@
+"""Which encoding to take, by situation: sentences whose names and numbers come from records, each with its doubt.
+
+A `Field` is a column of results with a reference row. Who leads it, who cannot be told from the leader and who is behind the
+reference is computed, after Holm's correction over all comparisons of the field and the claims of its study.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from posjax.analysis.evidence.contrast import Cell, Table, evaluate, unit_of
+from posjax.analysis.evidence.inventory import Folder, regime_of
+from posjax.analysis.evidence.numbers import ink
+from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_beside
+from posjax.analysis.report.lengths import CHUNKED, SLIDING
+from posjax.analysis.statistics import Verdict
+
+_SHOWN = 6  # rows of a list before the rest is counted
+
+
+class Field(NamedTuple):
+    """Rows of a table at a length or resolution, compared with each other and with a reference row."""
+
+    table: Table
+    at: int | None
+    reference: str
+    what: str  # e.g. "accuracy on Fashion-MNIST"
+
+
+class Situation(NamedTuple):
+    """What somebody has, the fields that tell what to take (each from the first that has records), claims, and doubts.
+
+    Attributes:
+      fields: alternatives, by which is asked first.
+      claims: ids of those that bear on it.
+      doubt: what the evidence leaves out, beside its regime.
+    """
+
+    title: str
+    fields: tuple[tuple[Field, ...], ...]
+    claims: tuple[str, ...]
+    doubt: str
+
+
+class Standing(NamedTuple):
+    """Who leads a field."""
+
+    leader: str
+    lead: Verdict | None  # over the reference; None where the reference leads
+    tied: tuple[str, ...]  # not separable from the leader
+    behind: tuple[str, ...]  # behind the reference
+
+
+def standing(field: Field, folders: Mapping[str, Folder], judged: Sequence[Judged] = ()) -> Standing | None:
+    """None where there are no records of the reference and of another row."""
+    tables = {name: folder.tables for name, folder in folders.items()}
+    rows = tables.get(field.table.folder, {}).get(field.table.table, {})
+    unit = unit_of(field.table.metric)
+    values = {row: found.value for row in rows if (found := evaluate(field.table(row, field.at), tables)) is not None}
+    if field.reference not in values or len(values) < 2:
+        return None
+    leader = (max if unit.best is max else min)(values, key=lambda row: values[row])
+    pairs = [(row, field.reference) for row in values if row != field.reference]
+    pairs += [(leader, row) for row in values if row not in (leader, field.reference)]
+    family = {(a, b): evaluate(field.table(a, field.at) - field.table(b, field.at), tables) for a, b in pairs}
+    found = judge_beside({pair: each for pair, each in family.items() if each is not None}, judged, field.table.folder)
+    tied = tuple(row for row in values if (leader, row) in found and not found[leader, row].separated)
+    against = {row: found[row, field.reference] for row in values if (row, field.reference) in found}
+    worse = -1.0 if unit.best is max else 1.0
+    behind = tuple(row for row, v in against.items() if v.separated and worse * v.estimate.value > 0)
+    return Standing(leader, against.get(leader), tied, behind)
+
+
+_SPARSE = Table("contextual_counting", "flip_flop", "accuracy by length, flip_flop_sparse")
+SITUATIONS = (
+    Situation(
+        "Images of one size",
+        (
+            (Field(Table("fashion_vit", "fashion_vit", "accuracy"), None, "none", "accuracy on Fashion-MNIST"),),
+            (Field(Table("vit_table8", "stem", "accuracy"), None, "none", "accuracy on CIFAR-10"),),
+        ),
+        ("vit-learned-beats-none", "vit-2d-beats-none", "vit-alibi-beats-none", "vit-direction-helps"),
+        "Small images and short trainings: that any position helps is the robust part, the order of those that help is not.",
+    ),
+    Situation(
+        "Images of several sizes",
+        (
+            (
+                Field(
+                    Table("resolutions", "caltech101", "accuracy"),
+                    256,
+                    "none",
+                    "accuracy at twice the resolution, Caltech-101",
+                ),
+            ),
+        ),
+        ("rescaled-beats-extrapolated", "relative-coordinates-keep-more", "mixed-keeps-more-than-learned"),
+        "Whichever it is, fit positions to the trained grid or take coordinates relative to the image. The order of RoPE-ViT "
+        "needs trainings that were not run here.",
+    ),
+    Situation(
+        "Text at the trained length",
+        (
+            (
+                Field(Table("train_short_test_long", CHUNKED, "loss"), 128, "none", "loss at the training length"),
+                Field(
+                    Table("shakespeare_decoder", "shakespeare_decoder", "loss"),
+                    128,
+                    "none",
+                    "loss at the training length",
+                ),
+            ),
+        ),
+        ("rope-learns-faster", "none-competitive", "fox-ahead-of-rope", "heads-confound-alibi"),
+        "Bytes and small models early in training; biases that share slopes out over heads gain with more of them.",
+    ),
+    Situation(
+        "Text longer than in training, nothing tuned",
+        (
+            (
+                Field(
+                    Table("train_short_test_long", CHUNKED, "loss"), 4096, "none", "loss far beyond the training length"
+                ),
+                Field(
+                    Table("shakespeare_decoder", "shakespeare_decoder", "loss"), 1024, "none", "loss at eight times it"
+                ),
+            ),
+        ),
+        ("alibi-extrapolates", "alibi-flat-at-8x", "rope-fails-beyond", "t5-reads-twice", "fire-beyond-rope-and-alibi"),
+        "A flat loss is no proof that what stands far away is used: see retrieval in the matrix.",
+    ),
+    Situation(
+        "A trained RoPE to be read further",
+        (
+            (
+                Field(
+                    Table("context_extension", SLIDING, "loss"), 1024, "rope", "loss at four times the trained length"
+                ),
+                Field(Table("extrapolate", SLIDING, "loss"), 1024, "rope", "loss at four times the trained length"),
+            ),
+            (Field(Table("context_extension", "passkey", "exact match"), 1024, "rope", "pass keys at that length"),),
+        ),
+        (
+            "yarn-beats-ntk-untuned",
+            "longrope-search-wins",
+            "self-extend-reads-on",
+            "pi-tuned-keeps-loss",
+            "windows-need-sinks",
+        ),
+        "A window keeps the loss because it forgets: what lies beyond it cannot be retrieved.",
+    ),
+    Situation(
+        "Digits and algorithms",
+        (
+            (Field(Table("length_generalization", "addition", "accuracy"), None, "none", "longer additions"),),
+            (Field(Table("randomized_positions", "bucket_sort", "accuracy"), None, "none", "longer sorting"),),
+        ),
+        (
+            "abacus-adds",
+            "coupled-positions-add",
+            "randomized-sinusoidal-sorts",
+            "randomized-rope-sorts",
+            "none-generalises-best",
+        ),
+        "What wins is told where the digits stand; it helps with no other task.",
+    ),
+    Situation(
+        "Counting",
+        ((Field(_SPARSE, 128, "none", "flip-flop out of distribution"),),),
+        ("cope-solves-flip-flop", "fox-solves-flip-flop", "cope-in-distribution"),
+        "One made-up task.",
+    ),
+)
+
+
+def to_markdown(folders: Mapping[str, Folder], judged: Sequence[Judged], cards: Mapping[str, Any]) -> str:
+    """A paragraph for each situation."""
+    by_id = {each.claim.id: each for each in judged}
+    parts = [_situation(each, folders, by_id) for each in SITUATIONS]
+    parts.insert(4, _packed(cards))
+    return "\n\n".join(parts)
+
+
+def _situation(situation: Situation, folders: Mapping[str, Folder], judged: Mapping[str, Judged]) -> str:
+    told, cells = [], []
+    for alternatives in situation.fields:
+        for field in alternatives:
+            if (found := standing(field, folders, tuple(judged.values()))) is not None:
+                told.append(_sentence(field, found))
+                rows = (found.leader, field.reference, *found.tied)
+                cells += [
+                    Cell(field.table.folder, field.table.table, row, field.table.metric, field.at) for row in rows
+                ]
+                break
+    lines = [f"**{situation.title}.** {' '.join(told) or 'Not run yet.'}"]
+    if claims := [judged[name] for name in situation.claims if name in judged]:
+        lines.append(f"Claims: {', '.join(_verdict(each) for each in claims)}.")
+    regime = f" ({regime_of(cells, folders).text()})" if cells else ""
+    return " ".join([*lines, f"*Doubt*: {situation.doubt}{regime}"])
+
+
+def _sentence(field: Field, found: Standing) -> str:
+    """Who leads, by how much, who is not separable from it and who is worse than the reference."""
+    unit, link = unit_of(field.table.metric), f"[{field.what}]({field.table.folder}/table.md)"
+    if found.lead is None:
+        sentence = f"For {link} nothing is ahead of `{field.reference}`"
+    else:
+        interval = found.lead.estimate.interval().scaled(unit.scale).text(unit.digits - (unit.scale > 1), signed=True)
+        sentence = f"For {link} `{found.leader}` leads ({ink(interval)} to `{field.reference}`"
+        sentence += ")" if found.lead.separated else ", not separable)"
+    sentence += f"; not separable from it: {_names(found.tied)}" if found.tied else "; every other row is behind it"
+    sentence += f"; worse than `{field.reference}`: {_names(found.behind)}" if found.behind else ""
+    return sentence + "."
+
+
+def _names(rows: Sequence[str]) -> str:
+    more = f" and {ink(len(rows) - _SHOWN)} more" if len(rows) > _SHOWN else ""
+    return ", ".join(f"`{row}`" for row in rows[:_SHOWN]) + more
+
+
+_GLYPHS = {HOLDS: "✓", FAILS: "✗", UNCLEAR: "≈", NOT_RUN: "…"}
+
+
+def _verdict(judged: Judged) -> str:
+    return f"[{judged.claim.id}](#{judged.claim.id}) {_GLYPHS[judged.verdict]}"
+
+
+def _packed(cards: Mapping[str, Any]) -> str:
+    """Of packed documents the scorecard tells: who moves when another document stands before one's own."""
+    measured = {spec: card["measures"]["D_batch"] for spec, card in cards.items() if "measures" in card}
+    moved = [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]
+    if not measured:
+        return "**Packed documents.** Not run yet."
+    unmoved = ink(f"{len(measured) - len(moved)} of {len(measured)}")
+    told = f"Behind padding and behind other documents {unmoved} encodings of the [scorecard](scorecard/table.md) read alike"
+    told += f"; not {_names(moved)}" if moved else ""
+    return (
+        f"**Packed documents.** {told}. Positions are data here, and each document has its own. "
+        "*Doubt*: measured as initialised, on logits; no study trains on packed rows."
+    )

@@ -1,0 +1,948 @@
+"""What papers found, each with its source and the contrast of ours that decides it.
+
+A claim is data: who says it and where, what in one sentence without numbers, the paper's own numbers, and the expectations
+on our records that it amounts to. Where no number could be read at its source there is none, and `place` says so.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from posjax.analysis.evidence.contrast import Cell, Contrast, Table, mean, unit_of
+from posjax.analysis.report.lengths import CHUNKED, SLIDING
+from posjax.analysis.report.table import Unit
+
+_FLAT = 0.02  # nats: a loss that rises by no more over all lengths is called flat
+_CLOSE = 0.1  # nats: called competitive; the published gap of Haviv et al. is below it
+_TIE = 0.005  # of accuracy: what the ViT paper calls little to no difference
+
+
+class Source(NamedTuple):
+    """Who published it, and where."""
+
+    authors: str
+    year: int
+    arxiv: str
+
+    def __str__(self) -> str:
+        return f"{self.authors} ({self.year}), arXiv {self.arxiv}"
+
+
+class Expectation(NamedTuple):
+    """A contrast of ours, and the open range in which it lies if the claim is right."""
+
+    contrast: Contrast
+    low: float = -math.inf
+    high: float = math.inf
+    name: str = ""  # what it is called; "" for the contrast's own text
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Attributes:
+      id: by which other pages and texts name it.
+      place: of the claim in the paper, and how it was read if not there.
+      says: the claim, without numbers.
+      expects: all of them together are the claim; all read one folder of results.
+      paper: what -> the paper's number, in the paper's unit; empty where none was read.
+      tried: what was done to explain a result against the claim.
+    """
+
+    id: str
+    source: Source
+    place: str
+    says: str
+    expects: tuple[Expectation, ...]
+    paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    tried: str = ""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All that are read, each once."""
+        return tuple(dict.fromkeys(cell for each in self.expects for _, cell in each.contrast.terms))
+
+    @property
+    def folder(self) -> str:
+        """The folder of results that decides it; Holm's correction is over the claims of one folder."""
+        return self.cells[0].folder
+
+    @property
+    def unit(self) -> Unit:
+        """How its contrasts are shown: shares out of one in points of a hundred."""
+        return unit_of(self.cells[0].metric)
+
+
+def above(contrast: Contrast, low: float = 0.0, name: str = "") -> Expectation:
+    """The contrast is larger than `low`."""
+    return Expectation(contrast, low=low, name=name)
+
+
+def below(contrast: Contrast, high: float = 0.0, name: str = "") -> Expectation:
+    """The contrast is smaller than `high`."""
+    return Expectation(contrast, high=high, name=name)
+
+
+def within(contrast: Contrast, margin: float, name: str = "") -> Expectation:
+    """The contrast is a tie: closer to 0 than `margin`."""
+    return Expectation(contrast, -margin, margin, name)
+
+
+def rise(table: Table, row: str, start: int, end: int) -> Contrast:
+    """By how much a row's loss is higher at `end` than at `start`."""
+    return table(row, end) - table(row, start)
+
+
+PRESS = Source("Press et al.", 2022, "2108.12409")
+HAVIV = Source("Haviv et al.", 2022, "2203.16634")
+VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
+ROPE = Source("Su et al.", 2021, "2104.09864")
+HEO = Source("Heo et al.", 2024, "2403.13298")
+RUOSS = Source("Ruoss et al.", 2023, "2305.16843")
+KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
+PI = Source("Chen et al.", 2023, "2306.15595")
+YARN = Source("Peng et al.", 2023, "2309.00071")
+LONGROPE = Source("Ding et al.", 2024, "2402.13753")
+SELF_EXTEND = Source("Jin et al.", 2024, "2401.01325")
+SINKS = Source("Xiao et al.", 2023, "2309.17453")
+COPE = Source("Golovneva et al.", 2024, "2405.18719")
+FIRE = Source("Li et al.", 2023, "2310.04418")
+KERPLE = Source("Chi et al.", 2022, "2205.09921")
+SANDWICH = Source("Chi et al.", 2022, "2212.10356")
+XPOS = Source("Sun et al.", 2022, "2212.10554")
+FOX = Source("Lin et al.", 2025, "2503.02130")
+LAPE = Source("Yu et al.", 2023, "2212.05262")
+CPVT = Source("Chu et al.", 2021, "2102.10882")
+LOOKHERE = Source("Fuller et al.", 2024, "2405.13985")
+DINOV3 = Source("Simeoni et al.", 2025, "2508.10104")
+ABACUS = Source("McLeish et al.", 2024, "2405.17399")
+COUPLING = Source("Cho et al.", 2024, "2405.20671")
+P_ROPE = Source("Barbero et al.", 2024, "2410.06205")
+
+
+# Train short, test long: trained on 128 bytes, windows that do not overlap as in the paper's tables.
+_L, _2L, _4L, _8L, _32L = 128, 256, 512, 1024, 4096
+_SHORT, _BOOKS = (Table(folder, CHUNKED, "loss") for folder in ("train_short_test_long", "train_short_test_long_books"))
+_TABLE2 = "table 2, WikiText-103"
+
+
+def _beyond(loss: Table, name: str) -> tuple[Claim, ...]:
+    """What table 2 says of reading beyond the training length; `name` ends the ids."""
+    return (
+        Claim(
+            f"alibi-extrapolates{name}",
+            PRESS,
+            _TABLE2,
+            "ALiBi reads far beyond its training length without a rise in loss.",
+            (below(rise(loss, "alibi", _L, _32L), _FLAT),),
+            {"perplexity at 512": 19.73, "at 15512": 18.31},
+        ),
+        Claim(
+            f"sinusoidal-fails-beyond{name}",
+            PRESS,
+            _TABLE2,
+            "Sinusoidal codes fail beyond the training length.",
+            (above(rise(loss, "sinusoidal", _L, _32L)),),
+            {"perplexity at 512": 20.05, "at 15512": 406.01},
+        ),
+        Claim(
+            f"rope-fails-beyond{name}",
+            PRESS,
+            _TABLE2,
+            "RoPE fails beyond the training length.",
+            (above(rise(loss, "rope", _L, _32L)),),
+            {"perplexity at 512": 20.07, "at 15512": 79.25},
+        ),
+        Claim(
+            f"t5-reads-twice{name}",
+            PRESS,
+            _TABLE2,
+            "T5's buckets read twice the training length without a rise in loss.",
+            (below(rise(loss, "t5", _L, _2L), _FLAT),),
+            {"perplexity at 512": 19.65, "at 1012": 18.79},
+        ),
+        Claim(
+            f"alibi-at-training-length{name}",
+            PRESS,
+            _TABLE2,
+            "At the training length ALiBi is ahead of sinusoidal codes.",
+            (below(loss("alibi", _L) - loss("sinusoidal", _L)),),
+            {"perplexity, ALiBi": 19.73, "sinusoidal": 20.05},
+        ),
+        Claim(
+            f"alibi-short-beats-sinusoidal-long{name}",
+            PRESS,
+            "table 5, WikiText-103",
+            "ALiBi trained short is ahead, on longer inputs, of sinusoidal codes trained on them for the same time.",
+            (below(loss("alibi", _4L) - loss("sinusoidal, trained at 512", _4L)),),
+            {"perplexity at 3072, ALiBi trained on 512": 18.40, "sinusoidal trained on 3072": 18.67},
+        ),
+    )
+
+
+_TRAIN_SHORT = (
+    *_beyond(_SHORT, ""),
+    Claim(
+        "rope-fails-less",
+        PRESS,
+        "table 2",
+        "Beyond the training length RoPE loses less than sinusoidal codes.",
+        (below(rise(_SHORT, "rope", _L, _32L) - rise(_SHORT, "sinusoidal", _L, _32L)),),
+        {
+            "RoPE, perplexity at 512": 20.07,
+            "at 15512": 79.25,
+            "sinusoidal, at 512": 20.05,
+            "sinusoidal, at 15512": 406.01,
+        },
+        tried="The same with other heads (rope-rises-less-at-8x). A model that uses its positions more has more to lose "
+        "where they are new, and RoPE is ahead within the training length.",
+    ),
+    Claim(
+        "kerple-beyond-alibi",
+        KERPLE,
+        "abstract; no number",
+        "KERPLE's logarithmic bias extrapolates better than ALiBi's linear one.",
+        (below(_SHORT("kerple", _32L) - _SHORT("alibi", _32L)),),
+    ),
+    Claim(
+        "sandwich-extrapolates",
+        SANDWICH,
+        "abstract; no number",
+        "Sandwich reads far beyond its training length without a rise in loss.",
+        (below(rise(_SHORT, "sandwich", _L, _32L), _FLAT),),
+    ),
+    Claim(
+        "fire-beyond-rope-and-alibi",
+        FIRE,
+        "abstract; no number",
+        "FIRE generalises to longer contexts better than RoPE and ALiBi.",
+        tuple(below(_SHORT("fire", _32L) - _SHORT(row, _32L)) for row in ("rope", "alibi")),
+    ),
+    Claim(
+        "xpos-beyond-rope",
+        XPOS,
+        "abstract; no number",
+        "xPos extrapolates better than RoPE.",
+        (below(_SHORT("xpos", _32L) - _SHORT("rope", _32L)),),
+    ),
+    Claim(
+        "fox-ahead-of-rope",
+        FOX,
+        "abstract; no number",
+        "Forget gates are ahead of RoPE at the training length and beyond it.",
+        tuple(below(_SHORT("fox", length) - _SHORT("rope", length)) for length in (_L, _32L)),
+    ),
+    Claim(
+        "none-competitive",
+        HAVIV,
+        "table 1, WikiText-103",
+        "A causal decoder without any encoding is competitive with sinusoidal codes.",
+        (below(_SHORT("none", _L) - _SHORT("sinusoidal", _L), _CLOSE),),
+        {"perplexity, none": 20.97, "sinusoidal": 20.16},
+    ),
+)
+
+# How many heads ALiBi's slopes are shared out over: our own control of the study above.
+_HEADS = {heads: Table("heads", f"heads_{heads}", "loss") for heads in (2, 8)}
+_HEAD_COUNT = (
+    Claim(
+        "heads-confound-alibi",
+        PRESS,
+        "section 3, slopes by head; no number",
+        "ALiBi's gap to RoPE at the training length shrinks with more heads.",
+        (
+            below(
+                (_HEADS[8]("alibi", _L) - _HEADS[8]("rope", _L)) - (_HEADS[2]("alibi", _L) - _HEADS[2]("rope", _L)),
+            ),
+        ),
+    ),
+)
+
+
+# No positions at all: how far off (bytes) a probe reads positions from a model's features, behind so many of its two blocks.
+def _error(table: str, row: str, blocks: int, tokens: str = "") -> Contrast:
+    return Table("no_positions", table, f"position error after {blocks} blocks{tokens}")(row)
+
+
+_RANDOM = ", random tokens"
+_NO_POSITIONS = (
+    Claim(
+        "causal-none-knows-positions",
+        HAVIV,
+        "figure 2; no number",
+        "Without an encoding the blocks of a causal decoder make absolute positions readable.",
+        (
+            below(
+                _error("causal", "none", 2) - _error("causal", "none", 0), name="none, after the blocks - before them"
+            ),
+        ),
+    ),
+    Claim(
+        "causal-none-knows-as-others",
+        HAVIV,
+        "figure 2; no number",
+        "They are read about as well as with sinusoidal codes: better than midway between those and no information.",
+        (
+            below(
+                _error("causal", "none", 2) - (_error("causal", "sinusoidal", 2) + _error("causal", "none", 0)) / 2,
+                name="none - midway between sinusoidal and none before the blocks",
+            ),
+        ),
+    ),
+    Claim(
+        "bidirectional-none-does-not",
+        HAVIV,
+        "section 5, masked language models; no number",
+        "Without an encoding positions are read off a causal model and not off a bidirectional one.",
+        (
+            below(_error("causal", "none", 2) - _error("bidirectional", "none", 2), name="causal - bidirectional"),
+            above(
+                _error("bidirectional", "none", 2)
+                - (_error("causal", "none", 2) + _error("bidirectional", "none", 0)) / 2,
+                name="bidirectional - midway between causal and no information",
+            ),
+        ),
+    ),
+    Claim(
+        "the-mask-tells-positions",
+        HAVIV,
+        "section 5, on how many predecessors a token sees; no number",
+        "It is the causal mask that tells them: in random tokens they are readable too.",
+        (
+            below(
+                _error("causal", "none", 2, _RANDOM) - _error("causal", "none", 0, _RANDOM),
+                name="none, random tokens, after the blocks - before them",
+            ),
+        ),
+    ),
+)
+
+# Randomised positions: mean accuracy at lengths that were not trained.
+_TASKS = ("bucket_sort", "reverse_string", "odds_first", "cycle_navigation")
+_SOLVED = {task: Table("randomized_positions", task, "accuracy") for task in _TASKS}
+
+
+def _randomized(task: str, base: str) -> Contrast:
+    """What randomised positions add to a base."""
+    return _SOLVED[task](f"randomized {base}") - _SOLVED[task](base)
+
+
+_MEMORY = "table 1, cited from memory"
+_RANDOMIZED = (
+    Claim(
+        "randomized-sinusoidal-sorts",
+        RUOSS,
+        _MEMORY,
+        "Randomised positions let sinusoidal codes sort sequences longer than those of training.",
+        (above(_randomized("bucket_sort", "sinusoidal")),),
+        {"sinusoidal (%)": 30.1, "randomised": 100.0},
+    ),
+    Claim(
+        "randomized-rope-sorts",
+        RUOSS,
+        _MEMORY,
+        "Randomised positions let RoPE sort sequences longer than those of training.",
+        (above(_randomized("bucket_sort", "rope")),),
+        {"RoPE (%)": 30.6, "randomised": 99.6},
+    ),
+    Claim(
+        "randomized-reverses",
+        RUOSS,
+        _MEMORY,
+        "Randomised positions help relative attention and RoPE to reverse longer strings.",
+        tuple(above(_randomized("reverse_string", base)) for base in ("relative", "rope")),
+        {"relative (%)": 58.3, "randomised": 95.1, "RoPE": 51.9, "RoPE, randomised": 69.9},
+    ),
+    Claim(
+        "randomized-finds-odds",
+        RUOSS,
+        _MEMORY,
+        "Randomised positions help sinusoidal codes and RoPE to gather every other symbol of longer sequences.",
+        tuple(above(_randomized("odds_first", base)) for base in ("sinusoidal", "rope")),
+        {"sinusoidal (%)": 51.6, "randomised": 65.9, "RoPE": 51.3, "RoPE, randomised": 65.6},
+    ),
+    Claim(
+        "randomized-alibi-navigates",
+        RUOSS,
+        _MEMORY,
+        "Randomised positions hurt ALiBi at navigating a cycle, where they help RoPE.",
+        (below(_randomized("cycle_navigation", "alibi")), above(_randomized("cycle_navigation", "rope"))),
+        {"ALiBi (%)": 37.6, "randomised": 29.8, "RoPE": 23.6, "RoPE, randomised": 73.6},
+    ),
+    Claim(
+        "randomized-helps-on-average",
+        RUOSS,
+        "abstract",
+        "Over tasks and encodings randomised positions raise accuracy on longer sequences.",
+        (
+            above(
+                mean(
+                    [_randomized(task, base) for task in _TASKS for base in ("sinusoidal", "relative", "alibi", "rope")]
+                ),
+                name="randomised - plain, mean over tasks and encodings",
+            ),
+        ),
+        {"points": 12.0},
+    ),
+    Claim(
+        "relative-sorts-without",
+        RUOSS,
+        _MEMORY,
+        "Without randomised positions relative attention sorts longer sequences best of all.",
+        tuple(
+            above(_SOLVED["bucket_sort"]("relative") - _SOLVED["bucket_sort"](row))
+            for row in ("sinusoidal", "alibi", "rope")
+        ),
+        {"relative (%)": 91.9, "sinusoidal": 30.1, "ALiBi": 38.8, "RoPE": 30.6},
+    ),
+)
+
+# Context extension: trained on 256 bytes, read under other encodings without tuning, or after a tuning on 1024.
+_EXTENDED, _PASSKEY = Table("context_extension", SLIDING, "loss"), Table("context_extension", "passkey", "exact match")
+_TRAINED, _TARGET, _BEYOND, _FAR = 256, 1024, 2048, 8192
+_CONTEXT = (
+    Claim(
+        "pi-untuned-beats-extrapolation",
+        PI,
+        "table 1, PG-19",
+        "Position interpolation reads beyond the trained length better than extrapolation, even without any tuning.",
+        (below(_EXTENDED("PI", _TARGET) - _EXTENDED("rope", _TARGET)),),
+        {"perplexity at 8192, PI untuned": 16.10, "extrapolated, above": 1000.0},
+    ),
+    Claim(
+        "pi-tuned-keeps-loss",
+        PI,
+        "table 1, PG-19",
+        "After a short tuning position interpolation reads a longer context with no more loss than the trained length.",
+        (below(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope", _TRAINED), _FLAT),),
+        {"perplexity at 2048, as trained": 7.20, "at 8192, tuned PI": 6.95},
+    ),
+    Claim(
+        "pi-tuned-beats-tuning-alone",
+        PI,
+        "table 1, PG-19",
+        "Tuning with position interpolation is ahead of the same tuning without it.",
+        (below(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope, tuned", _TARGET)),),
+        {"perplexity at 8192, PI": 6.95, "tuning alone": 7.69},
+    ),
+    Claim(
+        "pi-tuned-finds-passkeys",
+        PI,
+        "table 4, farthest pass key found after 200 steps",
+        "Tuned with position interpolation a model finds pass keys in the longer context; before it does not.",
+        (above(_PASSKEY("PI, tuned", _TARGET) - _PASSKEY("rope", _TARGET)),),
+        {"tokens, PI": 8192, "tuning alone": 1792},
+    ),
+    Claim(
+        "ntk-beats-pi-untuned",
+        YARN,
+        "section 3.1; no number",
+        "NTK-aware scaling is ahead of position interpolation without any tuning.",
+        (below(_EXTENDED("NTK", _TARGET) - _EXTENDED("PI", _TARGET)),),
+    ),
+    Claim(
+        "yarn-beats-ntk-untuned",
+        YARN,
+        "section 3; no number",
+        "YaRN is ahead of NTK-aware scaling without any tuning.",
+        (below(_EXTENDED("YaRN", _TARGET) - _EXTENDED("NTK", _TARGET)),),
+    ),
+    Claim(
+        "yarn-beats-pi-beyond-tuning",
+        YARN,
+        "table 1, Proof-pile, beyond the tuned length",
+        "Beyond the length of an equal tuning YaRN is ahead of position interpolation.",
+        (below(_EXTENDED("YaRN, tuned", _BEYOND) - _EXTENDED("PI, tuned", _BEYOND)),),
+        {"perplexity at 10240, YaRN": 6.04, "PI": 8.07},
+    ),
+    Claim(
+        "yarn-ties-pi-at-tuning",
+        YARN,
+        "table 1, Proof-pile, at the tuned length",
+        "At the length of an equal tuning YaRN and position interpolation are alike (a tie, exploratory).",
+        (within(_EXTENDED("YaRN, tuned", _TARGET) - _EXTENDED("PI, tuned", _TARGET), _FLAT),),
+        {"perplexity at 8192, YaRN": 3.35, "PI": 3.34},
+    ),
+    Claim(
+        "dynamic-ntk-free-at-trained-length",
+        YARN,
+        "section 3.3; no number",
+        "Dynamic scaling costs nothing at the trained length, where position interpolation does.",
+        (
+            within(_EXTENDED("dynamic NTK", _TRAINED) - _EXTENDED("rope", _TRAINED), _TIE),
+            above(_EXTENDED("PI, tuned", _TRAINED) - _EXTENDED("rope", _TRAINED)),
+        ),
+    ),
+    Claim(
+        "longrope-search-wins",
+        LONGROPE,
+        "table 1, PG-19, four times the trained length",
+        "Searched factors are ahead of position interpolation, dynamic NTK and YaRN without any tuning.",
+        tuple(below(_EXTENDED("LongRoPE", _TARGET) - _EXTENDED(row, _TARGET)) for row in ("PI", "dynamic NTK", "YaRN")),
+        {"perplexity at 16384, searched": 11.34, "PI": 20.49, "dynamic NTK": 23.29, "YaRN": 87.89},
+    ),
+    Claim(
+        "self-extend-reads-on",
+        SELF_EXTEND,
+        "abstract; no number",
+        "SelfExtend reads beyond the trained length better than extrapolation, without any tuning.",
+        (below(_EXTENDED("SelfExtend", _TARGET) - _EXTENDED("rope", _TARGET)),),
+    ),
+    Claim(
+        "self-extend-finds-passkeys",
+        SELF_EXTEND,
+        "abstract; no number",
+        "SelfExtend finds pass keys beyond the trained length where extrapolation does not, without any tuning.",
+        (above(_PASSKEY("SelfExtend", _TARGET) - _PASSKEY("rope", _TARGET)),),
+    ),
+    Claim(
+        "windows-need-sinks",
+        SINKS,
+        "abstract; no number",
+        "A sliding window fails far beyond the trained length unless it keeps the first tokens.",
+        (above(_EXTENDED("window", _FAR) - _EXTENDED("sinks", _FAR)),),
+        tried="Windows that slide and windows that do not overlap give the same order. The training windows begin anywhere "
+        "in a document, so that this model has no reason to make its first tokens sinks.",
+    ),
+    Claim(
+        "windows-do-not-retrieve",
+        SINKS,
+        "appendix, limits of the method; no number",
+        "A window reads on without finding what lies beyond it: SelfExtend finds more pass keys.",
+        (above(_PASSKEY("SelfExtend", _TARGET) - _PASSKEY("window", _TARGET)),),
+    ),
+)
+
+# Retrieval: pass keys of which all digits are found, trained at 128 bytes.
+_KEYS = Table("retrieval", "passkey", "exact match")
+_RETRIEVAL = (
+    Claim(
+        "rope-and-alibi-lose-keys-beyond",
+        KAZEMNEJAD,
+        "abstract; no number",
+        "RoPE, ALiBi and absolute codes retrieve worse beyond the training length.",
+        tuple(below(rise(_KEYS, row, _L, _8L)) for row in ("rope", "alibi", "sinusoidal")),
+    ),
+    Claim(
+        "none-finds-further-than-rope",
+        KAZEMNEJAD,
+        "abstract; no number",
+        "Beyond the training length no encoding retrieves better than RoPE.",
+        (above(_KEYS("none", _8L) - _KEYS("rope", _8L)),),
+    ),
+    Claim(
+        "fire-finds-further",
+        FIRE,
+        "abstract, benchmarks of long texts; no number",
+        "Beyond the training length FIRE retrieves better than RoPE and ALiBi.",
+        tuple(above(_KEYS("fire", _8L) - _KEYS(row, _8L)) for row in ("rope", "alibi")),
+    ),
+    Claim(
+        "alibi-sees-no-further",
+        SANDWICH,
+        "abstract, on receptive fields; no number",
+        "ALiBi's flat loss is no sight: far beyond the training length it retrieves worse than at it.",
+        (below(rise(_KEYS, "alibi", _L, _8L)),),
+    ),
+)
+
+# Table 8 of the ViT paper.
+_STEM, _EVERY, _LAPE = (Table("vit_table8", table, "accuracy") for table in ("stem", "every_layer", "LaPE"))
+_TABLE8 = (
+    Claim(
+        "vit-1d-beats-none",
+        VIT,
+        "table 8",
+        "A learned table in raster order is ahead of no encoding.",
+        (above(_STEM("1-D") - _STEM("none")),),
+        {"1-D (%)": 64.206, "none": 61.382},
+    ),
+    Claim(
+        "vit-2d-beats-none",
+        VIT,
+        "table 8",
+        "A learned 2-D table is ahead of no encoding.",
+        (above(_STEM("2-D") - _STEM("none")),),
+        {"2-D (%)": 64.001, "none": 61.382},
+    ),
+    Claim(
+        "vit-relative-beats-none",
+        VIT,
+        "table 8",
+        "Relative attention over raster differences is ahead of no encoding.",
+        (above(_STEM("relative") - _STEM("none")),),
+        {"relative (%)": 64.032, "none": 61.382},
+        tried="Raster differences know no rows: differences of rows and columns are a row of the same study "
+        "(vit-relative-needs-the-grid), and each row takes the learning rate that suits it.",
+    ),
+    Claim(
+        "vit-2d-relative-beats-none",
+        CPVT,
+        "DeiT-Ti on ImageNet-1k, read in a review of the paper",
+        "Relative attention over rows and columns is ahead of no encoding.",
+        (above(_STEM("2-D Shaw") - _STEM("none")),),
+        {"relative (%)": 70.5, "none": 68.2},
+    ),
+    Claim(
+        "vit-relative-needs-the-grid",
+        VIT,
+        "our own control of the relative row; no number",
+        "Relative attention over rows and columns is ahead of that over raster differences.",
+        (above(_STEM("2-D Shaw") - _STEM("relative")),),
+    ),
+    Claim(
+        "vit-views-beat-none",
+        LOOKHERE,
+        "abstract; no number",
+        "Heads that look one way, with nothing learned, are ahead of no encoding.",
+        (above(_STEM("LookHere") - _STEM("none")),),
+    ),
+    Claim(
+        "vit-1d-ties-2d",
+        VIT,
+        "table 8",
+        "It makes little difference whether a table is 1-D or 2-D (a tie, exploratory).",
+        (within(_STEM("2-D") - _STEM("1-D"), _TIE),),
+        {"2-D (%)": 64.001, "1-D": 64.206},
+    ),
+    Claim(
+        "vit-injection-does-not-matter",
+        VIT,
+        "table 8, the other columns from memory",
+        "It makes little difference whether the table is added once or in every layer (a tie, exploratory).",
+        tuple(within(_EVERY(row) - _STEM(row), _TIE, f"{row}, every layer - stem") for row in ("1-D", "2-D")),
+        {"1-D, every layer (%)": 63.964, "stem": 64.206, "2-D, every layer": 64.046, "2-D, stem": 64.001},
+    ),
+    Claim(
+        "lape-ahead",
+        LAPE,
+        "abstract, ViT-Lite on CIFAR-10",
+        "A table with a normalisation of its own in each layer (LaPE) is ahead of one added at the stem.",
+        (above(mean([_LAPE(row) - _STEM(row) for row in ("1-D", "2-D")]), name="LaPE - stem, mean of 1-D and 2-D"),),
+        {"points": 0.94},
+    ),
+)
+
+# Contextual counting: the flip-flop language as it was trained on, and with writes that stand far away.
+_INSIDE = Table("contextual_counting", "flip_flop", "accuracy by length")
+_SPARSE = Table("contextual_counting", "flip_flop", "accuracy by length, flip_flop_sparse")
+_INSTRUCTIONS = 128
+_COUNTING = (
+    Claim(
+        "cope-solves-flip-flop",
+        COPE,
+        "abstract; no number",
+        "Contextual positions solve flip-flop out of distribution, where RoPE fails.",
+        (above(_SPARSE("cope", _INSTRUCTIONS) - _SPARSE("rope", _INSTRUCTIONS)),),
+    ),
+    Claim(
+        "cope-beats-alibi-and-none",
+        COPE,
+        "abstract; no number",
+        "Contextual positions are ahead of ALiBi and of no encoding on flip-flop out of distribution.",
+        tuple(above(_SPARSE("cope", _INSTRUCTIONS) - _SPARSE(row, _INSTRUCTIONS)) for row in ("alibi", "none")),
+    ),
+    Claim(
+        "cope-in-distribution",
+        COPE,
+        "abstract; no number",
+        "In distribution contextual positions are not behind RoPE.",
+        (above(_INSIDE("cope", _INSTRUCTIONS) - _INSIDE("rope", _INSTRUCTIONS), -_TIE),),
+    ),
+    Claim(
+        "fox-solves-flip-flop",
+        FOX,
+        "abstract; no number",
+        "Forget gates, which see content too, are ahead of RoPE on flip-flop out of distribution.",
+        (above(_SPARSE("fox", _INSTRUCTIONS) - _SPARSE("rope", _INSTRUCTIONS)),),
+    ),
+)
+
+# Length generalisation, mean over lengths that were not trained. The papers count exact matches, which are rare at this size:
+# the share of right tokens is what can separate rows.
+_LONGER = {task: Table("length_generalization", task, "accuracy") for task in ("addition", "copy", "sort", "scan")}
+
+
+def _longer(better: str, worse: str) -> Contrast:
+    """How much better one row does than another, mean over the tasks."""
+    return mean([task(better) - task(worse) for task in _LONGER.values()])
+
+
+_RANKS = "mean reciprocal ranks in the authors' notebook"
+_GENERALIZATION = (
+    Claim(
+        "none-generalises-best",
+        KAZEMNEJAD,
+        _RANKS,
+        "A decoder without an encoding solves longer problems better than with ALiBi, RoPE and absolute codes.",
+        tuple(above(_longer("none", row)) for row in ("alibi", "rope", "sinusoidal")),
+        {"rank, none": 0.687, "ALiBi": 0.502, "RoPE": 0.330, "absolute": 0.215},
+    ),
+    Claim(
+        "t5-generalises-beyond-rope",
+        KAZEMNEJAD,
+        _RANKS,
+        "T5's buckets solve longer problems better than RoPE.",
+        (above(_longer("t5", "rope")),),
+        {"rank, T5": 0.549, "RoPE": 0.330},
+    ),
+    Claim(
+        "scan-needs-no-rope",
+        KAZEMNEJAD,
+        "authors' notebook, SCAN's split by length, overall accuracy",
+        "On SCAN's split by length a decoder without an encoding is ahead of RoPE and of absolute codes.",
+        tuple(above(_LONGER["scan"]("none") - _LONGER["scan"](row)) for row in ("rope", "sinusoidal")),
+        {"none (%)": 79.7, "RoPE": 28.3, "absolute": 5.7},
+    ),
+    Claim(
+        "absolute-codes-do-not-copy",
+        KAZEMNEJAD,
+        "authors' tables of results, copying to twice the length",
+        "Sinusoidal codes copy longer sequences worse than no encoding.",
+        (above(_LONGER["copy"]("none") - _LONGER["copy"]("sinusoidal")),),
+        {"none, at least (%)": 42.0, "absolute, at most": 4.2},
+    ),
+    Claim(
+        "abacus-adds",
+        ABACUS,
+        "abstract, additions five times as long",
+        "Positions within numbers (Abacus) let a decoder add longer numbers than those of training.",
+        tuple(above(_LONGER["addition"]("abacus") - _LONGER["addition"](row)) for row in ("none", "rope", "fire")),
+        {"accuracy (%)": 99.0},
+    ),
+    Claim(
+        "coupled-positions-add",
+        COUPLING,
+        "abstract; no accuracy",
+        "Coupled positions let a decoder add longer numbers than those of training.",
+        tuple(above(_LONGER["addition"]("coupling") - _LONGER["addition"](row)) for row in ("none", "rope")),
+    ),
+)
+
+# Resolutions: (set, resolution of training, twice that), of Caltech-101 in patches.
+_SETS = (("fashion_mnist", 28, 56), ("cifar10", 32, 64), ("caltech101", 64, 256))
+_AT = {name: Table("resolutions", name, "accuracy") for name, _, _ in _SETS}
+_RESIZED = {"caltech101": "learned"}  # whose learned table is resized as it is evaluated; elsewhere by a policy
+
+
+def _kept(better: str, worse: str | None) -> Contrast:
+    """What a row keeps of its accuracy from 1x to 2x less what another keeps, mean over sets; None is the learned table."""
+    return mean(
+        [
+            (_AT[name](better, end) - _AT[name](better, start)) - (_AT[name](other, end) - _AT[name](other, start))
+            for name, start, end in _SETS
+            for other in [worse or _RESIZED.get(name, "learned, resized")]
+        ]
+    )
+
+
+_RESOLUTIONS = (
+    Claim(
+        "rescaled-beats-extrapolated",
+        VIT,
+        "section 3.2, interpolating position embeddings; no number",
+        "On larger images positions fitted to the trained grid are ahead of positions beyond it.",
+        tuple(
+            above(_AT[name]("sincos2d, rescaled", end) - _AT[name]("sincos2d", end), name=f"sincos2d, {name}")
+            for name, _, end in _SETS
+        ),
+    ),
+    Claim(
+        "mixed-keeps-more-than-learned",
+        HEO,
+        "README of the authors' code, ViT-S trained at 224",
+        "On larger images mixed rotary frequencies keep more accuracy than a resized learned table.",
+        (above(_kept("mixed", None), name="mixed - learned, 2x less 1x, mean over sets"),),
+        {"mixed at 224 (%)": 80.9, "at 384": 81.8, "learned at 224": 80.4, "learned at 384": 79.4},
+        tried="Rescaled and fine-tuned rows, and three data sets. After so short a training a learned table does little, so "
+        "that resizing it costs little.",
+    ),
+    Claim(
+        "mixed-keeps-more-than-axial",
+        HEO,
+        "README of the authors' code, ViT-S trained at 224",
+        "On larger images mixed rotary frequencies keep more accuracy than axial ones.",
+        (above(_kept("mixed", "axial"), name="mixed - axial, 2x less 1x, mean over sets"),),
+        {"mixed at 224 (%)": 80.9, "at 384": 81.8, "axial at 224": 80.9, "axial at 384": 80.0},
+    ),
+    Claim(
+        "relative-coordinates-keep-more",
+        DINOV3,
+        "section on rotary embeddings; no number",
+        "On larger images coordinates relative to the image keep more accuracy than coordinates in patches.",
+        (above(_kept("dinov3", "axial"), name="dinov3 - axial, 2x less 1x, mean over sets"),),
+    ),
+    Claim(
+        "accuracy-peaks-above-1x",
+        HEO,
+        "figure in the README of the authors' code, ViT-B mixed, read off",
+        "Accuracy is higher somewhat above the trained resolution than at it.",
+        (above(_AT["cifar10"]("mixed", 40) - _AT["cifar10"]("mixed", 32)),),
+        {"at 224 (%)": 83.8, "at 320": 84.7},
+    ),
+)
+
+# Shares of the images, for as many images seen.
+_FEW, _ALL = (Table("data_size", share, "accuracy") for share in ("1%", "100%"))
+_LEAD = {table.table: table("ResNet") - table("ViT, learned") for table in (_FEW, _ALL)}
+_DATA_SIZE = (
+    Claim(
+        "resnet-ahead-on-few-images",
+        VIT,
+        "figure 4; no number",
+        "With few images a ResNet is ahead of a ViT.",
+        (above(_LEAD["1%"], name="ResNet - ViT with learned, 1% of the images"),),
+    ),
+    Claim(
+        "vit-catches-up-with-data",
+        VIT,
+        "figure 4; no number",
+        "A ResNet's lead over a ViT shrinks as there are more images.",
+        (above(_LEAD["1%"] - _LEAD["100%"], name="lead of the ResNet at 1% of the images - at 100%"),),
+        tried="Every share is seen for as many images in all, so that small shares are seen more often. Longer trainings, in "
+        "which the ViT could catch up, were not run.",
+    ),
+)
+
+# ViTs on Fashion-MNIST, decoders on Tiny Shakespeare, and both in minutes.
+_FASHION = Table("fashion_vit", "fashion_vit", "accuracy")
+_SHAKESPEARE = Table("shakespeare_decoder", "shakespeare_decoder", "loss")
+_DIGITS, _PYDOC = Table("quickstart", "digits_vit", "accuracy"), Table("quickstart", "pydoc_decoder", "loss")
+_SMALL = (
+    Claim(
+        "vit-learned-beats-none",
+        CPVT,
+        "DeiT-Ti on ImageNet-1k, read in a review of the paper",
+        "A ViT with a learned table is ahead of one without any encoding.",
+        (above(_FASHION("learned") - _FASHION("none")),),
+        {"learned (%)": 72.2, "none": 68.2},
+    ),
+    Claim(
+        "vit-rope-beats-learned",
+        HEO,
+        "README of the authors' code, ViT-S at 224",
+        "A ViT with rotary positions is ahead of one with a learned table.",
+        (above(_FASHION("rope") - _FASHION("learned")),),
+        {"axial (%)": 80.9, "learned": 80.4},
+    ),
+    Claim(
+        "vit-alibi-beats-none",
+        LOOKHERE,
+        "the paper's comparison of encodings; no number",
+        "A ViT with 2-D ALiBi is ahead of one without any encoding.",
+        (above(_FASHION("alibi") - _FASHION("none")),),
+        tried="Its symmetric form says how far a patch is and never in which direction: `lookhere` is directed and learns "
+        "nothing either (vit-direction-helps).",
+    ),
+    Claim(
+        "vit-direction-helps",
+        LOOKHERE,
+        "abstract, attention restricted to views; no number",
+        "Heads that look one way, with nothing learned either, are ahead of 2-D ALiBi and of no encoding.",
+        tuple(above(_FASHION("lookhere") - _FASHION(row)) for row in ("alibi", "none")),
+    ),
+    Claim(
+        "rope-learns-faster",
+        ROPE,
+        "figure 3, loss by step of pre-training; no number",
+        "Early in training RoPE is ahead of sinusoidal codes at the training length.",
+        (below(_SHAKESPEARE("rope", _L) - _SHAKESPEARE("sinusoidal", _L)),),
+    ),
+    Claim(
+        "alibi-flat-at-8x",
+        PRESS,
+        "table 2",
+        "ALiBi reads eight times its training length without a rise in loss.",
+        (below(rise(_SHAKESPEARE, "alibi", _L, _8L), _FLAT),),
+        {"perplexity at 512": 19.73, "at 3512": 18.40},
+    ),
+    Claim(
+        "rope-rises-less-at-8x",
+        PRESS,
+        "table 2",
+        "At some eight times the training length RoPE has lost less than sinusoidal codes.",
+        (below(rise(_SHAKESPEARE, "rope", _L, _8L) - rise(_SHAKESPEARE, "sinusoidal", _L, _8L)),),
+        {
+            "RoPE, perplexity at 512": 20.07,
+            "at 3512": 35.54,
+            "sinusoidal, at 512": 20.05,
+            "sinusoidal, at 3512": 178.97,
+        },
+        tried="Other heads and windows (rope-fails-less). A model that uses its positions more has more to lose where they "
+        "are new, and RoPE is ahead by far within the training length.",
+    ),
+    Claim(
+        "alibi-flat-at-8x-quickstart",
+        PRESS,
+        "table 2",
+        "ALiBi reads eight times its training length without a rise in loss.",
+        (below(rise(_PYDOC, "alibi", 64, 512), _FLAT),),
+        {"perplexity at 512": 19.73, "at 3512": 18.40},
+    ),
+    Claim(
+        "rope-fails-beyond-quickstart",
+        PRESS,
+        "table 2",
+        "RoPE loses beyond the training length.",
+        (above(rise(_PYDOC, "rope", 64, 512)),),
+        {"perplexity at 512": 20.07, "at 3512": 35.54},
+    ),
+    Claim(
+        "rope-learns-faster-quickstart",
+        ROPE,
+        "figure 3, loss by step of pre-training; no number",
+        "Early in training RoPE is ahead of sinusoidal codes at the training length.",
+        (below(_PYDOC("rope", 64) - _PYDOC("sinusoidal", 64)),),
+    ),
+    Claim(
+        "vit-sinusoidal-beats-none",
+        VIT,
+        "table 8, with an encoding against without",
+        "A ViT with an absolute code is ahead of one without any encoding.",
+        (above(_DIGITS("sinusoidal") - _DIGITS("none")),),
+        {"1-D (%)": 64.206, "none": 61.382},
+    ),
+)
+
+# Ready to run on an accelerator.
+_P_ROPE, _ROPE_VIT = Table("p_rope", "books", "loss"), Table("rope_vit", "cifar10", "accuracy")
+_ACCELERATOR = (
+    Claim(
+        "p-rope-ahead",
+        P_ROPE,
+        "table 2, Gemma-2B from scratch",
+        "RoPE without its lowest frequencies has a slightly lower loss.",
+        (below(_P_ROPE("p_rope 3/4", 1024) - _P_ROPE("rope", 1024)),),
+        {"perplexity, RoPE": 4.463, "three quarters of RoPE": 4.441},
+    ),
+    Claim(
+        "rope-vit-order",
+        HEO,
+        "README of the authors' code, ViT-S trained at 224",
+        "On larger images mixed rotary frequencies are ahead of axial ones, and those of a resized learned table.",
+        (
+            above(_ROPE_VIT("mixed", 64) - _ROPE_VIT("axial", 64)),
+            above(_ROPE_VIT("axial", 64) - _ROPE_VIT("learned, resized", 64)),
+        ),
+        {"mixed at 384 (%)": 81.8, "axial": 80.0, "learned": 79.4},
+    ),
+)
+
+CLAIMS = (
+    *_TRAIN_SHORT,
+    *_beyond(_BOOKS, "-books"),
+    *_RANDOMIZED,
+    *_NO_POSITIONS,
+    *_CONTEXT,
+    *_RETRIEVAL,
+    *_TABLE8,
+    *_COUNTING,
+    *_GENERALIZATION,
+    *_RESOLUTIONS,
+    *_HEAD_COUNT,
+    *_DATA_SIZE,
+    *_SMALL,
+    *_ACCELERATOR,
+)

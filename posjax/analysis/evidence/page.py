@@ -1,0 +1,212 @@
+"""results/README.md: what the records say, on one page. Nothing on it is typed but the sentences."""
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from posjax.analysis.evidence import advice, matrix
+from posjax.analysis.evidence.claims import CLAIMS, Expectation
+from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, commits, core_hours, regime_of
+from posjax.analysis.evidence.numbers import ink, plain
+from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_claims
+from posjax.analysis.report import plots
+from posjax.analysis.report.markdown import escape_markdown, grid
+from posjax.analysis.report.table import Unit
+from posjax.analysis.statistics import LEVEL
+from posjax.files import replace_file
+
+NAME, PICTURE = "README.md", "matrix.png"
+# Folders that hold no seeded runs: what each is, and the command.
+_OTHERS = (
+    ("scorecard", "every encoding as initialised, against ideal properties", "scorecard --out=results/scorecard"),
+    ("benchmark", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
+    (
+        "context",
+        "how long an input fits in memory and time",
+        "context --config=configs/decoder.py --workdir=results/context",
+    ),
+    ("analyse", "pictures of trained ViTs", "analyse --checkpoint=RUN --out=results/analyse/ROW"),
+)
+_ABSENT = (
+    "No accelerator's numbers are there yet: `python -m experiments.accelerator --out=results/accelerator` makes them."
+)
+
+
+def render(folders: Mapping[str, Folder], cards: Mapping[str, Any]) -> str:
+    """The page, with its numbers marked (see `numbers`).
+
+    Args:
+      folders: by name, those that are there.
+      cards: of the scorecard, by spec.
+    """
+    judged = judge(folders)
+    made = matrix.matrix(folders, judged)
+    sections = (
+        ("", _summary(judged, folders)),
+        ("Claims", _claims(judged, folders)),
+        ("The matrix", _matrix(made, folders, cards)),
+        ("Which encoding should I use?", advice.to_markdown(folders, judged, cards)),
+        ("Against the literature", _against(judged)),
+        ("How each study was run", _inventory(folders)),
+    )
+    parts = [f"## {title}\n\n{text}" if title else f"# Results\n\n{text}" for title, text in sections]
+    return "\n\n".join(parts) + "\n"
+
+
+def write(folders: Mapping[str, Folder], cards: Mapping[str, Any], directory: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the page and its picture; returns their paths."""
+    page, picture = directory / NAME, directory / PICTURE
+    replace_file(page, plain(render(folders, cards)).encode())
+    plots.save(matrix.figure(matrix.matrix(folders, judge(folders))), picture, dpi=110)
+    return [page, picture]
+
+
+def judge(folders: Mapping[str, Folder]) -> list[Judged]:
+    """All claims, judged by the tables of the folders."""
+    return judge_claims(CLAIMS, {name: folder.tables for name, folder in folders.items()})
+
+
+def _summary(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
+    counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in (HOLDS, FAILS, UNCLEAR, NOT_RUN)}
+    records = [record for folder in folders.values() for record in folder.records]
+    cost = sum(map(core_hours, folders.values()))
+    return (
+        "Generated from the records in this folder by `python -m experiments.report`; a test checks that it is current.\n\n"
+        f"Of {ink(len(judged))} claims {ink(counts[HOLDS])} hold at this size, {ink(counts[FAILS])} do not, "
+        f"{ink(counts[UNCLEAR])} are not separable, and {ink(counts[NOT_RUN])} have not been run. Behind them are "
+        f"{ink(f'{len(records):,}')} records and at most {ink(f'{cost:.0f}')} core-hours of training, of choosing "
+        "learning rates and of evaluating."
+    )
+
+
+def _claims(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
+    """How to read it, then a table for each folder that decides claims."""
+    told = (
+        f"Ours are means over seeds ± half-widths of {ink(f'{1 - LEVEL:.0%}')} intervals, each uncorrected; they leave out "
+        "the sampling of the test set. Rows of the same weights are paired by seed, others are not (Welch). A claim *holds* "
+        "if ours lies in the range that the claim says, and *does not* if it lies outside, each after Holm's correction over "
+        "the claims of its study; otherwise it is *not separable* at this size. Accuracies are in points, losses in "
+        "nats, errors of positions in bytes."
+    )
+    parts = [told]
+    for study in STUDIES:
+        if own := [each for each in judged if each.claim.folder == study.folder]:
+            parts.append(f"### {study.folder}\n\n{_heading(study, own, folders)}\n\n{_table(own, folders)}")
+    return "\n\n".join(parts)
+
+
+def _heading(study: Study, judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
+    if study.folder not in folders:
+        return f"{study.asks} Not run here: `{study.command}`"
+    return f"{study.asks} [Table]({study.folder}/table.md), {ink(judged[0].tests)} tests: `{study.command}`"
+
+
+def _table(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
+    rows = []
+    for each in judged:
+        claim = each.claim
+        paper = "; ".join(ink(f"{what} {value:g}") for what, value in claim.paper.items())
+        source = ink(f"{claim.source}, {claim.place}")
+        ours = "<br>".join(
+            _ours(expected, found, claim.unit) for expected, found in zip(claim.expects, each.estimates, strict=False)
+        )
+        regime = regime_of(claim.cells, folders).text() if each.estimates else ""
+        anchor = f'<a id="{claim.id}"></a>{claim.id}'
+        rows.append(
+            (f"{anchor}: {claim.says}", f"{source}: {paper}" if paper else source, ours or "-", _verdict(each), regime)
+        )
+    return grid(("claim", "paper", "ours", "verdict", "regime"), rows, left=5)
+
+
+def _ours(expected: Expectation, found: Any, unit: Unit) -> str:
+    """``alibi @4096 - alibi @128: +0.012 ± 0.003 (below 0.02)``."""
+    name = escape_markdown(expected.name or str(expected.contrast)).replace("@", "at ")
+    digits = unit.digits
+    ends = [("above", expected.low), ("below", expected.high)]
+    asked = " and ".join(f"{word} {end * unit.scale:g}" for word, end in ends if abs(end) != float("inf"))
+    return ink(f"{name}: {found.interval().scaled(unit.scale).text(digits, signed=True)} ({asked})")
+
+
+def _verdict(judged: Judged) -> str:
+    """The verdict and Holm's p."""
+    if not judged.estimates:
+        return judged.verdict
+    if math.isnan(judged.p):
+        return f"{judged.verdict} (no test: too few seeds)"
+    words = f"**{judged.verdict}**" if judged.verdict in (HOLDS, FAILS) else judged.verdict
+    return f"{words} ({ink('p < 0.001' if judged.p < 0.001 else f'p = {judged.p:.2g}')})"
+
+
+def _matrix(made: matrix.Matrix, folders: Mapping[str, Folder], cards: Mapping[str, Any]) -> str:
+    told = (
+        f"Differences to `none`: {matrix.AHEAD} ahead, {matrix.BEHIND} behind, {matrix.TIED} not separable, "
+        f"{matrix.NONE_THERE} not measured; exploratory, by Holm's correction over all cells and claims of a study. Of text "
+        "lower is better. Beside them: how many of a group's properties on the [scorecard](scorecard/table.md) are as an "
+        "ideal encoding's, of those that apply; the time of a training step over that of `none`, on shared machines; "
+        "parameters that it adds."
+    )
+    places = [
+        f"{ink(title)}: {', '.join(f'[{t.folder}]({t.folder}/table.md)' for t in dict.fromkeys(t for t, _ in source[:1]))}"
+        for title, source in made.sources.items()
+    ]
+    picture = f"![Encodings by tasks, as differences to no encoding]({PICTURE})"
+    return "\n\n".join([told, picture, matrix.to_markdown(made, folders, cards), f"Where from: {'; '.join(places)}."])
+
+
+def _against(judged: Sequence[Judged]) -> str:
+    """What contradicts a paper with what was tried to explain it, then what remains open."""
+    against = [_contradiction(each) for each in judged if each.verdict == FAILS]
+    parts = ["\n".join(against) or "Nothing that was run contradicts its paper."]
+    for verdict, words in ((UNCLEAR, "Not separable at this size"), (NOT_RUN, "Not run")):
+        if names := [f"[{each.claim.id}](#{each.claim.id})" for each in judged if each.verdict == verdict]:
+            parts.append(f"{words}: {', '.join(names)}.")
+    return "\n\n".join(parts)
+
+
+def _contradiction(judged: Judged) -> str:
+    claim = judged.claim
+    ours = "; ".join(_ours(e, found, claim.unit) for e, found in zip(claim.expects, judged.estimates, strict=True))
+    tried = claim.tried or "Nothing yet."
+    return f"- [{claim.id}](#{claim.id}): {claim.says} ({ink(claim.source)}) Ours: {ours}. *Tried*: {tried}"
+
+
+def _inventory(folders: Mapping[str, Folder]) -> str:
+    """A row for each folder of records, and for each that claims wait for; then the others."""
+    rows, claimed = [], {claim.folder for claim in CLAIMS}
+    for study in STUDIES:
+        folder = folders.get(study.folder)
+        if folder is None and study.folder not in claimed:
+            continue
+        if folder is None:
+            rows.append((f"`{study.folder}`", "not run", "", "", "", f"`{study.command}`"))
+            continue
+        counts = {len(runs) for table in folder.tables.values() for runs in table.values()}
+        rows.append(
+            (
+                f"[{study.folder}]({study.folder}/table.md)",
+                ink(len({(r["study"], r["label"]) for r in folder.records})),
+                ink(" to ".join(map(str, sorted({min(counts), max(counts)})))),
+                ink(f"{core_hours(folder):.2f}"),
+                " ".join(f"`{commit}`" for commit in commits(folder.records)),
+                f"`{study.command}`",
+            )
+        )
+    table = grid(("folder", "rows", "seeds", "core-hours", "commits", "command"), rows, left=6)
+    notes = [
+        f"- [{study.folder}]({study.folder}/table.md): {study.note}" for study in STUDIES if _noted(study, folders)
+    ]
+    others = [f"- [{name}]({name}): {what}. `python -m experiments.{command}`" for name, what, command in _OTHERS]
+    told = (
+        "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "
+        "Versions, device, data digest and config hash stand in every record; a commit that ends in `-dirty` had changed "
+        "files. Beside them:"
+    )
+    return "\n\n".join([table, told, "\n".join([*notes, *others]), _ABSENT])
+
+
+def _noted(study: Study, folders: Mapping[str, Folder]) -> bool:
+    return bool(study.note) and study.folder in folders
+
+
+__all__ = ["NAME", "PICTURE", "Folder", "render", "write"]

@@ -1,0 +1,80 @@
+"""Finished studies shown once more from their folders."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from experiments import report
+from posjax.studies.again import show_again
+
+RESULTS = pathlib.Path(__file__).parents[2] / "results"
+
+
+def folder(tmp_path, records, **config):
+    config = {"title": "A study", "notes": "", "name": "s", "seeds": [0, 1], "studies": {"stem": {}, "1%": {}}} | config
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return tmp_path
+
+
+def ablation(**fields):
+    """Two studies of two rows and two seeds."""
+    base = json.loads((RESULTS / "quickstart" / "results.jsonl").read_text().splitlines()[0])
+    return [
+        base | {"study": study, "label": label, "encoding": f"{label}()", "seed": seed, "curve": []}
+        | {"metrics": {"accuracy": value + 0.01 * seed}} | fields
+        for study in ("stem", "1%")
+        for label, value in (("none", 0.5), ("rope", 0.7))
+        for seed in (0, 1)
+    ]  # fmt: skip
+
+
+def test_an_ablation_with_its_paper_and_axis(tmp_path, capsys):
+    paper = {"source": "Someone (2020)", "metric": "accuracy", "reference": ["stem", "none"], "tie": 0.005}
+    paper["values"] = {"stem": {"none": 0.6, "rope": 0.8}, "1%": {"rope": 0.8}}
+    axis = {"title": "share", "values": {"stem": 1.0, "1%": 0.01}}
+    directory = folder(tmp_path, ablation(), paper=paper, axis=axis, point="What it is about.")
+    (directory / "report.html").write_text("<h2>How to reproduce</h2>\n<pre>python -m x --a=&#x27;1&#x27;</pre>")
+    assert report.main([str(directory)]) == 0
+    names = {path.name for path in directory.iterdir()}
+    assert names - {"config.json", "results.jsonl"} == {
+        "table.md", "report.html", "along.png", "beside_the_paper.png", "stem_accuracy.png", "1__accuracy.png",
+    }  # fmt: skip
+    page = (directory / "report.html").read_text()
+    assert "python -m x --a=&#x27;1&#x27;" in page
+    assert (
+        page.index("What it is about.")
+        < page.index("Of the paper&#x27;s 2 differences 2 agree")
+        < page.index("<table>")
+    )
+    assert "From 1% to stem none gains least" in page
+    before = {path: path.read_bytes() for path in directory.iterdir()}
+    show_again(directory)  # the page that is read for its command is now our own
+    assert {path: path.read_bytes() for path in directory.iterdir()} == before
+    assert str(directory / "table.md") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["extrapolate", "resolutions"])
+def test_other_kinds_are_known_by_their_records(name, tmp_path):
+    shutil.copytree(RESULTS / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png", "*.html", "results.jsonl"))
+    lines = (RESULTS / name / "results.jsonl").read_text().splitlines()[:3]
+    # As many figures as tell the kind: these take a second each.
+    records = [json.loads(line) | {"by_position": {}, "retrieval": {}, "cost": {}} for line in lines]
+    (tmp_path / name / "results.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert any(path.suffix == ".png" for path in show_again(tmp_path / name))
+
+
+def test_what_cannot_be_shown_says_why(tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"has no config\.json: a study's folder"):
+        show_again(tmp_path)
+    unknown = folder(tmp_path, ablation(task="mine"))
+    config = json.loads((unknown / "config.json").read_text())
+    del config["studies"]
+    (unknown / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"no kind of study has records of \['mine'\] and a config without studies"):
+        show_again(unknown)
+    twice = folder(tmp_path, ablation() + ablation()[:1])
+    assert report.main([str(twice)]) == 2
+    assert f"{twice} cannot be shown again: study 'stem', label 'none' has seed 0 twice" in capsys.readouterr().err
