@@ -52,7 +52,7 @@ def get_config() -> ConfigDict:
         "sentences that repeat, found where all digits are right."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
     config.search = ConfigDict(_SEARCH)
 
     config.data.name = "books_pd"

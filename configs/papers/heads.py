@@ -26,7 +26,7 @@ def get_config() -> ConfigDict:
         "Bytes of Tiny Shakespeare in windows of 128. Heads share a width of 64: all rows have as many parameters."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
     config.studies = ConfigDict({f"heads_{heads}": _study(heads) for heads in (2, 4, 8)}, sort_keys=False)
     return config
 

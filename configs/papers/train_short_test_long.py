@@ -47,7 +47,7 @@ def get_config(what: str = "") -> ConfigDict:
         "for all positions; those beyond the training length were never trained."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
 
     config.data.name = "tiny_shakespeare"
     config.data.eval_split = "test"
