@@ -1,6 +1,6 @@
 # Two commands, on any machine with Python 3.11+ and a package registry:
 #   make ablate   the main job, on data that needs no download; into runs/quickstart
-#   make test     the tests
+#   make test     the tests; make slow the longer ones; make thorough what neither needs to be sure
 # Both make their own .venv, which is all that `make` does: posjax and its commands then run in it from any folder.
 # Another interpreter: make PYTHON=python3.12 ablate
 
@@ -8,7 +8,7 @@ PYTHON ?= python3
 # Python compiles a module when it first imports it: most are never imported.
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: install ablate test slow lint
+.PHONY: install ablate test slow thorough lint
 
 install: .venv/installed
 	@echo "posjax is installed in .venv: make ablate, make test, or . .venv/bin/activate and, from any folder,"
@@ -18,11 +18,14 @@ ablate: .venv/installed
 	.venv/bin/python -m experiments.ablate --config=configs/quickstart.py
 
 test: .venv/installed-test lint
-	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/test_house.py
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow and not thorough" --ignore=tests/test_house.py
 
 slow: .venv/installed-test
-	.venv/bin/python -m pytest -n 2 --dist worksteal -m slow --ignore=tests/test_goldens.py
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m "slow and not thorough" --ignore=tests/test_goldens.py
 	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 tests/test_goldens.py tests/encodings/test_precision.py
+
+thorough: .venv/installed-test
+	POSJAX_FUZZ=10 .venv/bin/python -m pytest -n 2 --dist worksteal -m "thorough or slow"
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

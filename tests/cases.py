@@ -29,28 +29,37 @@ CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in memb
 
 
 def params_of(keep=lambda case: True):
-    """All cases; the first variant of each encoding is fast."""
-    return [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES if keep(case)]
+    """All cases: the first variant of each encoding is fast, others are slow if they act in another way or on a grid."""
+    kept = [case for case in CASES if keep(case)]
+    return _marked(kept, FAST, ways(lambda case: case.kind))
 
 
-def params_of_ways(beside=()):
-    """Each way in which the variants of every encoding act; those in SAMPLE are fast, but for some."""
-    fast = [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside] + COMPOSITIONS[:1]
-    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in ways()]
+def params_of_long(beside=()):
+    """All cases, for what takes long: those in SAMPLE are fast, but for some; one of each way to act is slow."""
+    return _marked(
+        CASES, [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside] + COMPOSITIONS[:1], ways()
+    )
 
 
-def ways() -> list[Case]:
+def _marked(cases, fast, slow):
+    def marks(case):
+        return [] if case in fast else pytest.mark.slow if case in slow else pytest.mark.thorough
+
+    return [pytest.param(case, marks=marks(case)) for case in cases]
+
+
+def ways(beside=lambda case: None) -> list[Case]:
     """Of the variants that join the same encodings and act in the same places, the first: others differ in numbers alone."""
     found = {}
     for case in CASES:
         encoding = pj.parse(case.spec)
         named = frozenset(re.findall(r"\w+", case.spec)) & {*MEMBERS}
-        found.setdefault((named, encoding.hooks, encoding.needs), case)
+        found.setdefault((named, encoding.hooks, encoding.needs, beside(case)), case)
     return list(found.values())
 
 
 def each_case(params):
-    """Parametrises `case` by what `params_of` or `params_of_ways` gives."""
+    """Parametrises `case` by what `params_of` or `params_of_long` gives."""
     return pytest.mark.parametrize("case", params, ids=str)
 
 

@@ -57,7 +57,18 @@ def fate(mutant: Mutant, folder: pathlib.Path) -> str:
     if whole.count(mutant.old) != 1:
         return GONE
     file, *options = shlex.split(mutant.tests)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "--tb=no", f"tests/{file}", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-m",
+        "not slow and not thorough",
+        "--tb=no",
+        f"tests/{file}",
+        *options,
+    ]
     path.write_text(whole.replace(mutant.old, mutant.new))
     try:
         # Without .pyc files: one of the last mutant, of the same size and second, would be taken for this one's.

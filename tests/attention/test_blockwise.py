@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import HEAD_DIM, HEADS, WIDTH, each_case, forward, inner_jaxprs, params_of_ways, project, rows, world
+from cases import HEAD_DIM, HEADS, WIDTH, each_case, forward, inner_jaxprs, params_of_long, project, rows, world
 from members import GRID, Case
 
 import posjax as pj
@@ -127,7 +127,7 @@ def traced(case, implementation):
     return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, q, q, site)
 
 
-@each_case(params_of_ways(beside=("learned", "peg")))
+@each_case(params_of_long(beside=("learned", "peg")))
 def test_no_array_of_length_squared(case):
     assert largest(traced(case, "blockwise")) < 4096**2 / 8
 

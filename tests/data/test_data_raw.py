@@ -60,6 +60,7 @@ def test_tiny_shakespeare(tmp_path):
     assert b"".join(part.tokens.tobytes() for part in parts) == (source / "input.txt").read_bytes()
 
 
+@pytest.mark.thorough
 def test_cifar10_from_an_unpacked_folder(tmp_path):
     source = raw("cifar10")
     if not (source / "cifar-10-batches-bin").is_dir():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from cases import CASES, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, params_of, params_of_ways, world
+from cases import CASES, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, params_of, params_of_long, world
 from members import GRID, LINE, MEMBERS, VALUES, Case
 from properties import ORDER, PACKED, PADDING, Further, Sides, further, sides, variants
 
@@ -35,9 +35,9 @@ def both(case) -> Sides:
     return sides(case)
 
 
-@pytest.fixture(scope="module", params=params_of_ways(), ids=str)
+@pytest.fixture(scope="module", params=params_of_long(), ids=str)
 def deep_case(request):
-    """Every encoding and each way in which its variants act; where time matters some of them."""
+    """Of which the properties that cost more are looked at."""
     return request.param
 
 
@@ -91,7 +91,7 @@ def test_attention_by_the_paper(case, both, causal):
     close(both.known["documents"][causal], expected, atol=FORMULA)
 
 
-@each_case(params_of_ways())
+@each_case(params_of_long())
 def test_any_part_of_a_site_may_be_data(case):
     """The rest known while tracing, as of padded rows of one grid; traced only."""
     w = world(case)
