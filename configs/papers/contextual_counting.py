@@ -36,17 +36,6 @@ def get_config() -> ConfigDict:
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
     config.studies = ConfigDict({"flip_flop": _flip_flop()})
-    config.paper = ConfigDict(
-        {
-            "source": "Golovneva et al. (2024), arXiv 2405.18719, flip-flop out of distribution (cited from memory)",
-            "metric": "accuracy",
-            "reference": None,
-            "tie": 0.01,
-            "pairs": (("cope", "rope"),),
-            "values": {"flip_flop": {"rope": 0.797, "cope": 0.951}},
-        },
-        sort_keys=False,
-    )
     return config
 
 

@@ -25,14 +25,6 @@ _BASES = {
 }
 # Steps, by what the pilot learned in them.
 _STEPS = {"bucket_sort": 500, "reverse_string": 1000, "odds_first": 800, "cycle_navigation": 800}
-# Table 1 of the paper, cited from memory: mean accuracy over lengths 41 to 100.
-_PAPER_ROWS = ("none", "sinusoidal", "relative", "alibi", "rope", "learned")
-_PAPER = {
-    "bucket_sort": ((0.237, 0.301, 0.919, 0.388, 0.306, 0.259), (1.0, 1.0, 0.996, 0.996, 0.995)),
-    "cycle_navigation": ((0.619, 0.263, 0.230, 0.376, 0.236, 0.242), (0.590, 0.588, 0.298, 0.736, 0.497)),
-    "odds_first": ((0.528, 0.516, 0.527, 0.514, 0.513, 0.506), (0.659, 0.693, 0.647, 0.656, 0.527)),
-    "reverse_string": ((0.528, 0.506, 0.583, 0.623, 0.519, 0.507), (0.756, 0.951, 0.771, 0.699, 0.529)),
-}
 
 
 def get_config() -> ConfigDict:
@@ -52,24 +44,7 @@ def get_config() -> ConfigDict:
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
     config.studies = ConfigDict({name: _study(name, steps) for name, steps in _STEPS.items()}, sort_keys=False)
-    config.paper = ConfigDict(
-        {
-            "source": "Ruoss et al. (2023), arXiv 2305.16843, table 1 (cited from memory): mean accuracy over lengths 41-100",
-            "metric": "accuracy",
-            "reference": None,
-            "tie": 0.01,
-            "pairs": tuple((f"randomized {base}", base) for base in _BASES),
-            "values": {name: _paper(*_PAPER[name]) for name in _STEPS},
-        },
-        sort_keys=False,
-    )
     return config
-
-
-def _paper(plain: tuple[float, ...], randomized: tuple[float, ...]) -> dict[str, float]:
-    """{label: accuracy}."""
-    named = dict(zip(_PAPER_ROWS, plain, strict=True))
-    return named | {f"randomized {base}": value for base, value in zip(_BASES, randomized, strict=True)}
 
 
 def _study(name: str, steps: int) -> ConfigDict:
