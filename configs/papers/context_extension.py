@@ -94,8 +94,9 @@ def get_config() -> ConfigDict:
 def _variants() -> ConfigDict:
     """What is done without training; in braces: see posjax/studies/extrapolation.py."""
     known = extrapolate.rope_variants()
-    kept = ("PI", "NTK", "YaRN", "Llama 3", "SelfExtend", "window", "sinks")
+    kept = ("PI", "NTK", "YaRN", "Llama 3", "SelfExtend", "streaming")
     variants = {name: known[name] for name in kept}
+    variants["window"] = "rope() + window({trained/2})"  # as many tokens as streaming sees beside its sinks
     variants["dynamic NTK"] = "rope(scaling=dynamic_ntk(factor=4, original_length={trained}))"
     variants["LongRoPE"] = _longrope()
     return ConfigDict(variants, sort_keys=False)
@@ -114,6 +115,6 @@ def _finetunes() -> ConfigDict:
 
 
 def _longrope() -> str:
-    """Within the trained length nothing is scaled."""
+    """Within the trained length frequencies are as trained; queries and keys are scaled at any length."""
     factors = "short_factor={ones}, long_factor={searched}"
     return f"rope(scaling=longrope({factors}, factor={_TARGET // _TRAINED}, original_length={{trained}}))"

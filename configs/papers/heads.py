@@ -3,8 +3,8 @@
     python -m experiments.prepare --name=tiny_shakespeare
     python -m experiments.ablate --config=configs/papers/heads.py
 
-ALiBi gives head h of H the slope 2^(-8h/H): of two heads the flatter one still looks back about 16 tokens, of eight the
-flattest one 256. So decoders here have eight. The width is that of configs/papers/train_short_test_long.py in all rows, and
+ALiBi gives head h of H the slope 2^(-8h/H): two heads have 1/16 and 1/256, eight have all powers of 1/2 from 1/2 to 1/256. So
+decoders here have eight. The width is that of configs/papers/train_short_test_long.py in all rows, and
 so is the learning rate's choice.
 
 Cost: 25 ms of one CPU core a step and seed: 25 minutes on one core, half of it as two processes with NPROC=1, --rows=0/2 and

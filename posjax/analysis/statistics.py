@@ -82,16 +82,18 @@ class Estimate(NamedTuple):
       error: standard error of the value; nan when it cannot be known (a sample of one value).
       freedom: degrees of freedom of the error; 0 where that is nan, or does not vary.
       n: values behind it; for a contrast, those of all its samples.
+      least: the smallest p-value that values which do not vary can have: their number may be small, and they agree by chance.
     """
 
     value: float
     error: float
     freedom: float
     n: int
+    least: float = 0.0
 
     def scaled(self, factor: float) -> "Estimate":
         """The same estimate in another unit, or with the other sign."""
-        return Estimate(self.value * factor, self.error * abs(factor), self.freedom, self.n)
+        return self._replace(value=self.value * factor, error=self.error * abs(factor))
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """``value ± t(freedom) error``, not corrected for other tests.
@@ -108,12 +110,12 @@ class Estimate(NamedTuple):
     def p(self, against: float = 0.0) -> float:
         """Two-sided p-value of "the truth is `against`"; nan where the error cannot be known.
 
-        Values that do not vary have no error: 0 where they differ from `against`, else 1.
+        Values that do not vary have no error: `least` where they differ from `against`, else 1.
         """
         if math.isnan(self.error):
             return math.nan
         if self.error == 0:
-            return float(self.value == against)
+            return 1.0 if self.value == against else self.least
         return float(2 * stdtr(self.freedom, -abs(self.value - against) / self.error))
 
     def p_within(self, bound: float) -> float:
@@ -121,7 +123,7 @@ class Estimate(NamedTuple):
         if math.isnan(self.error):
             return math.nan
         if self.error == 0:
-            return float(abs(self.value) >= bound)
+            return 1.0 if abs(self.value) >= bound else self.least
         return float(stdtr(self.freedom, (abs(self.value) - bound) / self.error))
 
 
@@ -148,10 +150,16 @@ def estimate(samples: Iterable[tuple[float, Iterable[float]]]) -> Estimate:
     parts = [weight**2 * statistics.variance(values) / len(values) for weight, values in found]
     error2 = math.fsum(parts)
     if error2 == 0:
-        return Estimate(value, 0.0, 0.0, n)
+        return Estimate(value, 0.0, 0.0, n, _least([len(values) for _, values in found]))
     # Shares of the variance, not variances: their squares cannot underflow.
     shares = [(part / error2) ** 2 / (len(values) - 1) for part, (_, values) in zip(parts, found, strict=True)]
     return Estimate(value, math.sqrt(error2), 1 / math.fsum(shares), n)
+
+
+def _least(sizes: Sequence[int]) -> float:
+    """The smallest two-sided p-value of a permutation test of the two smallest samples, or of one against its like."""
+    a, b, *_ = *sorted(sizes), max(sizes)
+    return 2 / math.comb(a + b, a)
 
 
 def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:

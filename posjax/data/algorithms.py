@@ -240,7 +240,8 @@ def flip_flop(rng: np.random.Generator, length: int, symbols: int, *, ignore: fl
     """FFL(T, p): `length` tokens, an instruction (w, r, i: symbols 2, 3, 4) and a bit in turn; a read repeats the last write.
 
     The first instruction writes, the last one reads, the others ignore with probability `ignore` and write or read equally
-    often; bits that are written or ignored are random. Answers are the bits of reads. Odd lengths are one less.
+    often; bits that are written or ignored are random. Answers are the bits of reads. Odd lengths are one less, and the least
+    is 4: a write and a read.
 
     Published are T = 512 and ignore 0.8 in training, 0.98 (sparse) and 0.1 (dense) out of distribution.
     """
@@ -331,9 +332,14 @@ class Scan:
         return group[rng.integers(len(group))]
 
     def trained(self, rng, shortest, longest):
-        while not shortest <= (found := self.training[rng.integers(len(self.training))]).answer.sum() <= longest:
-            pass
-        return found
+        lengths = np.array([each.answer.sum() for each in self.training])
+        found = np.flatnonzero((lengths >= shortest) & (lengths <= longest))
+        if not found.size:
+            known = f"{lengths.min()} to {lengths.max()}"
+            raise ValueError(
+                f"scan is trained on commands of {known} actions, not on {shortest} to {longest} (data.length)"
+            )
+        return self.training[rng.choice(found)]
 
 
 def load_scan(folder: str | pathlib.Path) -> Scan:

@@ -36,10 +36,10 @@ from posjax.studies.study import (
 )
 from posjax.training import loop
 from posjax.training.initial import AS_INIT, Start, as_started, of_own, renewed
-from posjax.training.long_task import LongDocuments
+from posjax.training.long_task import LongDocuments, decoding_task
 from posjax.training.metrics import config_hash
 from posjax.training.runs import Run, is_run, load_run
-from posjax.training.tasks import LanguageModel, Task, make_task
+from posjax.training.tasks import LanguageModel, Task
 
 if TYPE_CHECKING:
     from posjax.analysis.report.page import About
@@ -376,7 +376,7 @@ def searched_factors(run: Run, windows: np.ndarray, length: int, search: ConfigD
     score = loss_of_factors(run.model, run.params, windows, factor, trained)
     budget = Budget(**{name: search[name] for name in Budget._fields})
     found, _ = search_factors(
-        score, known_factors(encoding[0], count, factor, trained), factor, budget=budget, seed=search.seed
+        score, known_factors(encoding[0], count, factor, trained), 1 + factor, budget=budget, seed=search.seed
     )
     return found.tolist()
 
@@ -431,9 +431,7 @@ def _restored(checkpoint: pathlib.Path, study: ConfigDict) -> Weights:
                 "holds a config.json"
             )
         return _loaded(checkpoint, study)
-    run = load_run(
-        checkpoint, task_of=lambda config: (LongDocuments if "retrieval" in config.data else make_task)(config)
-    )
+    run = load_run(checkpoint, task_of=decoding_task)
     if not isinstance(run.task, LanguageModel):
         raise ValueError(f"{checkpoint} holds no decoder but the task {run.config.task!r}")
     config = ConfigDict(run.config.to_dict())

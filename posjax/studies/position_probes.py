@@ -13,11 +13,11 @@ from posjax.analysis.readout import position_error
 from posjax.encoding import sites
 from posjax.studies.ablation import Ablation
 from posjax.studies.records import row_hash
-from posjax.studies.study import Row, Weights
-from posjax.training.long_task import LongDocuments
+from posjax.studies.study import Row, Weights, plain
+from posjax.training.long_task import decoding_task
 from posjax.training.metrics import config_hash
 from posjax.training.runs import Run, load_run
-from posjax.training.tasks import Evaluated, Task, make_task
+from posjax.training.tasks import Evaluated
 
 
 class PositionProbes(Ablation):
@@ -56,13 +56,11 @@ class PositionProbes(Ablation):
         return [fields | {"metrics": fields["metrics"] | more} for fields, more in zip(measured, found, strict=True)]
 
     def _kept(self, row: Row, folder: pathlib.Path) -> Weights:
-        plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in row.label)
-        found = [
-            each for each in sorted(folder.glob("*")) if re.fullmatch(f"{re.escape(plain)}-[0-9a-f]{{12}}", each.name)
-        ]
+        named = re.compile(f"{re.escape(plain(row.label))}-[0-9a-f]{{12}}")
+        found = [each for each in sorted(folder.glob("*")) if named.fullmatch(each.name)]
         if len(found) != 1:
             raise ValueError(f"{folder} has {len(found)} models of a row {row.label!r}: one is to be probed")
-        run = load_run(found[0], task_of=_task_of)
+        run = load_run(found[0], task_of=decoding_task)
         if missing := sorted({*self.seeds} - {*run.seeds}):
             raise ValueError(f"{found[0]} has no seed {missing[0]}, but {run.seeds}")
         return Weights(run, row_hash(run.config), {}, found[0])
@@ -98,7 +96,3 @@ def tokens_by_layer(run: Run, length: int) -> Callable[[Any, np.ndarray], list[F
         return [variables["intermediates"]["trunk"][name][0] for name in names]
 
     return lambda params, tokens: list(map(np.asarray, look(params, tokens)))
-
-
-def _task_of(config: Any) -> Task:
-    return (LongDocuments if "retrieval" in config.data else make_task)(config)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -147,6 +147,17 @@ _OF_TASK = {
 def path_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None = None) -> pathlib.Path:
     """Where a run of all rows, or of the I-th of N parts of them, writes its records."""
     return workdir / (f"{name}.jsonl" if part is None else f"{name}-{part[0]}-of-{part[1]}.jsonl")
+
+
+def newest(records: Sequence[Record]) -> list[Record]:
+    """Of a row that was run again, at another learning rate say, what was written last; rows keep their order."""
+    last = {(each.study, each.label): each.config_hash for each in records}
+    kept = {
+        (each.study, each.label, each.seed): each
+        for each in records
+        if each.config_hash == last[each.study, each.label]
+    }
+    return list(kept.values())
 
 
 def records_of_parts(workdir: pathlib.Path, name: str, part: tuple[int, int] | None = None) -> list[Record]:

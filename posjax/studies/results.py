@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from posjax.analysis.evidence import page
 from posjax.analysis.evidence.inventory import STUDIES, Folder, folder_of
-from posjax.studies.records import read_records
+from posjax.studies.records import newest, read_records
 
 
 class Results(NamedTuple):
@@ -27,7 +27,8 @@ def read_results(directory: pathlib.Path) -> Results:
     for study in STUDIES:
         place = directory / study.folder
         records, points = (
-            [record.fields() for record in read_records(place / name)] for name in ("results.jsonl", "tuning.jsonl")
+            [record.fields() for record in newest(read_records(place / name))]
+            for name in ("results.jsonl", "tuning.jsonl")
         )
         if records:
             config = place / "config.json"

@@ -2,8 +2,8 @@
 
 Ding et al. (2024), arXiv 2402.13753, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors
 do not decrease from high frequencies to low ones, a population starts from known scalings and their mutations, and each
-round keeps the best as parents of mutations and crossovers. The paper also searches how many first tokens keep their
-frequencies; here none do.
+round keeps the best as parents of mutations and crossovers; the last factor may exceed the scaling by 1. The paper also
+searches how many first tokens keep their frequencies; here none do.
 """
 
 import math

@@ -238,7 +238,7 @@ class _Rows:
         self._path = path_of(workdir, "results", part)
         self._records = records_of_parts(workdir, "results", part)
         trained = [row for row in self.plan if not study.restored(row)]
-        self._rates = Rates(study.config, trained, study.held_out, workdir, part)
+        self._rates = Rates(study.config, self.seeds, trained, study.held_out, workdir, part)
         self.plan = list(map(self._rates.at_best, self.plan))
         shapes: dict[tuple[str, str], Weights] = {}
         for row in self.plan:
@@ -436,9 +436,13 @@ def row_directory(
     workdir: pathlib.Path, row: Row, label: str, config: ConfigDict, seeds: tuple[int, ...]
 ) -> pathlib.Path:
     """Where a row trains: another configuration is another row, other seeds are another ensemble."""
-    plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
     named = config_hash({**loop.identity(config), "seeds": seeds})
-    return workdir / (row.folder or row.study) / f"{plain}-{named}"
+    return workdir / (row.folder or row.study) / f"{plain(label)}-{named}"
+
+
+def plain(label: str) -> str:
+    """A label as the name of a folder."""
+    return "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

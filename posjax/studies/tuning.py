@@ -50,8 +50,8 @@ class Tune(NamedTuple):
     share: float
 
     @classmethod
-    def of(cls, config: ConfigDict) -> "Tune":
-        """That of a study.
+    def of(cls, config: ConfigDict, seeds: Sequence[int] = ()) -> "Tune":
+        """That of a study with these seeds.
 
         Raises:
           ValueError: rates or seeds given twice, a rate that is not positive, no seed, or a seed of the study.
@@ -64,7 +64,7 @@ class Tune(NamedTuple):
             raise ValueError(f"tune.learning_rates={found.learning_rates} must be positive and differ")
         if not found.seeds or len(set(found.seeds)) < len(found.seeds):
             raise ValueError(f"tune.seeds={found.seeds} must be given and differ")
-        if shared := sorted({*found.seeds} & {*config.get("seeds", ())}):
+        if shared := sorted({*found.seeds} & {*seeds}):
             raise ValueError(f"tune.seeds={found.seeds} must not be seeds of the study, but {shared[0]} is one")
         return found
 
@@ -92,7 +92,7 @@ class Rates:
     """The points of a study's trainings: those that are recorded, those that are missing, and the best of each.
 
     Args:
-      config: of the study.
+      config, seeds: of the study.
       rows: `posjax.studies.study.Row`s whose bases are trained.
       held: what makes the training of a point, as `held_out`.
       workdir, part: see `posjax.studies.study.run`.
@@ -101,12 +101,13 @@ class Rates:
     def __init__(
         self,
         config: ConfigDict,
+        seeds: Sequence[int],
         rows: Sequence[Any],
         held: Callable[[ConfigDict, float], ConfigDict],
         workdir: pathlib.Path,
         part: tuple[int, int] | None = None,
     ):
-        self._tune, self._path = Tune.of(config), path_of(workdir, _NAME, part)
+        self._tune, self._path = Tune.of(config, seeds), path_of(workdir, _NAME, part)
         rows = rows if self._tune.learning_rates else ()
         self._planned = {(row.study, row.base): row.training for row in rows}
         self.points = {base: held(training, self._tune.share) for base, training in self._planned.items()}
@@ -174,11 +175,14 @@ class Rates:
     def fields(self, row: Any) -> dict[str, Any]:
         """What records of a row say of its rate: "tuned" with the rate, and the mean score of each point it was chosen from.
 
-        The hash of the study is that of what was planned: rows at rates of their own stay comparable.
+        The hash of the study is that of what was planned: rows at rates of their own stay comparable. A fine-tune has a rate
+        of its own, which was not chosen.
         """
         key = row.study, row.base
         if key not in self._planned:
             return {}
+        if row.tuning:
+            return {"study_hash": study_hash(self._planned[key])}
         one = self._recorded(*key, self._best(*key))[0]
         tuned = {
             "learning_rate": self._best(*key),

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.training.mesh import WHOLE, Share
-from posjax.training.tasks import LanguageModel
+from posjax.training.tasks import LanguageModel, Task, make_task
 
 
 class LongDocuments(LanguageModel):
@@ -58,6 +58,11 @@ class LongDocuments(LanguageModel):
     def _retrieval(self, tasks: Any, *, count: int, seed: Any) -> dict[str, np.ndarray]:
         given = dict(length=self._length, count=count, seed=seed, haystack=self._train.tokens)
         return data.retrieval_batch(tasks, **given, tokenizer=self.tokenizer)
+
+
+def decoding_task(config: ConfigDict) -> Task:
+    """The task of a run that trained a decoder: with retrieval among its text where its configuration has that."""
+    return (LongDocuments if "retrieval" in config.data else make_task)(config)
 
 
 class Continued:

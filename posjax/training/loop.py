@@ -334,8 +334,8 @@ def _is_milestone(taken: int, config: ConfigDict) -> bool:
 
 
 def _refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[int, ...], config: ConfigDict) -> None:
-    """Of runs at several learning rates some may diverge, which says that their rate is too high; not all of them."""
-    borne = 0 if rates_of(config.optimizer.learning_rate) is None else len(seeds) - 1
+    """Runs at several learning rates may diverge: that says that their rate is too high, which their scores tell."""
+    borne = 0 if rates_of(config.optimizer.learning_rate) is None else len(seeds)
     for name, values in report.items():
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size > borne:

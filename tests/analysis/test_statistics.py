@@ -106,14 +106,18 @@ def test_p_values_equal_scipy(n_a, n_b, scale):
 def test_four_samples_by_hand():
     # ([1 3] - [0 2]) - ([4 4] - [1 1]): 1 - 3 = -2; variances of the means 1, 1, 0, 0, so that the freedom is 2^2 / (1 + 1).
     found = estimate([(1, [1, 3]), (-1, [0, 2]), (-1, [4, 4]), (1, [1, 1])])
-    assert found == (pytest.approx(-2), pytest.approx(math.sqrt(2)), pytest.approx(2), 8)
+    assert found == (pytest.approx(-2), pytest.approx(math.sqrt(2)), pytest.approx(2), 8, 0.0)
     # t(2) has the distribution function 1/2 + t / (2 sqrt(2 + t^2)): at t = sqrt 2 the two tails hold 1 - 1 / sqrt 2.
     assert found.p() == pytest.approx(1 - 1 / math.sqrt(2))
     assert found.scaled(-3).interval() == pytest.approx((6, 3 * found.interval().half_width, 8))
 
 
 def test_values_that_do_not_vary_and_single_ones():
-    assert [estimate([(1, [1.0, 1.0]), (-1, [b, b])]).p() for b in (1.0, 0.9)] == [1.0, 0.0]
+    assert [estimate([(1, [1.0, 1.0]), (-1, [b, b])]).p() for b in (1.0, 0.9)] == [1.0, 2 / 6]
+    # Of the 252 ways to share out ten values one has all large ones on one side, one on the other.
+    five = estimate([(1, [1.0] * 5), (-1, [0.0] * 5)])
+    assert five.p() == five.scaled(-100).p() == estimate([(1, [1.0] * 5)]).p() == pytest.approx(2 / 252)
+    assert (five.p_within(0.5), estimate([(1, [0.1] * 5)]).p_within(0.5)) == (1.0, pytest.approx(2 / 252))
     assert math.isnan(estimate([(1, [1.0]), (-1, [0.5, 0.6])]).p())
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from experiments import report
 from posjax.studies.again import show_again
+from posjax.studies.records import Record, newest
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 
@@ -75,6 +76,15 @@ def test_what_cannot_be_shown_says_why(tmp_path, capsys):
     (unknown / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"no kind of study has records of \['mine'\] and a config without studies"):
         show_again(unknown)
-    twice = folder(tmp_path, ablation() + ablation()[:1])
-    assert report.main([str(twice)]) == 2
-    assert f"{twice} cannot be shown again: study 'stem', label 'none' has seed 0 twice" in capsys.readouterr().err
+    other, *rest = ablation()
+    two = folder(tmp_path, [other | {"encoding": "rope()"}, *rest])
+    assert report.main([str(two)]) == 2
+    assert f"{two} cannot be shown again: study 'stem', label 'none' names two encodings" in capsys.readouterr().err
+
+
+def test_of_a_row_that_was_run_again_the_last_records_count(tmp_path):
+    """As after a study whose rates were extended."""
+    old = [Record.of(record | {"config_hash": "of another rate"}) for record in ablation()]
+    new = [Record.of(record) for record in ablation()]
+    assert newest([*old, *new]) == new
+    assert newest([*old, new[0]]) == [new[0], *old[2:]]  # a row is of one rate

@@ -128,7 +128,7 @@ def records(**curves):
     made = []
     for label, (encoding, policy, accuracy) in curves.items():
         for seed in range(4):
-            values = {str(size): value + 0.001 * ((seed * 7 + size) % 5) for size, value in accuracy.items()}
+            values = {str(size): value + 0.0002 * ((seed * 5 + size) % 7) for size, value in accuracy.items()}
             about = dict(
                 study="made", label=label, base=label, kind="trained", policy=policy, encoding=encoding, seed=seed
             )

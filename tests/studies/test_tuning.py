@@ -140,7 +140,7 @@ def test_a_rate_that_diverges_is_not_chosen(tmp_path, trained):
 )
 def test_tuning_that_cannot_be(tune, message):
     with pytest.raises(ValueError, match=message):
-        Tune.of(toy_config(**tune))
+        Tune.of(toy_config(**tune), seeds=(0, 1))
 
 
 def test_a_sweep_and_tuning_exclude_each_other():

@@ -71,11 +71,13 @@ def test_runs_of_one_ensemble_may_have_learning_rates_of_their_own():
     np.testing.assert_allclose(trained((0.01, 0.1), 2), jnp.concatenate([trained(0.01, 1), trained(0.1, 1)]), rtol=1e-6)
 
 
-def test_of_runs_at_several_rates_some_may_diverge_but_not_all():
+def test_runs_at_several_rates_may_diverge():
     config = ConfigDict({"optimizer": {"learning_rate": (0.1, 0.9)}, "model": {"encoding": "rope"}})
     loop._refuse_non_finite({"loss": np.array([1.0, np.nan])}, 3, (7, 7), config)
+    loop._refuse_non_finite({"loss": np.array([np.nan])}, 3, (7,), config)  # a point that was added to the others
+    config.optimizer = {"learning_rate": 0.9}
     with pytest.raises(FloatingPointError, match="step 3: loss of seed 7 with encoding rope is nan"):
-        loop._refuse_non_finite({"loss": np.array([np.inf, np.nan])[::-1]}, 3, (7, 7), config)
+        loop._refuse_non_finite({"loss": np.array([np.nan, np.inf])}, 3, (7, 7), config)
 
 
 def test_each_part_of_a_batch_draws_for_itself():

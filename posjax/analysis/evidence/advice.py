@@ -60,10 +60,12 @@ def standing(field: Field, folders: Mapping[str, Folder], judged: Sequence[Judge
         return None
     leader = (max if unit.best is max else min)(values, key=lambda row: values[row])
     pairs = [(row, field.reference) for row in values if row != field.reference]
-    pairs += [(leader, row) for row in values if row not in (leader, field.reference)]
+    # A reference that leads has been compared with all others already.
+    pairs += [(leader, row) for row in values if leader != field.reference and row not in (leader, field.reference)]
     family = {(a, b): evaluate(field.table(a, field.at) - field.table(b, field.at), tables) for a, b in pairs}
     found = judge_beside({pair: each for pair, each in family.items() if each is not None}, judged, field.table.folder)
-    tied = tuple(row for row in values if (leader, row) in found and not found[leader, row].separated)
+    beside = {row: found.get((leader, row), found.get((row, leader))) for row in values}
+    tied = tuple(row for row, verdict in beside.items() if verdict is not None and not verdict.separated)
     against = {row: found[row, field.reference] for row in values if (row, field.reference) in found}
     worse = -1.0 if unit.best is max else 1.0
     behind = tuple(row for row, v in against.items() if v.separated and worse * v.estimate.value > 0)
@@ -71,6 +73,7 @@ def standing(field: Field, folders: Mapping[str, Folder], judged: Sequence[Judge
 
 
 _SPARSE = Table("contextual_counting", "flip_flop", "accuracy by length, flip_flop_sparse")
+_AT_8X, _KEYS_AT_4X = "loss at eight times the training length", "pass keys at four times the trained length"
 SITUATIONS = (
     Situation(
         "Images of one size",
@@ -79,7 +82,7 @@ SITUATIONS = (
             (Field(Table("vit_table8", "stem", "accuracy"), None, "none", "accuracy on CIFAR-10"),),
         ),
         ("vit-learned-beats-none", "vit-2d-beats-none", "vit-alibi-beats-none", "vit-direction-helps"),
-        "Small images and short trainings: that any position helps is the robust part, the order of those that help is not.",
+        "Small images and short trainings: what leads here by little may not lead elsewhere.",
     ),
     Situation(
         "Images of several sizes",
@@ -94,8 +97,7 @@ SITUATIONS = (
             ),
         ),
         ("rescaled-beats-extrapolated", "relative-coordinates-keep-more", "mixed-keeps-more-than-learned"),
-        "Whichever it is, fit positions to the trained grid or take coordinates relative to the image. The order of RoPE-ViT "
-        "needs trainings that were not run here.",
+        "Short trainings on small images; the order of RoPE-ViT needs trainings that were not run here.",
     ),
     Situation(
         "Text at the trained length",
@@ -111,7 +113,7 @@ SITUATIONS = (
             ),
         ),
         ("rope-learns-faster", "none-competitive", "fox-ahead-of-rope", "heads-confound-alibi"),
-        "Bytes and small models early in training; biases that share slopes out over heads gain with more of them.",
+        "Bytes and small models early in training.",
     ),
     Situation(
         "Text longer than in training, nothing tuned",
@@ -121,7 +123,10 @@ SITUATIONS = (
                     Table("train_short_test_long", CHUNKED, "loss"), 4096, "none", "loss far beyond the training length"
                 ),
                 Field(
-                    Table("shakespeare_decoder", "shakespeare_decoder", "loss"), 1024, "none", "loss at eight times it"
+                    Table("shakespeare_decoder", "shakespeare_decoder", "loss"),
+                    1024,
+                    "none",
+                    "loss at eight times the training length",
                 ),
             ),
         ),
@@ -137,7 +142,14 @@ SITUATIONS = (
                 ),
                 Field(Table("extrapolate", SLIDING, "loss"), 1024, "rope", "loss at four times the trained length"),
             ),
-            (Field(Table("context_extension", "passkey", "exact match"), 1024, "rope", "pass keys at that length"),),
+            (
+                Field(
+                    Table("context_extension", "passkey", "exact match"),
+                    1024,
+                    "rope",
+                    "pass keys at four times the trained length",
+                ),
+            ),
         ),
         (
             "yarn-beats-ntk-untuned",
@@ -161,12 +173,12 @@ SITUATIONS = (
             "randomized-rope-sorts",
             "none-generalises-best",
         ),
-        "What wins is told where the digits stand; it helps with no other task.",
+        "Short problems of few symbols; Abacus and coupled positions are told where the digits stand.",
     ),
     Situation(
         "Counting",
         ((Field(_SPARSE, 128, "none", "flip-flop out of distribution"),),),
-        ("cope-solves-flip-flop", "fox-solves-flip-flop", "cope-in-distribution"),
+        ("cope-ahead-on-flip-flop", "fox-ahead-on-flip-flop", "cope-in-distribution"),
         "One made-up task.",
     ),
 )

@@ -128,8 +128,10 @@ def _trained_by(run: Record, table: str, config: Mapping[str, Any]) -> Mapping[s
     tables = config.get("studies") or config.get("sets") or {}
     found = tables.get(table, config)
     tuning = found.get("finetune", {}).get(run.get("base"), {}).get(run["label"], {})
-    rate = {"optimizer": {"learning_rate": tuning["learning_rate"]}} if tuning.get("learning_rate") else {}
-    return _changed(_changed(found, found.get("rows", {}).get(run["label"], {})), rate)
+    own = {"optimizer": {"learning_rate": tuning["learning_rate"]}} if tuning.get("learning_rate") else {}
+    if tuning and "retrieval" in found.get("data", {}):
+        own["data"] = {"retrieval": {"first_steps": 0}}  # retrieval alone is for the first training
+    return _changed(_changed(found, found.get("rows", {}).get(run["label"], {})), own)
 
 
 def _changed(fields: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,6 @@ ENCODINGS = (
     "shaw",
     "cope",
     "fox",
-    "abacus",
 )
 _PROPERTIES = ("uniqueness", "determinism", "extrapolation", "relative", "dimensions")
 _FLAT = "raster >> "

@@ -349,9 +349,11 @@ def _tuning_notes(rows: Rows) -> list[str]:
     if not tuned:
         return []
     one = next(iter(tuned.values()))
+    seeds = f"(seeds {', '.join(map(str, one['seeds']))})"
+    held = f"{one['on']!r}, which those runs {seeds} are not trained on; the final runs are"
+    where = held if "% of" in one["on"] else f"other problems of {one['on']} {seeds}"
     notes = [
-        f"Each row is trained at the best of its learning rates ({', '.join(one['from'])}) by {one['by']} on {one['on']!r}, "
-        f"which those runs are not trained on (seeds {', '.join(map(str, one['seeds']))}); the final runs are."
+        f"Each row is trained at the best of its learning rates ({', '.join(one['from'])}) by {one['by']} on {where}."
     ]
     ends = {label: sorted(map(float, each["from"])) for label, each in tuned.items()}
     edge = {
