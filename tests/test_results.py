@@ -1,5 +1,6 @@
 """The page of results is what its records say, and no number of it or of README.md comes from anywhere else."""
 
+import json
 import pathlib
 import re
 
@@ -59,10 +60,11 @@ def test_a_page_without_records_is_a_clear_error(tmp_path):
 
 
 def test_records_that_make_no_table_are_a_clear_error(tmp_path):
-    line = (RESULTS / "quickstart" / "results.jsonl").read_text().splitlines()[0]
+    one = json.loads((RESULTS / "quickstart" / "results.jsonl").read_text().splitlines()[0])
+    lines = [json.dumps(record) for record in (one, one | {"seed": 1, "encoding": "rope()"})]
     (tmp_path / "quickstart").mkdir()
-    (tmp_path / "quickstart" / "results.jsonl").write_text(f"{line}\n{line}\n")
-    with pytest.raises(ValueError, match=r"quickstart/results.jsonl: .* seed 0 twice"):
+    (tmp_path / "quickstart" / "results.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"quickstart/results.jsonl: .* names two encodings"):
         read_results(tmp_path)
 
 

@@ -151,13 +151,13 @@ def path_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None = Non
 
 def newest(records: Sequence[Record]) -> list[Record]:
     """Of a row that was run again, at another learning rate say, what was written last; rows keep their order."""
-    last = {(each.study, each.label): each.config_hash for each in records}
-    kept = {
-        (each.study, each.label, each.seed): each
-        for each in records
-        if each.config_hash == last[each.study, each.label]
-    }
-    return list(kept.values())
+    rows: dict[tuple[str, str], dict[int, Record]] = {}
+    for each in records:
+        row = rows.setdefault((each.study, each.label), {})
+        if any(other.config_hash != each.config_hash for other in row.values()):
+            row.clear()
+        row[each.seed] = each
+    return [each for row in rows.values() for each in row.values()]
 
 
 def records_of_parts(workdir: pathlib.Path, name: str, part: tuple[int, int] | None = None) -> list[Record]:
