@@ -4,10 +4,9 @@
     NPROC=1 python -m experiments.ablate --config=configs/papers/contextual_counting.py --rows=0/2      # and --rows=1/2
 
 Cost: about 1700 seconds of one core, half of them of cope, predicted from pilots of one seed, whose accuracies out of
-distribution were: fox 1.00 (200 steps, 3e-3), alibi 0.99 and rope 0.83 (200, 2e-3), none 0.76 (400, 3e-3). On an accelerator:
---config.studies.flip_flop.data.length=512 --config.studies.flip_flop.data.shortest=512
---config.studies.flip_flop.eval_lengths="(512,)" --config.studies.flip_flop.steps=10000
---config.studies.flip_flop.model.width=256, and mlp_dim of rows matched to that.
+distribution were: fox 1.00 (200 steps, 3e-3), alibi 0.99 and rope 0.83 (200, 2e-3), none 0.76 (400, 3e-3). Accelerators:
+--config.studies.flip_flop.steps=10000 --config.studies.flip_flop.batch_size=128; parameters are matched at this width, and the
+claims of results/README.md are about this length.
 """
 
 from ml_collections import ConfigDict
