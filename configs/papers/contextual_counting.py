@@ -5,8 +5,8 @@
 
 Cost: about 1700 seconds of one core, half of them of cope, predicted from pilots of one seed, whose accuracies out of
 distribution were: fox 1.00 (200 steps, 3e-3), alibi 0.99 and rope 0.83 (200, 2e-3), none 0.76 (400, 3e-3). Accelerators:
---config.studies.flip_flop.steps=10000 --config.studies.flip_flop.batch_size=128; parameters are matched at this width, and the
-claims of results/README.md are about this length.
+--config.studies.flip_flop.steps=10000 --config.studies.flip_flop.batch_size=128; parameters are matched at this width, and
+the claims of results/README.md are about this length.
 """
 
 from ml_collections import ConfigDict

@@ -9,9 +9,9 @@ from ml_collections import ConfigDict
 
 from posjax.studies.ablation import Ablation
 from posjax.studies.extrapolation import Extrapolation
-from posjax.studies.records import newest, read_records
 from posjax.studies.resolutions import Resolutions
 from posjax.studies.study import Study, about_of
+from posjax.studies.tuning import read_study
 
 # By what records call their task; those of an ablation have the task of their training.
 KINDS: dict[str, type[Study]] = {kind.task: kind for kind in (Extrapolation, Resolutions)}
@@ -30,7 +30,7 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
         if not (directory / name).exists():
             raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
     config = ConfigDict(json.loads((directory / "config.json").read_text()), allow_dotted_keys=True, sort_keys=False)
-    records = [record.fields() for record in newest(read_records(directory / "results.jsonl"))]
+    records = [record.fields() for record in read_study(directory)[0]]
     tasks = {record["task"] for record in records}
     kind = KINDS.get(next(iter(tasks))) if len(tasks) == 1 else None
     if kind is None and "studies" not in config:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from posjax.analysis.evidence import page
 from posjax.analysis.evidence.inventory import STUDIES, Folder, folder_of
-from posjax.studies.records import newest, read_records
+from posjax.studies.tuning import read_study
 
 
 class Results(NamedTuple):
@@ -26,10 +26,7 @@ def read_results(directory: pathlib.Path) -> Results:
     folders = {}
     for study in STUDIES:
         place = directory / study.folder
-        records, points = (
-            [record.fields() for record in newest(read_records(place / name))]
-            for name in ("results.jsonl", "tuning.jsonl")
-        )
+        records, points = ([each.fields() for each in found] for found in read_study(place))
         if records:
             config = place / "config.json"
             told = json.loads(config.read_text()) if config.exists() else {}

@@ -277,7 +277,7 @@ class _Rows:
                 if should_stop():
                     raise Stopped(weights.run.step)
                 self._measure(row, base, weights, left, described)
-        found = self._recorded(row, training)
+        found = self._rates.told(self._recorded(row, training))
         return [record.fields() for seed in self.seeds for record in found if record.seed == seed]
 
     def _at_best_rate(self, row: Row, described, progress: Progress, should_stop) -> Row:

@@ -8,6 +8,7 @@ scored on; what is reported, `config.data.eval_split`, chooses nothing. The poin
 program; their records are in tuning.jsonl. The final row is trained on the whole split at the rate with the best mean.
 """
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,9 @@ from posjax.studies.records import (
     encoding_of,
     fields_of_run,
     finite,
+    newest,
     path_of,
+    read_records,
     records_of_parts,
     row_hash,
     study_hash,
@@ -164,6 +167,10 @@ class Rates:
             return row
         return row._replace(training=_at(self._planned[key], self._best(*key)))
 
+    def told(self, records: Sequence[Record]) -> list[Record]:
+        """These records with all points that there are by now."""
+        return with_points(records, self._records)
+
     def refuse_diverged(self, row: Any) -> None:
         """Raises FloatingPointError where no rate has finite scores for all tuning seeds."""
         key = row.study, row.base
@@ -212,6 +219,34 @@ class Rates:
         wanted = (study, base, row_hash(_at(self.points[study, base], rate)))
         found = [each for each in self._records if (each.study, each.more.get("point_of"), each.config_hash) == wanted]
         return [each for each in found if each.seed in self._tune.seeds]
+
+
+def read_study(directory: pathlib.Path) -> tuple[list[Record], list[Record]]:
+    """The newest records of a study's folder, and the points of its tuning."""
+    records, points = (newest(read_records(path_of(directory, name))) for name in ("results", _NAME))
+    return with_points(records, points), points
+
+
+def with_points(records: Sequence[Record], points: Sequence[Record]) -> list[Record]:
+    """Records that tell of all points which there are by now: rates may have been added after their rows had run.
+
+    Args:
+      points: of the same study, as tuning.jsonl has them.
+    """
+    scores: dict[tuple[str, str], dict[float, list[float]]] = {}
+    for each in points:
+        rates = scores.setdefault((each.study, each.more["point_of"]), {})
+        rates.setdefault(each.more["point"]["learning_rate"], []).append(next(iter(each.metrics.values())))
+    made = []
+    for record in records:
+        found = scores.get((record.study, record.more.get("base") or record.label), {})
+        if "tuned" in record.more and found:
+            means = {f"{rate:g}": finite(float(np.mean(np.array(each, float)))) for rate, each in found.items()}
+            known = record.more["tuned"]["from"] | means
+            tuned = record.more["tuned"] | {"from": {rate: known[rate] for rate in sorted(known, key=float)}}
+            record = dataclasses.replace(record, more=record.more | {"tuned": tuned})
+        made.append(record)
+    return made
 
 
 def _at(training: ConfigDict, rate: float | Sequence[float]) -> ConfigDict:

@@ -9,7 +9,7 @@ from posjax.studies import environment
 from posjax.studies.ablation import Ablation
 from posjax.studies.records import read_records, row_hash
 from posjax.studies.study import run
-from posjax.studies.tuning import Tune
+from posjax.studies.tuning import Tune, read_study
 from posjax.training import loop
 
 RATES = (1e-3, 3e-3, 1e-2)
@@ -146,3 +146,14 @@ def test_tuning_that_cannot_be(tune, message):
 def test_a_sweep_and_tuning_exclude_each_other():
     with pytest.raises(ValueError, match="lets --sweep choose instead"):
         Ablation(toy_config(), ["config.steps=1,2"])
+
+
+def test_records_tell_of_points_that_were_added_later(tmp_path, trained, capsys):
+    """Of a row whose best rate stayed the best, too, which does not run again."""
+    study(tmp_path, toy_config(learning_rates=RATES[1:]))
+    study(tmp_path, toy_config(learning_rates=RATES))
+    assert len([call for call in trained if call[2] == (0, 1)]) == 2
+    records, points = read_study(tmp_path)
+    assert len(points) == 2 * 2 * len(RATES)
+    assert {tuple(each.more["tuned"]["from"]) for each in records} == {("0.001", "0.003", "0.01")}
+    assert "(0.001, 0.003, 0.01)" in " ".join(capsys.readouterr().out.split("Toy")[-1].split())

@@ -331,8 +331,10 @@ def _notes(rows: Rows) -> tuple[str, ...]:
         notes.append(f"Rows differ in their seeds ({listed}).")
     hashes = {label: _distinct(runs, "study_hash") for label, runs in rows.items()}
     if len({found for row in hashes.values() for found in row}) > 1:
-        listed = "; ".join(f"{label}: {' / '.join(map(str, found)) or '-'}" for label, found in hashes.items())
-        notes.append(f"Rows differ in more of their config than the encoding ({listed}).")
+        common = statistics.mode(tuple(found) for found in hashes.values())
+        others = {label: found for label, found in hashes.items() if tuple(found) != common}
+        listed = "; ".join(f"{label}: {' / '.join(map(str, found)) or '-'}" for label, found in others.items())
+        notes.append(f"Rows that differ from the others in more of their config than the encoding ({listed}).")
     if len(_distinct(all_runs(rows), "data_digest")) > 1:
         notes.append(f"Rows were run on different data ({' / '.join(_distinct(all_runs(rows), 'data_digest'))}).")
     if any(finite_note(*metric_values(runs, metric)) for metric in metrics_of(rows) for runs in rows.values()):
