@@ -236,6 +236,11 @@ _TRAIN_SHORT = (
         "abstract; no number",
         "FIRE generalises to longer contexts better than RoPE and ALiBi.",
         tuple(below(_SHORT("fire", _32L) - _SHORT(row, _32L)) for row in ("rope", "alibi")),
+        tried="Its own learning rate, and the length at which it falls behind ALiBi.",
+        follow_up=tuple(
+            Looked(_SHORT("fire", length) - _SHORT("alibi", length), f"FIRE - ALiBi at {length}")
+            for length in (_L, _2L, _4L, _8L)
+        ),
     ),
     Claim(
         "xpos-beyond-rope",
