@@ -660,6 +660,9 @@ _COUNTING = (
         "abstract; no number",
         "Contextual positions are ahead of RoPE on flip-flop out of distribution.",
         (above(_SPARSE("cope", _SYMBOLS) - _SPARSE("rope", _SYMBOLS)),),
+        tried="A learning rate of its own, and whether the language was learned at all as it was trained on. A longer training "
+        "was not run.",
+        follow_up=(Looked(_INSIDE("cope", _SYMBOLS) - _INSIDE("rope", _SYMBOLS), "CoPE - RoPE in distribution"),),
     ),
     Claim(
         "cope-beats-alibi-and-none",
@@ -667,6 +670,8 @@ _COUNTING = (
         "abstract; no number",
         "Contextual positions are ahead of ALiBi and of no encoding on flip-flop out of distribution.",
         tuple(above(_SPARSE("cope", _SYMBOLS) - _SPARSE(row, _SYMBOLS)) for row in ("alibi", "none")),
+        tried="See cope-ahead-on-flip-flop.",
+        follow_up=(Looked(_INSIDE("cope", _SYMBOLS) - _INSIDE("alibi", _SYMBOLS), "CoPE - ALiBi in distribution"),),
     ),
     Claim(
         "cope-in-distribution",
