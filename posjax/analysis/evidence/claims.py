@@ -660,8 +660,7 @@ _COUNTING = (
         "abstract; no number",
         "Contextual positions are ahead of RoPE on flip-flop out of distribution.",
         (above(_SPARSE("cope", _SYMBOLS) - _SPARSE("rope", _SYMBOLS)),),
-        tried="A learning rate of its own, and whether the language was learned as it was trained on. A longer training was not "
-        "run.",
+        tried="A learning rate of its own, and whether the language was learned as it was trained on; no longer training.",
         follow_up=(Looked(_INSIDE("cope", _SYMBOLS) - _INSIDE("rope", _SYMBOLS), "CoPE - RoPE in distribution"),),
     ),
     Claim(
@@ -679,7 +678,7 @@ _COUNTING = (
         "abstract; no number",
         "In distribution contextual positions are not behind RoPE.",
         (above(_INSIDE("cope", _SYMBOLS) - _INSIDE("rope", _SYMBOLS), -_TIE),),
-        tried="A learning rate of its own. A longer training was not run.",
+        tried="A learning rate of its own; no longer training.",
     ),
     Claim(
         "fox-ahead-on-flip-flop",
