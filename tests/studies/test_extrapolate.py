@@ -190,7 +190,7 @@ def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(sma
     assert shorter["tuned"]["learning_rate"] == longrope["tuned"]["learning_rate"] == 1e-2
     assert len((tmp_path / "run" / "tuning.jsonl").read_text().splitlines()) == 2
     factors = longrope["searched"]
-    assert 1 <= factors[0] <= factors[-1] <= 2
+    assert 1 <= factors[0] <= factors[-1] <= 3  # one beyond the factor, as the authors search
     assert factors == sorted(factors)
     assert longrope["metrics"]["sliding"]["128"] != shorter["metrics"]["sliding"]["128"]
     extrapolate.main(small, tmp_path / "run")  # nothing is left to do
