@@ -1,5 +1,8 @@
 """A decoder trained on long documents, with retrieval among them."""
 
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,8 @@ class LongDocuments(LanguageModel):
 
     `config.data` has a field more, the group `retrieval`, with the `share` of a batch's rows, the `tasks` they are drawn
     from, and the `weight` of an answer's token against one of text. In the first `first_steps`, if that is given, all rows
-    are retrieval tasks: a small model learns to look far back from them alone, and hardly beside text.
+    are retrieval tasks: a small model learns to look far back from them alone, and hardly beside text. Where all rows of all
+    steps are such tasks, it is scored on them, too: on as many as the text that is scored has windows.
 
     Raises:
       ValueError: for a share outside [0, 1], a negative weight or number of steps, or a training length that a task does not
@@ -23,7 +27,6 @@ class LongDocuments(LanguageModel):
     """
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
-        super().__init__(config, splits)
         mixed = config.data.retrieval
         if not 0 <= mixed.share <= 1 or mixed.weight < 0:
             raise ValueError(
@@ -33,8 +36,16 @@ class LongDocuments(LanguageModel):
         if self._first_steps < 0:
             raise ValueError(f"data.retrieval.first_steps={self._first_steps} must not be negative")
         self._rows, self._weight, self._tasks = round(mixed.share * config.batch_size), mixed.weight, tuple(mixed.tasks)
-        for task in self._tasks if self._rows or self._first_steps else ():
-            self._retrieval(task, count=1, seed=0)  # a length that does not do is refused before training
+        super().__init__(config, splits)
+        asked = {self._length} if self._rows or self._first_steps else set()
+        asked |= {*self._eval_lengths} if self._alone else set()
+        for task, length in itertools.product(self._tasks, asked):
+            self._retrieval(task, self._train, length, count=1, seed=0)  # what does not do is refused before training
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no row is text."""
+        return self._rows == self._batch_size
 
     def batches(self, seed, share=WHOLE):
         batches = super().batches(seed, share)
@@ -49,14 +60,28 @@ class LongDocuments(LanguageModel):
         if not count:
             return batch
         own = slice(min(first, count), min(first + size, count))
-        rows = self._retrieval(self._tasks, count=count, seed=(seed, step))
+        rows = self._retrieval(self._tasks, self._train, self._length, count=count, seed=(seed, step))
         rows["weight"] = rows["weight"] * np.float32(self._weight)
         return {
             name: np.concatenate([rows[name][own], values[own.stop - own.start :]]) for name, values in batch.items()
         }
 
-    def _retrieval(self, tasks: Any, *, count: int, seed: Any) -> dict[str, np.ndarray]:
-        given = dict(length=self._length, count=count, seed=seed, haystack=self._train.tokens)
+    def evaluation(self):
+        if not self._alone:
+            return super().evaluation()
+        return {str(length): self._asked(length) for length in self._eval_lengths}
+
+    def _asked(self, length: int) -> Iterator[dict[str, np.ndarray]]:
+        """Retrieval tasks within the text that is scored: others in each text, the same for every model."""
+        windows, own = max(1, (len(self._eval) - 1) // length), zlib.crc32(self._eval.digest.encode())
+        count = min(windows, max(1, self._eval_tokens // length))
+        for batch in range(windows // count):
+            yield self._retrieval(self._tasks, self._eval, length, count=count, seed=(own, batch))
+
+    def _retrieval(
+        self, tasks: Sequence[str] | str, text: data.Text, length: int, *, count: int, seed: int | tuple[int, int]
+    ) -> dict[str, np.ndarray]:
+        given = dict(length=length, count=count, seed=seed, haystack=text.tokens)
         return data.retrieval_batch(tasks, **given, tokenizer=self.tokenizer)
 
 

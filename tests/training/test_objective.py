@@ -201,6 +201,28 @@ def test_an_answer_weighs_what_it_is_told_beside_text():
     np.testing.assert_array_equal(task._mixed(text, 0, 3, WHOLE)["weight"], text["weight"])
 
 
+def test_what_is_trained_on_answers_alone_is_scored_on_answers_of_other_problems(data_dir):
+    """By text it could not be told whether a rate suits retrieval."""
+    retrieval = dict(share=1.0, tasks=("induction",), weight=1.0)
+    config = small_decoder(data_dir, eval_lengths=(16, 32), eval_tokens=129)
+    with config.unlocked():
+        config.data.retrieval = retrieval
+    task = LongDocuments(config)
+    (batch,), (again,) = (list(task.evaluation()["16"]) for _ in range(2))
+    np.testing.assert_array_equal(batch["weight"], np.tile(np.arange(16) == 15, (8, 1)))  # 129 bytes are 8 windows
+    np.testing.assert_array_equal(batch["tokens"], again["tokens"])
+    assert next(task.evaluation()["32"])["tokens"].shape == (4, 32)
+    config.data.eval_split = config.data.train_split
+    (other,) = LongDocuments(config).evaluation()["16"]
+    assert (batch["tokens"] != other["tokens"]).any()
+    config.data.retrieval.share = 0.5
+    assert next(iter(LongDocuments(config).evaluation()["16"]))["weight"].sum() == 128  # all of the text
+    config.data.retrieval.share, config.data.retrieval.tasks, config.eval_lengths = 1.0, ("recall",), (16, 64)
+    config.data.length = 64
+    with pytest.raises(ValueError, match="recall takes at least 32 tokens, not length=16"):
+        LongDocuments(config)
+
+
 def test_masked_tokens_alone_are_named_and_not_seen(data_dir):
     config = small_decoder(data_dir, model__kind="encoder", task="masked_language_model")
     with pytest.raises(ValueError, match=r"data\.masked=1\.5 is a share"):
