@@ -37,7 +37,7 @@ def get_config() -> ConfigDict:
         "encoders name the masked ones: their losses are not comparable."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    config.tune = ConfigDict(dict(learning_rates=(3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
     config.probe = ConfigDict()
     config.probe.windows = 128  # as many as the models of train_short_test_long were scored on
     config.probe.seed = 0

@@ -53,7 +53,12 @@ class PositionProbes(Ablation):
                     error = position_error(features[:half], features[half:], probe.seed)
                     metrics[f"position error after {block} blocks{name}"] = error
             found.append(metrics)
-        return [fields | {"metrics": fields["metrics"] | more} for fields, more in zip(measured, found, strict=True)]
+        # A model of another study was trained at the rate that was chosen there.
+        elsewhere = probe.checkpoints.get(row.study) is not None
+        about = {"learning_rate": run.config.optimizer.learning_rate} if elsewhere else {}
+        return [
+            fields | about | {"metrics": fields["metrics"] | more} for fields, more in zip(measured, found, strict=True)
+        ]
 
     def _kept(self, row: Row, folder: pathlib.Path) -> Weights:
         named = re.compile(f"{re.escape(plain(row.label))}-[0-9a-f]{{12}}")

@@ -43,7 +43,8 @@ class Model:
 
 def test_rows_tell_the_error_after_each_block_of_text_and_of_random_tokens(tmp_path, monkeypatch):
     monkeypatch.setattr(Ablation, "measure", lambda *given: [{"metrics": {"loss": 1.0}} for _ in given[-1]])
-    run = Run(task(), Model(), np.array([1.0, 0.0], np.float32), (0, 1), ConfigDict(), 1, {})
+    config = ConfigDict({"optimizer": {"learning_rate": 0.03}})
+    run = Run(task(), Model(), np.array([1.0, 0.0], np.float32), (0, 1), config, 1, {})
     row = Row("text", "none", "none", ConfigDict(), "none()")
     weights = Weights(run, "", {}, tmp_path)
     knows, does_not = (each["metrics"] for each in study().measure(row, weights, weights, (0, 1)))
@@ -54,6 +55,8 @@ def test_rows_tell_the_error_after_each_block_of_text_and_of_random_tokens(tmp_p
         assert knows[f"position error after 1 blocks{name}"] < 0.2
         assert does_not[f"position error after 1 blocks{name}"] > 1.7  # a guess errs by 2
         assert knows[f"position error after 0 blocks{name}"] > 1.7
+    probed = study(checkpoints={"text": "elsewhere"}).measure(row, weights, weights, (0, 1))
+    assert [each["learning_rate"] for each in probed] == [0.03, 0.03]  # that of the models, not of this study
 
 
 def test_windows_that_are_whole_are_taken():

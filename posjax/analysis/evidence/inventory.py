@@ -144,8 +144,8 @@ def _changed(fields: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, 
 
 
 def _rate(run: Record, config: Mapping[str, Any]) -> float | None:
-    """The learning rate: that which was chosen for the row, else that of the config."""
-    chosen = (run.get("tuned") or {}).get("learning_rate")
+    """The learning rate: that which was chosen for the row, here or where its model is from, else that of the config."""
+    chosen = (run.get("tuned") or run).get("learning_rate")
     return chosen or config.get("optimizer", {}).get("learning_rate")
 
 

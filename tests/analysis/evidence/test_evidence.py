@@ -107,6 +107,8 @@ def test_regime():
     chosen = record("rope", 0, 0.5, tuned={"learning_rate": 0.003})
     tuned = {"made": folder_of([chosen], CONFIG)}
     assert regime_of([IMAGES("rope").terms[0][1]], tuned).rates == (0.003,)
+    taken = {"made": folder_of([record("rope", 0, 0.5, learning_rate=0.02)], CONFIG)}
+    assert regime_of([IMAGES("rope").terms[0][1]], taken).rates == (0.02,)
     config = CONFIG["studies"]["images"]
     assert passes(chosen | {"data": "made up"}, config) is None
     mixed = {"data": {"fraction": 0.5, "retrieval": {"share": 0.5, "first_steps": 100}}}
