@@ -21,11 +21,11 @@ test: .venv/installed-test lint
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow and not thorough" --ignore=tests/test_house.py
 
 slow: .venv/installed-test
-	.venv/bin/python -m pytest -n 2 --dist worksteal -m "slow and not thorough" --ignore=tests/test_goldens.py
-	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 tests/test_goldens.py tests/encodings/test_precision.py
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m "slow and not thorough"
+	POSJAX_TESTS=optimised .venv/bin/python -m pytest -n 2 tests/test_goldens.py tests/encodings/test_precision.py -m "not slow"
 
 thorough: .venv/installed-test
-	POSJAX_FUZZ=10 .venv/bin/python -m pytest -n 2 --dist worksteal -m "thorough or slow"
+	POSJAX_FUZZ=30 .venv/bin/python -m pytest -n 2 --dist worksteal -m "thorough or slow"
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

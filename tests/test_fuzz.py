@@ -35,7 +35,7 @@ CONFIGURATION = {
 }
 
 
-@counts(300, 3000)
+@counts(200, 1000)
 def test_specs(count, unchecked_shapes):
     def once(text):
         for encoding in parse_layers(text):
@@ -44,7 +44,7 @@ def test_specs(count, unchecked_shapes):
     fuzz(count, damaged_text(SPECS), once)
 
 
-@counts(100, 2000)
+@counts(100, 600)
 def test_configurations_of_transformers(count):
     def once(config):
         for encoding in from_hf_layers(config):
@@ -93,7 +93,7 @@ class Arguments:
         return spec, shapes, dtype, axes, lengths, options
 
 
-@counts(60, 1000)
+@counts(60, 300)
 def test_arguments_of_attend(count, unchecked_shapes):
     """Traced only: shapes, types and options decide."""
     params = {}
@@ -162,7 +162,7 @@ ARGUMENTS = [
 ]
 
 
-@counts(12, 100)
+@counts(12, 40)
 def test_command_lines(count, tmp_path):
     """Exit 0, or 2 and one line on stderr."""
     (tmp_path / "x.py").write_text(CONFIG)

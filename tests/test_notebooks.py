@@ -101,8 +101,13 @@ def test_outputs_of_cells():
     assert plt.show is shown
 
 
-@pytest.mark.slow
-@each_script
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(path, id=path.stem, marks=getattr(pytest.mark, "slow" if path == SCRIPTS[-1] else "thorough"))
+        for path in SCRIPTS
+    ],
+)
 def test_scripts_run(script, tmp_path):
     text = script.read_text()
     for old, new in SMALL[script.stem]:

@@ -138,28 +138,23 @@ def test_commands_that_run(path, module, arguments, empty, capsys):
     assert "FAIL" not in capsys.readouterr().out
 
 
-@pytest.fixture(scope="module")
-def small_runs(tmp_path_factory):
-    """(exit code, stdout, stderr) of each small command by its words, each from a directory with its document's files."""
-    root, calls = tmp_path_factory.mktemp("small"), {}
+@pytest.mark.slow
+def test_commands_that_run_when_small(tmp_path):
+    """All of them in one test, each from a directory with its document's files: their processes are forked from one."""
+    calls = {}
     for number, (path, module, arguments) in enumerate(
         each for each in EXPERIMENTS if treatment(*each[1:])[0] == "slow"
     ):
-        folder = root / f"of {number}"
+        folder = tmp_path / f"of {number}"
         folder.mkdir()
         write_files(path, folder)
         (folder / "configs").symlink_to(REPO / "configs")
-        data = [f"--config.data.data_dir={root / 'data'}"] if module == "train" else []
+        data = [f"--config.data.data_dir={tmp_path / 'data'}"] if module == "train" else []
         calls[" ".join([module, *arguments])] = (folder, module, *arguments, *treatment(module, arguments)[1], *data)
-    done = forked({str(number): call for number, call in enumerate(calls.values())}, root)
-    return dict(zip(calls, done.values(), strict=True))
-
-
-@pytest.mark.slow
-@each_command("slow")
-def test_commands_that_run_when_small(path, module, arguments, small_runs):
-    code, _, err = small_runs[" ".join([module, *arguments])]
-    assert code == 0, err[-2000:]
+    done = forked({str(number): call for number, call in enumerate(calls.values())}, tmp_path)
+    failed = {line: err[-2000:] for line, (code, _, err) in zip(calls, done.values(), strict=True) if code}
+    assert calls, "no document has a command to run"
+    assert not failed, failed
 
 
 class Parsed(Exception):

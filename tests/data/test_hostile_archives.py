@@ -37,7 +37,7 @@ def zipped(method=zipfile.ZIP_DEFLATED):
     return buffer.getvalue()
 
 
-@counts(60, 1000)
+@counts(40, 300)
 def test_pictures(count):
     kinds = ("png", "jpeg", "gif", "bmp", "tiff", "webp", "ppm")
     strategy = st.sampled_from([encoded(kind) for kind in kinds]).flatmap(damaged)
@@ -49,7 +49,7 @@ def test_pictures(count):
     fuzz(count, strategy, once)
 
 
-@counts(60, 1000)
+@counts(40, 300)
 @pytest.mark.parametrize("method", ["stored", "deflated"])
 def test_zips_of_pictures(method, count, tmp_path):
     content = zipped(zipfile.ZIP_STORED if method == "stored" else zipfile.ZIP_DEFLATED)
@@ -62,7 +62,7 @@ def test_zips_of_pictures(method, count, tmp_path):
     fuzz(count, damaged(content), once)
 
 
-@counts(60, 1000)
+@counts(40, 300)
 @pytest.mark.parametrize("name", ["a.txt.xz", "a.txt.gz", "a.jsonl", "a.jsonl.xz", "a.txt"])
 def test_texts(name, count, tmp_path):
     plain = ROWS if "jsonl" in name else TEXT.encode()
@@ -75,7 +75,7 @@ def test_texts(name, count, tmp_path):
     fuzz(count, damaged(content), once)
 
 
-@counts(40, 1000)
+@counts(40, 300)
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_tables(name, count, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
@@ -95,7 +95,7 @@ def test_tables(name, count, tmp_path):
     fuzz(count, damaged(path.read_bytes()), once)
 
 
-@counts(30, 1000)
+@counts(30, 300)
 def test_tokenizers(count, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     model = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))

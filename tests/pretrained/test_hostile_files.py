@@ -61,7 +61,7 @@ def read(path, told=None, *, whole=False):
     return source_of(weights, Asked(**(told or {})))
 
 
-@counts(40, 1000)
+@counts(40, 300)
 @pytest.mark.parametrize("kind", ["npz", "npz compressed", "safetensors"])
 def test_damaged_bytes(kind, count, tmp_path, own):
     content = own if kind == "safetensors" else npz("compressed" in kind)
@@ -85,7 +85,7 @@ def with_header(header, body):
     return len(text).to_bytes(8, "little") + text + body
 
 
-@counts(60, 1000)
+@counts(60, 300)
 def test_a_damaged_header_of_our_own(count, tmp_path, own):
     header, body = header_of(own)
     path = tmp_path / "weights.safetensors"
@@ -102,7 +102,7 @@ def test_a_damaged_header_of_our_own(count, tmp_path, own):
     fuzz(count, strategies, once, REFUSALS)
 
 
-@counts(40, 1000)
+@counts(40, 300)
 def test_a_damaged_header_of_safetensors(count, tmp_path, own):
     header, body = header_of(own)
     path = tmp_path / "weights.safetensors"
@@ -114,7 +114,7 @@ def test_a_damaged_header_of_safetensors(count, tmp_path, own):
     fuzz(count, damaged_json(header), once, REFUSALS)
 
 
-@counts(100, 1000)
+@counts(60, 300)
 def test_a_damaged_configuration_of_a_language_model(count, tmp_path):
     content = {case: safetensors.numpy.save(weights_of_language(case)) for case in LANGUAGE}
 
@@ -130,7 +130,7 @@ def test_a_damaged_configuration_of_a_language_model(count, tmp_path):
     )
 
 
-@counts(60, 1000)
+@counts(60, 300)
 def test_a_damaged_configuration_of_a_vision_model(count, tmp_path):
     content = {case: safetensors.numpy.save(weights_of(case)) for case in VISION}
 
@@ -147,7 +147,7 @@ def test_a_damaged_configuration_of_a_vision_model(count, tmp_path):
     fuzz(count, st.sampled_from(VISION).flatmap(of), once, REFUSALS)
 
 
-@counts(3, 30)
+@counts(3, 12)
 def test_models_of_damaged_files_are_read_whole_or_refused(count, tmp_path, own):
     """As the tests above, up to the parameters: what is read there can be loaded."""
     header, body = header_of(own)

@@ -90,7 +90,7 @@ def shown(path):
     summarize(records)
 
 
-@with_count(40, 250)
+@with_count(40, 100)
 @pytest.mark.parametrize("study", STUDIES)
 def test_damaged_records(study, count, tmp_path, warnings):
     path = tmp_path / "results.jsonl"

@@ -16,7 +16,7 @@ from posjax.training.tasks import make_task
 
 VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
 DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
-TOGETHER = 4  # encodings that need nothing of their host train in one model: most of a program is the model
+TOGETHER = 7  # encodings that need nothing of their host train in one model: most of a program is the model
 
 
 def programs(specs):

@@ -18,7 +18,7 @@ from posjax.analysis.encoding.worlds import default_dims, make_world
     [
         pytest.param("rope() + t5()", 1, marks=pytest.mark.slow),
         pytest.param("learned()", 2, marks=pytest.mark.slow),
-        pytest.param("raster(width=7) >> alibi()", 2, marks=pytest.mark.slow),
+        pytest.param("raster(width=7) >> alibi()", 2, marks=pytest.mark.thorough),
     ],
 )
 def test_what_holds_passes(spec, num_axes):
