@@ -61,10 +61,14 @@ from posjax.encodings.rotary_grid import MRope as mrope
 from posjax.encodings.rotary_learned import LieRE as liere
 from posjax.encodings.rotary_learned import PoPE as pope
 from posjax.encodings.rotary_learned import RopeMixed as rope_mixed
+from posjax.encodings.scalings import Clipped as clipped
+from posjax.encodings.scalings import Dype as dype
 from posjax.encodings.scalings import Linear as linear
 from posjax.encodings.scalings import Llama3 as llama3
 from posjax.encodings.scalings import Ntk as ntk
 from posjax.encodings.scalings import NtkByParts as ntk_by_parts
+from posjax.encodings.scalings import Resonance as resonance
+from posjax.encodings.scalings import Riflex as riflex
 from posjax.encodings.scalings import Yarn as yarn
 from posjax.encodings.scalings_by_length import DynamicNtk as dynamic_ntk
 from posjax.encodings.scalings_by_length import DynamicYarn as dynamic_yarn
@@ -102,6 +106,7 @@ __all__ = [
     "cable",
     "cape",
     "chunked",
+    "clipped",
     "cope",
     "dape",
     "data_dependent_alibi",
@@ -112,6 +117,7 @@ __all__ = [
     "dual_chunk",
     "dynamic_ntk",
     "dynamic_yarn",
+    "dype",
     "fire",
     "fit_grid",
     "fope",
@@ -145,6 +151,8 @@ __all__ = [
     "raster",
     "rerope",
     "reset",
+    "resonance",
+    "riflex",
     "rope",
     "rope_mixed",
     "sandwich",
