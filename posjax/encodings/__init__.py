@@ -38,6 +38,8 @@ from posjax.encodings.masks import Dilated as dilated
 from posjax.encodings.masks import Longformer as longformer
 from posjax.encodings.masks import Sinks as sinks
 from posjax.encodings.masks import Window as window
+from posjax.encodings.patterns import RNope as rnope
+from posjax.encodings.patterns import Swan as swan
 from posjax.encodings.placement import Axis as axis
 from posjax.encodings.placement import FitGrid as fit_grid
 from posjax.encodings.placement import Interpolate as interpolate
@@ -153,6 +155,7 @@ __all__ = [
     "reset",
     "resonance",
     "riflex",
+    "rnope",
     "rope",
     "rope_mixed",
     "sandwich",
@@ -167,6 +170,7 @@ __all__ = [
     "sinusoidal",
     "ssmax",
     "streaming",
+    "swan",
     "swin",
     "swin_v2",
     "t5",

@@ -65,6 +65,26 @@ def test_what_is_for_any_checkpoint_is_for_a_run_too(small):
     assert [row.label for row in plan(small, trained)] == ["mine", "farther"]
 
 
+def test_what_is_searched_for_is_the_rope_that_is_there(small):
+    own = runpy.run_path(str(LOADED))["get_config"]("longrope2")
+    small.variants, small.search, small.data.length, small.finetune = own.variants, own.search, 256, ConfigDict()
+    trained = {"loaded": training_config(small, "rope(base=500000, fraction=0.5)")}
+    factors = "short_factor={ones}, long_factor={searched}, factor=16, original_length=256"
+    found = f"rope(base=500000, layout='half', fraction=0.5, scaling=longrope({factors}))"
+    assert plan(small, trained, loaded=True)[-1].reading == plan(small, trained)[1].reading == found
+    for change, message in (
+        ({"method": "longrop"}, "no search.method is named 'longrop'; did you mean 'longrope'"),
+        ({"task": "needel"}, "no search.task is named 'needel'; did you mean 'needle'"),
+        ({"length": 256}, "a length above the trained 256, not for .* and search.length=256"),
+    ):
+        small.search = ConfigDict({**own.search.to_dict(), **change})
+        with pytest.raises(ValueError, match=message):
+            plan(small, trained)
+    small.search = own.search
+    with pytest.raises(ValueError, match=r"a plain rope .*, not for 'rope\(\), none\(\)'"):
+        plan(small, {"loaded": training_config(small, "rope, none")})
+
+
 def test_the_tokens_are_those_of_the_folder(small, llama):
     study = Extrapolation(small, llama)
     assert study.documents.texts[0].dtype == np.int32
