@@ -379,6 +379,8 @@ def finetune_config(base: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDi
     row.batch_size = tuning.get("batch_size") or max(1, base.batch_size * base.data.length // tuning.length)
     row.data.length, row.steps = tuning.length, tuning.steps
     row.eval_lengths, row.eval_every = (tuning.length,), 0
+    if "ladder" in row.data:
+        row.data.ladder.steps = 0
     if "first_steps" in row.data.retrieval:
         row.data.retrieval.first_steps = 0
     row.optimizer.learning_rate, row.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
