@@ -43,7 +43,7 @@ class LogN(_Temperature):
 
     Args:
       shifted: q ln(original_length + p) / ln original_length, which grows from the first token on: log_a(a + n) of SWAN-GPT
-        (Puvvada et al. 2025, arXiv 2504.08719, section 2.2 and appendix D), where a is fitted to a model.
+        (section 2.2 and appendix D; see the pattern `swan`), where a is fitted to a model.
 
     Raises:
       ValueError: for an original_length below 2, or positions of several axes.
