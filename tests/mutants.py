@@ -220,7 +220,7 @@ labels are smoothed by half | training/classification.py | training/test_objecti
 +         if self._data.mixup:
 
 trained on other pixels than scored | training/classification.py | training/test_objective.py -k pixels
-- self._standardised(image), self.site, train=True
+- self.standardised(image), self.site, train=True
 + image, self.site, train=True
 
 native loss counts empty slots | training/classification.py | training/test_objective.py -k slots
