@@ -186,8 +186,8 @@ the last block never reaches drop_path | models/transformer.py | models/test_tra
 + c.drop_path * layer / self.depth
 
 no dropout behind the mlp | models/block.py | models/test_training_noise.py -k dropout
-- return joined("mlp", behind, Mlp(c, name="mlp")(before), next(keys)), cache
-+ return behind + Mlp(c, name="mlp")(before), cache
+- return joined("mlp", behind, mlp(before), next(keys)), cache
++ return behind + mlp(before), cache
 
 layer scale starts at one | models/block.py | models/test_training_noise.py -k layer_scales
 - init = nn.initializers.constant(c.layer_scale)
