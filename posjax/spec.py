@@ -18,7 +18,7 @@ from typing import Any
 
 from posjax.encoding import HOOKS, Encoding
 
-_REGISTRY: dict[str, type] = {}
+REGISTRY: dict[str, type] = {}
 _PATTERNS: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
 _NUMBER = re.compile(
@@ -39,12 +39,12 @@ def register(name: str) -> Callable[[type], type]:
     """
 
     def add(cls: type) -> type:
-        if name in _REGISTRY:
-            raise ValueError(f"an encoding named {name!r} is registered already: {_REGISTRY[name].__qualname__}")
+        if name in REGISTRY:
+            raise ValueError(f"an encoding named {name!r} is registered already: {REGISTRY[name].__qualname__}")
         if problem := _unfit(name, cls):
             raise ValueError(f"posjax.register({name!r}): {problem}")
         cls.spec_name = name
-        _REGISTRY[name] = cls
+        REGISTRY[name] = cls
         return cls
 
     return add
@@ -60,7 +60,7 @@ def register_pattern(name: str) -> Callable[[type], type]:
     """
 
     def add(cls: type) -> type:
-        if name in _REGISTRY or name in _PATTERNS:
+        if name in REGISTRY or name in _PATTERNS:
             raise ValueError(f"an encoding or a pattern named {name!r} is registered already")
         if problem := _unfit(name, cls) or (not hasattr(cls, "layers") and f"{cls.__name__} has no method layers()"):
             raise ValueError(f"posjax.spec.register_pattern({name!r}): {problem}")
@@ -116,12 +116,12 @@ def _shown(value: object) -> str:
 
 def names() -> list[str]:
     """Registered encodings and position maps, sorted."""
-    return sorted(name for name, cls in _REGISTRY.items() if issubclass(cls, Encoding))
+    return sorted(name for name, cls in REGISTRY.items() if issubclass(cls, Encoding))
 
 
 def registered_names() -> list[str]:
     """Everything registered, values that encodings take as arguments too, sorted."""
-    return sorted(_REGISTRY)
+    return sorted(REGISTRY)
 
 
 def registered(name: str) -> type:
@@ -130,9 +130,9 @@ def registered(name: str) -> type:
     Raises:
       ValueError: for an unknown name; the message names the nearest known one.
     """
-    if name not in _REGISTRY:
-        raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(_REGISTRY))}")
-    return _REGISTRY[name]
+    if name not in REGISTRY:
+        raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(REGISTRY))}")
+    return REGISTRY[name]
 
 
 def parse(text: str | Encoding) -> Encoding:
@@ -177,8 +177,8 @@ def _layers(node: ast.expr) -> tuple[Encoding, ...]:
         name, args, keywords = named
         if name in _PATTERNS:
             return parse_layers(_make(name, _PATTERNS[name], args, keywords).layers())
-        if name not in _REGISTRY:
-            raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted([*_REGISTRY, *_PATTERNS]))}")
+        if name not in REGISTRY:
+            raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted([*REGISTRY, *_PATTERNS]))}")
     return tuple(map(_whole, node.elts if _is_list(node) else [node]))
 
 
