@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from experiments import extrapolate
 from posjax.studies import environment
-from posjax.studies.extrapolation import Extrapolation, plan, training_config
+from posjax.studies.extrapolation import Extrapolation, finetune_config, plan, training_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LOADED = CONFIGS / "extrapolate_pretrained.py"
@@ -83,6 +83,12 @@ def test_what_is_searched_for_is_the_rope_that_is_there(small):
     small.search = own.search
     with pytest.raises(ValueError, match=r"a plain rope .*, not for 'rope\(\), none\(\)'"):
         plan(small, {"loaded": training_config(small, "rope, none")})
+
+
+def test_a_fine_tune_sees_whole_windows(small):
+    small.data.ladder.steps = 5
+    tuning = ConfigDict(dict(steps=2, length=64, learning_rate=1e-3))
+    assert finetune_config(training_config(small, "rope"), tuning, "rope").data.ladder.steps == 0
 
 
 def test_the_tokens_are_those_of_the_folder(small, llama):
