@@ -211,7 +211,7 @@ class MHRope(Rotary):
     """
 
     base: float = 1_000_000.0
-    heads: tuple[int, ...] = (4, 6, 6)
+    heads: tuple[int, ...] = (2, 3, 3)
     layout: str = "half"
     scaling: Scaling | None = None
 
@@ -219,7 +219,7 @@ class MHRope(Rotary):
         super().__post_init__()
         whole = isinstance(self.heads, tuple) and all(type(h) is int and h >= 0 for h in self.heads)
         if not whole or len(self.heads) != 3:
-            raise ValueError(f"mhrope(heads=...) are three numbers of heads, as in (4, 6, 6); got {self.heads!r}")
+            raise ValueError(f"mhrope(heads=...) are three numbers of heads, as in (2, 3, 3); got {self.heads!r}")
 
     @property
     def needs(self):
