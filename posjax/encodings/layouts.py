@@ -107,7 +107,7 @@ class Circle:
 Layout = Offset | Diagonal | Circle
 
 
-def multimodal(parts: Sequence[int | Block], layout: Layout = Offset()) -> Site:
+def multimodal(parts: Sequence[int | tuple[int, ...]], layout: Layout = Offset()) -> Site:
     """The site of a sequence of text and images: (time, row, column) of every token, int32 where all are whole.
 
     A text token at p stands at (p, p, p). Read by `mrope`, `mhrope` or `axial_rope(axes_dims=...)`.
