@@ -82,8 +82,8 @@ class LeRope(Rotary):
 
     Karypis et al. (2026), arXiv 2607.10134, section 3.1: a_c is 0 at first, so that training begins with `rope`, and the same
     in all layers and heads, as a model hosts it by default. They train a_c without weight decay and clip its gradient by
-    itself; for a = {c: ...} of each head see `rope_mixed`. Only the abstract of the paper could be read; the formula is
-    the one that others quote from that section. No code is published.
+    itself. `rope_mixed` learns frequencies for each head. Of the paper only the abstract was at hand: the formula is what
+    several repositories quote from that section, alike. Its first version names no code.
 
     On A axes each has the frequencies of D/A channels, as in `rope`, and scales of its own.
 
