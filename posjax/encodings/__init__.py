@@ -11,6 +11,7 @@ from posjax.encodings.additive import Sinusoidal as sinusoidal
 from posjax.encodings.bias import T5 as t5
 from posjax.encodings.bias import Alibi as alibi
 from posjax.encodings.bias import AlibiPi as alibi_pi
+from posjax.encodings.bias import Bam as bam
 from posjax.encodings.bias import Kerple as kerple
 from posjax.encodings.bias import Sandwich as sandwich
 from posjax.encodings.bias_grid import Beit as beit
@@ -54,10 +55,13 @@ from posjax.encodings.rotary import PRope as p_rope
 from posjax.encodings.rotary import Rope as rope
 from posjax.encodings.rotary import ValueRotary as value_rotary
 from posjax.encodings.rotary_generalised import FoPE as fope
+from posjax.encodings.rotary_generalised import RopePP as rope_pp
 from posjax.encodings.rotary_generalised import XPos as xpos
 from posjax.encodings.rotary_grid import AxialRope as axial_rope
 from posjax.encodings.rotary_grid import DinoV3 as dinov3
+from posjax.encodings.rotary_grid import MHRope as mhrope
 from posjax.encodings.rotary_grid import MRope as mrope
+from posjax.encodings.rotary_learned import LeRope as lerope
 from posjax.encodings.rotary_learned import LieRE as liere
 from posjax.encodings.rotary_learned import PoPE as pope
 from posjax.encodings.rotary_learned import RopeMixed as rope_mixed
@@ -97,6 +101,7 @@ __all__ = [
     "alibi_pi",
     "axial_rope",
     "axis",
+    "bam",
     "beit",
     "bigbird",
     "cable",
@@ -123,6 +128,7 @@ __all__ = [
     "learned",
     "learned_factorized",
     "learned_sink",
+    "lerope",
     "liere",
     "linear",
     "llama3",
@@ -131,6 +137,7 @@ __all__ = [
     "longformer",
     "longrope",
     "lookhere",
+    "mhrope",
     "mrope",
     "none",
     "ntk",
@@ -147,6 +154,7 @@ __all__ = [
     "reset",
     "rope",
     "rope_mixed",
+    "rope_pp",
     "sandwich",
     "scaled_sinusoidal",
     "selective_rope",

@@ -1,4 +1,4 @@
-"""Rotary encodings that learn: frequencies (RoPE-Mixed), phases (PoPE), or the generators of any rotation (LieRE)."""
+"""Rotary encodings that learn: frequencies (RoPE-Mixed, LeRoPE), phases (PoPE), or the generators of any rotation (LieRE)."""
 
 from dataclasses import dataclass
 
@@ -73,6 +73,40 @@ class RopeMixed(Rotary):
         angle = self.scaling.angles(position, wave, self.spectrum(*wave.shape[::2]), length)
         angle = jnp.where(stands(site)[:, None, None], angle, 0.0)
         return angle, self.layout, self.scaling.attention(position, length)
+
+
+@register("lerope")
+@dataclass(frozen=True)
+class LeRope(Rotary):
+    """RoPE whose frequencies are learned: w_c = exp(a_c) base^(-2c/D), one a_c for each pair of channels of all heads.
+
+    Karypis et al. (2026), arXiv 2607.10134, section 3.1: a_c is 0 at first, so that training begins with `rope`, and the same
+    in all layers and heads, as a model hosts it by default. They train a_c without weight decay and clip its gradient by
+    itself. `rope_mixed` learns frequencies for each head. Of the paper only the abstract was at hand: the formula is what
+    several repositories quote from that section, alike. Its first version names no code.
+
+    On A axes each has the frequencies of D/A channels, as in `rope`, and scales of its own.
+
+    Parameters: {"log_scale": [D/2]}. Angles err as those of `rope_mixed`. Tokens that stand nowhere are left unrotated.
+
+    Raises:
+      ValueError: for a head dim not divisible by 2A, or an unknown layout.
+    """
+
+    base: float = 10_000.0
+    layout: str = "half"
+
+    def init(self, key, dims):
+        return {"log_scale": jnp.zeros(self._rotary_dim(dims.head_dim) // 2)}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        turned = [rotated(x, self._learned_angle(params, site), self.layout) for x, site in ((q, q_site), (k, k_site))]
+        return tuple(turned)
+
+    def _learned_angle(self, params, site: Site) -> Float32[jax.Array, "T C"]:
+        position, log_scale = self.coordinates(site), params["log_scale"]
+        wave = jnp.asarray(self.wave(position.shape[1], len(log_scale)), jnp.float32) * jnp.exp(log_scale)
+        return jnp.where(stands(site)[:, None], angles(position, wave), 0.0)
 
 
 @register("pope")
