@@ -277,16 +277,17 @@ class SphericalRope(Encoding):
     """Spherical RoPE: each triplet of channels turns by the column about one axis, then by the row about another.
 
     van de Geijn et al. (2025), arXiv 2511.08368, section 4, with fixed frequencies: the two rotations of a triplet do not
-    commute, so this is the control of `rope_mixed` that is not relative. Triplet (3d, 3d + 1, 3d + 2) is rolled by w_d column
-    about its first channel and then yawed by w_d row about its third, w_d = base^(-d/triplets). Tokens that stand nowhere,
-    and channels that fill no triplet, pass.
+    commute, so this is the control of `rope_mixed` that is not relative. Triplet (3d, 3d + 1, 3d + 2) is rolled by w_d
+    column about its first channel and then yawed by w_d row about its third, w_d = base^(-d/triplets). Of the rows logits
+    see the difference alone, as that rotation comes last, of the columns both. Tokens that stand nowhere, and channels
+    that fill no triplet, pass.
 
     The paper was read in a copy without its typeset equations: the order of the axes, the form of the two matrices and
     the frequencies are from its words. Another choice of the two axes, or of their signs, is a signed permutation of the
     channels of each triplet, which projections absorb. Its w_d = 100^(-2d/D) reads as base = 100 or, with D the triplets,
     10^4. Its positions run from -pi to pi over the image: `interpolate(factor=s / (2 pi)) >> spherical_rope()` has that
-    scale on s patches a side. Its learned variant, whose sharing among heads the words leave open, is not here. No code
-    was found.
+    scale on s patches a side, counted from the first patch. Its learned variant, whose sharing among heads the words
+    leave open, is not here. No code was found.
 
     Raises:
       ValueError: for a base that is not positive or a head dim below 3.
