@@ -3,7 +3,8 @@
     python -m experiments.prepare --name=fashion_mnist
     python -m experiments.ablate --config=configs/fashion_vit.py
 
-Cost: at most 31 minutes on 2 CPU cores. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
+Cost: about an hour of one CPU core and 20 minutes for choosing rates; two processes with NPROC=1, --rows=0/2 and --rows=1/2,
+share it. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
 accelerator give it what it deserves: --config.studies.fashion_vit.model.width=192
 --config.studies.fashion_vit.model.depth=12 and more steps.
 """
@@ -23,6 +24,7 @@ def get_config() -> ConfigDict:
         "flat table of the ViT paper. Two thirds of a pass over the training images: differences are those of early training."
     )
     config.seeds = (0, 1, 2, 3, 4)
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
     config.studies = ConfigDict({"fashion_vit": _fashion_vit()})
     return config
 

@@ -101,17 +101,7 @@ SITUATIONS = (
     ),
     Situation(
         "Text at the trained length",
-        (
-            (
-                Field(Table("train_short_test_long", CHUNKED, "loss"), 128, "none", "loss at the training length"),
-                Field(
-                    Table("shakespeare_decoder", "shakespeare_decoder", "loss"),
-                    128,
-                    "none",
-                    "loss at the training length",
-                ),
-            ),
-        ),
+        ((Field(Table("train_short_test_long", CHUNKED, "loss"), 128, "none", "loss at the training length"),),),
         ("rope-learns-faster", "none-competitive", "fox-ahead-of-rope", "heads-confound-alibi"),
         "Bytes and small models early in training.",
     ),
@@ -122,15 +112,9 @@ SITUATIONS = (
                 Field(
                     Table("train_short_test_long", CHUNKED, "loss"), 4096, "none", "loss far beyond the training length"
                 ),
-                Field(
-                    Table("shakespeare_decoder", "shakespeare_decoder", "loss"),
-                    1024,
-                    "none",
-                    "loss at eight times the training length",
-                ),
             ),
         ),
-        ("alibi-extrapolates", "alibi-flat-at-8x", "rope-fails-beyond", "t5-reads-twice", "fire-beyond-rope-and-alibi"),
+        ("alibi-extrapolates", "rope-fails-beyond", "t5-reads-twice", "fire-beyond-rope-and-alibi"),
         "A flat loss is no proof that what stands far away is used: see retrieval in the matrix.",
     ),
     Situation(

@@ -230,7 +230,6 @@ STUDIES = (
     Study("heads", "What does the number of heads do to ALiBi?", "configs/papers/heads.py"),
     Study("data_size", "Does inductive bias help more with few images?", "configs/data_size.py"),
     Study("fashion_vit", "Encodings in a ViT, in half an hour.", "configs/fashion_vit.py"),
-    Study("shakespeare_decoder", "Encodings in a decoder, in half an hour.", "configs/shakespeare_decoder.py"),
     Study("quickstart", "Encodings in both, in minutes.", "configs/quickstart.py"),
     Study(
         "extrapolate",

@@ -37,17 +37,11 @@ COLUMNS = (
     Column("resolution 2×, Caltech-101 (points)", (_one("resolutions", "caltech101", "accuracy", 256),)),
     Column(
         "text 1× (nats)",
-        (
-            _one("train_short_test_long", CHUNKED, "loss", 128),
-            _one("shakespeare_decoder", "shakespeare_decoder", "loss", 128),
-        ),
+        (_one("train_short_test_long", CHUNKED, "loss", 128),),
     ),
     Column(
         "text 8× (nats)",
-        (
-            _one("train_short_test_long", CHUNKED, "loss", 1024),
-            _one("shakespeare_decoder", "shakespeare_decoder", "loss", 1024),
-        ),
+        (_one("train_short_test_long", CHUNKED, "loss", 1024),),
     ),
     Column("pass keys 1× (points)", (_one("retrieval", "passkey", "exact match", 128),)),
     Column("pass keys 4× (points)", (_one("retrieval", "passkey", "exact match", 512),)),

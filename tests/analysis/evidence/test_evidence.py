@@ -153,31 +153,35 @@ def test_claims_are_data_that_can_be_read():
             assert -math.inf < expected.low < expected.high or expected.low < expected.high < math.inf, each.id
 
 
-def labels_of(study):
-    """table -> labels of its rows, as a study's config has them; of studies of lengths and resolutions without policies."""
+def planned(study):
+    """table -> (labels of its rows, what it is read at), by its config; labels of resolutions without policies."""
     path, _, argument = study.config.partition(":")
     config = runpy.run_path(str(REPO / path))["get_config"](*([argument] if argument else []))
     if study.module == "extrapolate":
         of_bases = [*config.variants.values(), *config.finetune.values()]
-        return {
-            table: {*config.encodings, *config.get("rows", {}), *(label for rows in of_bases for label in rows)}
-            for table in (SLIDING, CHUNKED, *config.retrieval.tasks)
-        }
-    tables = config.get("studies") or config.sets
-    return {name: {*table.get("encodings", {}), *table.get("rows", {})} for name, table in tables.items()}
+        labels = {*config.encodings, *config.get("rows", {}), *(label for rows in of_bases for label in rows)}
+        lengths = {*config.evaluation.lengths, *config.evaluation.long_lengths}
+        of_tasks = dict.fromkeys(config.retrieval.tasks, (labels, {*config.retrieval.lengths}))
+        return dict.fromkeys((SLIDING, CHUNKED), (labels, lengths)) | of_tasks
+    found = {}
+    for name, table in (config.get("studies") or config.sets).items():
+        sizes = table.evaluation.resolutions if study.module == "resolutions" else table.get("eval_lengths", ())
+        found[name] = {*table.get("encodings", {}), *table.get("rows", {})}, {*sizes}
+    return found
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.folder)
-def test_claims_are_of_rows_that_the_study_has(study):
+def test_claims_are_of_rows_and_lengths_that_the_study_has(study):
     """Else they would be called not run for ever."""
     looked = {cell for each in CLAIMS for other in each.follow_up for _, cell in other.contrast.terms}
     cells = {cell for cell in {cell for each in CLAIMS for cell in each.cells} | looked if cell.folder == study.folder}
     if not cells:
         pytest.skip("no claim is decided by it")
-    labels = labels_of(study)
+    tables = planned(study)
     for cell in cells:
-        label = cell.row.split(", ")[0] if study.module == "resolutions" else cell.row
-        assert label in labels[cell.table], cell
+        labels, sizes = tables[cell.table]
+        assert (cell.row.split(", ")[0] if study.module == "resolutions" else cell.row) in labels, cell
+        assert cell.at is None or cell.at in sizes, cell
 
 
 def test_a_page_with_every_claim_judged():
