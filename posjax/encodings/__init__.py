@@ -33,6 +33,9 @@ from posjax.encodings.gates import Cable as cable
 from posjax.encodings.gates import DataDependentAlibi as data_dependent_alibi
 from posjax.encodings.gates import Fox as fox
 from posjax.encodings.gates import SelectiveRope as selective_rope
+from posjax.encodings.grape import GrapeA as grape_a
+from posjax.encodings.grape import GrapeAP as grape_ap
+from posjax.encodings.grape import GrapeM as grape_m
 from posjax.encodings.masks import BigBird as bigbird
 from posjax.encodings.masks import Chunked as chunked
 from posjax.encodings.masks import Dilated as dilated
@@ -61,6 +64,11 @@ from posjax.encodings.rotary_grid import AxialRope as axial_rope
 from posjax.encodings.rotary_grid import DinoV3 as dinov3
 from posjax.encodings.rotary_grid import MHRope as mhrope
 from posjax.encodings.rotary_grid import MRope as mrope
+from posjax.encodings.rotary_groups import CayleyString as cayley_string
+from posjax.encodings.rotary_groups import CirculantString as circulant_string
+from posjax.encodings.rotary_groups import ComRoPE as comrope
+from posjax.encodings.rotary_groups import HARoPE as harope
+from posjax.encodings.rotary_groups import SphericalRope as spherical_rope
 from posjax.encodings.rotary_learned import LeRope as lerope
 from posjax.encodings.rotary_learned import LieRE as liere
 from posjax.encodings.rotary_learned import PoPE as pope
@@ -106,7 +114,10 @@ __all__ = [
     "bigbird",
     "cable",
     "cape",
+    "cayley_string",
     "chunked",
+    "circulant_string",
+    "comrope",
     "cope",
     "dape",
     "data_dependent_alibi",
@@ -122,6 +133,10 @@ __all__ = [
     "fope",
     "fourier",
     "fox",
+    "grape_a",
+    "grape_ap",
+    "grape_m",
+    "harope",
     "hope",
     "interpolate",
     "kerple",
@@ -165,6 +180,7 @@ __all__ = [
     "sincos2d_mae",
     "sinks",
     "sinusoidal",
+    "spherical_rope",
     "ssmax",
     "streaming",
     "swin",
