@@ -1,0 +1,71 @@
+"""The site: static files as they stand, and the data that the library makes for them.
+
+Browsers give a page that is opened from disk no other files to read, but they run its scripts: each set of data is a script
+of its own, ``atlas.data("cards", {...})``, and what shows it is another.
+"""
+
+import json
+import math
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import vl_convert
+
+from posjax.analysis.atlas import cards
+from posjax.analysis.report.families import FAMILIES
+
+STATIC = pathlib.Path(__file__).with_name("static")
+SCRIPTS = ("map.js", "card.js")  # pages, in the order of the menu; atlas.js comes before them, start.js behind
+
+
+def families() -> dict[str, Any]:
+    """Colour, glyph and meaning of each family."""
+    return {name: {"about": each.about, "color": each.color, "glyph": each.glyph} for name, each in FAMILIES.items()}
+
+
+DATA: Mapping[str, Callable[[pathlib.Path], Any]] = {
+    "families": lambda results: families(),
+    "cards": cards.cards,
+}
+
+
+def write(out: pathlib.Path, results: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the site into `out`; the files that it has.
+
+    Args:
+      results: the folder of committed records.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "data").mkdir(exist_ok=True)
+    for name, make in DATA.items():
+        (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(make(results))});\n')
+    for path in sorted(STATIC.glob("*")):
+        if path.name != "index.html":
+            shutil.copyfile(path, out / path.name)
+    (out / "vega.js").write_text(vl_convert.javascript_bundle())
+    (out / "index.html").write_text(_page())
+    return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+def _page() -> str:
+    """index.html with the scripts of all data and pages."""
+    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in DATA), *SCRIPTS, "start.js"]
+    tags = "\n".join(f'<script src="{name}" defer></script>' for name in files)
+    return (STATIC / "index.html").read_text().replace("<!-- scripts -->", tags)
+
+
+def to_json(value: Any) -> str:
+    """JSON of numbers with six digits; what is not finite is null."""
+    return json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
