@@ -1,7 +1,7 @@
 """The charts of the measured pages, as Vega-Lite: drawn by Altair without data, which the page puts in by name.
 
-Colours, marks and dashes are fields of the data, so that a chart shows encodings as every other figure does and follows
-the theme; `ink`, `line` and `paper` are parameters that the page sets.
+Colours, marks and dashes are fields of the data, so that a chart shows encodings as every other figure does; the page makes
+colours lighter where it is dark.
 """
 
 from typing import Any
@@ -9,17 +9,12 @@ from typing import Any
 import altair as alt
 
 VALUES = "values"  # the named data of all charts
-_AS_TOLD = alt.Undefined
 
 
 def charts() -> dict[str, Any]:
     """name -> Vega-Lite."""
     made = {"lines": lines(), "dots": dots(), "depth": depth()}
     return {name: chart.to_dict() for name, chart in made.items()}
-
-
-def _field(name: str, kind: str = "N") -> dict[str, Any]:
-    return {"field": name, "type": {"N": "nominal", "Q": "quantitative"}[kind]}
 
 
 def _tooltip() -> list[alt.Tooltip]:
@@ -38,13 +33,15 @@ def lines() -> alt.LayerChart:
     )
     color = alt.Color("color:N", scale=None)
     y = alt.Y("mean:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title=None))
-    band = base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q", color=color)
+    band = base.mark_area(opacity=0.14, clip=True).encode(
+        y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q", color=color
+    )
     line = base.mark_line(strokeWidth=2).encode(y=y, color=color, strokeDash=alt.StrokeDash("dash:N", scale=None))
     point = base.mark_point(filled=True, size=50, opacity=1).encode(
         y=y, color=color, shape=alt.Shape("shape:N", scale=None), tooltip=_tooltip()
     )
     trained = base.transform_filter("datum.trained > 0").transform_aggregate(trained="min(trained)")
-    rule = trained.mark_rule(strokeDash=[4, 4], opacity=0.7).encode(x="trained:Q", detail=_AS_TOLD)
+    rule = trained.mark_rule(strokeDash=[4, 4], opacity=0.7).encode(x="trained:Q")
     return alt.layer(band, rule, line, point).properties(width="container", height=340)
 
 
@@ -54,18 +51,15 @@ def dots() -> alt.LayerChart:
         y=alt.Y("label:N", sort=None, axis=alt.Axis(title=None, labelLimit=150))
     )
     color = alt.Color("color:N", scale=None)
-    x = alt.X("mean:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title=None))
+    x = alt.X("mean:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title=None, tickCount=6))
     bar = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=alt.Scale(zero=False)), x2="high:Q", color=color)
     point = base.mark_point(filled=True, size=70, opacity=1).encode(
         x=x, color=color, shape=alt.Shape("shape:N", scale=None), tooltip=_tooltip()
     )
     seeds = base.transform_flatten(["seeds"]).mark_tick(thickness=1, opacity=0.6).encode(x="seeds:Q", color=color)
-    none = (
-        base.transform_filter("datum.reference")
-        .mark_rule(strokeDash=[2, 3], opacity=0.7)
-        .encode(x="mean:Q", y=_AS_TOLD)
-    )
-    return alt.layer(none, bar, seeds, point).properties(width="container", height=alt.Step(26))
+    none = alt.Chart(alt.NamedData(name=VALUES)).transform_filter("datum.reference")
+    rule = none.mark_rule(strokeDash=[2, 3], opacity=0.7).encode(x="mean:Q")
+    return alt.layer(rule, bar, seeds, point).properties(width="container")
 
 
 def depth() -> alt.FacetChart:
@@ -74,7 +68,7 @@ def depth() -> alt.FacetChart:
         alt.Chart()
         .mark_rect()
         .encode(
-            x=alt.X("length:O", axis=alt.Axis(title=None, labelAngle=0, format="~s")),
+            x=alt.X("length:O", axis=alt.Axis(title=None, labelAngle=0, format="d")),
             y=alt.Y("depth:O", axis=alt.Axis(title=None)),
             color=alt.Color("share:Q", scale=alt.Scale(domain=[0, 100], scheme="viridis"), legend=None),
             tooltip=[*_tooltip()],
@@ -85,8 +79,6 @@ def depth() -> alt.FacetChart:
         color=alt.condition("datum.share > 60", alt.value("#000000"), alt.value("#ffffff")),
     )
     panel = alt.layer(cell, text).properties(width=170, height=120)
-    return panel.facet(
-        facet=alt.Facet("label:N", sort=None, header=alt.Header(title=None)),
-        columns=3,
-        data=alt.NamedData(name=VALUES),
-    )
+    facet = alt.Facet("label:N", header=alt.Header(title=None))
+    made = panel.facet(facet=facet, columns=3, data=alt.NamedData(name=VALUES))
+    return made.resolve_axis(x="independent", y="independent")

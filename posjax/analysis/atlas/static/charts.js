@@ -25,12 +25,10 @@ const charts = (() => {
 
   /** What all charts look like. */
   function look() {
-    const style = getComputedStyle(document.documentElement);
     const ink = dark() ? "#e8e8ea" : "#1b1b1f";
     const line = dark() ? "#3a3d46" : "#d9d9e0";
-    const font = style.fontFamily || "system-ui";
     return {
-      aria: false, background: "transparent", font, view: {stroke: null}, rule: {color: ink}, text: {color: ink},
+      aria: false, background: "transparent", font: "system-ui, sans-serif", view: {stroke: null}, rule: {color: ink}, text: {color: ink},
       axis: {labelColor: ink, titleColor: ink, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 12},
       header: {labelColor: ink, labelFontSize: 12}, title: {color: ink},
     };

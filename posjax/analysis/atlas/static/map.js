@@ -47,7 +47,7 @@
   function chip(card) {
     const family = look(card);
     return el("a", {class: "chip", href: href("card", {name: card.name}), style: `--family: ${family.color}`, title: `${card.name}: ${card.summary}`},
-      el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), el("span", {class: "name"}, card.name));
+      el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), el("span", {class: "name"}, ...card.name.split("_").flatMap((/** @type {string} */ part, /** @type {number} */ at) => (at ? ["_", el("wbr"), part] : [part]))));
   }
 
   /** @param {any} card */
@@ -66,7 +66,7 @@
   function grid(cards, years) {
     const at = (/** @type {string} */ family, /** @type {number|null} */ year) => el("td", {}, ...cards.filter((each) => each.family === family && each.year === year).map(chip));
     const families = Object.entries(data("families")).filter(([name]) => data("cards").cards.some((/** @type {any} */ each) => each.family === name));
-    const head = el("tr", {}, el("th", {scope: "col"}, "Family"), ...years.map((year) => el("th", {scope: "col"}, el("span", {class: "century"}, String(year).slice(0, 2)), String(year).slice(2))), el("th", {scope: "col"}, "no paper"));
+    const head = el("tr", {}, el("th", {scope: "col"}, "Family"), ...years.map((year) => el("th", {scope: "col"}, el("span", {class: "century"}, String(year).slice(0, 2)), String(year).slice(2))), el("th", {scope: "col"}, el("span", {"aria-hidden": "true"}, "–"), el("span", {class: "hidden"}, "no paper")));
     const rows = families.map(([name, family]) => el("tr", {}, el("th", {scope: "row", style: `--family: ${family.color}`, title: family.about},
       el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), " ", name), ...[...years, null].map((year) => at(name, year))));
     return el("table", {class: "map"}, el("caption", {class: "hidden"}, "Encodings by family and year of their paper"), el("thead", {}, head), el("tbody", {}, ...rows));
@@ -102,7 +102,7 @@
       update();
     }}, "Clear");
     root.append(el("h1", {}, "Map of positional encodings"),
-      el("p", {}, "Each mark is an encoding, a map of positions or a scaling of frequencies. It stands at its family and the year of its paper, and leads to its card."),
+      el("p", {}, "Each mark is an encoding, a map of positions or a scaling of frequencies. It stands at its family and the year of its paper (in the last column where it cites none), and leads to its card."),
       el("div", {class: "filters"}, el("label", {}, "Search", search),
         ...choices.map(({filter}, index) => el("label", {}, filter.words, selects[index])), clear),
       count, picture, el("h2", {}, "The same as a list"), list);

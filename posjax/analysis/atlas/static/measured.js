@@ -114,6 +114,21 @@
   }
 
   /**
+   * The ticks of a chart of lines at what was measured; shares within 0 and 100 %, though an interval may reach beyond.
+   * @param {any} spec
+   * @param {any[]} made
+   * @param {any} shown
+   */
+  function scaled(spec, made, shown) {
+    for (const {encoding: {x, y}} of spec.layer) {
+      if (x?.axis) Object.assign(x.axis, {values: shown.at, format: "d", labelOverlap: true});
+      if (y?.scale && shown.suffix.includes("%") && made.length) {
+        y.scale.domain = [Math.max(0, Math.min(...made.map((each) => each.low))), Math.min(100, Math.max(...made.map((each) => each.high)))];
+      }
+    }
+  }
+
+  /**
    * A study's metric as a chart with boxes for its rows, and its numbers.
    * @param {HTMLElement} root
    * @param {string} view
@@ -131,11 +146,10 @@
     const lines = shown.at.length > 1;
     const better = shown.best ? `; ${shown.best} is better` : "";
     const says = () => `${metric}${shown.suffix} of ${[...chosen].join(", ") || "no row"}${lines ? ` over ${shown.at[0]} to ${shown.at.at(-1)} ${axis}` : ""}; the numbers stand in the table below`;
-    const ticks = (/** @type {any} */ spec) => {
-      const own = lines && spec.layer.map((/** @type {any} */ layer) => layer.encoding.x).filter((/** @type {any} */ x) => x?.axis);
-      for (const x of own || []) Object.assign(x.axis, {values: shown.at, format: "d", labelOverlap: true});
+    const update = () => {
+      const made = values(study, found, shown, chosen);
+      charts.draw(chart, lines ? "lines" : "dots", made, says(), (spec) => (lines ? scaled(spec, made, shown) : Object.assign(spec, {height: 28 * chosen.size})));
     };
-    const update = () => charts.draw(chart, lines ? "lines" : "dots", values(study, found, shown, chosen), says(), ticks);
     root.append(el("p", {class: "axis"}, `${metric}${shown.suffix}${better}${lines ? `, over ${axis}${found.trained ? `; the broken line is the trained size, ${found.trained}` : ""}` : ". Ticks are seeds"}`),
       chart, boxes(study, labels, chosen, update), numbers(study, table, metric, shown));
     update();
@@ -200,7 +214,10 @@
       const cells = labels.filter((label) => chosen.has(label)).flatMap((label) => rows[label].map((/** @type {any[]} */ cell) => (
         {label, length: cell[0], depth: cell[1], share: cell[2 + which], text: cell[4 + which], where: `length ${cell[0]}, depth ${cell[1]}`})));
       charts.draw(holder, "depth", cells, `${task}: share of ${what} found (%), by length (across) and depth (down), of ${[...chosen].join(", ") || "no row"}; the numbers stand in the table below`,
-        (spec) => { spec.columns = Math.max(1, Math.floor(root.clientWidth / 230)); });
+        (spec) => {
+          spec.facet.sort = labels;
+          spec.columns = Math.max(1, Math.floor(root.clientWidth / 230));
+        });
     };
     const table = el("table", {}, el("thead", {}, el("tr", {}, ...["row", "length", "depth", `${what} (%)`].map((each) => el("th", {scope: "col"}, each)))),
       el("tbody", {}, ...labels.flatMap((label) => rows[label].map((/** @type {any[]} */ cell) => el("tr", {}, el("th", {scope: "row"}, name(study, label)), el("td", {}, cell[0]), el("td", {}, cell[1]),
