@@ -25,9 +25,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _write(args) -> None:
     from posjax.analysis.atlas.site import write
+    from posjax.analysis.atlas.sources import Sources
+    from posjax.studies.results import read_results
 
     out = cli.writable(args.out)
-    paths = write(out, args.results)
+    paths = write(out, args.results, Sources(*read_results(args.results)))
     size = sum(path.stat().st_size for path in paths)
     print(f"wrote {out / 'index.html'} and {len(paths) - 1} files beside it, {size / 2**20:.1f} MiB")
 

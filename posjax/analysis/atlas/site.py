@@ -13,34 +13,55 @@ from typing import Any
 
 import vl_convert
 
-from posjax.analysis.atlas import cards
+from posjax.analysis.atlas import cards, charts, measured, which
+from posjax.analysis.atlas.sources import Sources
 from posjax.analysis.report.families import FAMILIES
+from posjax.analysis.report.plots import GREY
 
 STATIC = pathlib.Path(__file__).with_name("static")
-SCRIPTS = ("map.js", "card.js")  # pages, in the order of the menu; atlas.js comes before them, start.js behind
+SCRIPTS = (
+    "charts.js",
+    "map.js",
+    "card.js",
+    "measured.js",
+    "which.js",
+)  # pages, in the order of the menu; atlas.js comes before them, start.js behind
 
 
 def families() -> dict[str, Any]:
     """Colour, glyph and meaning of each family."""
-    return {name: {"about": each.about, "color": each.color, "glyph": each.glyph} for name, each in FAMILIES.items()}
+    shown = {name: {"about": each.about, "color": each.color, "glyph": each.glyph} for name, each in FAMILIES.items()}
+    return shown | {cards.MAPS: {"about": "moves of positions, before an encoding", "color": GREY, "glyph": "↷"}}
 
 
 DATA: Mapping[str, Callable[[pathlib.Path], Any]] = {
     "families": lambda results: families(),
+}
+# What is made from records and the documentation.
+OF_SOURCES: Mapping[str, Callable[[Sources], Any]] = {
     "cards": cards.cards,
+    "charts": lambda sources: charts.charts(),
+    "measured": measured.measured,
+    "which": which.which,
 }
 
 
-def write(out: pathlib.Path, results: pathlib.Path) -> list[pathlib.Path]:
+def write(out: pathlib.Path, results: pathlib.Path, sources: Sources | None = None) -> list[pathlib.Path]:
     """Writes the site into `out`; the files that it has.
 
     Args:
       results: the folder of committed records.
+      sources: what was read from there; None: nothing has been run.
+
+    Raises:
+      ValueError: a page of the documentation is missing.
     """
+    sources = Sources() if sources is None else sources
     out.mkdir(parents=True, exist_ok=True)
     (out / "data").mkdir(exist_ok=True)
-    for name, make in DATA.items():
-        (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(make(results))});\n')
+    made = {name: make(results) for name, make in DATA.items()} | {n: make(sources) for n, make in OF_SOURCES.items()}
+    for name, value in made.items():
+        (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(value)});\n')
     for path in sorted(STATIC.glob("*")):
         if path.name != "index.html":
             shutil.copyfile(path, out / path.name)
@@ -51,7 +72,7 @@ def write(out: pathlib.Path, results: pathlib.Path) -> list[pathlib.Path]:
 
 def _page() -> str:
     """index.html with the scripts of all data and pages."""
-    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in DATA), *SCRIPTS, "start.js"]
+    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in (*DATA, *OF_SOURCES)), *SCRIPTS, "start.js"]
     tags = "\n".join(f'<script src="{name}" defer></script>' for name in files)
     return (STATIC / "index.html").read_text().replace("<!-- scripts -->", tags)
 

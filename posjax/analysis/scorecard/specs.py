@@ -39,18 +39,23 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     """
     specs, unknown = {}, []
     for name in pj.encodings.__all__:
-        cls = pj.spec.registered(name)
-        text = _call(name, cls, length)
-        if text is None:
+        if (text := spec_of(name, length)) is None:
             unknown.append(name)
-            continue
-        if not issubclass(cls, pj.Encoding):
-            text = f"rope(scaling={text})"
-        elif issubclass(cls, pj.PositionMap):
-            text = f"{text} >> {_HOSTS.get(name, 'rope()')}"
-        specs[text] = _family(cls)
+        else:
+            specs[text] = _family(pj.spec.registered(name))
     order = sorted(set(specs.values()))
     return dict(sorted(specs.items(), key=lambda item: (order.index(item[1]), item[0]))), unknown
+
+
+def spec_of(name: str, length: int) -> str | None:
+    """The spec that a name is measured by; None where it needs an argument that cannot be made up here."""
+    cls = pj.spec.registered(name)
+    text = _call(name, cls, length)
+    if text is None:
+        return None
+    if not issubclass(cls, pj.Encoding):
+        return f"rope(scaling={text})"
+    return f"{text} >> {_HOSTS.get(name, 'rope()')}" if issubclass(cls, pj.PositionMap) else text
 
 
 def _call(name: str, cls: type, length: int) -> str | None:
