@@ -8,16 +8,19 @@ import json
 import math
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import vl_convert
 
-from posjax.analysis.atlas import cards
+from posjax.analysis.atlas import cards, images, landscapes
 from posjax.analysis.report.families import FAMILIES
 
 STATIC = pathlib.Path(__file__).with_name("static")
-SCRIPTS = ("map.js", "card.js")  # pages, in the order of the menu; atlas.js comes before them, start.js behind
+SCRIPTS = (
+    *("map.js", "card.js"),
+    *("forms.js", "live.js", "kinds.js", "landscape.js", "distance.js", "clocks.js", "scaling.js", "images.js", "compare.js"),
+)  # pages, in the order of the menu; atlas.js comes before them, start.js behind
 
 
 def families() -> dict[str, Any]:
@@ -28,30 +31,36 @@ def families() -> dict[str, Any]:
 DATA: Mapping[str, Callable[[pathlib.Path], Any]] = {
     "families": lambda results: families(),
     "cards": cards.cards,
+    "images": lambda results: images.images(),
 }
 
 
-def write(out: pathlib.Path, results: pathlib.Path) -> list[pathlib.Path]:
+def write(out: pathlib.Path, results: pathlib.Path, compare: Sequence[str] = ()) -> list[pathlib.Path]:
     """Writes the site into `out`; the files that it has.
 
     Args:
       results: the folder of committed records.
+      compare: specs, and patterns over layers, that are compared with all registered encodings.
+
+    Raises:
+      ValueError: for a spec to compare that cannot be read, or that takes neither a line nor a grid.
     """
+    made = DATA | {"landscapes": lambda results: landscapes.landscapes(results, compare)}
     out.mkdir(parents=True, exist_ok=True)
     (out / "data").mkdir(exist_ok=True)
-    for name, make in DATA.items():
+    for name, make in made.items():
         (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(make(results))});\n')
     for path in sorted(STATIC.glob("*")):
         if path.name != "index.html":
             shutil.copyfile(path, out / path.name)
     (out / "vega.js").write_text(vl_convert.javascript_bundle())
-    (out / "index.html").write_text(_page())
+    (out / "index.html").write_text(_page(made))
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
-def _page() -> str:
+def _page(names: Iterable[str]) -> str:
     """index.html with the scripts of all data and pages."""
-    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in DATA), *SCRIPTS, "start.js"]
+    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in names), *SCRIPTS, "start.js"]
     tags = "\n".join(f'<script src="{name}" defer></script>' for name in files)
     return (STATIC / "index.html").read_text().replace("<!-- scripts -->", tags)
 

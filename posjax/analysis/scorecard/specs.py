@@ -39,18 +39,22 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     """
     specs, unknown = {}, []
     for name in pj.encodings.__all__:
-        cls = pj.spec.registered(name)
-        text = _call(name, cls, length)
+        text = spec_of(name, length)
         if text is None:
             unknown.append(name)
             continue
-        if not issubclass(cls, pj.Encoding):
-            text = f"rope(scaling={text})"
-        elif issubclass(cls, pj.PositionMap):
-            text = f"{text} >> {_HOSTS.get(name, 'rope()')}"
-        specs[text] = _family(cls)
+        specs[text] = _family(pj.spec.registered(name))
     order = sorted(set(specs.values()))
     return dict(sorted(specs.items(), key=lambda item: (order.index(item[1]), item[0]))), unknown
+
+
+def spec_of(name: str, length: int) -> str | None:
+    """The spec of one registered name, as in `every_spec`; None if it needs an argument that cannot be made up here."""
+    cls = pj.spec.registered(name)
+    text = _call(name, cls, length)
+    if text is None or (issubclass(cls, pj.Encoding) and not issubclass(cls, pj.PositionMap)):
+        return text
+    return f"{text} >> {_HOSTS.get(name, 'rope()')}" if issubclass(cls, pj.Encoding) else f"rope(scaling={text})"
 
 
 def _call(name: str, cls: type, length: int) -> str | None:
