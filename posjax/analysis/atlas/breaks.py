@@ -6,6 +6,7 @@ code, or changes the numbers in between. Who has it, and the test that keeps pos
 
 import inspect
 import pathlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.analysis.atlas.errata import errata
+from posjax.analysis.atlas.sources import Erratum, errata
 from posjax.attention.dense import shown, tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site, grid, sites
 from posjax.encodings.bias import alibi_slopes
@@ -596,8 +597,13 @@ BREAKS = (
 )
 
 
+STOPPED = (
+    "Defects of vision codebases"  # the heading of docs/errata.md with bugs that stop a program, or have no picture
+)
+
+
 def page(docs: pathlib.Path) -> dict[str, Any]:
-    """All that the page shows: the bugs, and the rows of docs/errata.md of bugs that have no picture.
+    """The bugs, and the names of those rows of docs/errata.md that have no picture.
 
     Args:
       docs: the folder of documents.
@@ -608,25 +614,28 @@ def page(docs: pathlib.Path) -> dict[str, Any]:
     rows = {row.what: row for row in errata(docs)}
     if missing := [each.row for each in BREAKS if each.row not in rows]:
         raise ValueError(f"errata.md has no row named {missing[0]!r}, which the atlas shows: name the row that it has")
-    shown_ones = {each.row for each in BREAKS}
-    others = [row for row in rows.values() if row.section == STOPPED and row.what not in shown_ones]
-    return {
-        "breaks": [_as_data(each, rows[each.row]) for each in BREAKS],
-        "others": [row._asdict() | {"slug": row.slug} for row in others],
-    }
+    others = [slug(row) for row in rows.values() if row.section == STOPPED]
+    return {"breaks": [_as_data(each, rows[each.row]) for each in BREAKS], "others": others}
 
 
-STOPPED = "Defects of vision codebases"  # the section of docs/errata.md with bugs that stop a program, or learn nothing
+def rows(docs: pathlib.Path) -> dict[str, dict[str, str]]:
+    """All of docs/errata.md, by the name of each row in an address."""
+    return {slug(row): row._asdict() for row in errata(docs)}
 
 
-def _as_data(each: Break, row) -> dict[str, Any]:
+def slug(row: Erratum) -> str:
+    """A row's name in an address."""
+    return "-".join(re.findall(r"[a-z0-9]+", row.what.lower()))
+
+
+def _as_data(each: Break, row: Erratum) -> dict[str, Any]:
     picture = each.show()
     texts = ("name", "group", "title", "switch", "spec", "about", "right", "wrong", "kind", "what", "across", "down")
     return {name: getattr(each, name) for name in texts} | {
         "marked": each.marked,
         "first": each.first,
         "refusal": picture.refusal,
-        "row": row._asdict() | {"slug": row.slug},
+        "row": slug(row),
         "code": inspect.getsource(each.show).rstrip(),
         "difference": difference(picture),
         "cells": cells(picture),

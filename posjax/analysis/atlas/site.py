@@ -8,23 +8,31 @@ import json
 import math
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import vl_convert
 
-from posjax.analysis.atlas import cards, charts, measured, which
+from posjax.analysis.atlas import breaks, cards, charts, images, landscapes, measured, which
 from posjax.analysis.atlas.sources import Sources
 from posjax.analysis.report.families import FAMILIES
 from posjax.analysis.report.plots import GREY
 
 STATIC = pathlib.Path(__file__).with_name("static")
 SCRIPTS = (
-    "charts.js",
-    "map.js",
-    "card.js",
-    "measured.js",
-    "which.js",
+    *("words.js", "charts.js", "map.js", "card.js"),
+    *(
+        "forms.js",
+        "live.js",
+        "kinds.js",
+        "landscape.js",
+        "distance.js",
+        "clocks.js",
+        "scaling.js",
+        "images.js",
+        "compare.js",
+    ),
+    *("measured.js", "which.js", "errata.js", "breaks.js"),
 )  # pages, in the order of the menu; atlas.js comes before them, start.js behind
 
 
@@ -41,38 +49,46 @@ DATA: Mapping[str, Callable[[pathlib.Path], Any]] = {
 OF_SOURCES: Mapping[str, Callable[[Sources], Any]] = {
     "cards": cards.cards,
     "charts": lambda sources: charts.charts(),
+    "images": lambda sources: images.images(),
     "measured": measured.measured,
     "which": which.which,
+    "breaks": lambda sources: breaks.page(sources.docs),
+    "errata": lambda sources: breaks.rows(sources.docs),
 }
 
 
-def write(out: pathlib.Path, results: pathlib.Path, sources: Sources | None = None) -> list[pathlib.Path]:
+def write(
+    out: pathlib.Path, results: pathlib.Path, sources: Sources | None = None, compare: Sequence[str] = ()
+) -> list[pathlib.Path]:
     """Writes the site into `out`; the files that it has.
 
     Args:
       results: the folder of committed records.
       sources: what was read from there; None: nothing has been run.
+      compare: specs, and patterns over layers, that are compared with all registered encodings.
 
     Raises:
-      ValueError: a page of the documentation is missing.
+      ValueError: a page of the documentation is missing; for a spec to compare that cannot be read, or that takes neither a
+        line nor a grid.
     """
     sources = Sources() if sources is None else sources
     out.mkdir(parents=True, exist_ok=True)
     (out / "data").mkdir(exist_ok=True)
     made = {name: make(results) for name, make in DATA.items()} | {n: make(sources) for n, make in OF_SOURCES.items()}
+    made["landscapes"] = landscapes.landscapes(results, compare)
     for name, value in made.items():
         (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(value)});\n')
     for path in sorted(STATIC.glob("*")):
         if path.name != "index.html":
             shutil.copyfile(path, out / path.name)
     (out / "vega.js").write_text(vl_convert.javascript_bundle())
-    (out / "index.html").write_text(_page())
+    (out / "index.html").write_text(_page(made))
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
-def _page() -> str:
+def _page(names: Iterable[str]) -> str:
     """index.html with the scripts of all data and pages."""
-    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in (*DATA, *OF_SOURCES)), *SCRIPTS, "start.js"]
+    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in names), *SCRIPTS, "start.js"]
     tags = "\n".join(f'<script src="{name}" defer></script>' for name in files)
     return (STATIC / "index.html").read_text().replace("<!-- scripts -->", tags)
 
