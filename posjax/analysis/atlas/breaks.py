@@ -213,7 +213,7 @@ def bias_added_twice() -> Picture:
     site, words = sites(PLACES), (np.ones(8 * 4, np.float32),) * 2
     once = logits(parse("alibi"), (), site, words=words, heads=8)
     none = logits(parse("none"), (), site, words=words, heads=8)
-    return Picture(*(attention(each)[-1] for each in (once, once + (once - none))))
+    return Picture(*(attention(each)[-1, -24:] for each in (once, once + (once - none))))
 
 
 def tables_clamp() -> Picture:
@@ -417,7 +417,7 @@ BREAKS = (
         bias_on_its_side,
         "A head that looks along its row, in a window of 4 by 16 patches. On square windows nothing goes wrong.",
         "The bias falls slowly along the row and fast across rows.",
-        "The table is folded at the wrong places and then resized: its pattern is gone.",
+        "The table is folded at the wrong places and then resized: the bias hardly changes along the row.",
         kind="grid",
         what="logit",
         across="column",
@@ -565,6 +565,7 @@ BREAKS = (
         "The weight falls twice as fast: the head sees half as far.",
         kind="lines",
         across="position of the key",
+        first=PLACES - 24,
     ),
     Break(
         "bigbird-draws",
@@ -638,7 +639,7 @@ def _as_data(each: Break, row: Erratum) -> dict[str, Any]:
         "row": slug(row),
         "code": inspect.getsource(each.show).rstrip(),
         "difference": difference(picture),
-        "cells": cells(picture),
+        "cells": cells(picture, share=0.95 if each.what == "attention weight" else 1.0),
     }
 
 
@@ -649,12 +650,19 @@ def difference(picture: Picture) -> float | None:
     return float(np.nanmax(np.abs(np.asarray(picture.right, np.float64) - np.asarray(picture.wrong, np.float64))))
 
 
-def cells(picture: Picture) -> dict[str, Any]:
-    """Both pictures by rows, in whole levels between the least and the greatest number of both; None where there is none."""
+def cells(picture: Picture, share: float = 1.0) -> dict[str, Any]:
+    """Both pictures by rows, in whole levels between the least and the greatest number of both; None where there is none.
+
+    Args:
+      share: of the numbers above 0, how many have a colour of their own. The first token attends to itself alone, with a
+        weight of 1, and others far more thinly.
+    """
     both = [np.atleast_2d(np.asarray(each, np.float64)) for each in picture[:2]]
     low, high = (float(f(np.stack(both))) for f in (np.nanmin, np.nanmax))
+    numbers = np.stack(both)
+    full = high if share == 1 else float(np.quantile(numbers[numbers > 0], share))
     step = (high - low) / _LEVELS or 1.0
     levels = [
         [[None if np.isnan(x) else round((x - low) / step) for x in row] for row in each.tolist()] for each in both
     ]
-    return {"low": low, "high": high, "levels": _LEVELS, "right": levels[0], "wrong": levels[1]}
+    return {"low": low, "high": high, "levels": _LEVELS, "full": full, "right": levels[0], "wrong": levels[1]}

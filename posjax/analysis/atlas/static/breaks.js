@@ -4,7 +4,7 @@
 /** Live bugs of other codebases, each with a switch that turns it on. */
 (() => {
   const {data, el} = atlas;
-  /** @typedef {{low: number, high: number, levels: number, right: (number|null)[][], wrong: (number|null)[][]}} Cells */
+  /** @typedef {{low: number, high: number, levels: number, full: number, right: (number|null)[][], wrong: (number|null)[][]}} Cells */
   /** @typedef {{name: string, group: string, title: string, switch: string, spec: string, about: string, right: string, wrong: string, kind: string, what: string, across: string, down: string, marked: [number, number]|null, first: number, refusal: string, row: string, code: string, difference: number|null, cells: Cells}} Bug */
 
   /** The numbers of one picture. @param {Cells} cells @param {boolean} on @returns {(number|null)[][]} */
@@ -21,7 +21,7 @@
     const rows = values(bug.cells, on);
     const side = Math.floor(Math.min((width - 22) / rows[0].length, (height - 22) / rows.length));
     const [wide, high] = [side * rows[0].length, side * rows.length];
-    live.cells(context, rows, [20, 2, wide, high], [bug.cells.low, bug.cells.high], colors);
+    live.cells(context, rows, [20, 2, wide, high], [bug.cells.low, bug.cells.full], colors);
     context.fillStyle = live.css(colors.faint);
     context.textAlign = "center";
     context.fillText(`${bug.across} →`, 20 + wide / 2, high + 18);
@@ -39,8 +39,8 @@
   /** The lines of a bug: the right one, and with the bug on the wrong one, too. @param {Bug} bug @param {boolean} on */
   function series(bug, on) {
     const line = (/** @type {boolean} */ wrong) => values(bug.cells, wrong)[0].map((y, x) => /** @type {[number, number]} */ ([bug.first + x, y ?? NaN]));
-    const right = {label: "right", color: live.COLORS[0], points: line(false)};
-    return on ? [right, {label: "with the bug", color: live.COLORS[1], dash: live.DASHES[1], points: line(true)}] : [right];
+    const right = {label: "right", color: live.COLORS[0], points: line(false), dots: bug.cells.right[0].length <= 24};
+    return on ? [right, {label: "with the bug", color: live.COLORS[1], dash: live.DASHES[1], points: line(true), dots: bug.cells.right[0].length <= 24}] : [right];
   }
 
   /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {any} colors @param {Bug} bug @param {boolean} on */
@@ -57,6 +57,15 @@
     const [rows, columns] = [bug.cells.right.length, bug.cells.right[0].length];
     const most = bug.kind === "matrix" ? 320 : 360;
     return {height: Math.round(((most - 22) * rows) / columns) + 24, most};
+  }
+
+  /** The colours of a picture; beyond the last one it stays. @param {Bug} bug @param {Element} near */
+  function legend(bug, near) {
+    const {low, high, full, right, wrong} = bug.cells;
+    const colors = live.legend([low, full], near, right.concat(wrong).some((row) => row.includes(null)));
+    if (bug.refusal) colors.lastChild.textContent = "refused";
+    if (full < high) colors.append("or more");
+    return colors;
   }
 
   /** How much the bug changes, or what posjax says instead of a number. @param {Bug} bug */
@@ -76,8 +85,7 @@
     const picture = live.canvas((context, width, height, colors) => {
       (bug.kind === "lines" ? drawLines : drawCells)(context, width, height, colors, bug, on);
       const {low, high} = bug.cells;
-      const hidden = bug.cells.right.concat(bug.cells.wrong).some((row) => row.includes(null));
-      below.replaceChildren(bug.kind === "lines" ? live.key(series(bug, on)) : live.legend([low, high], picture.node, hidden));
+      below.replaceChildren(bug.kind === "lines" ? live.key(series(bug, on)) : legend(bug, picture.node));
       const seen = on ? `With the bug: ${bug.wrong}` : `Right: ${bug.right}`;
       return `${bug.what} by ${bug.across}${bug.kind === "lines" ? "" : ` and ${bug.down}`}, from ${live.number(low)} to ${live.number(high)}. ${seen}`;
     }, shape(bug));

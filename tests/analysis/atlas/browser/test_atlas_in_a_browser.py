@@ -1,0 +1,144 @@
+"""The atlas as people meet it: opened from disk, by mouse, keyboard and screen reader, on a desktop and on a phone."""
+
+import re
+import time
+
+import pytest
+
+from posjax.analysis.atlas import site
+
+pytestmark = pytest.mark.slow
+PAGES = sorted(
+    {name for path in site.STATIC.glob("*.js") for name in re.findall(r'atlas\.page\(\{name: "([\w-]+)"', path.read_text())}
+)
+ADDRESSES = {"card": "card?name=rope", "errata": "errata?row=left-padding"}
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1200, "height": 900}
+NARROW = {"width": 360, "height": 740}
+WEIGHT = 5 * 2**20  # bytes of the whole site
+FIRST_PICTURE = 15.0  # seconds, on a busy machine: a page that never draws is what this finds
+
+
+def too_wide(page):
+    """By how many pixels a page must be scrolled sideways."""
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_on_desktop_and_phone_in_both_themes(watched, axe, tmp_path, name):
+    """No error, no request but of files, no sideways scrolling, nothing that axe finds; and a screenshot of each."""
+    page = watched.open(ADDRESSES.get(name, name))
+    assert page.locator("main h1").inner_text()
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        for what, size in (("phone", PHONE), ("desktop", DESKTOP)):
+            page.set_viewport_size(size)
+            assert too_wide(page) <= 0, f"{what}, {theme}"
+            page.screenshot(path=tmp_path / f"{name}-{what}-{theme}.png")
+        found = axe.run(page).response["violations"]
+        assert [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found] == [], theme
+    page.set_viewport_size(NARROW)
+    assert too_wide(page) <= 0
+    unnamed = page.evaluate("[...document.querySelectorAll('main canvas')].filter((c) => c.clientWidth && !c.ariaLabel).length")
+    assert unnamed == 0, "canvases without a text alternative"
+
+
+def test_the_menu_and_a_map_lead_on(watched):
+    page = watched.open("map")
+    for link in page.locator("#menu a").all():
+        link.click()
+        assert page.locator("#menu a[aria-current=page]").inner_text() == link.inner_text()
+        assert page.locator("main h1").count() == 1
+    watched.open("map")
+    page.locator('main a[href="#/card?name=alibi"]').first.click()
+    assert "alibi" in page.locator("main h1").inner_text().lower()
+    page.go_back()
+    assert page.url.endswith("#/map")
+
+
+def test_dark_and_light_by_the_button(watched):
+    page = watched.open("errata")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(paper)
+    page.locator("#theme").click()
+    assert page.evaluate(paper) != before
+    page.locator("#theme").click()
+    assert page.evaluate(paper) == before
+
+
+def test_a_switch_shows_its_bug_by_mouse_keyboard_and_voice(watched):
+    page = watched.open("breaks")
+    bug = page.locator("#axis-order")
+    switch, picture = bug.get_by_role("switch"), bug.get_by_role("img")
+    picture.scroll_into_view_if_needed()
+    right = picture.evaluate("(canvas) => canvas.toDataURL()")
+    assert picture.get_attribute("aria-label").split(". ")[1].startswith("Right: ")
+    switch.focus()
+    page.keyboard.press("Space")
+    assert switch.is_checked()
+    assert ". With the bug: " in picture.get_attribute("aria-label")
+    assert "With the bug: " in bug.locator("[aria-live]").inner_text()
+    assert picture.evaluate("(canvas) => canvas.toDataURL()") != right
+    switch.click()
+    assert picture.evaluate("(canvas) => canvas.toDataURL()") == right
+    page.locator("#switch-all").click()
+    assert page.get_by_role("switch", checked=False).count() == 0
+
+
+def test_a_bug_leads_to_its_row_of_the_errata(watched):
+    page = watched.open("breaks?bug=left-padding")
+    bug = page.locator("#left-padding")
+    assert bug.get_by_role("switch").is_checked()
+    bug.locator("summary").first.click()
+    bug.get_by_role("link", name="Its row of the errata").click()
+    assert page.locator(".asked h3").inner_text() == "left padding"
+
+
+def test_a_slider_follows_arrow_keys_and_the_mouse(watched):
+    page = watched.open("distance")
+    slider = page.get_by_role("slider").first
+    shown = page.locator(f'output[for="{slider.get_attribute("id")}"]')
+    first = shown.inner_text()
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    second = shown.inner_text()
+    assert second != first
+    box = slider.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 4, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    assert shown.inner_text() != second
+
+
+def test_a_patch_is_chosen_by_click_and_by_arrow_keys(watched):
+    page = watched.open("images")
+    board = page.locator("main canvas[tabindex]").first
+    board.scroll_into_view_if_needed()
+    labels = [board.get_attribute("aria-label")]
+    box = board.bounding_box()
+    board.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.3})
+    labels.append(board.get_attribute("aria-label"))
+    page.keyboard.press("ArrowRight")
+    labels.append(board.get_attribute("aria-label"))
+    assert len({*labels}) == 3, "what is seen is said anew"
+
+
+def test_the_keyboard_reaches_the_page_past_the_menu(watched):
+    page = watched.open("map")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_weight_and_time_to_the_first_picture(atlas, browser):
+    weight = sum(path.stat().st_size for path in atlas.rglob("*") if path.is_file())
+    assert weight <= WEIGHT
+    page = browser.new_page()
+    start = time.monotonic()
+    page.goto(f"{(atlas / 'index.html').as_uri()}#/landscape")
+    page.wait_for_function("document.querySelector('main canvas')?.ariaLabel")
+    seconds = time.monotonic() - start
+    page.close()
+    print(f"the site weighs {weight / 2**20:.1f} MiB, its first picture takes {seconds:.2f} s")
+    assert seconds < FIRST_PICTURE
