@@ -20,6 +20,7 @@ from posjax.analysis.report.plots import GREY
 
 STATIC = pathlib.Path(__file__).with_name("static")
 SCRIPTS = (
+    "words.js",
     "charts.js",
     "map.js",
     "card.js",

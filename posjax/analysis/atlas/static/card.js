@@ -4,16 +4,8 @@
 /** One encoding: its formula, what it declares, what was measured, where it is from and how it is used. */
 (() => {
   const {data, el, href} = atlas;
-
-  /** Text with `code` in it. @param {string} text */
-  function rich(text) {
-    return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
-  }
-
-  /** MathML from our own data; parsed, so that it is an element and no text of a page. @param {string} source */
-  function math(source) {
-    return document.importNode(new DOMParser().parseFromString(source, "application/xml").documentElement, true);
-  }
+  const {rich, math} = words;
+  const MANY = 6; // rows of a table before it is folded
 
   /**
    * Text to copy, behind its name.
@@ -136,8 +128,9 @@
   function models(card) {
     if (!card.used.length) return null;
     const rows = card.used.map((/** @type {any} */ each) => [each.after, el("code", {}, each.spec), each.layers]);
+    const made = table(["made after", "encoding", "layers"], rows, "Models");
     return section("Models that use it", el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${data("cards").models}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
-      table(["made after", "encoding", "layers"], rows, "Models"));
+      rows.length > MANY ? el("details", {}, el("summary", {}, `${rows.length} rows`), made) : made);
   }
 
   /** @param {any} card */

@@ -8,6 +8,7 @@
   const FIRST = ["none", "sinusoidal", "learned", "rope", "alibi", "t5", "fire", "fox"]; // shown at first, where they are there
   const MOST = 8;
   const VERDICTS = ["holds", "does not", "not separable", "not run"];
+  const MANY = ["hold", "do not", "are not separable", "have not been run"]; // the same of several claims
 
   /** @param {string} words @param {any} select */
   function labelled(words, select) {
@@ -172,8 +173,9 @@
       root.append(el("div", {class: "filters"},
         labelled("Study", leading("study", there.map((/** @type {any} */ each) => each.folder), study.folder, (value) => href("measured", {view, study: value}))),
         labelled("Table", leading("table", tables, table, (value) => to({table: value}))),
-        labelled("Metric", leading("metric", of(table), metric, (value) => to({metric: value})))), run(study));
+        labelled("Metric", leading("metric", of(table), metric, (value) => to({metric: value})))));
       charted(root, view, study, table, metric);
+      root.append(run(study));
     }
     root.append(...[unrun(missing)].filter((each) => each !== null));
   }
@@ -191,8 +193,9 @@
       const what = query.get("what") ?? "parts of answers";
       root.append(el("div", {class: "filters"}, labelled("Study", leading("study", there.map((/** @type {any} */ each) => each.folder), study.folder, (value) => href("measured", {view: "depth", study: value}))),
         labelled("Task", leading("task", tasks, task, (value) => href("measured", {view: "depth", study: study.folder, task: value, what}))),
-        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => href("measured", {view: "depth", study: study.folder, task, what: value})))), run(study));
+        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => href("measured", {view: "depth", study: study.folder, task, what: value})))));
       mapped(root, study, task, what === "whole answers" ? 0 : 1, what);
+      root.append(run(study));
     }
     root.append(...[unrun(missing)].filter((each) => each !== null));
   }
@@ -248,7 +251,7 @@
   function verdicts(root, query) {
     const {claims} = data("measured");
     const chosen = query.get("verdict") ?? "any";
-    const counts = VERDICTS.map((verdict) => `${claims.filter((/** @type {any} */ each) => each.verdict === verdict).length} ${verdict}`);
+    const counts = VERDICTS.map((verdict, index) => `${claims.filter((/** @type {any} */ each) => each.verdict === verdict).length} ${MANY[index]}`);
     const list = el("div", {});
     const status = el("p", {class: "note", role: "status"});
     const search = el("input", {type: "search", id: "claims", value: query.get("search") ?? ""});
