@@ -140,6 +140,15 @@
     return el("p", {}, "Paper: ", card.citation ?? "", card.citation && paper ? ", " : "", paper);
   }
 
+  /** Ways to the pages that draw it. @param {any} card */
+  function drawn(card) {
+    /** @type {Array<[string, Record<string, string>, string]>} */
+    const links = [["landscape", {name: card.name}, "Its logits by query and key"], ["compare", {a: card.name}, "Beside another encoding"]];
+    if (card.family === "rotary") links.push(["clocks", {}, "Its wavelengths"]);
+    if (card.kind === "frequency scaling") links.push(["scaling", {}, "Beside other scalings"]);
+    return el("ul", {class: "others"}, ...links.map(([page, query, text]) => el("li", {}, el("a", {href: href(page, query)}, text))));
+  }
+
   /**
    * @param {HTMLElement} root
    * @param {URLSearchParams} query
@@ -155,7 +164,7 @@
     const others = all.filter((each) => each.family === card.family && each !== card).map((each) => el("li", {}, el("a", {href: href("card", {name: each.name})}, each.name)));
     root.append(...[el("h1", {}, card.name),
       el("p", {style: `--family: ${family.color}`}, el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), ` ${card.kind} of the family `, el("b", {}, card.family), `: ${family.about}`),
-      el("p", {class: "summary"}, ...rich(card.summary)), source(card), formula(card),
+      el("p", {class: "summary"}, ...rich(card.summary)), source(card), formula(card), drawn(card),
       section("Use it", copied("In Python", card.python), copied("In a config", card.config), copied("On the command line", card.train), copied("Explained with numbers", card.explain)),
       declared(card), trained(card), scored(card), proof(card), disagreements(card), models(card),
       others.length ? section("Others of its family", el("ul", {class: "others"}, ...others)) : null].filter((each) => each !== null));

@@ -49,7 +49,7 @@
     return el("article", {class: "answer"}, el("h2", {}, answer.question),
       ...(answer.packed ? [packed(answer.packed)] : answer.told.length ? answer.told.map(sentences) : [el("p", {}, "Our records say nothing of this yet.")]), ...missing,
       claims.length ? el("h3", {}, "What papers say of it, and our verdict") : null,
-      claims.length ? el("ul", {}, ...claims.map((each) => el("li", {}, el("a", {href: href("measured", {claim: each.id})}, each.says), ` ${each.verdict}.`))) : null,
+      claims.length ? el("ul", {}, ...claims.map((/** @type {any} */ each) => el("li", {}, el("a", {href: href("measured", {claim: each.id})}, each.says), ` ${each.verdict}.`))) : null,
       el("h3", {}, "Doubt"), el("p", {}, answer.doubt), answer.regime ? el("p", {class: "note"}, `Rows named here were run with ${answer.regime}.`) : null);
   }
 
