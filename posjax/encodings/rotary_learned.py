@@ -201,7 +201,7 @@ class LieRE(Encoding):
         generator = jnp.zeros((*entries.shape[:-1], self.generator_dim, self.generator_dim))
         generator = generator.at[..., *above].set(entries)
         generator = generator - jnp.swapaxes(generator, -1, -2)
-        return _expm(jnp.einsum("ta,ahnij->thnij", position, generator, precision=jax.lax.Precision.HIGHEST))
+        return expm(jnp.einsum("ta,ahnij->thnij", position, generator, precision=jax.lax.Precision.HIGHEST))
 
     def _turned(self, x: Float[Array, "T H D"], turn: Float32[Array, "T #H N g g"]) -> Float[Array, "T H D"]:
         count, g = turn.shape[2], self.generator_dim
@@ -211,7 +211,7 @@ class LieRE(Encoding):
 
 
 @jax.checkpoint  # the backward pass would otherwise keep every square
-def _expm(x: Float32[Array, "*B g g"], terms: int = 9, squarings: int = 12) -> Float32[jax.Array, "*B g g"]:
+def expm(x: Float32[Array, "*B g g"], terms: int = 9, squarings: int = 12) -> Float32[jax.Array, "*B g g"]:
     """exp(x) by scaling and squaring: a Taylor series of x / 2^s, squared s times; NaN if s would be above `squarings`.
 
     For a norm of at most 1/2, nine terms are exact to float32. Each matrix has its own s, so a token's rotation does not

@@ -8,7 +8,7 @@ import scipy.linalg
 
 import posjax as pj
 from posjax.encoding import Needs
-from posjax.encodings.rotary_learned import _expm
+from posjax.encodings.rotary_learned import expm
 
 T, H, D = 10, 3, 8
 DIMS = pj.Dims(H * D, H, D, length=24)
@@ -152,11 +152,11 @@ def test_exponentials_of_float32():
     x = np.random.default_rng(0).normal(size=(5, 8, 8))
     x = (x - x.swapaxes(-1, -2)).astype(np.float32)
     for size in (0, 1e-3, 1, 30):
-        ours, angle = _expm(jnp.asarray(size * x)), np.abs(np.linalg.eigvals(size * x)).max()
+        ours, angle = expm(jnp.asarray(size * x)), np.abs(np.linalg.eigvals(size * x)).max()
         theirs = np.array([scipy.linalg.expm(m) for m in np.float64(np.float32(size) * x)])
         np.testing.assert_allclose(ours, theirs, atol=1e-6 + 5e-7 * angle)
-    assert np.isnan(_expm(jnp.asarray(1e4 * x))).all()
-    assert not np.isnan(_expm(jnp.asarray(np.stack([x[0], 1e4 * x[0]])))[0]).any()
+    assert np.isnan(expm(jnp.asarray(1e4 * x))).all()
+    assert not np.isnan(expm(jnp.asarray(np.stack([x[0], 1e4 * x[0]])))[0]).any()
 
 
 def test_channels_that_fill_no_block_pass():

@@ -17,12 +17,60 @@ import torch
 
 REPO = Path(__file__).parents[2]
 OUT = REPO / "posjax" / "analysis" / "atlas" / "models.json"
-NAMES = (
-    "apertus bert bitnet bloom codegen cohere cohere2 deit electra exaone4 falcon gemma gemma2 gemma3_text glm4 gpt2 "
-    "gpt_neox gpt_oss gptj helium llama llama4_text minimax_m2 ministral mistral mixtral modernbert mpt mt5 nemotron "
-    "nomic_bert olmo2 olmo3 opt persimmon phi phi3 phimoe pixtral qwen2 qwen2_moe qwen2_vl_text qwen3 qwen3_moe "
-    "qwen3_vl_text roberta smollm3 stablelm starcoder2 t5 umt5 vit"
-).split()
+NAMES = [
+    "apertus",
+    "bert",
+    "bitnet",
+    "bloom",
+    "codegen",
+    "cohere",
+    "cohere2",
+    "deit",
+    "electra",
+    "exaone4",
+    "falcon",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "glm4",
+    "gpt2",
+    "gpt_neox",
+    "gpt_oss",
+    "gptj",
+    "helium",
+    "llama",
+    "llama4_text",
+    "minimax_m2",
+    "ministral",
+    "mistral",
+    "mixtral",
+    "modernbert",
+    "mpt",
+    "mt5",
+    "nemotron",
+    "nomic_bert",
+    "olmo2",
+    "olmo3",
+    "opt",
+    "persimmon",
+    "phi",
+    "phi3",
+    "phimoe",
+    "pixtral",
+    "qwen2",
+    "qwen2_moe",
+    "qwen2_vl_text",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_vl_text",
+    "roberta",
+    "smollm3",
+    "stablelm",
+    "starcoder2",
+    "t5",
+    "umt5",
+    "vit",
+]
 _KEPT = re.compile(
     "model_type|rope|rotary|sliding|window|layer_types|attention_chunk_size|alibi|relative_attention|attn_temperature|"
     "attn_scale|floor_scale|max_position_embeddings|max_seq_len|n_positions|hidden_size$|d_model|d_kv|n_embd|head_dim|"

@@ -1,4 +1,4 @@
-"""What each encoding is, for its card: read off its class, the tables of goldens and errata, the scorecard and the records."""
+"""What each encoding is, for its card: read off its class, goldens, errata, the scorecard and the records."""
 
 import math
 import re
@@ -22,6 +22,7 @@ _LENGTH = 256  # of the scorecard, and of the text that configs/decoder.py train
 _TRAIN = 'python -m experiments.train --config=configs/{config}.py --config.model.encoding="{spec}"'
 _DIGITS = "python -m experiments.ablate --config=configs/papers/length_generalization.py"
 _COMMANDS = {"abacus": _DIGITS, "position_coupling": _DIGITS}  # their positions are made from the digits of a problem
+_WIDE = {"longrope", "mrope"}  # they name a number for each of the pairs of a head of 32 channels
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
@@ -127,7 +128,8 @@ def _is_whole(row: catalogue.Facts) -> bool:
 def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[str]) -> dict[str, str]:
     """The spec in Python, in a config and on the command line; images where a line of text does not do."""
     images = 1 not in dimensions or "both_directions" in needs or "axis(" in spec
-    grid = " --grid=4x4" if 1 not in dimensions or "axis(" in spec else ""
+    more = " --head_dim=32" if name in _WIDE else ""
+    more += " --grid=4x4" if 1 not in dimensions or "axis(" in spec else ""
     # The digits of configs/vit.py are 4 x 4 patches.
     fitted = re.sub(r"\b(width|height)=\d+", r"\1=4", spec) if images else spec
     train = _TRAIN.format(config="vit" if images else "decoder", spec=fitted)
@@ -135,7 +137,7 @@ def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[s
         "python": f'encoding = pj.parse("{spec}")',
         "config": f'config.model.encoding = "{fitted}"',
         "train": _COMMANDS.get(name, train),
-        "explain": f'python -m experiments.explain "{fitted}"{grid}',
+        "explain": f'python -m experiments.explain "{fitted}"{more}',
     }
 
 

@@ -108,7 +108,8 @@ _CONTENT = {
     "fox": (r"b^{(h)}_{mn} = \sum_{l=n+1}^{m} \ln\sigma\left(w_h\cdot x_l + \beta_h\right)",),
     "cable": (r"b^{(h)}_{mn} = -\sum_{l=n+1}^{m} \mathrm{softplus}\left(w_h\cdot x_l + \beta_h\right)",),
     "data_dependent_alibi": (
-        r"b^{(h)}_{mn} = \begin{cases} \sum_{l=n+1}^{m} \ln f_{h,l} & n \le m \\ \sum_{l=m+1}^{n} \ln g_{h,l} & n > m \end{cases}",
+        r"b^{(h)}_{mn} = \begin{cases} \sum_{l=n+1}^{m} \ln f_{h,l} & n \le m \\"
+        r" \sum_{l=m+1}^{n} \ln g_{h,l} & n > m \end{cases}",
         r"f_{h,l} = \sigma\left(w_h\cdot x_l + \beta_h\right),\quad g_{h,l} = \sigma\left(w'_h\cdot x_l + \beta'_h\right)",
     ),
     "selective_rope": (
@@ -163,7 +164,8 @@ _SCALINGS = {
     "ntk": (r"\theta'_c = \theta_c\,s^{-c/(C-1)},\quad c = 0, \dots, C-1",),
     "ntk_by_parts": (
         r"\theta'_c = g_c\,\theta_c + (1-g_c)\,\frac{\theta_c}{s}",
-        r"g_c = \mathrm{clip}\left(\frac{r_c - \beta_{\mathrm{slow}}}{\beta_{\mathrm{fast}} - \beta_{\mathrm{slow}}}, 0, 1\right),"
+        r"g_c = \mathrm{clip}\left("
+        r"\frac{r_c - \beta_{\mathrm{slow}}}{\beta_{\mathrm{fast}} - \beta_{\mathrm{slow}}}, 0, 1\right),"
         r"\quad r_c = \frac{N\theta_c}{2\pi}",
     ),
     "yarn": (
@@ -206,7 +208,8 @@ _MASKS = {
     "sinks": (rf"{_SHOWN} |m-n| < w\quad\text{{or}}\quad n < n_{{\mathrm{{sinks}}}}",),
     "learned_sink": (r"a_{mn} = \frac{e^{\ell_{mn}}}{e^{s_h} + \sum_l e^{\ell_{ml}}}",),
     "streaming": (
-        r"m' = \begin{cases} m & m-n < w \\ \min\left(m,\ n_{\mathrm{sinks}} + w - 1\right) & n < n_{\mathrm{sinks}} \end{cases},"
+        r"m' = \begin{cases} m & m-n < w \\"
+        r" \min\left(m,\ n_{\mathrm{sinks}} + w - 1\right) & n < n_{\mathrm{sinks}} \end{cases},"
         r"\quad n' = n,\quad a_{mn} = 0\ \text{else}",
     ),
     "rerope": (r"m - n \mapsto \begin{cases} m-n & m-n < w \\ w + \lambda\,(m-n-w) & \text{else} \end{cases}",),

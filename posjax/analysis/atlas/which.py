@@ -1,4 +1,4 @@
-"""Which encoding to take, by situation: the answers of `evidence.advice`, with what they rest on and what speaks against them."""
+"""Which encoding to take, by situation: the answers of `evidence.advice`, what they rest on, what speaks against them."""
 
 from typing import Any
 
@@ -75,6 +75,6 @@ def _packed(sources: Sources) -> dict[str, Any]:
     return {
         "packed": {"measured": len(measured), "moved": moved},
         "claims": [],
-        "doubt": advice.PACKED_DOUBT,
+        "doubt": advice.PACKED_DOUBT[0].upper() + advice.PACKED_DOUBT[1:],
         "told": [],
     }

@@ -4,16 +4,8 @@
 /** One encoding: its formula, what it declares, what was measured, where it is from and how it is used. */
 (() => {
   const {data, el, href} = atlas;
-
-  /** Text with `code` in it. @param {string} text */
-  function rich(text) {
-    return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
-  }
-
-  /** MathML from our own data; parsed, so that it is an element and no text of a page. @param {string} source */
-  function math(source) {
-    return document.importNode(new DOMParser().parseFromString(source, "application/xml").documentElement, true);
-  }
+  const {rich, math} = words;
+  const MANY = 6; // rows of a table before it is folded
 
   /**
    * Text to copy, behind its name.
@@ -136,8 +128,9 @@
   function models(card) {
     if (!card.used.length) return null;
     const rows = card.used.map((/** @type {any} */ each) => [each.after, el("code", {}, each.spec), each.layers]);
+    const made = table(["made after", "encoding", "layers"], rows, "Models");
     return section("Models that use it", el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${data("cards").models}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
-      table(["made after", "encoding", "layers"], rows, "Models"));
+      rows.length > MANY ? el("details", {}, el("summary", {}, `${rows.length} rows`), made) : made);
   }
 
   /** @param {any} card */
@@ -145,6 +138,15 @@
     if (!card.citation && !card.arxiv) return el("p", {class: "note"}, "It cites no paper.");
     const paper = card.arxiv ? el("a", {href: `https://arxiv.org/abs/${card.arxiv}`, rel: "noreferrer"}, `arXiv ${card.arxiv}`) : null;
     return el("p", {}, "Paper: ", card.citation ?? "", card.citation && paper ? ", " : "", paper);
+  }
+
+  /** Ways to the pages that draw it. @param {any} card */
+  function drawn(card) {
+    /** @type {Array<[string, Record<string, string>, string]>} */
+    const links = [["landscape", {name: card.name}, "Its logits by query and key"], ["compare", {a: card.name}, "Beside another encoding"]];
+    if (card.family === "rotary") links.push(["clocks", {}, "Its wavelengths"]);
+    if (card.kind === "frequency scaling") links.push(["scaling", {}, "Beside other scalings"]);
+    return el("ul", {class: "others"}, ...links.map(([page, query, text]) => el("li", {}, el("a", {href: href(page, query)}, text))));
   }
 
   /**
@@ -162,7 +164,7 @@
     const others = all.filter((each) => each.family === card.family && each !== card).map((each) => el("li", {}, el("a", {href: href("card", {name: each.name})}, each.name)));
     root.append(...[el("h1", {}, card.name),
       el("p", {style: `--family: ${family.color}`}, el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), ` ${card.kind} of the family `, el("b", {}, card.family), `: ${family.about}`),
-      el("p", {class: "summary"}, ...rich(card.summary)), source(card), formula(card),
+      el("p", {class: "summary"}, ...rich(card.summary)), source(card), formula(card), drawn(card),
       section("Use it", copied("In Python", card.python), copied("In a config", card.config), copied("On the command line", card.train), copied("Explained with numbers", card.explain)),
       declared(card), trained(card), scored(card), proof(card), disagreements(card), models(card),
       others.length ? section("Others of its family", el("ul", {class: "others"}, ...others)) : null].filter((each) => each !== null));

@@ -28,7 +28,7 @@ const charts = (() => {
     const ink = dark() ? "#e8e8ea" : "#1b1b1f";
     const line = dark() ? "#3a3d46" : "#d9d9e0";
     return {
-      aria: false, background: "transparent", font: "system-ui, sans-serif", view: {stroke: null}, rule: {color: ink}, text: {color: ink},
+      background: "transparent", font: "system-ui, sans-serif", view: {stroke: null}, rule: {color: ink}, text: {color: ink},
       axis: {labelColor: ink, titleColor: ink, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 12},
       header: {labelColor: ink, labelFontSize: 12}, title: {color: ink},
     };
@@ -48,8 +48,10 @@ const charts = (() => {
       const spec = structuredClone(atlas.data("charts")[name]);
       spec.datasets = {values: values.map((each) => (each.color ? {...each, color: shade(each.color)} : each))};
       change(spec);
+      const options = {renderer: "svg", actions: false, config: look(), tooltip: {theme: dark() ? "dark" : "light"}};
       // @ts-ignore: vega.js defines it
-      window.vegaEmbed(holder, spec, {renderer: "svg", actions: false, config: look(), tooltip: {theme: dark() ? "dark" : "light"}});
+      const made = window.vegaEmbed(holder, spec, options);
+      made.then(() => holder.querySelector("svg")?.setAttribute("aria-hidden", "true")); // the holder says what it shows
     };
     holder.setAttribute("role", "img");
     holder.setAttribute("aria-label", words);

@@ -55,7 +55,7 @@
     return el("li", {style: `--family: ${look(card).color}`},
       el("a", {href: href("card", {name: card.name})}, el("code", {}, card.name)), " ",
       el("span", {class: "glyph", "aria-hidden": "true"}, look(card).glyph), " ",
-      el("span", {class: "note"}, card.citation ?? ""), el("br"), card.summary);
+      el("span", {class: "note"}, card.citation ?? ""), el("br"), ...words.rich(card.summary));
   }
 
   /**

@@ -8,6 +8,7 @@
   const FIRST = ["none", "sinusoidal", "learned", "rope", "alibi", "t5", "fire", "fox"]; // shown at first, where they are there
   const MOST = 8;
   const VERDICTS = ["holds", "does not", "not separable", "not run"];
+  const MANY = ["hold", "do not", "are not separable", "have not been run"]; // the same of several claims
 
   /** @param {string} words @param {any} select */
   function labelled(words, select) {
@@ -172,8 +173,9 @@
       root.append(el("div", {class: "filters"},
         labelled("Study", leading("study", there.map((/** @type {any} */ each) => each.folder), study.folder, (value) => href("measured", {view, study: value}))),
         labelled("Table", leading("table", tables, table, (value) => to({table: value}))),
-        labelled("Metric", leading("metric", of(table), metric, (value) => to({metric: value})))), run(study));
+        labelled("Metric", leading("metric", of(table), metric, (value) => to({metric: value})))));
       charted(root, view, study, table, metric);
+      root.append(run(study));
     }
     root.append(...[unrun(missing)].filter((each) => each !== null));
   }
@@ -191,8 +193,9 @@
       const what = query.get("what") ?? "parts of answers";
       root.append(el("div", {class: "filters"}, labelled("Study", leading("study", there.map((/** @type {any} */ each) => each.folder), study.folder, (value) => href("measured", {view: "depth", study: value}))),
         labelled("Task", leading("task", tasks, task, (value) => href("measured", {view: "depth", study: study.folder, task: value, what}))),
-        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => href("measured", {view: "depth", study: study.folder, task, what: value})))), run(study));
+        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => href("measured", {view: "depth", study: study.folder, task, what: value})))));
       mapped(root, study, task, what === "whole answers" ? 0 : 1, what);
+      root.append(run(study));
     }
     root.append(...[unrun(missing)].filter((each) => each !== null));
   }
@@ -234,7 +237,7 @@
       ? el("a", {href: href("record", {folder: first.folder, table: first.table, metric: first.metric})}, each.text) : "not run", ` (the claim: ${each.asked})`));
     const command = data("measured").studies.find((/** @type {any} */ each) => each.folder === claim.folder)?.command;
     return el("article", {class: `claim ${claim.verdict.replace(" ", "-")}${claim.id === asked ? " asked" : ""}`, id: `claim-${claim.id}`, tabindex: "-1"},
-      el("h3", {}, claim.says), el("p", {}, el("b", {}, claim.verdict), claim.p ? ` (${claim.p} after Holm's correction over ${claim.tests} tests)` : ""),
+      el("h2", {}, claim.says), el("p", {}, el("b", {}, claim.verdict), claim.p ? ` (${claim.p} after Holm's correction over ${claim.tests} tests)` : ""),
       el("p", {}, "Paper: ", el("a", {href: `https://arxiv.org/abs/${claim.arxiv}`, rel: "noreferrer"}, claim.source), `, ${claim.place}${claim.paper.length ? `: ${claim.paper.join("; ")}` : ""}.`),
       el("p", {}, "Ours:"), el("ul", {}, ...ours), claim.regime ? el("p", {class: "note"}, `Regime: ${claim.regime}.`) : null,
       claim.tried ? el("p", {}, `Tried: ${claim.tried} ${claim.looked.join("; ")}`) : null,
@@ -248,7 +251,7 @@
   function verdicts(root, query) {
     const {claims} = data("measured");
     const chosen = query.get("verdict") ?? "any";
-    const counts = VERDICTS.map((verdict) => `${claims.filter((/** @type {any} */ each) => each.verdict === verdict).length} ${verdict}`);
+    const counts = VERDICTS.map((verdict, index) => `${claims.filter((/** @type {any} */ each) => each.verdict === verdict).length} ${MANY[index]}`);
     const list = el("div", {});
     const status = el("p", {class: "note", role: "status"});
     const search = el("input", {type: "search", id: "claims", value: query.get("search") ?? ""});
@@ -297,14 +300,15 @@
       root.append(el("h1", {}, "No such records"), el("p", {}, el("a", {href: href("measured")}, "What was measured")));
       return;
     }
-    const labels = query.get("row") ? [query.get("row")] : Object.keys(shown.points);
+    const row = query.get("row") ?? "";
+    const labels = row in shown.points ? [row] : Object.keys(shown.points);
     const axis = axisOf(study, table);
     const head = ["row", "seed", ...shown.at.map((/** @type {any} */ at) => (at === null ? `${metric}${shown.suffix}` : `${metric}${shown.suffix}, ${at} ${axis}`)), "steps", "parameters", "data", "config", "device", "commit"];
     const rows = labels.flatMap((label) => table.runs[label].map((/** @type {any} */ made, /** @type {number} */ seed) => el("tr", {}, el("th", {scope: "row"}, name(study, label)), el("td", {}, made.seed),
       ...shown.points[label].map((/** @type {any} */ each) => el("td", {}, each ? each.seeds[seed] : "not finite")), ...[made.steps, made.parameters, made.data, made.config, made.device, made.commit].map((each) => el("td", {}, each)))));
     root.append(el("h1", {}, `Records of ${query.get("table")}`), run(study),
-      el("p", {}, el("a", {href: href("measured", {view: shown.kind, study: study.folder, table: query.get("table") ?? "", metric})}, "The chart"), query.get("row") ? " " : null,
-        query.get("row") ? el("a", {href: href("record", {folder: study.folder, table: query.get("table") ?? "", metric})}, "All rows") : null),
+      el("p", {}, el("a", {href: href("measured", {view: shown.kind, study: study.folder, table: query.get("table") ?? "", metric})}, "The chart"), row ? ", " : null,
+        row ? el("a", {href: href("record", {folder: study.folder, table: query.get("table") ?? "", metric})}, "All rows") : null),
       el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Records"}, el("table", {}, el("thead", {}, el("tr", {}, ...head.map((each) => el("th", {scope: "col"}, each)))), el("tbody", {}, ...rows))));
   }
 

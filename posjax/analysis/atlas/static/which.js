@@ -26,8 +26,9 @@
   function sentences(told) {
     const lead = told.lead === null ? ["Nothing is ahead of ", row(told, told.reference)]
       : [row(told, told.leader), ` leads: `, el("a", {href: evidence(told)}, told.lead), ` beside ${told.reference}`, told.separated ? "" : ", which is not separable"];
+    const tied = told.tied.filter((/** @type {string} */ label) => !told.behind.includes(label)); // what is worse than the reference is no choice
     return el("div", {}, el("h3", {}, told.what), el("p", {}, ...lead, "."),
-      told.tied.length ? el("p", {}, "Not separable from it: ", ...rows(told, told.tied), ".") : el("p", {}, "Every other row is behind it."),
+      tied.length ? el("p", {}, "Not separable from it: ", ...rows(told, tied), ".") : told.tied.length ? null : el("p", {}, "Every other row is behind it."),
       told.behind.length ? el("p", {}, `Worse than ${told.reference}: `, ...rows(told, told.behind), ".") : null);
   }
 
@@ -46,9 +47,9 @@
     const claims = answer.claims.map((/** @type {string} */ id) => data("measured").claims.find((/** @type {any} */ each) => each.id === id));
     const missing = (answer.missing ?? []).map((/** @type {any} */ each) => el("p", {}, `Not run, and would tell more: ${each.folder}. `, el("code", {}, each.command)));
     return el("article", {class: "answer"}, el("h2", {}, answer.question),
-      ...(answer.packed ? [packed(answer.packed)] : answer.told.map(sentences)), ...missing,
+      ...(answer.packed ? [packed(answer.packed)] : answer.told.length ? answer.told.map(sentences) : [el("p", {}, "Our records say nothing of this yet.")]), ...missing,
       claims.length ? el("h3", {}, "What papers say of it, and our verdict") : null,
-      claims.length ? el("ul", {}, ...claims.map((each) => el("li", {}, el("a", {href: href("measured", {claim: each.id})}, each.says), ` ${each.verdict}.`))) : null,
+      claims.length ? el("ul", {}, ...claims.map((/** @type {any} */ each) => el("li", {}, el("a", {href: href("measured", {claim: each.id})}, each.says), ` ${each.verdict}.`))) : null,
       el("h3", {}, "Doubt"), el("p", {}, answer.doubt), answer.regime ? el("p", {class: "note"}, `Rows named here were run with ${answer.regime}.`) : null);
   }
 

@@ -1,0 +1,38 @@
+"""Formulas of the cards."""
+
+import xml.dom.minidom
+
+import pytest
+
+pytest.importorskip("latex2mathml", reason="the extra `atlas` is not installed")
+
+from posjax.analysis.atlas.formulas import FORMULAS, LETTERS, mathml
+from posjax.spec import registered_names
+
+
+def texts(node):
+    """All text of an element and of those within it."""
+    if node.nodeType == node.TEXT_NODE:
+        return node.data
+    return "".join(map(texts, node.childNodes))
+
+
+def test_every_encoding_and_scaling_has_a_formula():
+    assert set(FORMULAS) == {name for name in registered_names() if not name.startswith("test_")}
+    assert all(FORMULAS.values())
+
+
+def well_formed(latex):
+    drawn = xml.dom.minidom.parseString(mathml(latex)).documentElement
+    balanced = latex.count("{") == latex.count("}") and latex.count(r"\left") == latex.count(r"\right") + latex.count(
+        r"\leftarrow"
+    )
+    whole = "\\" not in texts(drawn) and not drawn.getElementsByTagName("merror")
+    return balanced and whole and drawn.getAttribute("alttext") == latex
+
+
+def test_they_become_mathml_without_a_command_left_over():
+    wrong = [name for name, lines in FORMULAS.items() if not all(map(well_formed, lines))]
+    assert wrong == []
+    assert all(well_formed(letter) for letter, _ in LETTERS)
+    assert not well_formed(r"\unknown x")
