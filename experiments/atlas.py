@@ -21,7 +21,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", default=cli.RUNS / "atlas", metavar="DIR", help=f"(default: {cli.RUNS / 'atlas'})")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR", help="folder of records")
     parser.add_argument(
-        "--compare", nargs="+", action="extend", default=[], metavar="SPEC", help="specs, or patterns over layers, to compare"
+        "--compare",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="SPEC",
+        help="specs, or patterns over layers, to compare",
     )
     args = parser.parse_args(argv)
     return cli.answer(lambda: _write(args), args.imports, traceback=args.traceback)
@@ -32,7 +37,7 @@ def _write(args) -> None:
 
     from posjax.analysis.atlas.site import write
 
-    jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run once on little
+    jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run a few times on little
     out = cli.writable(args.out)
     paths = write(out, args.results, args.compare)
     size = sum(path.stat().st_size for path in paths)

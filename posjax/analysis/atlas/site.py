@@ -19,7 +19,17 @@ from posjax.analysis.report.families import FAMILIES
 STATIC = pathlib.Path(__file__).with_name("static")
 SCRIPTS = (
     *("map.js", "card.js"),
-    *("forms.js", "live.js", "kinds.js", "landscape.js", "distance.js", "clocks.js", "scaling.js", "images.js", "compare.js"),
+    *(
+        "forms.js",
+        "live.js",
+        "kinds.js",
+        "landscape.js",
+        "distance.js",
+        "clocks.js",
+        "scaling.js",
+        "images.js",
+        "compare.js",
+    ),
 )  # pages, in the order of the menu; atlas.js comes before them, start.js behind
 
 

@@ -7,7 +7,7 @@
   const START = {a: "rope", b: "alibi"};
 
   /** @param {any} x @param {string} [unit] */
-  const shown = (x, unit = "") => (x === null || x === undefined ? "no places that far" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
+  const shown = (x, unit = "") => (x === null || x === undefined ? "nothing that far out" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
 
   /** The numbers of this page: title, what it is, and the cell of a row. @param {any} about */
   function facts(about) {
@@ -53,7 +53,7 @@
     const view = live.canvas((context, width, height, colors) => {
       live.cells(context, rows, [0, 0, width, height], range, colors);
       return `Logits of ${row.name} between ${row.size} queries (rows) and keys (columns), one word everywhere, from ${live.number(range[0])} to ${live.number(range[1])}.`;
-    }, {square: true, most: 380});
+    }, {aspect: 1, most: 380});
     return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, document.body.querySelector("main") ?? document.body, true), el("p", {class: "note"}, row.summary), el("p", {}, el("code", {}, row.spec)));
   }
 

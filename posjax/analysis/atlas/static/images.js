@@ -95,7 +95,7 @@
       context.strokeRect(at[1] * side + 2, at[0] * side + 2, side - 4, side - 4);
       const near = rows[at[0]][(at[1] + 1) % width];
       return `${panel.title}: what the patch in row ${at[0] + 1}, column ${at[1] + 1} sees. Itself: ${live.number(rows[at[0]][at[1]])}; the patch to its right: ${near === null ? "not seen" : live.number(near)}; corners: ${[rows[0][0], rows[height - 1][width - 1]].map((x) => (x === null ? "not seen" : live.number(x))).join(" and ")} (${unit}).`;
-    }, {square: true, focus: true, most: 420});
+    }, {aspect: height / width, focus: true, most: 420});
     const choose = (/** @type {number} */ row, /** @type {number} */ column) => {
       const back = (/** @type {number} */ p, /** @type {number} */ n) => Math.min(state.trained - 1, Math.max(0, Math.floor(((p + 0.5) * state.trained) / n)));
       [state.row, state.column] = [back(row, height), back(column, width)];

@@ -17,9 +17,9 @@ const kinds = (() => {
   /** @type {Record<string, any>} */
   const CONTROLS = {
     base: {label: "base", values: BASES},
-    dim: {label: "channels of a head", values: [8, 16, 32, 64, 96, 128, 256]},
+    dim: {label: "head channels", values: [8, 16, 32, 64, 96, 128, 256]},
     scaling: {label: "scaling", options: ["none", "linear", "ntk", "ntk_by_parts", "llama3", "yarn"]},
-    factor: {label: "factor of the context", values: [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]},
+    factor: {label: "context grows by", values: [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]},
     trained: {label: "trained length", values: powers(4, 17)},
     proportion: {label: "share of the pairs that turn", low: 0, high: 1, step: 0.05},
     heads: {label: "number of heads", values: [1, 2, 3, 4, 6, 8, 12, 16, 32]},

@@ -44,9 +44,9 @@
     const size = picture ? picture.size : state.length;
     const found = picture ? [] : [live.slider(state, "length", {label: "length", values: [16, 32, 64, 96, 128, 192, 256, 384, 512]}, update),
       ...KINDS[state.name].controls.map((name) => control(name, state, update))];
-    if (!picture?.grid) found.push(live.check(state, "causal", "causal: keys after the query are hidden", update));
+    if (!picture?.grid) found.push(live.check(state, "causal", "causal", update));
     const most = picture ? size - 1 : 511;
-    found.push(live.slider(state, "query", {label: "query read below", low: 0, high: most}, update), live.slider(state, "key", {label: "key read below", low: 0, high: most}, update));
+    found.push(live.slider(state, "query", {label: "query", low: 0, high: most}, update), live.slider(state, "key", {label: "key", low: 0, high: most}, update));
     return found;
   }
 
@@ -78,7 +78,7 @@
       context.strokeRect(-1, y, width + 2, 0);
       context.setLineDash([]);
       return `Logits of ${rows.length} queries (rows, downwards) and keys (columns, to the right), from ${live.number(range[0])} to ${live.number(range[1])}. ${reading(state, picture, rows)}`;
-    }, {square: true, most: 620});
+    }, {aspect: 1, most: 620});
     const draw = () => {
       picture = pictureOf(state);
       rows = rowsOf(state, picture);
@@ -108,7 +108,8 @@
     root.append(el("h1", {}, "Logit landscape"),
       el("p", {}, "Rows are queries, columns are keys. A logit says how much a query looks at a key before the softmax: blue is less, red is more. ",
         el("a", {href: href("distance")}, "The same by distance"), "."),
-      el("div", {class: "controls"}, select), controls, view.node, key, read, words);
+      el("div", {class: "controls"}, select), controls,
+      el("div", {class: "panels"}, el("section", {}, view.node, key), el("section", {}, read, words)));
     rebuild();
   }
 

@@ -103,14 +103,14 @@ const live = (() => {
   /**
    * A canvas that is drawn anew as it changes its size and as the theme changes, and that says what it shows.
    * @param {(context: CanvasRenderingContext2D, width: number, height: number, colors: ReturnType<typeof theme>) => string} draw returns the text alternative
-   * @param {{height?: number, square?: boolean, focus?: boolean, most?: number}} [of] square: as high as wide; focus: takes the keyboard; most: pixels of its width
+   * @param {{height?: number, aspect?: number, focus?: boolean, most?: number}} [of] aspect: height over width, instead of a height; focus: takes the keyboard; most: pixels of its width
    */
-  function canvas(draw, {height = 320, square = false, focus = false, most = 1200} = {}) {
+  function canvas(draw, {height = 320, aspect, focus = false, most = 1200} = {}) {
     const node = el("canvas", {role: "img", class: "live", style: `max-width: ${most}px`, tabindex: focus ? 0 : null});
     const redraw = () => {
       const width = Math.round(node.clientWidth);
       if (!node.isConnected || !width) return;
-      const high = square ? width : height;
+      const high = aspect ? Math.round(width * aspect) : height;
       const ratio = devicePixelRatio || 1;
       if (node.width !== Math.round(width * ratio) || node.height !== Math.round(high * ratio)) {
         [node.width, node.height] = [Math.round(width * ratio), Math.round(high * ratio)];
@@ -194,6 +194,9 @@ const live = (() => {
       ...(hidden ? [el("span", {class: "swatch", style: `background: ${css(blend(colors.paper, colors.ink, 0.28))}`}), "not seen"] : []));
   }
 
+  /** A number beside an axis, short: 100k. @param {number} x */
+  const tick = (x) => (Math.abs(x) >= 1e6 ? `${x / 1e6}M` : Math.abs(x) >= 1e4 ? `${x / 1e3}k` : number(x));
+
   /** @param {Axis} axis @param {number} count */
   function ticks({low, high, log}, count) {
     if (log) {
@@ -227,7 +230,7 @@ const live = (() => {
       context.lineTo(px(t), height - bottom);
       context.stroke();
       context.textAlign = "center";
-      context.fillText(number(t), px(t), height - bottom + 16);
+      context.fillText(tick(t), px(t), height - bottom + 16);
     }
     for (const t of ticks(y, 6)) {
       context.beginPath();
@@ -235,7 +238,7 @@ const live = (() => {
       context.lineTo(width - right, py(t));
       context.stroke();
       context.textAlign = "right";
-      context.fillText(number(t), left - 6, py(t) + 4);
+      context.fillText(tick(t), left - 6, py(t) + 4);
     }
     context.textAlign = "center";
     context.fillText(x.label, (left + width - right) / 2, height - 8);
