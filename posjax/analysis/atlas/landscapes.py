@@ -81,15 +81,17 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
       ValueError: for a spec that cannot be read, or that takes neither a line nor a grid.
     """
     scored = _scored(results)
-    found = [(name, (subject(pj.parse(spec)),)) for name in pj.encodings.__all__ if (spec := spec_of(name, LENGTH))]
-    for text in compare:
-        layers = [subject(encoding) for encoding in parse_layers(text)]
-        found.append((layers_text([layer.encoding for layer in layers]), tuple(layers)))
+    own = []
+    for text in compare:  # before all others, so that a mistake is told at once
+        layers = tuple(subject(encoding) for encoding in parse_layers(text))
+        own.append((layers_text([layer.encoding for layer in layers]), layers))
+    specs = {name: spec for name in pj.encodings.__all__ if (spec := spec_of(name, LENGTH))}
+    found = [(name, (subject(pj.parse(spec)),)) for name, spec in specs.items()] + own
     rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
     weights = [_mean_attention(layers) for _, layers in found]
     apart = [[_apart(a, b) for b in weights] for a in weights]
     about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
-    return about | {"pictures": rows, "apart": apart, "own": [name for name, _ in found[len(found) - len(compare) :]]}
+    return about | {"pictures": rows, "apart": apart, "own": [name for name, _ in own]}
 
 
 def _is_name(name: str) -> bool:

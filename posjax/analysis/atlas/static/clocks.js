@@ -143,7 +143,7 @@
       el("p", {}, "RoPE gives each pair of channels a hand that turns as the position grows. Green is what training showed of each dial. ",
         "A slow hand shows a part only. In a longer text it reaches angles that the model has never seen: an orange hand. ",
         "A scaling slows hands down. ", el("a", {href: href("scaling", {trained: state.trained})}, "What each scaling does to the hands"), "."),
-      controls, said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node, key())));
+      said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node, key())), controls);
     rebuild();
   }
 

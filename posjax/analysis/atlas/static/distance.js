@@ -72,7 +72,7 @@
     root.append(el("h1", {}, "Against distance"),
       el("p", {}, "What an encoding adds to a logit, by how far apart key and query are. For rotations it is the mean logit of like content. ",
         "A logit that is lower by 1 has 0.37 times the attention. ", el("a", {href: href("landscape")}, "The same by query and key"), "."),
-      el("fieldset", {class: "controls"}, el("legend", {}, "Encodings"), ...boxes), controls, view.node, key, numbers);
+      el("fieldset", {class: "controls"}, el("legend", {}, "Encodings"), ...boxes), view.node, key, controls, numbers);
     rebuild();
   }
 

@@ -56,7 +56,7 @@
     const made = picture
       ? `${picture.summary} Computed by posjax: the mean logit of ${data("landscapes").words} random words with themselves, ${picture.grid ? `on a grid of ${picture.grid.join(" by ")} patches in raster order` : `${picture.size} tokens`}, head 1 of ${data("landscapes").heads}, parameters as initialised (random where they start at zero).`
       : KINDS[state.name].about;
-    return [el("p", {}, made), el("p", {}, "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `python -m experiments.explain "${spec}"`))];
+    return [el("p", {}, made), el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `python -m experiments.explain "${spec}"`))];
   }
 
   /** @param {HTMLElement} root @param {URLSearchParams} query */
@@ -100,16 +100,12 @@
       read.textContent = reading(state, picture, rows);
       view.redraw();
     });
-    const select = live.choice(state, "name", "Encoding", [], rebuild);
-    const options = (/** @type {[string, string][]} */ each) => each.map(([value, text]) => el("option", {value, selected: value === state.name}, text));
-    select.querySelector("select").append(
-      el("optgroup", {label: "with sliders"}, ...options(Object.keys(KINDS).map((name) => [name, name]))),
-      el("optgroup", {label: "as posjax computes it"}, ...options(pictures.map((/** @type {any} */ each) => [each.name, each.name]))));
+    const select = live.grouped(state, "name", {"with sliders": Object.keys(KINDS), "as posjax computes it": pictures.map((/** @type {any} */ each) => each.name)}, rebuild);
     root.append(el("h1", {}, "Logit landscape"),
       el("p", {}, "Rows are queries, columns are keys. A logit says how much a query looks at a key before the softmax: blue is less, red is more. ",
         el("a", {href: href("distance")}, "The same by distance"), "."),
-      el("div", {class: "controls"}, select), controls,
-      el("div", {class: "panels"}, el("section", {}, view.node, key), el("section", {}, read, words)));
+      el("div", {class: "controls"}, select),
+      el("div", {class: "panels"}, el("section", {}, view.node, key, read), el("section", {}, controls, words)));
     rebuild();
   }
 
