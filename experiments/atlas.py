@@ -39,7 +39,7 @@ def _write(args) -> None:
     from posjax.analysis.atlas.sources import Sources
     from posjax.studies.results import read_results
 
-    jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run once on little
+    jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run a few times on little
     out = cli.writable(args.out)
     paths = write(out, args.results, Sources(*read_results(args.results)), args.compare)
     size = sum(path.stat().st_size for path in paths)

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
-from posjax.analysis.atlas.landscapes import DIMS, initial, logits, packed
+from posjax.analysis.atlas.landscapes import DIMS, compiled, initial, logits, packed
 from posjax.analysis.encoding.catalogue import documentation, summary
 from posjax.encoding import Dims, Encoding, Params, grid
 from posjax.encodings.placement import FitGrid
@@ -21,9 +20,9 @@ SPECS = (
 
 
 def images() -> dict[str, Any]:
-    """{"trained", "other": sizes, "encodings": [{"name", "spec", "summary", "trained", "resized", "rescaled", "extrapolated"}]}.
+    """{"trained", "other": sizes, "encodings": [{"name", "spec", "summary", and four pictures of all pairs of patches}]}.
 
-    Each of the last four is a picture of all pairs of patches, or {"refused": why}.
+    The pictures are "trained", "resized", "rescaled" and "extrapolated"; instead of one there may be {"refused": why}.
     """
     return {"trained": TRAINED, "other": OTHER, "encodings": [_of(parse(spec)) for spec in SPECS]}
 
@@ -62,5 +61,6 @@ def _or_refused(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _picture(encoding: Encoding, params: Params, dims: Dims, sizes: tuple[int, int]) -> dict[str, Any]:
     site = grid(*sizes)  # known while tracing, so that an encoding refuses what it cannot take
-    like, _, seen = jax.jit(lambda params: logits(encoding, dims, params, site))(params)
+    run, _ = compiled(lambda params: logits(encoding, dims, params, site), params)
+    like, _, seen = run(params)
     return packed(np.asarray(like)[0], np.asarray(seen))

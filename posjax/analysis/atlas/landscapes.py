@@ -9,7 +9,7 @@ import functools
 import json
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +33,9 @@ DIMS = Dims(width=128, num_heads=4, head_dim=32)
 SCORED = 256  # tokens on which the committed scorecard was measured
 # Measures of the scorecard that a comparison shows.
 MEASURES = ("U_coll", "U_coll_bf16", "R_shift", "X_range", "X_mass", "X_ent", "X_phase", "rho_same")
+# jaxlib 0.10's newer code generator for CPUs takes up to four times as long as the older one, and each program runs once.
+_QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+_OTHER_KEYS = "other keys are seen"
 _SAME = 1e-3  # of the mean norm: rows of attention that are one
 _HIDDEN = -1e8  # logits below are of keys that a head does not see
 _UNSEEN = 255
@@ -78,14 +81,17 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
       ValueError: for a spec that cannot be read, or that takes neither a line nor a grid.
     """
     scored = _scored(results)
-    found = [(name, (subject(pj.parse(spec)),)) for name in pj.encodings.__all__ if (spec := spec_of(name, LENGTH))]
-    for text in compare:
-        layers = [subject(encoding) for encoding in parse_layers(text)]
-        found.append((layers_text([layer.encoding for layer in layers]), tuple(layers)))
+    own = []
+    for text in compare:  # before all others, so that a mistake is told at once
+        layers = tuple(subject(encoding) for encoding in parse_layers(text))
+        own.append((layers_text([layer.encoding for layer in layers]), layers))
+    specs = {name: spec for name in pj.encodings.__all__ if (spec := spec_of(name, LENGTH))}
+    found = [(name, (subject(pj.parse(spec)),)) for name, spec in specs.items()] + own
     rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
-    alike = [[_apart(a, b) for _, b in found] for _, a in found]
+    weights = [_mean_attention(layers) for _, layers in found]
+    apart = [[_apart(a, b) for b in weights] for a in weights]
     about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
-    return about | {"pictures": rows, "apart": alike, "own": [name for name, _ in found[len(found) - len(compare) :]]}
+    return about | {"pictures": rows, "apart": apart, "own": [name for name, _ in own]}
 
 
 def _is_name(name: str) -> bool:
@@ -111,18 +117,26 @@ def subject(encoding: Encoding) -> Subject:
     else:
         raise ValueError(f"{encoding} takes neither a line nor a grid: it cannot be compared")
     params = initial(encoding, dims)
-    lowered = jax.jit(functools.partial(logits, encoding, dims)).lower(params, site)
-    run = lowered.compile()
+    run, operations = compiled(functools.partial(logits, encoding, dims), params, site)
     far = site._replace(position=site.position + np.int32(FAR))
     rounded = far._replace(position=np.asarray(jnp.asarray(far.position, jnp.bfloat16), np.int32))
     looks = [Seen(*map(np.asarray, run(params, at))) for at in (site, far, rounded)]
     learned = sum(math.prod(shape) for shape in parameter_shapes(encoding, dims).values())
-    return Subject(encoding, sizes, *looks, float((lowered.cost_analysis() or {}).get("flops", math.nan)), learned)
+    return Subject(encoding, sizes, *looks, operations, learned)
+
+
+def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
+    """The function compiled for arguments of these shapes, and how many operations it has before any optimisation."""
+    lowered = jax.jit(function).lower(*arguments)
+    operations = (lowered.cost_analysis() or {}).get("flops", math.nan)
+    return lowered.compile(_QUICK if jax.__version__.startswith("0.10.") else None), float(operations)
 
 
 def initial(encoding: Encoding, dims: Dims) -> Params:
     """Its first parameters, with random numbers for those that start at zero."""
-    return awake(jax.jit(functools.partial(encoding.init, dims=dims))(jax.random.key(0)))[0]
+    key = jax.random.key(0)
+    run, _ = compiled(functools.partial(encoding.init, dims=dims), key)
+    return awake(run(key))[0]
 
 
 def logits(encoding: Encoding, dims: Dims, params: Params, site: Site):
@@ -148,8 +162,8 @@ def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[
     """Words that stand everywhere, whose queries and keys are the same, and last a text of different words."""
     rng = np.random.default_rng(0)
     words = np.broadcast_to(rng.normal(size=(WORDS, 1, dims.width)), (WORDS, count, dims.width))
-    text = rng.normal(size=(1, count, dims.width))
     weights = rng.normal(size=(2, dims.width, dims.num_heads, dims.head_dim)) * dims.width**-0.5
+    text = rng.normal(size=(1, count, dims.width))
     alike = np.broadcast_to(weights[0], (WORDS, *weights.shape))
     return np.float32(np.concatenate([words, text])), np.float32(np.concatenate([alike, weights[None]]))
 
@@ -204,10 +218,10 @@ def packed(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> d
     return {"size": len(values), "low": low, "high": high, "cells": base64.b64encode(cells.tobytes()).decode()}
 
 
-def _change(after: Seen, before: Seen) -> float | None:
-    """The largest change of a logit over the standard deviation of logits; None where there are no places so far."""
+def _change(after: Seen, before: Seen) -> float | str | None:
+    """The largest change of a logit over the standard deviation of logits; None where there is nothing so far out."""
     if not (after.seen == before.seen).all():
-        return math.inf
+        return _OTHER_KEYS
     a, b = (look.text[:, np.tril(look.seen)].astype(np.float64) for look in (after, before))
     if not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
@@ -223,15 +237,16 @@ def _same(of: Subject) -> float:
     return float(100 * np.mean(np.linalg.norm(rows[first] - rows[second], axis=1) < _SAME * norm))
 
 
-def _worst(values) -> float | None:
+def _worst(values: Iterable[float | str | None]) -> float | str | None:
+    """The largest number; what is no number is worse, and nothing the worst."""
     found = list(values)
-    return None if None in found else max(found)
+    return None if None in found else _OTHER_KEYS if _OTHER_KEYS in found else max(found)
 
 
-def _apart(a: tuple[Subject, ...], b: tuple[Subject, ...]) -> int | None:
-    """Per mille of attention that goes to other keys, mean over heads, queries and layers; None on other tokens."""
-    if a[0].grid != b[0].grid:
-        return None
-    causal = a[0].grid is None
-    mine, other = (np.mean([attention(each.here, causal) for each in layers], axis=0) for layers in (a, b))
-    return round(1000 * float(np.abs(mine - other).sum(axis=-1).mean() / 2))
+def _mean_attention(layers: tuple[Subject, ...]) -> Float[np.ndarray, "H T T"]:
+    return np.mean([attention(each.here, causal=each.grid is None) for each in layers], axis=0)
+
+
+def _apart(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
+    """Per mille of attention that goes to other keys, mean over heads and queries; None where tokens are others."""
+    return round(1000 * float(np.abs(a - b).sum(axis=-1).mean() / 2)) if a.shape == b.shape else None

@@ -38,7 +38,9 @@ def forms(tmp_path_factory):
         page.goto(page_path.as_uri())
 
         def call(name, calls):
-            return page.evaluate(f"(calls) => calls.map((each) => forms.{name}(...each))", json.loads(json.dumps(calls)))
+            return page.evaluate(
+                f"(calls) => calls.map((each) => forms.{name}(...each))", json.loads(json.dumps(calls))
+            )
 
         yield call
         browser.close()
@@ -120,7 +122,8 @@ def test_rotary_logits(forms):
     expected = of_like_content("xpos(base=1000, scale_base=700, gamma=0.3)", at)
     same(np.asarray(found)[expected.ravel() < 1e3], expected[expected < 1e3])  # keys ahead of a query are amplified
     q, k = RNG.normal(size=(2, DIM)).astype(np.float32)
-    rotated = pj.parse("rope()").rotate((), *sum(zip(np.broadcast_to([q, k], (6, 2, DIM)).swapaxes(0, 1)[:, :, None], (at, at), strict=True), ()))
+    many_q, many_k = (np.broadcast_to(x, (6, 1, DIM)) for x in (q, k))
+    rotated = pj.parse("rope()").rotate((), many_q, at, many_k, at)
     frequency = forms("geometric", [[10000, 8]])[0]
     found = forms("rotaryLogit", [[q.tolist(), k.tolist(), frequency, int(d)] for d in distance.ravel()])
     same(found, (np.einsum("thd,shd->ts", *map(np.asarray, rotated)) / DIM**0.5).ravel())
@@ -175,7 +178,7 @@ MASKS = {
     "window(size=5)": ("window", dict(size=5)),
     "dilated(size=4, dilation=3)": ("dilated", dict(size=4, dilation=3)),
     "chunked(size=6)": ("chunked", dict(size=6)),
-    "longformer(window=6, num_global=2)": ("longformer", dict([("window", 6), ("global", 2)])),
+    "longformer(window=6, num_global=2)": ("longformer", {"window": 6, "global": 2}),
     "sinks(num_sinks=3, window=7)": ("sinks", dict(sinks=3, window=7)),
     "streaming(num_sinks=3, window=7) >> rope()": ("streaming", dict(sinks=3, window=7)),
 }
@@ -203,14 +206,13 @@ VIEWS = {
 
 
 def test_views(forms):
-    """A ruler of one slow rotation tells how far apart tokens seem."""
-    at, slow = line(*range(34)), 1e-2
+    """rope at the distances that tokens seem to have is what posjax computes for every pair."""
+    at = line(*range(34))
     for spec, (kind, told) in VIEWS.items():
         expected = of_like_content(f"{spec} >> rope(base=50)", at)
         (frequency,) = forms("geometric", [[50, 8]])
         apart = forms("apparent", [[kind, told, q, k] for q, k in pairs(34)])
         same(forms("rotaryExpected", [[frequency, DIM, d] for d in apart]), expected.ravel())
-    assert slow > 0
 
 
 def test_grids(forms):

@@ -8,6 +8,7 @@
   const START = {...DEFAULTS, kind: "rope", dim: 64, trained: 4096, factor: 4, length: 16384, position: 5000};
   const TURN = 2 * Math.PI;
   const GOOD = "#009e73";
+  const PART = "#56b4e9";
   const NEW = "#d55e00";
 
   /** Frequencies in training and at the longer length. @param {any} state @returns {{trained: number[], now: number[]}} */
@@ -90,13 +91,17 @@
   function drawWaves(state, context, width, height, colors) {
     const dials = dialsOf(state);
     const turning = dials.map((dial, c) => /** @type {[number, number]} */ ([c, dial.wavelength])).filter(([, wave]) => Number.isFinite(wave));
+    const {trained, now} = ratesOf(state);
+    const unseen = forms.newAngles(trained, state.trained, now, state.length);
     const full = turning.filter(([c]) => dials[c].seen >= TURN);
-    const partial = turning.filter(([c]) => dials[c].seen < TURN);
-    const series = [{label: "full", color: GOOD, dash: [0, 9], points: full, dots: true}, {label: "partial", color: NEW, dash: [0, 9], points: partial, dots: true}];
+    const partial = turning.filter(([c]) => dials[c].seen < TURN && !unseen[c]);
+    const beyond = turning.filter(([c]) => unseen[c]);
+    const series = /** @type {[string, [number, number][]][]} */ ([[GOOD, full], [PART, partial], [NEW, beyond]])
+      .map(([color, points]) => ({label: "", color, dash: [0, 9], points, dots: true}));
     const high = Math.max(state.length * 2, ...turning.map(([, wave]) => wave * 1.5));
     live.curves(context, width, height, colors, {series, x: {label: "pair of channels", low: -0.5, high: dials.length - 0.5}, y: {label: "positions for a full turn", low: 4, high, log: true},
       marks: [{at: state.trained, label: "trained length", axis: "y"}, ...(state.length === state.trained ? [] : [{at: state.length, label: "context", axis: /** @type {"y"} */ ("y")}])]});
-    return `Wavelength of each pair, on a logarithmic scale. ${full.length} pairs turn fully within the trained length, ${partial.length} turn only in part.`;
+    return `Wavelength of each pair, on a logarithmic scale. ${full.length} pairs turn fully within the trained length, ${partial.length} turn in part and meet nothing new, ${beyond.length} meet new angles in the context.`;
   }
 
   /** @param {any} state */
@@ -106,6 +111,12 @@
       unseen ? el("strong", {}, `In a context of ${live.number(state.length)}, ${unseen} pairs meet angles that training did not show.`)
         : el("strong", {}, `In a context of ${live.number(state.length)} no pair meets an angle that training did not show.`)),
     el("p", {}, "Spec: ", el("code", {}, specOf(state)), ". A decoder's own: ", el("code", {}, `python -m experiments.explain --checkpoint=FOLDER --lengths=${state.length}`))];
+  }
+
+  /** What the colours of dots are. */
+  function key() {
+    const meanings = [[GOOD, "turned fully in training"], [PART, "turned in part, nothing new in the context"], [NEW, "meets new angles in the context"]];
+    return el("ul", {class: "key"}, ...meanings.map(([color, text]) => el("li", {}, el("span", {class: "dot", style: `background: ${color}`}), " ", text)));
   }
 
   /** @param {HTMLElement} root @param {URLSearchParams} query */
@@ -125,14 +136,14 @@
       controls.replaceChildren(live.choice(state, "kind", "Encoding", ["rope", "p_rope", "hope"], rebuild),
         ...["base", "dim", "trained", "scaling", "factor", ...own].map((name) => control(name, state, draw)),
         live.slider(state, "length", {label: "context", values: live.powers(6, 20)}, draw),
-        live.slider(state, "position", {label: "position of the token", low: 0, high: 131072, step: 8}, draw));
+        live.slider(state, "position", {label: "token at", low: 0, high: 131072, step: 8}, draw));
       draw();
     };
     root.append(el("h1", {}, "Rotary clocks"),
       el("p", {}, "RoPE gives each pair of channels a hand that turns as the position grows. Green is what training showed of each dial. ",
         "A slow hand shows a part only. In a longer text it reaches angles that the model has never seen: an orange hand. ",
         "A scaling slows hands down. ", el("a", {href: href("scaling", {trained: state.trained})}, "What each scaling does to the hands"), "."),
-      controls, said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node)));
+      said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node, key())), controls);
     rebuild();
   }
 

@@ -7,7 +7,7 @@
   const START = {a: "rope", b: "alibi"};
 
   /** @param {any} x @param {string} [unit] */
-  const shown = (x, unit = "") => (x === null || x === undefined ? "no places that far" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
+  const shown = (x, unit = "") => (x === null || x === undefined ? "nothing that far out" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
 
   /** The numbers of this page: title, what it is, and the cell of a row. @param {any} about */
   function facts(about) {
@@ -27,15 +27,16 @@
     X_phase: "rotations that do not finish a turn (share)", rho_same: "rank correlation of logit and distance"};
 
   /** @param {any} cell */
-  const judged = (cell) => (!cell ? "not measured" : cell.value === null ? `does not apply: ${cell.note}` : `${live.number(Number(cell.value))} ${{pass: "✓", fail: "✗", handled: "!"}[/** @type {"pass"|"fail"|"handled"} */ (cell.verdict)] ?? ""}`);
+  const judged = (cell) => (!cell ? "not measured" : cell.value === null ? "does not apply" : `${live.number(Number(cell.value))} ${{pass: "✓", fail: "✗", handled: "!"}[/** @type {"pass"|"fail"|"handled"} */ (cell.verdict)] ?? ""}`);
 
   /** @param {any} about @param {any} a @param {any} b */
   function numbers(about, a, b) {
     const own = facts(about).map(([title, text, of]) => [title, text, of(a), of(b)]);
-    const scored = Object.entries(MEASURES).map(([name, text]) => [`Scorecard: ${name}`, text, judged(a.measures[name]), judged(b.measures[name])]);
-    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "A against B"}, el("table", {},
-      el("thead", {}, el("tr", {}, ...["", "A: " + a.name, "B: " + b.name].map((title) => el("th", {scope: "col"}, title)))),
-      el("tbody", {}, ...[...own, ...scored].map(([title, text, x, y]) => el("tr", {}, el("th", {scope: "row"}, title, el("div", {class: "note"}, text)), el("td", {}, x), el("td", {}, y))))));
+    const measured = [a, b].some((row) => Object.keys(row.measures).length);
+    const scored = !measured ? [] : Object.entries(MEASURES).map(([name, text]) => [`Scorecard: ${name}`, text, judged(a.measures[name]), judged(b.measures[name])]);
+    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "A against B"}, el("table", {class: "facts"},
+      el("thead", {}, el("tr", {}, ...["measure", "A: " + a.name, "B: " + b.name].map((title) => el("th", {scope: "col"}, title)))),
+      el("tbody", {}, ...[...own, ...scored].map(([title, text, x, y]) => el("tr", {}, el("th", {scope: "row"}, title, el("div", {class: "note"}, text)), el("td", {class: "number"}, x), el("td", {class: "number"}, y))))));
   }
 
   /** The nearest others. @param {any} about @param {number} at */
@@ -53,8 +54,8 @@
     const view = live.canvas((context, width, height, colors) => {
       live.cells(context, rows, [0, 0, width, height], range, colors);
       return `Logits of ${row.name} between ${row.size} queries (rows) and keys (columns), one word everywhere, from ${live.number(range[0])} to ${live.number(range[1])}.`;
-    }, {square: true, most: 380});
-    return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, document.body.querySelector("main") ?? document.body, true), el("p", {class: "note"}, row.summary), el("p", {}, el("code", {}, row.spec)));
+    }, {aspect: 1, most: 380});
+    return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, document.body.querySelector("main") ?? document.body, true), el("p", {class: "note"}, row.summary), el("p", {}, ...live.card(row.name), el("code", {}, row.spec)));
   }
 
   /** @param {any} about @param {number} i @param {number} j */
@@ -80,7 +81,7 @@
       panels.replaceChildren(picture(a), picture(b));
       table.replaceChildren(numbers(about, a, b));
       more.replaceChildren(el("p", {}, "Any other two, compositions and patterns over layers included: ",
-        el("code", {}, `python -m experiments.atlas --out=site --compare "rope() + alibi()" "rope, rope, none"`), " writes them into this page."),
+        el("code", {}, `python -m experiments.atlas --out=site --compare "rope() + alibi()" "rope, rope, none"`), " writes them into this page. Of a pattern over layers the pictures are means, and the worst layer counts."),
         el("p", {}, "Scorecard measures are those of ", el("code", {}, "results/scorecard/scorecard.json"), ` on ${about.scored} tokens. Of others: `, el("code", {}, `python -m experiments.scorecard "${a.spec}" "${b.spec}" --out=runs/two`)));
       live.remember("compare", state, START);
     };

@@ -28,7 +28,7 @@
   /** What a key weighs at some distances, beside one next to the query. @param {any} state @param {any[]} series */
   function table(state, series) {
     const at = [1, 16, state.trained, 2 * state.trained, 8 * state.trained];
-    const cells = (/** @type {any} */ each) => at.map((d) => el("td", {class: "number"}, `${live.number(each.at(d, 0))} (×${live.number(Math.exp(each.at(d, 0) - each.at(1, 0)))})`));
+    const cells = (/** @type {any} */ each) => at.map((d) => el("td", {class: "number"}, `${live.number(each.at(d, 0))} (×${live.number(Math.exp(each.at(d, 0) - each.at(1, 0))).replace(/^0$/, "less than 1e-300")})`));
     return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "Logits at some distances"}, el("table", {},
       el("caption", {}, "Logit at a distance, and in brackets how many times the attention of a key right beside the query"),
       el("thead", {}, el("tr", {}, el("th", {scope: "col"}, "encoding"), ...at.map((d) => el("th", {scope: "col"}, live.number(d))))),
@@ -72,7 +72,7 @@
     root.append(el("h1", {}, "Against distance"),
       el("p", {}, "What an encoding adds to a logit, by how far apart key and query are. For rotations it is the mean logit of like content. ",
         "A logit that is lower by 1 has 0.37 times the attention. ", el("a", {href: href("landscape")}, "The same by query and key"), "."),
-      el("fieldset", {class: "controls"}, el("legend", {}, "Encodings"), ...boxes), controls, view.node, key, numbers);
+      el("fieldset", {class: "controls"}, el("legend", {}, "Encodings"), ...boxes), view.node, key, controls, numbers);
     rebuild();
   }
 

@@ -4,7 +4,7 @@
 /** Images: what the chosen patch sees, on the trained grid and on one of another size, which a model treats in three ways. */
 (() => {
   const {data, el} = atlas;
-  const START = {name: "axial_rope", trained: 7, height: 6, width: 10, row: 3, column: 3, base: 100, dim: 64, heads: 12, head: 1, fov: 90, slope: 2, p: 1, a: 0.5};
+  const START = {name: "axial_rope", trained: 7, height: 6, width: 10, row: 3, column: 3, base: 100, dim: 64, heads: 12, head: 1, fov: "90", slope: 2, p: 1, a: 0.5};
   /** @typedef {(row: number, column: number) => number|null} Offset key less query, in the trained grid's patches */
   /** @typedef {{about: string, unit: string, controls: string[], spec: (s: any) => string, of?: (s: any) => Offset}} Kind */
 
@@ -95,7 +95,7 @@
       context.strokeRect(at[1] * side + 2, at[0] * side + 2, side - 4, side - 4);
       const near = rows[at[0]][(at[1] + 1) % width];
       return `${panel.title}: what the patch in row ${at[0] + 1}, column ${at[1] + 1} sees. Itself: ${live.number(rows[at[0]][at[1]])}; the patch to its right: ${near === null ? "not seen" : live.number(near)}; corners: ${[rows[0][0], rows[height - 1][width - 1]].map((x) => (x === null ? "not seen" : live.number(x))).join(" and ")} (${unit}).`;
-    }, {square: true, focus: true, most: 420});
+    }, {aspect: height / width, focus: true, most: 420});
     const choose = (/** @type {number} */ row, /** @type {number} */ column) => {
       const back = (/** @type {number} */ p, /** @type {number} */ n) => Math.min(state.trained - 1, Math.max(0, Math.floor(((p + 0.5) * state.trained) / n)));
       [state.row, state.column] = [back(row, height), back(column, width)];
@@ -119,17 +119,16 @@
 
   /** @param {any} state @param {boolean} stored @param {() => void} draw */
   function controlsOf(state, stored, draw) {
-    const place = [live.slider(state, "row", {label: "row of the patch", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw),
-      live.slider(state, "column", {label: "column of the patch", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw)];
+    const place = [live.slider(state, "row", {label: "row", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw),
+      live.slider(state, "column", {label: "column", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw)];
     if (stored) return place;
-    const own = KINDS[state.name].controls.map((name) => (name === "fov" ? live.choice(state, "fov", "degrees a head sees", ["180", "90", "45"], draw) : live.slider(state, name, CONTROLS[name], draw)));
-    return [...place, live.slider(state, "height", {label: "height of the new grid", low: 2, high: 24}, draw), live.slider(state, "width", {label: "width of the new grid", low: 2, high: 24}, draw), ...own];
+    const own = KINDS[state.name].controls.map((name) => (name === "fov" ? live.choice(state, "fov", "field of view", ["180", "90", "45"], draw) : live.slider(state, name, CONTROLS[name], draw)));
+    return [...place, live.slider(state, "height", {label: "new height", low: 2, high: 24}, draw), live.slider(state, "width", {label: "new width", low: 2, high: 24}, draw), ...own];
   }
 
   /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
-    state.fov = String(state.fov);
     const stored = data("images").encodings;
     const storedOf = () => (state.name in KINDS ? null : stored.find((/** @type {any} */ each) => each.name === state.name));
     if (!(state.name in KINDS) && !storedOf()) state.name = START.name;
@@ -147,8 +146,8 @@
       key.replaceChildren(live.legend(range, root, shown.some((panel) => panel.rows?.flat().includes(null))));
       const spec = encoding ? encoding.spec : KINDS[state.name].spec(state);
       words.replaceChildren(el("p", {}, encoding ? `${encoding.summary} Computed by posjax with parameters as initialised (random where they start at zero): the mean logit of a few words with themselves.` : KINDS[state.name].about),
-        el("p", {}, "Spec: ", el("code", {}, spec), ", or rescaled ", el("code", {}, `fit_grid(height=${state.trained}, width=${state.trained}) >> ${spec}`),
-          ". With all numbers: ", el("code", {}, `python -m experiments.explain "${spec}" --grid=${state.height}x${state.width}`)));
+        el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec),
+          ...(shown[2].refused ? [] : [", or rescaled ", el("code", {}, `fit_grid(height=${state.trained}, width=${state.trained}) >> ${spec}`)]), ". With all numbers: ", el("code", {}, `python -m experiments.explain "${spec}" --grid=${state.height}x${state.width}`)));
       live.remember("images", state, START);
     };
     const rebuild = () => {
@@ -156,10 +155,10 @@
       controls.replaceChildren(...controlsOf(state, Boolean(storedOf()), () => draw("")));
       draw("");
     };
-    const names = [.../** @type {[string, string][]} */ (Object.keys(KINDS).map((name) => [name, name])), ...stored.filter((/** @type {any} */ each) => !(each.name in KINDS)).map((/** @type {any} */ each) => [each.name, `${each.name} (as posjax computes it)`])];
+    const names = {"with sliders": Object.keys(KINDS), "as posjax computes it": stored.map((/** @type {any} */ each) => each.name)};
     root.append(el("h1", {}, "What a patch sees"),
       el("p", {}, "Choose a patch: click it, or use the arrow keys. The first picture is the trained grid. The others are a grid of another size, treated in three ways: its table is resized, its positions are rescaled, or they are extrapolated."),
-      el("div", {class: "controls"}, live.choice(state, "name", "Encoding", names, rebuild)), controls, key, panels, words);
+      el("div", {class: "controls"}, live.grouped(state, "name", names, rebuild)), controls, key, panels, words);
     rebuild();
   }
 

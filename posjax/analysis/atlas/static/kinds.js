@@ -11,15 +11,17 @@ const kinds = (() => {
 
   const DEFAULTS = {
     base: 10000, dim: 64, scaling: "none", factor: 4, trained: 128, proportion: 0.75, heads: 8, head: 1, scaleBase: 512, gamma: 0.4,
-    kernel: "log", p: 1, a: 0.5, buckets: 32, most: 128, size: 32, dilation: 2, sinks: 4, group: 4, step: 0, chunk: 96, local: 16, global: 1,
+    kernel: "log", p: 1, a: 0.5, buckets: 32, most: 128, size: 32, dilation: 2, sinks: 4, group: 4, content: "like", draw: 1, step: 0, chunk: 96, local: 16, global: 1,
   };
   const BASES = [10, 100, 1000, 5000, 10000, 50000, 100000, 500000, 1000000, 10000000];
   /** @type {Record<string, any>} */
   const CONTROLS = {
     base: {label: "base", values: BASES},
-    dim: {label: "channels of a head", values: [8, 16, 32, 64, 96, 128, 256]},
+    dim: {label: "head channels", values: [8, 16, 32, 64, 96, 128, 256]},
     scaling: {label: "scaling", options: ["none", "linear", "ntk", "ntk_by_parts", "llama3", "yarn"]},
-    factor: {label: "factor of the context", values: [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]},
+    content: {label: "content", options: [["like", "like: mean"], ["drawn", "drawn pair"]]},
+    draw: {label: "draw", low: 1, high: 20},
+    factor: {label: "context grows by", values: [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]},
     trained: {label: "trained length", values: powers(4, 17)},
     proportion: {label: "share of the pairs that turn", low: 0, high: 1, step: 0.05},
     heads: {label: "number of heads", values: [1, 2, 3, 4, 6, 8, 12, 16, 32]},
@@ -64,12 +66,27 @@ const kinds = (() => {
   /** @param {any} s @param {string[]} more */
   const ropeText = (s, ...more) => `rope(${[`base=${s.base}`, ...more].filter(Boolean).join(", ")})`;
 
-  /** The expected logit of like content by distance, under scaled frequencies. @param {any} s @param {any} [rotary] */
+  /** Standard normal numbers of a seed: mulberry32, then Box and Muller. @param {number} count @param {number} seed */
+  function normals(count, seed) {
+    let state = Math.imul(seed, 0x9e3779b9);
+    const uniform = () => {
+      state = (state + 0x6d2b79f5) | 0;
+      let t = Math.imul(state ^ (state >>> 15), 1 | state);
+      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+      return (((t ^ (t >>> 14)) >>> 0) + 0.5) / 4294967296;
+    };
+    return Array.from({length: count}, () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform()));
+  }
+
+  /** The logit of the content by distance (query less key), under scaled frequencies: the mean of like content, or one drawn pair. @param {any} s @param {any} [rotary] */
   function rotary(s, rotary = {}) {
     const scaling = {kind: s.scaling, factor: s.factor, trained: s.trained};
     const bare = forms.frequencies({base: s.base, dim: s.dim, ...rotary});
     const frequency = forms.scaled(bare, s.base, scaling);
-    return once((d) => forms.rotaryExpected(frequency, s.dim, d, forms.attentionFactor(scaling)));
+    const factor = forms.attentionFactor(scaling);
+    if (s.content === "like") return once((d) => forms.rotaryExpected(frequency, s.dim, d, factor));
+    const [q, k] = [normals(s.dim, 2 * s.draw), normals(s.dim, 2 * s.draw + 1)];
+    return once((d) => forms.rotaryLogit(q, k, frequency, d, factor));
   }
 
   /** rope seen through a position map. @param {string} name @param {string} about @param {string[]} controls @param {(s: any) => any} of @param {(s: any) => string} text @param {boolean} [byDistance] */
@@ -97,12 +114,12 @@ const kinds = (() => {
   }
 
   const evenDistance = (/** @type {number} */ x) => 2 * Math.ceil(x / 2);
-  const LIKE = "Shown is the mean logit of a query and a key of the same random content.";
+  const LIKE = "Shown is the mean logit of a query and a key of the same random content, or the logit of one drawn query and key.";
   /** @type {Record<string, Kind>} */
   const KINDS = {
     rope: {
       about: `RoPE turns pairs of channels by angles that grow with the position. ${LIKE}`, byDistance: true,
-      controls: ["base", "dim", "scaling", "factor", "trained"],
+      controls: ["base", "dim", "content", "draw", "scaling", "factor", "trained"],
       spec: (s) => ropeText(s, scalingText(s)),
       make: (s) => {
         const at = rotary(s);
@@ -110,7 +127,7 @@ const kinds = (() => {
       },
     },
     p_rope: {
-      about: `p-RoPE stops the slowest pairs of channels. ${LIKE}`, byDistance: true, controls: ["proportion", "base", "dim"],
+      about: `p-RoPE stops the slowest pairs of channels. ${LIKE}`, byDistance: true, controls: ["proportion", "base", "dim", "content", "draw"],
       spec: (s) => `p_rope(base=${s.base}, proportion=${s.proportion})`,
       make: (s) => {
         const at = rotary({...s, scaling: "none"}, {proportion: s.proportion});
@@ -118,7 +135,7 @@ const kinds = (() => {
       },
     },
     hope: {
-      about: `HoPE stops the pairs that do not turn once within the trained length. ${LIKE}`, byDistance: true, controls: ["trained", "base", "dim"],
+      about: `HoPE stops the pairs that do not turn once within the trained length. ${LIKE}`, byDistance: true, controls: ["trained", "base", "dim", "content", "draw"],
       spec: (s) => `hope(original_length=${s.trained}, base=${s.base})`,
       make: (s) => {
         const at = rotary({...s, scaling: "none"}, {trained: s.trained});

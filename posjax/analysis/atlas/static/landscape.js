@@ -44,9 +44,9 @@
     const size = picture ? picture.size : state.length;
     const found = picture ? [] : [live.slider(state, "length", {label: "length", values: [16, 32, 64, 96, 128, 192, 256, 384, 512]}, update),
       ...KINDS[state.name].controls.map((name) => control(name, state, update))];
-    if (!picture?.grid) found.push(live.check(state, "causal", "causal: keys after the query are hidden", update));
+    if (!picture?.grid) found.push(live.check(state, "causal", "causal", update));
     const most = picture ? size - 1 : 511;
-    found.push(live.slider(state, "query", {label: "query read below", low: 0, high: most}, update), live.slider(state, "key", {label: "key read below", low: 0, high: most}, update));
+    found.push(live.slider(state, "query", {label: "query", low: 0, high: most}, update), live.slider(state, "key", {label: "key", low: 0, high: most}, update));
     return found;
   }
 
@@ -56,7 +56,7 @@
     const made = picture
       ? `${picture.summary} Computed by posjax: the mean logit of ${data("landscapes").words} random words with themselves, ${picture.grid ? `on a grid of ${picture.grid.join(" by ")} patches in raster order` : `${picture.size} tokens`}, head 1 of ${data("landscapes").heads}, parameters as initialised (random where they start at zero).`
       : KINDS[state.name].about;
-    return [el("p", {}, made), el("p", {}, "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `python -m experiments.explain "${spec}"`))];
+    return [el("p", {}, made), el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `python -m experiments.explain "${spec}"`))];
   }
 
   /** @param {HTMLElement} root @param {URLSearchParams} query */
@@ -78,7 +78,7 @@
       context.strokeRect(-1, y, width + 2, 0);
       context.setLineDash([]);
       return `Logits of ${rows.length} queries (rows, downwards) and keys (columns, to the right), from ${live.number(range[0])} to ${live.number(range[1])}. ${reading(state, picture, rows)}`;
-    }, {square: true, most: 620});
+    }, {aspect: 1, most: 620});
     const draw = () => {
       picture = pictureOf(state);
       rows = rowsOf(state, picture);
@@ -100,15 +100,12 @@
       read.textContent = reading(state, picture, rows);
       view.redraw();
     });
-    const select = live.choice(state, "name", "Encoding", [], rebuild);
-    const options = (/** @type {[string, string][]} */ each) => each.map(([value, text]) => el("option", {value, selected: value === state.name}, text));
-    select.querySelector("select").append(
-      el("optgroup", {label: "with sliders"}, ...options(Object.keys(KINDS).map((name) => [name, name]))),
-      el("optgroup", {label: "as posjax computes it"}, ...options(pictures.map((/** @type {any} */ each) => [each.name, each.name]))));
+    const select = live.grouped(state, "name", {"with sliders": Object.keys(KINDS), "as posjax computes it": pictures.map((/** @type {any} */ each) => each.name)}, rebuild);
     root.append(el("h1", {}, "Logit landscape"),
       el("p", {}, "Rows are queries, columns are keys. A logit says how much a query looks at a key before the softmax: blue is less, red is more. ",
         el("a", {href: href("distance")}, "The same by distance"), "."),
-      el("div", {class: "controls"}, select), controls, view.node, key, read, words);
+      el("div", {class: "controls"}, select),
+      el("div", {class: "panels"}, el("section", {}, view.node, key, read), el("section", {}, controls, words)));
     rebuild();
   }
 

@@ -62,6 +62,17 @@ const live = (() => {
     return el("div", {class: "slider"}, el("label", {for: id}, label), select);
   }
 
+  /**
+   * A choice among live views and posjax's pictures.
+   * @param {any} state @param {string} key @param {Record<string, string[]>} groups @param {() => void} changed
+   */
+  function grouped(state, key, groups, changed) {
+    const made = choice(state, key, "Encoding", [], changed);
+    made.querySelector("select").append(...Object.entries(groups).map(([label, names]) =>
+      el("optgroup", {label}, ...names.map((name) => el("option", {value: name, selected: name === state[key]}, name)))));
+    return made;
+  }
+
   /** @param {any} state @param {string} key @param {string} label @param {() => void} changed */
   function check(state, key, label, changed) {
     const id = `live-${++made}`;
@@ -103,14 +114,14 @@ const live = (() => {
   /**
    * A canvas that is drawn anew as it changes its size and as the theme changes, and that says what it shows.
    * @param {(context: CanvasRenderingContext2D, width: number, height: number, colors: ReturnType<typeof theme>) => string} draw returns the text alternative
-   * @param {{height?: number, square?: boolean, focus?: boolean, most?: number}} [of] square: as high as wide; focus: takes the keyboard; most: pixels of its width
+   * @param {{height?: number, aspect?: number, focus?: boolean, most?: number}} [of] aspect: height over width, instead of a height; focus: takes the keyboard; most: pixels of its width
    */
-  function canvas(draw, {height = 320, square = false, focus = false, most = 1200} = {}) {
+  function canvas(draw, {height = 320, aspect, focus = false, most = 1200} = {}) {
     const node = el("canvas", {role: "img", class: "live", style: `max-width: ${most}px`, tabindex: focus ? 0 : null});
     const redraw = () => {
       const width = Math.round(node.clientWidth);
       if (!node.isConnected || !width) return;
-      const high = square ? width : height;
+      const high = aspect ? Math.round(width * aspect) : height;
       const ratio = devicePixelRatio || 1;
       if (node.width !== Math.round(width * ratio) || node.height !== Math.round(high * ratio)) {
         [node.width, node.height] = [Math.round(width * ratio), Math.round(high * ratio)];
@@ -123,11 +134,14 @@ const live = (() => {
       node.setAttribute("aria-label", draw(context, width, high, theme(node)));
     };
     new ResizeObserver(redraw).observe(node);
-    const follow = new MutationObserver(() => (node.isConnected ? redraw() : follow.disconnect()));
-    follow.observe(document.documentElement, {attributes: true, attributeFilter: ["style"]});
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    node.addEventListener("theme", redraw);
     return {node, redraw};
   }
+
+  /** Tells all canvases on the page that the theme has changed. */
+  const themeChanged = () => document.querySelectorAll("canvas.live").forEach((node) => node.dispatchEvent(new Event("theme")));
+  new MutationObserver(themeChanged).observe(document.documentElement, {attributes: true, attributeFilter: ["style"]});
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themeChanged);
 
   const [BLUE, RED] = [[0, 98, 190], [200, 40, 20]];
 
@@ -191,8 +205,11 @@ const live = (() => {
     const color = palette(low, high, colors);
     const stops = Array.from({length: 17}, (_, i) => css(color(low + ((high - low) * i) / 16))).join(", ");
     return el("p", {class: "legend"}, number(low), el("span", {class: "bar", style: `background: linear-gradient(to right, ${stops})`}), number(high),
-      ...(hidden ? [el("span", {class: "swatch", style: `background: ${css(blend(colors.paper, colors.ink, 0.28))}`}), "not seen"] : []));
+      ...(hidden ? [el("span", {class: "hidden"}, el("span", {class: "swatch", style: `background: ${css(blend(colors.paper, colors.ink, 0.28))}`}), " not seen")] : []));
   }
+
+  /** A number beside an axis, short: 100k. @param {number} x */
+  const tick = (x) => (Math.abs(x) >= 1e6 ? `${x / 1e6}M` : Math.abs(x) >= 1e4 ? `${x / 1e3}k` : number(x));
 
   /** @param {Axis} axis @param {number} count */
   function ticks({low, high, log}, count) {
@@ -227,7 +244,7 @@ const live = (() => {
       context.lineTo(px(t), height - bottom);
       context.stroke();
       context.textAlign = "center";
-      context.fillText(number(t), px(t), height - bottom + 16);
+      context.fillText(tick(t), px(t), height - bottom + 16);
     }
     for (const t of ticks(y, 6)) {
       context.beginPath();
@@ -235,7 +252,7 @@ const live = (() => {
       context.lineTo(width - right, py(t));
       context.stroke();
       context.textAlign = "right";
-      context.fillText(number(t), left - 6, py(t) + 4);
+      context.fillText(tick(t), left - 6, py(t) + 4);
     }
     context.textAlign = "center";
     context.fillText(x.label, (left + width - right) / 2, height - 8);
@@ -300,6 +317,12 @@ const live = (() => {
     }
   }
 
+  /** A link to the page of an encoding, if it has one. @param {string} name @returns {any[]} */
+  function card(name) {
+    const known = atlas.data("cards").some((/** @type {any} */ each) => each.name === name);
+    return known ? [el("a", {href: atlas.href("card", {name})}, `All about ${name}`), ". "] : [];
+  }
+
   /** What each curve is, beside its colour and dash. @param {Series[]} series */
   function key(series) {
     return el("ul", {class: "key"}, ...series.map((each) => {
@@ -336,5 +359,5 @@ const live = (() => {
     history.replaceState(null, "", atlas.href(page, Object.fromEntries(changed.map(([name, value]) => [name, String(value)]))));
   }
 
-  return {COLORS, DASHES, number, slider, choice, check, powers, canvas, cells, legend, extent, curves, key, css, blend, rgb, dark, stateOf, remember};
+  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, cells, legend, extent, curves, card, key, css, blend, rgb, dark, stateOf, remember};
 })();

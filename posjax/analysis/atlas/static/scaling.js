@@ -84,11 +84,12 @@
       el("p", {}, "A model trained on N positions is to read s times as many. Each scaling makes hands of RoPE slower, so that they stay at angles that training showed. ",
         "PI slows all of them alike, which blurs neighbours. NTK, YaRN and Llama 3 leave the fast ones alone. ", el("a", {href: href("clocks", {scaling: "yarn", trained: state.trained})}, "See the hands"), "."),
       el("fieldset", {class: "controls"}, el("legend", {}, "Scalings"), ...boxes),
+      view.node, key,
       el("div", {class: "controls"}, ...["base", "dim", "trained", "factor"].map((name) => control(name, state, draw)),
-        live.slider(state, "fast", {label: "turns above which YaRN keeps a pair", low: 2, high: 64}, draw),
-        live.slider(state, "slow", {label: "turns below which YaRN divides by s", low: 1, high: 16}, draw),
+        live.slider(state, "fast", {label: "YaRN keeps pairs from (turns)", low: 2, high: 64}, draw),
+        live.slider(state, "slow", {label: "and divides them below (turns)", low: 1, high: 16}, draw),
         live.choice(state, "what", "Shown", [["wavelength", "wavelength"], ["multiplier", "multiplier"]], draw)),
-      view.node, key, numbers,
+      numbers,
       el("p", {class: "note"}, "LongRoPE's factors are searched for and differ between models. Here they rise evenly from 1 to s, as in the scorecard's example. ",
         "Dynamic scalings are shown for a document of s N positions. The attention factor of YaRN and LongRoPE multiplies logits by its square."));
     draw();
