@@ -1,5 +1,6 @@
 """The atlas as people meet it: opened from disk, by mouse, keyboard and screen reader, on a desktop and on a phone."""
 
+import json
 import re
 import time
 
@@ -9,7 +10,11 @@ from posjax.analysis.atlas import site
 
 pytestmark = pytest.mark.slow
 PAGES = sorted(
-    {name for path in site.STATIC.glob("*.js") for name in re.findall(r'atlas\.page\(\{name: "([\w-]+)"', path.read_text())}
+    {
+        name
+        for path in site.STATIC.glob("*.js")
+        for name in re.findall(r'atlas\.page\(\{name: "([\w-]+)"', path.read_text())
+    }
 )
 ADDRESSES = {"card": "card?name=rope", "errata": "errata?row=left-padding"}
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1200, "height": 900}
@@ -38,8 +43,8 @@ def test_every_page_on_desktop_and_phone_in_both_themes(watched, axe, tmp_path, 
         assert [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found] == [], theme
     page.set_viewport_size(NARROW)
     assert too_wide(page) <= 0
-    unnamed = page.evaluate("[...document.querySelectorAll('main canvas')].filter((c) => c.clientWidth && !c.ariaLabel).length")
-    assert unnamed == 0, "canvases without a text alternative"
+    unnamed = "[...document.querySelectorAll('main canvas')].filter((each) => each.clientWidth && !each.ariaLabel)"
+    assert page.evaluate(f"{unnamed}.length") == 0, "canvases without a text alternative"
 
 
 def test_the_menu_and_a_map_lead_on(watched):
@@ -142,3 +147,12 @@ def test_weight_and_time_to_the_first_picture(atlas, browser):
     page.close()
     print(f"the site weighs {weight / 2**20:.1f} MiB, its first picture takes {seconds:.2f} s")
     assert seconds < FIRST_PICTURE
+
+
+def test_every_bug_changes_its_picture(atlas):
+    """In the data as they were written: a switch that changes nothing shows nothing."""
+    text = (atlas / "data" / "breaks.js").read_text()
+    shown = json.loads(text[text.index("{") : text.rindex(")")])["breaks"]
+    assert [bug["name"] for bug in shown if bug["cells"]["right"] == bug["cells"]["wrong"]] == []
+    assert [bug["name"] for bug in shown if not bug["refusal"] and not bug["difference"] > 0.01] == []
+    assert [bug["name"] for bug in shown if bug["refusal"]] == ["table-end"]
