@@ -319,7 +319,7 @@ const live = (() => {
 
   /** A link to the page of an encoding, if it has one. @param {string} name @returns {any[]} */
   function card(name) {
-    const known = atlas.data("cards").some((/** @type {any} */ each) => each.name === name);
+    const known = atlas.data("cards").cards.some((/** @type {any} */ each) => each.name === name);
     return known ? [el("a", {href: atlas.href("card", {name})}, `All about ${name}`), ". "] : [];
   }
 

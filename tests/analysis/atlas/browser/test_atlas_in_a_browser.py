@@ -19,6 +19,8 @@ PAGES = sorted(
 ADDRESSES = {"card": "card?name=rope", "errata": "errata?row=left-padding"}
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1200, "height": 900}
 NARROW = {"width": 360, "height": 740}
+# Rules for each theme: the same page in other colours can fail by its contrast alone. Without preload, axe requests nothing.
+AXE = {"light": {"preload": False}, "dark": {"preload": False, "runOnly": ["color-contrast"]}}
 WEIGHT = 5 * 2**20  # bytes of the whole site
 FIRST_PICTURE = 15.0  # seconds, on a busy machine: a page that never draws is what this finds
 
@@ -33,13 +35,13 @@ def test_every_page_on_desktop_and_phone_in_both_themes(watched, axe, tmp_path, 
     """No error, no request but of files, no sideways scrolling, nothing that axe finds; and a screenshot of each."""
     page = watched.open(ADDRESSES.get(name, name))
     assert page.locator("main h1").inner_text()
-    for theme in ("light", "dark"):
+    for theme, rules in AXE.items():
         page.emulate_media(color_scheme=theme)
         for what, size in (("phone", PHONE), ("desktop", DESKTOP)):
             page.set_viewport_size(size)
             assert too_wide(page) <= 0, f"{what}, {theme}"
             page.screenshot(path=tmp_path / f"{name}-{what}-{theme}.png")
-        found = axe.run(page).response["violations"]
+        found = axe.run(page, options=rules).response["violations"]
         assert [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found] == [], theme
     page.set_viewport_size(NARROW)
     assert too_wide(page) <= 0
@@ -51,13 +53,13 @@ def test_the_menu_and_a_map_lead_on(watched):
     page = watched.open("map")
     for link in page.locator("#menu a").all():
         link.click()
-        assert page.locator("#menu a[aria-current=page]").inner_text() == link.inner_text()
+        page.locator(f'#menu a[aria-current=page][href="{link.get_attribute("href")}"]').wait_for()
         assert page.locator("main h1").count() == 1
     watched.open("map")
     page.locator('main a[href="#/card?name=alibi"]').first.click()
-    assert "alibi" in page.locator("main h1").inner_text().lower()
+    page.locator("main h1", has_text="alibi").wait_for()
     page.go_back()
-    assert page.url.endswith("#/map")
+    page.locator("#menu a[aria-current=page]", has_text="Map").wait_for()
 
 
 def test_dark_and_light_by_the_button(watched):
@@ -95,7 +97,7 @@ def test_a_bug_leads_to_its_row_of_the_errata(watched):
     assert bug.get_by_role("switch").is_checked()
     bug.locator("summary").first.click()
     bug.get_by_role("link", name="Its row of the errata").click()
-    assert page.locator(".asked h3").inner_text() == "left padding"
+    page.locator(".asked h3", has_text="left padding").wait_for()
 
 
 def test_a_slider_follows_arrow_keys_and_the_mouse(watched):
@@ -119,13 +121,11 @@ def test_a_patch_is_chosen_by_click_and_by_arrow_keys(watched):
     page = watched.open("images")
     board = page.locator("main canvas[tabindex]").first
     board.scroll_into_view_if_needed()
-    labels = [board.get_attribute("aria-label")]
     box = board.bounding_box()
-    board.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.3})
-    labels.append(board.get_attribute("aria-label"))
-    page.keyboard.press("ArrowRight")
-    labels.append(board.get_attribute("aria-label"))
-    assert len({*labels}) == 3, "what is seen is said anew"
+    board.click(position={"x": box["width"] * 0.9, "y": box["height"] * 0.1})
+    page.get_by_role("img", name="what the patch in row 1, column 7 sees").first.wait_for()
+    page.keyboard.press("ArrowLeft")
+    page.get_by_role("img", name="what the patch in row 1, column 6 sees").first.wait_for()
 
 
 def test_the_keyboard_reaches_the_page_past_the_menu(watched):
