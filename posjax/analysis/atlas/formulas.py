@@ -4,6 +4,7 @@ The letters are those of `LETTERS`. What a formula leaves out (tokens that stand
 start) stands in the docstring of the encoding, and what is computed is tested against the paper, transcribed in float64.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -260,6 +261,24 @@ _REST = {
 FORMULAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     _ADDED | _BIASES | _CONTENT | _ROTATIONS | _SCALINGS | _MASKS | _MAPS | _REST
 )
+
+
+def apart(latex: str) -> list[str]:
+    """The formulas of a line, which a comma and a wide space divide: a narrow page breaks the line there."""
+    found, depth = [""], 0
+    for piece in re.split(
+        r"(,\\quad|\\left|\\right(?!arrow)|\\begin|\\end|[{}])", latex.replace(r"\leftarrow", _ARROW)
+    ):
+        if piece == r",\quad" and not depth:
+            found[-1] += ","
+            found.append("")
+            continue
+        depth += _DEEPER.get(piece, 0)
+        found[-1] += piece
+    return [part.strip() for part in found]
+
+
+_DEEPER = {"{": 1, "}": -1, r"\left": 1, r"\right": -1, r"\begin": 1, r"\end": -1}
 
 
 def mathml(latex: str, block: bool = True) -> str:
