@@ -34,6 +34,31 @@ def one_at(*position):
     return pj.grid(1, 1)._replace(position=np.int32([position]))
 
 
+# LeRoPE and RoPE++
+
+
+def test_learned_frequencies_are_scaled_ones():
+    """a = -ln 3 for all channels is rope(scaling=linear(factor=3)), 0 is rope()."""
+    site = pj.sites(T)
+    for scale, spec in ((0.0, "rope()"), (-np.log(3), "rope(scaling=linear(factor=3))")):
+        ours = logits(pj.parse("lerope()"), {"log_scale": jnp.full(D // 2, scale)}, site)
+        np.testing.assert_allclose(ours, logits(pj.parse(spec), (), site), atol=1e-5)
+
+
+def test_a_pair_of_heads_looks_with_one_query():
+    """The second query of a pair is not looked at, nor its key where each head has one; an odd head is real."""
+    encoding, site = pj.parse("rope_pp()"), pj.sites(T)
+    q, k = (x.at[:, 1].set(jnp.nan) for x in (Q, K))
+    ours, real = logits(encoding, (), site, q, k), logits(pj.parse("rope()"), (), site)
+    np.testing.assert_allclose(ours[[0, 2]], real[[0, 2]], atol=1e-5)
+    assert np.isfinite(ours[1]).all()
+    many = jnp.concatenate([Q, Q], axis=1)
+    with pytest.raises(ValueError, match="2 key heads serve 3 of 6 query heads each; choose num_kv_heads"):
+        encoding.rotate((), many, site, K[:, :2], site)
+    kept = encoding.rotate((), many, site, K, site)[1]
+    assert kept.shape == K.shape  # a cache holds no more than the model has
+
+
 # RoPE-Mixed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from posjax.analysis.atlas import models
-from posjax.analysis.atlas.formulas import FORMULAS, LETTERS, mathml
+from posjax.analysis.atlas.formulas import FORMULAS, LETTERS, apart, mathml
 from posjax.analysis.atlas.sources import Erratum, Golden, Sources, errata, goldens, names_in
 from posjax.analysis.encoding import catalogue
 from posjax.analysis.evidence import matrix
@@ -41,7 +41,7 @@ def cards(sources: Sources) -> dict[str, Any]:
     for card in described:
         name = card["name"]
         card |= {
-            "formula": [mathml(line) for line in FORMULAS.get(name, ())],
+            "formula": [[mathml(part) for part in apart(line)] for line in FORMULAS.get(name, ())],
             "golden": _golden(proofs.get(name)),
             "errata": [_erratum(row) for row, about in named if name in about],
             "used": used.get(name, []),

@@ -4,6 +4,7 @@ The letters are those of `LETTERS`. What a formula leaves out (tokens that stand
 start) stands in the docstring of the encoding, and what is computed is tested against the paper, transcribed in float64.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -19,7 +20,10 @@ LETTERS = (
     ("c, D", "a channel or pair of channels, counted from 0, and the channels of a head"),
     ("M", "channels of a token"),
     (r"\theta_c", "angle by which a pair of channels turns from one position to the next"),
-    ("N", "trained length"),
+    (r"\beta", "base of the frequencies"),
+    ("s", "factor by which a context grows"),
+    ("w", "size of a window"),
+    ("N, T", "trained length, and length of a document"),
 )
 _TURNED = r"q'_c = q_c\,e^{i m\theta_c},\quad k'_c = k_c\,e^{i n\theta_c},\quad \theta_c = \beta^{-2c/D}"
 _SHOWN = r"a_{mn} > 0 \;\iff\;"
@@ -260,6 +264,22 @@ _REST = {
 FORMULAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     _ADDED | _BIASES | _CONTENT | _ROTATIONS | _SCALINGS | _MASKS | _MAPS | _REST
 )
+
+
+def apart(latex: str) -> list[str]:
+    """The formulas of a line, which a comma and a wide space divide: a narrow page breaks the line there."""
+    found, depth = [""], 0
+    for piece in re.split(r"(,\\quad|\\left(?!arrow)|\\right|\\begin|\\end|[{}])", latex):
+        if piece == r",\quad" and not depth:
+            found[-1] += ","
+            found.append("")
+            continue
+        depth += _DEEPER.get(piece, 0)
+        found[-1] += piece
+    return [part.strip() for part in found]
+
+
+_DEEPER = {"{": 1, "}": -1, r"\left": 1, r"\right": -1, r"\begin": 1, r"\end": -1}
 
 
 def mathml(latex: str, block: bool = True) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("latex2mathml", reason="the extra `atlas` is not installed")
 
-from posjax.analysis.atlas.formulas import FORMULAS, LETTERS, mathml
+from posjax.analysis.atlas.formulas import FORMULAS, LETTERS, apart, mathml
 from posjax.spec import registered_names
 
 
@@ -32,7 +32,17 @@ def well_formed(latex):
 
 
 def test_they_become_mathml_without_a_command_left_over():
-    wrong = [name for name, lines in FORMULAS.items() if not all(map(well_formed, lines))]
+    wrong = [
+        name for name, lines in FORMULAS.items() if not all(well_formed(part) for line in lines for part in apart(line))
+    ]
     assert wrong == []
     assert all(well_formed(letter) for letter, _ in LETTERS)
     assert not well_formed(r"\unknown x")
+
+
+def test_a_line_is_divided_between_formulas_only():
+    assert apart(r"a = b,\quad c = \left(1,\quad 2\right)") == ["a = b,", r"c = \left(1,\quad 2\right)"]
+    assert apart(r"x \leftarrow \begin{cases} a,\quad b \end{cases},\quad y") == [
+        r"x \leftarrow \begin{cases} a,\quad b \end{cases},",
+        "y",
+    ]

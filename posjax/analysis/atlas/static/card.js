@@ -50,7 +50,8 @@
   /** @param {any} card */
   function formula(card) {
     const letters = data("cards").letters.map((/** @type {string[]} */ [letter, meaning]) => el("li", {}, math(letter), ` ${meaning}`));
-    return el("div", {class: "formula"}, ...card.formula.map((/** @type {string} */ line) => el("div", {class: "scroll", tabindex: "0", role: "math", "aria-label": math(line).getAttribute("alttext")}, math(line))),
+    const part = (/** @type {string} */ source) => el("div", {class: "scroll", tabindex: "0", role: "math", "aria-label": math(source).getAttribute("alttext")}, math(source));
+    return el("div", {class: "formula"}, ...card.formula.map((/** @type {string[]} */ line) => el("div", {class: "line"}, ...line.map(part))),
       el("details", {}, el("summary", {}, "Letters"), el("ul", {class: "plain"}, ...letters)));
   }
 

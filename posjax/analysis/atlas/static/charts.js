@@ -44,17 +44,23 @@ const charts = (() => {
    */
   function draw(holder, name, values, words, change = () => {}) {
     for (const each of live) if (!each.holder.isConnected || each.holder === holder) live.delete(each);
+    const say = () => {
+      holder.setAttribute("role", "img");
+      holder.setAttribute("aria-label", words);
+    };
     const again = () => {
+      say();
       const spec = structuredClone(atlas.data("charts")[name]);
       spec.datasets = {values: values.map((each) => (each.color ? {...each, color: shade(each.color)} : each))};
       change(spec);
       const options = {renderer: "svg", actions: false, config: look(), tooltip: {theme: dark() ? "dark" : "light"}};
       // @ts-ignore: vega.js defines it
       const made = window.vegaEmbed(holder, spec, options);
-      made.then(() => holder.querySelector("svg")?.setAttribute("aria-hidden", "true")); // the holder says what it shows
+      made.then(() => {
+        holder.querySelector("svg")?.setAttribute("aria-hidden", "true");
+        say(); // Vega has written words of its own
+      });
     };
-    holder.setAttribute("role", "img");
-    holder.setAttribute("aria-label", words);
     live.add({holder, draw: again});
     again();
   }

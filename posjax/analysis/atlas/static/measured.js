@@ -130,6 +130,17 @@
   }
 
   /**
+   * A chart of dots as high as its rows; the rule at no encoding is the first layer, and left out where that was not run.
+   * @param {any} spec
+   * @param {any[]} made
+   * @param {number} count
+   */
+  function stacked(spec, made, count) {
+    spec.height = 28 * count;
+    if (!made.some((each) => each.reference)) spec.layer = spec.layer.slice(1);
+  }
+
+  /**
    * A study's metric as a chart with boxes for its rows, and its numbers.
    * @param {HTMLElement} root
    * @param {string} view
@@ -149,7 +160,7 @@
     const says = () => `${metric}${shown.suffix} of ${[...chosen].join(", ") || "no row"}${lines ? ` over ${shown.at[0]} to ${shown.at.at(-1)} ${axis}` : ""}; the numbers stand in the table below`;
     const update = () => {
       const made = values(study, found, shown, chosen);
-      charts.draw(chart, lines ? "lines" : "dots", made, says(), (spec) => (lines ? scaled(spec, made, shown) : Object.assign(spec, {height: 28 * chosen.size})));
+      charts.draw(chart, lines ? "lines" : "dots", made, says(), (spec) => (lines ? scaled(spec, made, shown) : stacked(spec, made, chosen.size)));
     };
     root.append(el("p", {class: "axis"}, `${metric}${shown.suffix}${better}${lines ? `, over ${axis}${found.trained ? `; the broken line is the trained size, ${found.trained}` : ""}` : ". Ticks are seeds"}`),
       chart, boxes(study, labels, chosen, update), numbers(study, table, metric, shown));
