@@ -217,7 +217,7 @@ def run(
             if together:
                 _join(given)
             workdir = given.workdir or (default_workdir or runs_of)(given.config, _config_value(sys.argv[1:], ""))
-            with _alone_in(pathlib.Path(workdir), command, _part() if rows else None, together=together):
+            with alone_in(pathlib.Path(workdir), command, _part() if rows else None, together=together):
                 run_main = functools.partial(main, given.config, pathlib.Path(workdir))
                 return _among_others(run_main) if together else run_main()
 
@@ -322,7 +322,7 @@ def _leave(code: int | None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _alone_in(
+def alone_in(
     workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None, *, together: bool = False
 ) -> Iterator[None]:
     """Keeps others out: a second process would delete unfinished checkpoints and record every run twice, and another
@@ -379,7 +379,7 @@ def _parse(argv: Sequence[str], doc: str) -> list[str]:
         # The file is read here first: absl would report its absence, and a misspelt field, late and in 30 lines.
         value = _config_value(argv[1:], doc)
         config = load(value)
-        _check_fields(argv[1:], config)
+        check_fields(argv[1:], config)
     except (UsageError, SyntaxError, *USER_ERRORS) as error:
         sys.exit(tell(message_of(error)))
     read = _as_absl_reads_it(argv, value)
@@ -476,7 +476,7 @@ def _overrides(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield argument, re.sub(r"\[\d+\]", "", re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', match[1]))
 
 
-def _check_fields(arguments: Sequence[str], config: "ConfigDict") -> None:
+def check_fields(arguments: Sequence[str], config: "ConfigDict") -> None:
     fields = dict(_fields(config))
     for argument, field in _overrides(arguments):
         if field not in fields:

@@ -26,8 +26,8 @@ from ml_collections import ConfigDict
 from experiments import cli, tune_allocator
 
 LENGTHS = (1024, 2048, 4096, 16384, 65536)
-_CALIBRATING = 4096  # tokens: lengths up to here are run anyhow
-_ROWS = (
+CALIBRATING = 4096  # tokens: lengths up to here are run anyhow
+ROWS = (
     ("dense", "forward"),
     ("blockwise", "forward"),
     ("window", "forward"),
@@ -69,14 +69,12 @@ def main(
     if config.get("task") != "language_model":
         raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
     lengths = sorted(set(lengths))
-    if lengths[0] > _CALIBRATING:
-        raise ValueError(
-            f"lengths {lengths} must have one of at most {_CALIBRATING} tokens among them, to calibrate on"
-        )
+    if lengths[0] > CALIBRATING:
+        raise ValueError(f"lengths {lengths} must have one of at most {CALIBRATING} tokens among them, to calibrate on")
     given = dict(memory=memory or _free(), seconds=seconds, window=window, batch=batch)
     rows = []
-    with bar(len(_ROWS) * len(lengths), "program") as progress:
-        for attention, work in _ROWS:
+    with bar(len(ROWS) * len(lengths), "program") as progress:
+        for attention, work in ROWS:
             caption(progress, f"{work}, {attention}")
             rows.append(_row(config, attention, work, lengths, given, progress.update))
     _refuse_if_nothing_ran(rows, given["memory"])
@@ -91,7 +89,7 @@ def _row(config: ConfigDict, attention: str, work: str, lengths, given: dict[str
     sizes = cost.sizes_of(decoder(config, attention, lengths[0], given["window"]))
     options = dict(attention=attention, work=work, batch=given["batch"], window=given["window"])
     costs = {n: cost.cost(sizes, n, **options) for n in lengths}
-    short = [n for n in lengths if n <= _CALIBRATING]
+    short = [n for n in lengths if n <= CALIBRATING]
     held, taken, model = dict.fromkeys(lengths), dict.fromkeys(lengths), None
     for n in lengths:
         if n not in short:
@@ -147,7 +145,7 @@ def _fitted(costs, held, taken, lengths) -> _Fitted:
 def _point(length: int, model: _Fitted, cost: Any, held: float | None, taken: float | None) -> dict[str, Any]:
     return {
         "length": length,
-        "calibrating": length <= _CALIBRATING,
+        "calibrating": length <= CALIBRATING,
         "bytes": held,
         "predicted_bytes": model.bytes(cost),
         "seconds": taken,

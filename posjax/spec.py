@@ -17,7 +17,7 @@ from typing import Any
 
 from posjax.encoding import HOOKS, Encoding
 
-_REGISTRY: dict[str, type] = {}
+REGISTRY: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
 _NUMBER = re.compile(
     r"[\d.]+"
@@ -37,12 +37,12 @@ def register(name: str) -> Callable[[type], type]:
     """
 
     def add(cls: type) -> type:
-        if name in _REGISTRY:
-            raise ValueError(f"an encoding named {name!r} is registered already: {_REGISTRY[name].__qualname__}")
+        if name in REGISTRY:
+            raise ValueError(f"an encoding named {name!r} is registered already: {REGISTRY[name].__qualname__}")
         if problem := _unfit(name, cls):
             raise ValueError(f"posjax.register({name!r}): {problem}")
         cls.spec_name = name
-        _REGISTRY[name] = cls
+        REGISTRY[name] = cls
         return cls
 
     return add
@@ -89,12 +89,12 @@ def _shown(value: object) -> str:
 
 def names() -> list[str]:
     """Registered encodings and position maps, sorted."""
-    return sorted(name for name, cls in _REGISTRY.items() if issubclass(cls, Encoding))
+    return sorted(name for name, cls in REGISTRY.items() if issubclass(cls, Encoding))
 
 
 def registered_names() -> list[str]:
     """Everything registered, values that encodings take as arguments too, sorted."""
-    return sorted(_REGISTRY)
+    return sorted(REGISTRY)
 
 
 def registered(name: str) -> type:
@@ -103,9 +103,9 @@ def registered(name: str) -> type:
     Raises:
       ValueError: for an unknown name; the message names the nearest known one.
     """
-    if name not in _REGISTRY:
-        raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(_REGISTRY))}")
-    return _REGISTRY[name]
+    if name not in REGISTRY:
+        raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(REGISTRY))}")
+    return REGISTRY[name]
 
 
 def parse(text: str | Encoding) -> Encoding:

@@ -186,8 +186,8 @@ the last block never reaches drop_path | models/transformer.py | models/test_tra
 + c.drop_path * layer / self.depth
 
 no dropout behind the mlp | models/block.py | models/test_training_noise.py -k dropout
-- return joined("mlp", behind, Mlp(c, name="mlp")(before), next(keys)), cache
-+ return behind + Mlp(c, name="mlp")(before), cache
+- return joined("mlp", behind, mlp(before), next(keys)), cache
++ return behind + mlp(before), cache
 
 layer scale starts at one | models/block.py | models/test_training_noise.py -k layer_scales
 - init = nn.initializers.constant(c.layer_scale)
@@ -220,7 +220,7 @@ labels are smoothed by half | training/classification.py | training/test_objecti
 +         if self._data.mixup:
 
 trained on other pixels than scored | training/classification.py | training/test_objective.py -k pixels
-- self._standardised(image), self.site, train=True
+- self.standardised(image), self.site, train=True
 + image, self.site, train=True
 
 native loss counts empty slots | training/classification.py | training/test_objective.py -k slots

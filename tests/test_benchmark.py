@@ -57,7 +57,7 @@ class Fake:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr(pool, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pool, "PAUSE_SECONDS", 0)
 
 
 @pytest.fixture

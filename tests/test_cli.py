@@ -98,12 +98,12 @@ def test_overrides_reach_main_and_jax_is_not_imported(call, tmp_path):
 def test_a_name_that_is_no_identifier_is_quoted():
     config = ConfigDict({"studies": {"1%": {"steps": 3}, "plain": {"shape": (1, 2)}}})
     assert dict(cli._fields(config))['studies["1%"].steps'] == "int"
-    cli._check_fields(
+    cli.check_fields(
         ['--config.studies["1%"].steps=4', "--config.studies['1%'].steps=4", "--config.studies.plain.shape[0]=1"],
         config,
     )
     with pytest.raises(cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
-        cli._check_fields(["--config.studies.1%.steps=4"], config)
+        cli.check_fields(["--config.studies.1%.steps=4"], config)
 
 
 def test_the_default_workdir_is_named_after_the_config(call):
@@ -256,20 +256,20 @@ def test_the_commit_is_ours_or_none(tmp_path):
 
 def test_one_process_at_a_time_works_in_a_directory(tmp_path):
     with (
-        cli._alone_in(tmp_path, "train"),
+        cli.alone_in(tmp_path, "train"),
         pytest.raises(cli.UsageError, match=r"another process is at work in .*--workdir"),
-        cli._alone_in(tmp_path, "train"),
+        cli.alone_in(tmp_path, "train"),
     ):
         pass
-    with cli._alone_in(tmp_path, "train"):  # the lock went with its holder
+    with cli.alone_in(tmp_path, "train"):  # the lock went with its holder
         pass
 
 
 def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
     from posjax.studies import running
 
-    monkeypatch.setattr(running, "_LINE_EVERY", 0.0)
-    monkeypatch.setattr(running, "_NOTHING_YET", 1e-9)
+    monkeypatch.setattr(running, "LINE_EVERY", 0.0)
+    monkeypatch.setattr(running, "NOTHING_YET", 1e-9)
     with running.Progress(2) as progress:
         on_step = progress.row("first")
         for step in (1, 2):
@@ -307,11 +307,11 @@ def test_two_commands_do_not_share_a_directory(tmp_path):
     """Each would overwrite the other's config.json and report."""
     (tmp_path / ".lock").touch()  # of a run from before locks said whose they are
     for _ in range(2):
-        with cli._alone_in(tmp_path, "train"):
+        with cli.alone_in(tmp_path, "train"):
             pass
     with (
         pytest.raises(cli.UsageError, match=r"holds what experiments\.train has written: give another --workdir"),
-        cli._alone_in(tmp_path, "ablate"),
+        cli.alone_in(tmp_path, "ablate"),
     ):
         pass
 

@@ -98,8 +98,8 @@ def tiny():
 
 @pytest.mark.slow
 def test_a_memory_that_nothing_fits_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(context, "_CALIBRATING", 32)
-    monkeypatch.setattr(context, "_ROWS", [("dense", "forward"), ("window", "decoding")])
+    monkeypatch.setattr(context, "CALIBRATING", 32)
+    monkeypatch.setattr(context, "ROWS", [("dense", "forward"), ("window", "decoding")])
     with pytest.raises(
         ValueError, match=r"no program fits 1 KiB: the smallest of them, .* KiB; raise --memory"
     ) as error:
@@ -109,8 +109,8 @@ def test_a_memory_that_nothing_fits_is_named(tmp_path, monkeypatch):
 
 
 def test_what_is_hopeless_is_neither_compiled_nor_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(context, "_CALIBRATING", 32)
-    monkeypatch.setattr(context, "_ROWS", [("dense", "forward")])
+    monkeypatch.setattr(context, "CALIBRATING", 32)
+    monkeypatch.setattr(context, "ROWS", [("dense", "forward")])
     context.main(tiny(), tmp_path, lengths=[32, 2**16], memory=2.0**30, window=16)
     short, long = json.loads((tmp_path / "results.jsonl").read_text())["points"]
     assert short["seconds"] > 0
@@ -120,10 +120,10 @@ def test_what_is_hopeless_is_neither_compiled_nor_run(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_tiny_decoder(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(context, "_CALIBRATING", 32)
+    monkeypatch.setattr(context, "CALIBRATING", 32)
     context.main(tiny(), tmp_path, lengths=[32, 64], memory=2.0**34, seconds=30.0, window=16)
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert [(row["attention"], row["work"]) for row in rows] == list(context._ROWS)
+    assert [(row["attention"], row["work"]) for row in rows] == list(context.ROWS)
     assert all(min(p["bytes"], p["seconds"]) > 0 for row in rows for p in row["points"])
     dense, blockwise = (row["longest_of_memory"] for row in rows[:2])
     assert 64 < dense < blockwise

@@ -93,7 +93,7 @@ def test_the_guide_tells_what_each_failure_of_a_check_means():
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [pytest.param(3, id="third"), pytest.param(1, id="one", marks=pytest.mark.thorough)])
 def test_the_encodings_of_the_guide_hold_to_all_properties(every, monkeypatch):
-    monkeypatch.setattr(posjax.spec, "_REGISTRY", dict(posjax.spec._REGISTRY))
+    monkeypatch.setattr(posjax.spec, "REGISTRY", dict(posjax.spec.REGISTRY))
     before = {*pj.names()}
     text = GUIDE.split("## A backend of your own")[0]
     exec("\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), {"__name__": "guide"})

@@ -492,6 +492,7 @@ def test_round_trip_of_others(spec):
         ("alibi()", r"describe rope, p_rope and mrope with a scaling, and axial_rope, not alibi\(\)"),
         ("rope() + alibi()", "describe rope, p_rope"),
         ("axial_rope(indexing='xy')", r"no key for the arguments of axial_rope\(indexing='xy'\) beside base"),
+        ("mrope(time_last=True)", "deal out no channels as time_last=True does"),
         ("hope(original_length=100)", "describe rope, p_rope"),
         ("rope(scaling=ntk(factor=2))", r"no rope_type for the scaling ntk\(factor=2\)"),
         ("rope(scaling=ntk_by_parts(factor=2, original_length=8))", "no rope_type for the scaling ntk_by_parts"),

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 REPO = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(path for part in ("posjax", "experiments", "configs", "tests") for path in (REPO / part).rglob("*.py"))
 LIBRARY = [path for path in SOURCES if path.is_relative_to(REPO / "posjax")]
+TESTS = [path for path in SOURCES if path.is_relative_to(REPO / "tests") and not path.match("goldens/make*.py")]
 CONFIGS = sorted((REPO / "configs").rglob("*.py"))
 MAX_FUNCTION = 60  # lines, beside the docstring
 # Arrows point down only: what each part may import beside itself.
@@ -123,6 +124,27 @@ def test_functions_are_short(path):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             doc = len((ast.get_docstring(node, clean=False) or "").splitlines())  # which may say what needs saying
             assert node.end_lineno - node.lineno - doc < MAX_FUNCTION, f"{node.name} is too long"
+
+
+THEIRS = {"_asdict", "_exit", "_fields", "_make", "_make_download_manager", "_replace"}  # of Python and of a library
+
+
+def privates(path):
+    """Names with one underscore before them that a file takes from others: of an object, an import, or to be patched."""
+    for node in ast.walk(tree_of(path)):
+        found = []
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
+            found = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            found = [str(each.value).rpartition(".")[2] for each in node.args[:2] if isinstance(each, ast.Constant)]
+        yield from (name for name in found if re.match("_[a-zA-Z]", name) and name not in THEIRS)
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(REPO)))
+def test_tests_use_public_names(path):
+    assert [*privates(path)] == []
 
 
 @of_source

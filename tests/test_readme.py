@@ -104,7 +104,7 @@ def each_command(*treatments):
 def empty(tmp_path, monkeypatch):
     """An empty directory to work in, and registries that forget what is added."""
     monkeypatch.chdir(tmp_path)
-    for module, name in ((posjax.spec, "_REGISTRY"), (backends, "_BACKENDS"), (sets, "_SOURCES")):
+    for module, name in ((posjax.spec, "REGISTRY"), (backends, "BACKENDS"), (sets, "SOURCES")):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
     return tmp_path
 

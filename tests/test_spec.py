@@ -14,20 +14,20 @@ import posjax as pj
 from posjax.encoding import Needs, PositionMap
 from posjax.encodings import rope, t5
 from posjax.models import ViT
-from posjax.spec import _REGISTRY, nearest
+from posjax.spec import REGISTRY, nearest
 
-WHOLE = [name for name in pj.names() if not issubclass(_REGISTRY[name], PositionMap)]
-MAPS = [name for name in pj.names() if issubclass(_REGISTRY[name], PositionMap)]
+WHOLE = [name for name in pj.names() if not issubclass(REGISTRY[name], PositionMap)]
+MAPS = [name for name in pj.names() if issubclass(REGISTRY[name], PositionMap)]
 
 
 def one_of(names):
-    return st.one_of([arguments(name).map(lambda kw, cls=_REGISTRY[name]: cls(**kw)) for name in names])
+    return st.one_of([arguments(name).map(lambda kw, cls=REGISTRY[name]: cls(**kw)) for name in names])
 
 
 def arguments(name):
     """Keyword arguments for an encoding, those with a default sometimes left out."""
     known = MEMBERS[name].arguments
-    defaults = {f.name for f in dataclasses.fields(_REGISTRY[name]) if f.default is not dataclasses.MISSING}
+    defaults = {f.name for f in dataclasses.fields(REGISTRY[name]) if f.default is not dataclasses.MISSING}
     optional = {key: known[key] for key in known if key in defaults}
     return st.fixed_dictionaries({key: known[key] for key in known if key not in defaults}, optional=optional)
 
@@ -59,9 +59,9 @@ def test_round_trip_of_cases(case):
 
 def test_every_argument_is_generated():
     for name in pj.names():
-        fields = {field.name for field in dataclasses.fields(_REGISTRY[name])}
+        fields = {field.name for field in dataclasses.fields(REGISTRY[name])}
         assert fields == {*MEMBERS[name].arguments}, f"give the arguments of {name} to its entry in tests/members"
-    assert {*VALUES} == {*_REGISTRY} - {*pj.names()}
+    assert {*VALUES} == {*REGISTRY} - {*pj.names()}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def undecorated(base=pj.Encoding):
 def test_register_refuses_what_is_not_ready(name, make, message):
     with pytest.raises(ValueError, match=message):
         pj.register(name)(make())
-    assert name not in _REGISTRY
+    assert name not in REGISTRY
 
 
 def test_a_dataclass_over_register_is_in_the_wrong_order():
@@ -231,7 +231,7 @@ def test_a_text_where_an_encoding_is_asked_for():
 def test_names_are_sorted_and_lower_snake_case():
     assert pj.names() == sorted(pj.names())
     assert all(name.isidentifier() and name == name.lower() for name in pj.names())
-    assert all(getattr(pj.encodings, name) is _REGISTRY[name] for name in pj.names())
+    assert all(getattr(pj.encodings, name) is REGISTRY[name] for name in pj.names())
 
 
 def test_nearest():

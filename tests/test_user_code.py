@@ -55,7 +55,7 @@ def source(tmp_path_factory):
 @pytest.fixture
 def own_registry(monkeypatch):
     """What is registered here is forgotten afterwards."""
-    monkeypatch.setattr(posjax.spec, "_REGISTRY", dict(posjax.spec._REGISTRY))
+    monkeypatch.setattr(posjax.spec, "REGISTRY", dict(posjax.spec.REGISTRY))
 
 
 @pytest.mark.usefixtures("own_registry")

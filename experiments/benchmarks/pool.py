@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 _ROOT = pathlib.Path(__file__).parents[2]
 _START_SECONDS = 120
 _TURN_SECONDS = 0.1  # short calls are repeated within a turn until it takes about so long
-_PAUSE_SECONDS = 0.02  # between turns: OpenMP's threads spin for a while when their work is done
+PAUSE_SECONDS = 0.02  # between turns: OpenMP's threads spin for a while when their work is done
 
 
 class Contender(NamedTuple):
@@ -128,7 +128,7 @@ def measure(workers: Mapping[str, Worker], cases: Mapping[str, Mapping[str, Any]
         found[name] |= {clock: [first[clock]] if first else [] for clock in ("cpu", "wall")}
     for _ in range(rounds):
         for name in [name for name in live if "skip" not in found[name]]:
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
             limit = 60 + 20 * repeats[name] * live[name]["seconds"]
             reply = _asked(workers[name], limit, do="run", repeats=repeats[name])
             if "skip" in reply:

@@ -83,14 +83,14 @@ def register(name: str, backend: Backend) -> None:
     """
     if not isinstance(backend, Backend):
         raise ValueError(f"register({name!r}, ...) takes a Backend, got {backend!r}: Backend(run, refuse)")
-    if name in {"auto", *_BACKENDS}:
+    if name in {"auto", *BACKENDS}:
         raise ValueError(f"an implementation named {name!r} is registered already; choose another name")
-    _BACKENDS[name] = backend
+    BACKENDS[name] = backend
 
 
 def names() -> list[str]:
     """The implementations, in the order in which they were registered."""
-    return list(_BACKENDS)
+    return list(BACKENDS)
 
 
 def backend(name: str) -> Backend:
@@ -99,9 +99,9 @@ def backend(name: str) -> Backend:
     Raises:
       ValueError: for an unknown name; the message names the nearest known one.
     """
-    if name not in _BACKENDS:
-        raise ValueError(f"no implementation is named {name!r}; {nearest(str(name), ['auto', *_BACKENDS])}")
-    return _BACKENDS[name]
+    if name not in BACKENDS:
+        raise ValueError(f"no implementation is named {name!r}; {nearest(str(name), ['auto', *BACKENDS])}")
+    return BACKENDS[name]
 
 
 def _run_dense(encoding: Encoding, x: Operands, **options):
@@ -120,7 +120,7 @@ def _pallas_refuses(asked: Asked) -> str | None:
     return refusal(asked.encoding, asked.operands)
 
 
-_BACKENDS = {
+BACKENDS = {
     "dense": Backend(_run_dense, softcaps=True),
     "blockwise": Backend(blockwise, softcaps=True),
     # Never chosen by "auto": it has not been run on a GPU yet.

@@ -142,9 +142,9 @@ def attend_parallel(
 
     def of_one_device(params, queries, keys):
         if zigzags:
-            queries = _to_zigzag(queries, context)
+            queries = to_zigzag(queries, context)
         if in_ring:
-            keys = _to_zigzag(keys, context) if zigzags else keys  # for equal work at every step of the ring
+            keys = to_zigzag(keys, context) if zigzags else keys  # for equal work at every step of the ring
             ring = Ring(encoding, context.axis, context.size, q.shape[-1] ** -0.5 if scale is None else scale)
             out = attend_in_ring(ring, params, Queries(*queries), Keys(*keys))
         else:
@@ -221,7 +221,7 @@ def _chunks_taken(x: Array, chunks: np.ndarray, axis: int) -> Array:
     return split[index].reshape(x.shape)
 
 
-def _to_zigzag(tree: Any, context: ContextParallel) -> Any:
+def to_zigzag(tree: Any, context: ContextParallel) -> Any:
     """From each device's chunks 2d and 2d + 1 to d and 2N - 1 - d, the even one first."""
     to_even, to_odd = _destinations(context.size)
 

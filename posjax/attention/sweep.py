@@ -98,7 +98,7 @@ def _interpreted(shape: Sweep, step: Step, held, swept, tables):
         kept = read(held, held_refs, shape.held_tile, i)
 
         def add(j, carry):
-            here = Here(head, i, j, table_refs, _plain_dot)
+            here = Here(head, i, j, table_refs, plain_dot)
             return step.add(here, kept, read(swept, swept_refs, shape.swept_tile, j), carry)
 
         carry = jax.lax.fori_loop(ranges[0][i, 0], ranges[0][i, 1], add, step.init())
@@ -111,7 +111,7 @@ def _interpreted(shape: Sweep, step: Step, held, swept, tables):
     return run(shape.ranges, *tables, *[operand.array for operand in (*held, *swept)])
 
 
-def _plain_dot(a, b, transposed=False, onto=None):
+def plain_dot(a, b, transposed=False, onto=None):
     product = jax.lax.dot_general(a, b, (((1,), (int(transposed),)), ((), ())), preferred_element_type=jnp.float32)
     return product if onto is None else onto + product
 
@@ -170,7 +170,7 @@ def _mosaic_kernel(shape: Sweep, step: Step, held, swept, num_tables: int, outpu
         pl.when(j + 1 < end)(lambda: fetch(j + 1))
         slot = jax.lax.rem(j - first, jnp.int32(_SLOTS))
         plgpu.barrier_wait(swept_barrier.at[slot])
-        here = Here(head, i, j, tables, _tensor_core_dot)
+        here = Here(head, i, j, tables, tensor_core_dot)
         return step.add(here, held_tiles, [tile.at[slot] for tile in swept_tiles], carry)
 
     carry = jax.lax.fori_loop(first, end, add, step.init())
@@ -187,7 +187,7 @@ def _mosaic_kernel(shape: Sweep, step: Step, held, swept, num_tables: int, outpu
     plgpu.wait_smem_to_gmem(0)
 
 
-def _tensor_core_dot(a, b, transposed=False, onto=None):
+def tensor_core_dot(a, b, transposed=False, onto=None):
     """`a` from shared memory or, in half precision, from registers; `b` from shared memory; added up in registers."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import mosaic_gpu as plgpu

@@ -19,7 +19,7 @@ from PIL import Image
 _DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
 
 
-def _digits_path() -> pathlib.Path:
+def digits_path() -> pathlib.Path:
     # find_spec does not import the package, which would cost more than a second.
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
@@ -27,7 +27,7 @@ def _digits_path() -> pathlib.Path:
     return pathlib.Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
 
 
-def _png(image: np.ndarray) -> bytes:
+def png_of(image: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, format="png")
     return buffer.getvalue()
@@ -62,7 +62,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, table: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, dict]]:
         for row in rows.tolist():
             grey = np.round(table[row, :64].reshape(8, 8) * (255 / 16)).astype(np.uint8)
-            yield row, {"image": _png(grey), "label": int(table[row, 64])}
+            yield row, {"image": png_of(grey), "label": int(table[row, 64])}
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -72,10 +72,10 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
       FileNotFoundError: scikit-learn is not installed.
       ValueError: its digits.csv.gz is not the file this split was made for.
     """
-    packed = _digits_path().read_bytes()
+    packed = digits_path().read_bytes()
     found = hashlib.sha256(packed).hexdigest()
     if found != _DIGITS_SHA256:
-        raise ValueError(f"{_digits_path()} has sha256 {found}, not {_DIGITS_SHA256}: reinstall scikit-learn")
+        raise ValueError(f"{digits_path()} has sha256 {found}, not {_DIGITS_SHA256}: reinstall scikit-learn")
     table = np.loadtxt(io.BytesIO(gzip.decompress(packed)), delimiter=",").astype(np.int64)
     # Every fifth example of each digit, in file order; the file mixes its writers well enough for that to be fair.
     nth = np.zeros(len(table), np.int64)

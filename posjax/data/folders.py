@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_LARGEST = 2**28  # bytes of one picture in a zip, unpacked
+LARGEST_IMAGE = 2**28  # bytes of one picture in a zip, unpacked
 
 
 # What zipfile raises for a zip that is damaged, by where: OSError and OverflowError for offsets out of the file.
@@ -105,8 +105,12 @@ def _in_zip(path: pathlib.Path) -> Iterator[tuple[str, str]]:
                 continue
             if unsafe or len(parts) != 2:
                 raise ValueError(f"{path} holds {member.filename!r}, not <class>/<picture>: pack it anew, from inside")
-            if member.flag_bits & 1 or member.file_size > _LARGEST:
-                what = "is encrypted" if member.flag_bits & 1 else f"has {member.file_size:,} bytes, over {_LARGEST:,}"
+            if member.flag_bits & 1 or member.file_size > LARGEST_IMAGE:
+                what = (
+                    "is encrypted"
+                    if member.flag_bits & 1
+                    else f"has {member.file_size:,} bytes, over {LARGEST_IMAGE:,}"
+                )
                 raise ValueError(f"{member.filename} in {path} {what}")
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(

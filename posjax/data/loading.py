@@ -49,7 +49,7 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
         return images_of(source, split, data_dir)
     builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
     num_classes = builder.info.features["label"].num_classes
-    arrays, digest = cached(builder, split, ("image", "label"), _decode_images)
+    arrays, digest = cached(builder, split, ("image", "label"), decode_images)
     return Images(name, arrays["image"], arrays["label"], num_classes, digest)
 
 
@@ -181,7 +181,7 @@ def examples(source) -> Iterator[dict]:
         yield from source.__getitems__(range(first, min(first + 1000, len(source))))
 
 
-def _decode_images(name: str, source) -> Arrays:
+def decode_images(name: str, source) -> Arrays:
     from PIL import Image
 
     image = label = None

@@ -89,16 +89,16 @@ def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: boo
     elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         _check_by_hand(builder, name, data_dir, source)
     elif source is not None:
-        _check_raw_files(builder, name, pathlib.Path(source))
+        check_raw_files(builder, name, pathlib.Path(source))
     else:
         source = root / "manual" / builder.name
-        _check_reachable(builder, name, data_dir, pathlib.Path(source))
+        check_reachable(builder, name, data_dir, pathlib.Path(source))
     # TFDS finds what it unpacked before by file name only, and MNIST's files are named like Fashion-MNIST's.
     with tempfile.TemporaryDirectory(prefix=f"{builder.name}-", dir=root) as extracted:
-        _run(builder, name, root, source, extracted, progress)
+        run_builder(builder, name, root, source, extracted, progress)
 
 
-def _run(builder: DatasetBuilder, name: str, root, source, extracted, progress: bool) -> None:
+def run_builder(builder: DatasetBuilder, name: str, root, source, extracted, progress: bool) -> None:
     import tensorflow_datasets as tfds
     from requests.exceptions import RequestException
     from tensorflow_datasets.core.download import extractor
@@ -150,7 +150,7 @@ def _check_by_hand(builder: DatasetBuilder, name: str, data_dir, source) -> None
         )
 
 
-def _check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) -> None:
+def check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) -> None:
     """Looks for every raw file, and at its sha256, before anything is written."""
     if not source.is_dir():
         raise FileNotFoundError(f"--from={source} is not a directory")
@@ -168,7 +168,7 @@ def _check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) -
             )
 
 
-def _check_reachable(builder: DatasetBuilder, name: str, data_dir, manual: pathlib.Path) -> None:
+def check_reachable(builder: DatasetBuilder, name: str, data_dir, manual: pathlib.Path) -> None:
     """Asks the network for one file first, because TFDS itself retries for minutes before it gives up."""
     import requests
     from etils import epath

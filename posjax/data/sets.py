@@ -68,7 +68,7 @@ class Source:
         return self.read(split, data_dir)
 
 
-_SOURCES: dict[str, Source] = {}
+SOURCES: dict[str, Source] = {}
 
 
 def register(
@@ -91,12 +91,12 @@ def register(
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"a data set is registered under a name, as in @register('mine'); got {name!r}")
-    if name == "folder" or name in SETS or name in _SOURCES:
+    if name == "folder" or name in SETS or name in SOURCES:
         raise ValueError(f"a data set named {name!r} exists already; choose another name")
     known = tuple(map(str, range(classes))) if isinstance(classes, int) else classes and tuple(classes)
 
     def add(read: Read) -> Read:
-        _SOURCES[name] = Source(name, read, known, tuple(splits))
+        SOURCES[name] = Source(name, read, known, tuple(splits))
         return read
 
     return add
@@ -104,12 +104,12 @@ def register(
 
 def registered() -> list[str]:
     """The names of all registered sets."""
-    return list(_SOURCES)
+    return list(SOURCES)
 
 
 def source_of(name: str) -> Source | None:
     """The registered set of that name, if there is one."""
-    return _SOURCES.get(name)
+    return SOURCES.get(name)
 
 
 def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:

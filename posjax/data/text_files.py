@@ -12,7 +12,7 @@ _PACKED: dict[str, Callable[[], Any]] = {
     ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY),
     ".gz": lambda: zlib.decompressobj(31),
 }
-_FREE = 2**26  # bytes that any file may unpack to
+FREE_BYTES = 2**26  # bytes that any file may unpack to
 _MOST_PACKED = 100  # times as large as the file may be what it unpacks to; text is packed 3 to 5 times
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
@@ -76,7 +76,7 @@ def _unpacked(packed: bytes, path: pathlib.Path) -> bytes:
       ValueError: that is far more than text is packed; found out before it is in memory.
       EOFError, lzma.LZMAError, zlib.error: it is cut off or damaged.
     """
-    pieces, left = [], max(_FREE, _MOST_PACKED * len(packed))
+    pieces, left = [], max(FREE_BYTES, _MOST_PACKED * len(packed))
     most = left
     while packed:
         stream = _PACKED[path.suffix]()

@@ -11,6 +11,7 @@ from posjax.encodings.additive import Sinusoidal as sinusoidal
 from posjax.encodings.bias import T5 as t5
 from posjax.encodings.bias import Alibi as alibi
 from posjax.encodings.bias import AlibiPi as alibi_pi
+from posjax.encodings.bias import Bam as bam
 from posjax.encodings.bias import Kerple as kerple
 from posjax.encodings.bias import Sandwich as sandwich
 from posjax.encodings.bias_grid import Beit as beit
@@ -32,6 +33,9 @@ from posjax.encodings.gates import Cable as cable
 from posjax.encodings.gates import DataDependentAlibi as data_dependent_alibi
 from posjax.encodings.gates import Fox as fox
 from posjax.encodings.gates import SelectiveRope as selective_rope
+from posjax.encodings.grape import GrapeA as grape_a
+from posjax.encodings.grape import GrapeAP as grape_ap
+from posjax.encodings.grape import GrapeM as grape_m
 from posjax.encodings.masks import BigBird as bigbird
 from posjax.encodings.masks import Chunked as chunked
 from posjax.encodings.masks import Dilated as dilated
@@ -54,10 +58,18 @@ from posjax.encodings.rotary import PRope as p_rope
 from posjax.encodings.rotary import Rope as rope
 from posjax.encodings.rotary import ValueRotary as value_rotary
 from posjax.encodings.rotary_generalised import FoPE as fope
+from posjax.encodings.rotary_generalised import RopePP as rope_pp
 from posjax.encodings.rotary_generalised import XPos as xpos
 from posjax.encodings.rotary_grid import AxialRope as axial_rope
 from posjax.encodings.rotary_grid import DinoV3 as dinov3
+from posjax.encodings.rotary_grid import MHRope as mhrope
 from posjax.encodings.rotary_grid import MRope as mrope
+from posjax.encodings.rotary_groups import CayleyString as cayley_string
+from posjax.encodings.rotary_groups import CirculantString as circulant_string
+from posjax.encodings.rotary_groups import ComRoPE as comrope
+from posjax.encodings.rotary_groups import HARoPE as harope
+from posjax.encodings.rotary_groups import SphericalRope as spherical_rope
+from posjax.encodings.rotary_learned import LeRope as lerope
 from posjax.encodings.rotary_learned import LieRE as liere
 from posjax.encodings.rotary_learned import PoPE as pope
 from posjax.encodings.rotary_learned import RopeMixed as rope_mixed
@@ -97,11 +109,15 @@ __all__ = [
     "alibi_pi",
     "axial_rope",
     "axis",
+    "bam",
     "beit",
     "bigbird",
     "cable",
     "cape",
+    "cayley_string",
     "chunked",
+    "circulant_string",
+    "comrope",
     "cope",
     "dape",
     "data_dependent_alibi",
@@ -117,12 +133,17 @@ __all__ = [
     "fope",
     "fourier",
     "fox",
+    "grape_a",
+    "grape_ap",
+    "grape_m",
+    "harope",
     "hope",
     "interpolate",
     "kerple",
     "learned",
     "learned_factorized",
     "learned_sink",
+    "lerope",
     "liere",
     "linear",
     "llama3",
@@ -131,6 +152,7 @@ __all__ = [
     "longformer",
     "longrope",
     "lookhere",
+    "mhrope",
     "mrope",
     "none",
     "ntk",
@@ -147,6 +169,7 @@ __all__ = [
     "reset",
     "rope",
     "rope_mixed",
+    "rope_pp",
     "sandwich",
     "scaled_sinusoidal",
     "selective_rope",
@@ -157,6 +180,7 @@ __all__ = [
     "sincos2d_mae",
     "sinks",
     "sinusoidal",
+    "spherical_rope",
     "ssmax",
     "streaming",
     "swin",

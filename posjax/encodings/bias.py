@@ -14,6 +14,7 @@ from posjax.encodings.pairs import HIDDEN, ElementwiseBias, length, per_head, re
 from posjax.spec import nearest, register
 
 _DIRECTIONS = ["both", "offset", "split"]
+_STARTS = ["uniform", "alibi"]
 _KINDS = ["log", "power"]
 
 
@@ -240,6 +241,61 @@ class Kerple(ElementwiseBias):
             return -p * jnp.log(1 + a * distance)  # Mosaic GPU has no log1p
         apart = distance > 1e-6  # not 0: a small power of a distance that is rounded to more than 0 is near 1
         return jnp.where(apart, -a * jnp.exp(p * jnp.log(jnp.where(apart, distance, 1.0))), 0.0)
+
+
+@register("bam")
+@dataclass(frozen=True)
+class Bam(ElementwiseBias):
+    """BAM, a generalized Gaussian prior of positions: -exp(a) (|k - q - m| + 1e-5)^b, with a, b and m learned per head.
+
+    Bianchessi et al. (2025), arXiv 2505.22842, as the authors' repository ArthurSBianchessi/BAM states it (README, "The
+    core of BAM", and `AttentionPrior` of models/bam.py): the log of a prior that is added to the logits. b = 0 is the uniform
+    prior, that of `none`; b = 1 with the slopes of ALiBi is `alibi`; b below 0 turns a head away from its own token. The
+    README writes |i - j - m| for query i and key j, its code has the key's position first, as here. The authors' models
+    with SSMax multiply logits and bias by it; `bam() + ssmax()` multiplies the logits alone.
+
+    Positions of several axes are compared by Euclidean distance, without m. Zero where a token stands nowhere.
+
+    Args:
+      start: "uniform": a = b = 0, as their training script has it. "alibi": a is the log of ALiBi's slopes and b = 1, as in
+        their code of May 2025. The README's "slope" takes the slopes themselves for a.
+      location: whether m = exp(c) - exp(-c) is learned; c = 0 at first. On one position axis. Their script keeps it at 0.
+
+    Parameters: "scale" (a) and "shape" (b), [H], and with location=True "location" (c), [H]. The paper learns them for each
+    layer: host it with injection="every_layer".
+
+    Raises:
+      ValueError: for an unknown start.
+    """
+
+    start: str = "uniform"
+    location: bool = False
+
+    def __post_init__(self):
+        if self.start not in _STARTS:
+            raise ValueError(f"bam has no start {self.start!r}; {nearest(self.start, _STARTS)}")
+
+    @property
+    def dimensions(self):
+        return (1,) if self.location else (1, 2, 3)
+
+    def init(self, key, dims):
+        slopes = np.log(alibi_slopes(dims.num_heads)) if self.start == "alibi" else np.zeros(dims.num_heads)
+        params = {
+            "scale": jnp.asarray(slopes, jnp.float32),
+            "shape": jnp.full(dims.num_heads, float(self.start == "alibi")),
+        }
+        return params | ({"location": jnp.zeros(dims.num_heads)} if self.location else {})
+
+    def constants(self, params, num_heads):
+        names = ["scale", "shape"] + ["location"] * self.location
+        return jnp.stack([params[name] for name in names], axis=1).astype(jnp.float32)
+
+    def logit(self, constants, offset):
+        scale, shape, *location = constants
+        if location:
+            offset = (offset[0] - (jnp.exp(location[0]) - jnp.exp(-location[0])),)
+        return -jnp.exp(scale + shape * jnp.log(length(offset) + 1e-5))
 
 
 def _softplus_inverse(x: Float[jax.Array, " H"]) -> Float[jax.Array, " H"]:

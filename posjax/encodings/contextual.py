@@ -213,7 +213,7 @@ class CoPE(Encoding):
         open_to = (k_site.segment[None] == q_site.segment[:, None]) & (k_position[None] <= q_position[:, None])
         open_to &= stands(k_site)[None]
         bias = choose(
-            for_all(_in_order(k_site)),
+            for_all(in_order(k_site)),
             lambda *content: self._bias(*content, open_to, _sums_from),
             lambda *content: self._bias(*content, open_to, lambda gates: _sums_by_position(gates, k_position)),
             params,
@@ -227,10 +227,10 @@ class CoPE(Encoding):
         logits = jnp.einsum("thd,shd->hts", q, k, preferred_element_type=jnp.float32)
         gates = jnp.where(open_to, jax.nn.sigmoid(scale * logits), 0.0)
         by_count = jnp.einsum("thd,nd->htn", q.astype(jnp.float32), params) * (scale if self.scaled else 1.0)
-        return _interpolated(by_count, jnp.minimum(sums(gates), self.npos - 1))
+        return interpolated_codes(by_count, jnp.minimum(sums(gates), self.npos - 1))
 
 
-def _in_order(site: Site) -> Bool[Array, ""] | np.bool_:
+def in_order(site: Site) -> Bool[Array, ""] | np.bool_:
     """Whether the counted tokens lie in order: by document, and within a document by strictly rising position."""
     where = numpy_if_known(site.position, site.segment, site.prefix)
     site = jax.tree.map(where.asarray, site)
@@ -253,18 +253,18 @@ def _sums_by_position(gates: Float[Array, "H T S"], position: Shaped[Array, " S"
     return _sums_from(gates[:, :, order])[:, :, jnp.searchsorted(position[order], position)]
 
 
-def _between(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
+def between_codes(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
     """by_count at fractional counts from 0 to N - 1, by linear interpolation."""
     below = jnp.floor(counted).astype(jnp.int32)
     share = counted - below
     return (1 - share) * at(by_count, below) + share * at(by_count, _above(below, by_count))
 
 
-_interpolated = jax.custom_vjp(_between)
+interpolated_codes = jax.custom_vjp(between_codes)
 
 
 def _between_forward(by_count, counted):
-    return _between(by_count, counted), (by_count, counted)
+    return between_codes(by_count, counted), (by_count, counted)
 
 
 def _between_backward(saved, d_out):
@@ -278,7 +278,7 @@ def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts
     """Splits x between the two whole counts around `counted`, in proportion, and sums over the keys."""
     nothing = jnp.zeros((*x.shape[:2], num_counts))
     if num_counts > _FEW_COUNTS:
-        return jax.linear_transpose(lambda by_count: _between(by_count, counted), nothing)(x)[0]
+        return jax.linear_transpose(lambda by_count: between_codes(by_count, counted), nothing)(x)[0]
     whole = np.arange(num_counts, dtype=np.float32)
 
     def add_key(total, key):
@@ -289,7 +289,7 @@ def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts
     return jax.lax.scan(add_key, nothing, (jnp.moveaxis(counted, 2, 0), jnp.moveaxis(x, 2, 0)))[0]
 
 
-_interpolated.defvjp(_between_forward, _between_backward)
+interpolated_codes.defvjp(_between_forward, _between_backward)
 
 
 def _above(below: Int32[Array, "H T S"], by_count: Float[Array, "H T N"]) -> Int32[Array, "H T S"]:

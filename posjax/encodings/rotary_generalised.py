@@ -1,4 +1,4 @@
-"""Rotary encodings whose transform is no rotation any more: decaying (xPos), or of several frequencies at once (FoPE)."""
+"""Rotary encodings of more than one rotation: decaying (xPos), of several frequencies at once (FoPE), real and imaginary."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Float32
 from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.rotary import Rotary, rotated
+from posjax.encodings.scaling import Scaling
 from posjax.spec import register
 
 _LOG_REACH = 69.0  # e^69 = 1e30: queries shrink by as much as keys grow, and float32 ends at 1e-38
@@ -209,3 +210,52 @@ def _times(
 ) -> Float[Array, "T H D"]:
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1).astype(x.dtype)
+
+
+@register("rope_pp")
+@dataclass(frozen=True)
+class RopePP(Rotary):
+    """RoPE++: of a pair of heads one attends by the real part of z = sum_c q'_c conj(k'_c), the other by its imaginary part.
+
+    Liu et al. (2025), arXiv 2512.07525; q' and k' are the rotated numbers of `rope`. Im z = Re(-i z), so the second head's
+    query is the first one's turned back by a quarter (the paper writes -Im of the conjugate). As in
+    `LlamaAttention.apply_rotary_pos_emb` of OpenMOSS/rope_pp (rope_pp/modeling_llama_rope_pp.py), with imag_mode "imag1"
+    (RoPE++_EH) and "imag2" (RoPE++_EC), heads 2h and 2h + 1 share one query and one key; with a query of its own the second
+    would be `rope` again, with other weights.
+
+    Here a model keeps its heads: the query of head 2h stands for both, and that of head 2h + 1 is not looked at. Neither is
+    its key, unless key heads are shared: with num_kv_heads half of num_heads the cache is that of RoPE++_EH, whose values are
+    shared too. The authors' model has no weights for what is not looked at, so that RoPE++_EH has fewer than `rope` and
+    RoPE++_EC, which differs by having twice the heads, as many. Of an odd number of heads the last one is real.
+
+    Args:
+      base, layout, scaling: as in `rope`.
+
+    Raises:
+      ValueError: as rope, and for key heads that serve an odd number of query heads each, unless there is only one.
+    """
+
+    base: float = 10_000.0
+    layout: str = "half"
+    scaling: Scaling | None = None
+
+    def rotate(self, params, q, q_site, k, k_site):
+        heads, key_heads = q.shape[1], k.shape[1]
+        if key_heads == heads:
+            k = k[:, np.arange(heads) // 2 * 2]
+        elif key_heads > 1 and heads // key_heads % 2:
+            raise ValueError(
+                f"rope_pp pairs heads, and a pair shares one key: {key_heads} key heads serve {heads // key_heads} of "
+                f"{heads} query heads each; choose num_kv_heads so that they serve an even number"
+            )
+        real, k = super().rotate(params, q[:, ::2], q_site, k, k_site)
+        imaginary = self._turned_back(real[:, : heads // 2])
+        pairs = jnp.stack([real[:, : heads // 2], imaginary], axis=2).reshape(len(q), heads // 2 * 2, -1)
+        return jnp.concatenate([pairs, real[:, heads // 2 :]], axis=1), k
+
+    def _turned_back(self, x: Float[Array, "T H D"]) -> Float[jax.Array, "T H D"]:
+        """Each pair of channels a + ib times -i."""
+        if self.layout == "half":
+            a, b = jnp.split(x, 2, axis=-1)
+            return jnp.concatenate([b, -a], axis=-1)
+        return jnp.stack([x[..., 1::2], -x[..., 0::2]], axis=-1).reshape(x.shape)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from posjax.encoding import Array, Encoding, Needs, Site, axes
-from posjax.encodings.angles import axial, geometric
+from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
+from posjax.encodings.angles import angles, axial, geometric
 from posjax.encodings.placement import extents
-from posjax.encodings.rotary import Rotary
+from posjax.encodings.rotary import Rotary, rotated
 from posjax.encodings.scaling import Scaling, Spectrum
 from posjax.spec import nearest, register
 
@@ -24,14 +24,18 @@ _NORMALIZATIONS = ["separate", "max", "min"]
 class AxialRope(Rotary):
     """Rotary embedding whose channels are divided among the axes, in the layouts of published image models.
 
-    With A axes and head dim D each axis turns D/(2A) pairs of channels, in a block of its own. `axial_rope(base=b,
-    layout=l)` is `rope(base=b, layout=l)`; the other arguments are what differs between models.
+    With A axes and head dim D each axis turns D/(2A) pairs of channels, in a block of its own, or as many as `axes_dims`
+    says. `axial_rope(base=b, layout=l)` is `rope(base=b, layout=l)`; the other arguments are what differs between models.
 
     Args:
       base: 100 in Heo et al. (2024), arXiv 2403.13298, 10000 in Pixtral, Qwen2-VL's vision tower and EVA-02.
       frequencies: "shared": each axis has the whole range, base^(-2Ac/D) for c = 0 ... D/(2A) - 1, as in rope-vit, timm
         and Qwen2-VL. "split": axis a has every A-th frequency of the one series base^(-2c/D), c = a, a + A, ..., so that
         no two axes share one, as in Pixtral (Agrawal et al. 2024, arXiv 2410.07073).
+      axes_dims: how many channels each axis gets, first axis first; the frequencies of an axis of d are base^(-2c/d), c <
+        d/2. (16, 56, 56) with base=10000 and layout="interleaved" in FLUX.1, whose tokens stand at (0, row, column) and those
+        of its prompt at (0, 0, 0): `EmbedND` of black-forest-labs/flux (src/flux/modules/layers.py, axes_dim), diffusers'
+        axes_dims_rope. None shares the channels evenly.
       indexing: "ij" gives the first block to the first axis, the rows of `posjax.grid`; "xy" to the last one, the columns,
         as rope-vit does.
       layout: channel pairs "half" or "interleaved", as in `rope`.
@@ -42,7 +46,9 @@ class AxialRope(Rotary):
     Tokens that stand nowhere are left unrotated.
 
     Raises:
-      ValueError: for a head dim not divisible by 2A, or unknown frequencies, indexing or layout.
+      ValueError: for a head dim not divisible by 2A, or unknown frequencies, indexing or layout; for axes_dims that are no
+        even numbers, do not sum to the head dim, or are of another number of axes; for axes_dims with "split" frequencies or
+        a scaling, which treat channels as those of one series.
     """
 
     base: float = 100.0
@@ -50,17 +56,51 @@ class AxialRope(Rotary):
     indexing: str = "ij"
     layout: str = "half"
     scaling: Scaling | None = None
+    axes_dims: tuple[int, ...] | None = None
 
     def __post_init__(self):
         super().__post_init__()
         _check_known(self, "frequencies", _FREQUENCIES)
         _check_known(self, "indexing", _INDEXINGS)
+        if self.axes_dims is None:
+            return
+        even = isinstance(self.axes_dims, tuple) and all(
+            type(d) is int and d >= 0 and d % 2 == 0 for d in self.axes_dims
+        )
+        if not even or not 1 <= len(self.axes_dims) <= 3:
+            raise ValueError(
+                "axial_rope(axes_dims=...) are even channel counts, one for each axis, as in (16, 56, 56); "
+                f"got {self.axes_dims!r}"
+            )
+        if self.frequencies == "split" or self.scaling is not None:
+            raise ValueError(
+                "axial_rope(axes_dims=...) takes neither frequencies='split' nor a scaling: leave one of them out"
+            )
+
+    @property
+    def dimensions(self):
+        return (1, 2, 3) if self.axes_dims is None else (len(self.axes_dims),)
 
     def wave(self, num_axes, channels):
+        if self.axes_dims is not None:
+            return self._uneven(channels)
         block = axial(self.base, num_axes, channels, f"{self.spec_name}: a head_dim")
         if self.frequencies == "split":
             block = np.where(block > 0, self.spectrum(num_axes, channels).frequency, 0.0)
         return block[::-1] if self.indexing == "xy" else block
+
+    def _uneven(self, channels: int) -> Float[np.ndarray, "A C"]:
+        if sum(self.axes_dims) != 2 * channels:
+            raise ValueError(
+                f"axial_rope(axes_dims={self.axes_dims}) are {sum(self.axes_dims)} channels, and the head_dim is "
+                f"{2 * channels}: give numbers that sum to it"
+            )
+        unit = np.eye(len(self.axes_dims))
+        blocks = [
+            unit[:, [axis]] * (geometric(self.base, d // 2) if d else np.zeros(0))
+            for axis, d in enumerate(self.axes_dims)
+        ]
+        return np.concatenate(blocks[::-1] if self.indexing == "xy" else blocks, axis=1)
 
     def spectrum(self, num_axes, channels):
         if self.frequencies == "shared":
@@ -83,7 +123,10 @@ class MRope(Rotary):
       interleaved: False: in chunks, the highest frequencies for time. True: rows get channels 1, 4, 7, ... below three
         times their section, columns 2, 5, 8, ... below three times theirs, and time all others. A section that reaches
         past D/2 is cut there, as in the reference: sections (8, 12, 12) give 11, 11 and 10 channels.
-      layout: channel pairs "half", as in both models, or "interleaved" as in `rope`.
+      time_last: True: rows and columns take turns in the highest frequencies, 0, 2, 4, ... and 1, 3, 5, ..., and time has
+        the lowest ones. VideoRoPE (Wei et al. 2025, arXiv 2502.05173: low-frequency temporal allocation), with sections
+        (16, 24, 24) in `apply_m_modify_multimodal_rotary_pos_emb` of Wiselnn570/VideoRoPE (modeling_videorope.py).
+      layout: channel pairs "half", as in these models, or "interleaved" as in `rope`.
       fraction: of the head dim that is rotated, as in `rope`; the sections share that out. Qwen3.5 has sections (11, 11, 10)
         of a fraction of 0.25, for D = 256.
       scaling: of the frequencies, as in `rope`.
@@ -93,7 +136,8 @@ class MRope(Rotary):
 
     Raises:
       ValueError: for sections that are no three numbers of at least 0, or do not sum to half the rotary dim; an unknown
-        layout; a fraction outside (0, 1].
+        layout; a fraction outside (0, 1]; for time_last=True with interleaved=True, or with other than as many channels for
+        rows as for columns, or one more.
     """
 
     base: float = 1_000_000.0
@@ -102,12 +146,20 @@ class MRope(Rotary):
     layout: str = "half"
     fraction: float = 1.0
     scaling: Scaling | None = None
+    time_last: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         whole = isinstance(self.sections, tuple) and all(type(s) is int and s >= 0 for s in self.sections)
         if not whole or len(self.sections) != 3:
             raise ValueError(f"mrope(sections=...) are three channel counts, as in (16, 24, 24); got {self.sections!r}")
+        if self.time_last and self.interleaved:
+            raise ValueError("mrope(time_last=True) deals channels out in an order of its own: leave interleaved out")
+        if self.time_last and self.sections[1] - self.sections[2] not in (0, 1):
+            raise ValueError(
+                "mrope(time_last=True) gives channels to row and column in turns: they need as many, or the row one more; "
+                f"got sections={self.sections}"
+            )
 
     def wave(self, num_axes, channels):
         if sum(self.sections) != channels:
@@ -124,6 +176,9 @@ class MRope(Rotary):
 
     def _axis(self, channels: int) -> Int[np.ndarray, " C"]:
         """0 for a channel of time, 1 of the row, 2 of the column."""
+        if self.time_last:
+            channel = np.arange(channels)
+            return np.where(channel < channels - self.sections[0], 1 + channel % 2, 0)
         if not self.interleaved:
             return np.repeat(np.arange(3), self.sections)
         axis = np.zeros(channels, int)
@@ -133,6 +188,67 @@ class MRope(Rotary):
 
     def spectrum(self, num_axes, channels):
         return Spectrum(self.base, channels, np.arange(channels))
+
+
+@register("mhrope")
+@dataclass(frozen=True)
+class MHRope(Rotary):
+    """Multi-head RoPE: heads are dealt out to time, row and column, and each turns all its channels by its one axis.
+
+    Huang et al. (2025), arXiv 2510.23095, and `MHRopeEmbedding` of JJJYmmm/Multimodal-RoPEs (file mhrope.py of
+    multimodal_ropes/freq_allocation). So every axis has all frequencies base^(-2c/D), which `mrope` divides among them.
+
+    Args:
+      heads: how many heads time, row and column get, in this order; heads beyond their sum are not rotated. The authors
+        count key heads, (2, 3, 3) of 8; here they are heads of queries, so multiply by how many share a key.
+      base, layout, scaling: as in `rope`.
+
+    On one axis time, row and column are the same number. Two axes are (row, column) of a still image, whose patches all have
+    one time: its heads are left unrotated. Where text and images stand is `posjax.encodings.layouts.multimodal`.
+
+    Raises:
+      ValueError: for heads that are no three numbers of at least 0, or more than the model has; otherwise as rope.
+    """
+
+    base: float = 1_000_000.0
+    heads: tuple[int, ...] = (2, 3, 3)
+    layout: str = "half"
+    scaling: Scaling | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        whole = isinstance(self.heads, tuple) and all(type(h) is int and h >= 0 for h in self.heads)
+        if not whole or len(self.heads) != 3:
+            raise ValueError(f"mhrope(heads=...) are three numbers of heads, as in (2, 3, 3); got {self.heads!r}")
+
+    @property
+    def needs(self):
+        return super().needs | Needs.EVERY_HEAD
+
+    def spectrum(self, num_axes, channels):
+        return Spectrum(self.base, channels, np.arange(channels))
+
+    def rotate(self, params, q, q_site, k, k_site):
+        lengths = self._lengths(q_site, k_site)
+        each = zip((q, k), (q_site, k_site), lengths, strict=True)
+        return tuple(rotated(x, *self._heads_turn(site, length, *x.shape[1:])) for x, site, length in each)
+
+    def _heads_turn(self, site: Site, length: Float32[Array, " T"] | None, num_heads: int, head_dim: int):
+        """The angles [T, H, C], the layout and the attention factor of `rotated`."""
+        if sum(self.heads) > num_heads:
+            raise ValueError(
+                f"mhrope(heads={self.heads}) deals out {sum(self.heads)} heads, and the model has {num_heads}"
+            )
+        position, channels = self.coordinates(site), self._rotary_dim(head_dim) // 2
+        num_axes, spectrum = position.shape[1], self.spectrum(position.shape[1], channels)
+        of_axis = np.repeat(np.arange(4), (*self.heads, num_heads - sum(self.heads))) == np.arange(3)[:, None]
+        of_axis = of_axis.any(axis=0, keepdims=True) if num_axes == 1 else of_axis[3 - num_axes :]
+        wave = of_axis[..., None] * spectrum.frequency
+        there = stands(site)[:, None, None]
+        if self.scaling is None:
+            return jnp.where(there, angles(position, wave), 0.0), self.layout
+        angle = jnp.where(there, self.scaling.angles(position, wave, spectrum, length), 0.0)
+        return angle, self.layout, self.scaling.attention(position, length)
 
 
 @register("dinov3")

@@ -1,4 +1,4 @@
-"""Rotary encodings that learn: frequencies (RoPE-Mixed), phases (PoPE), or the generators of any rotation (LieRE)."""
+"""Rotary encodings that learn: frequencies (RoPE-Mixed, LeRoPE), phases (PoPE), or the generators of any rotation (LieRE)."""
 
 from dataclasses import dataclass
 
@@ -51,8 +51,8 @@ class RopeMixed(Rotary):
         return super().needs | Needs.EVERY_HEAD
 
     def init(self, key, dims):
-        magnitude = axial(self.base, _num_axes(dims), dims.head_dim // 2, "rope_mixed: a head_dim").sum(axis=0)
-        if _num_axes(dims) == 1:
+        magnitude = axial(self.base, num_axes(dims), dims.head_dim // 2, "rope_mixed: a head_dim").sum(axis=0)
+        if num_axes(dims) == 1:
             return {"wave": jnp.tile(jnp.asarray(magnitude, jnp.float32), (1, dims.num_heads, 1))}
         direction = jax.random.uniform(key, (dims.num_heads, 1), maxval=2 * np.pi)
         direction = direction + np.repeat([0, np.pi / 2], len(magnitude) // 2)
@@ -67,12 +67,46 @@ class RopeMixed(Rotary):
     def _learned_turn(self, wave: Float[Array, "A H C"], site: Site, length: Float32[Array, " T"] | None):
         """The angles [T, H, C], the layout and the attention factor of `rotated`."""
         position = self.coordinates(site)
-        _check_axes(self, len(wave), position.shape[1])
+        check_axes(self, len(wave), position.shape[1])
         if self.scaling is None:
             return jnp.where(stands(site)[:, None, None], angles(position, wave), 0.0), self.layout
         angle = self.scaling.angles(position, wave, self.spectrum(*wave.shape[::2]), length)
         angle = jnp.where(stands(site)[:, None, None], angle, 0.0)
         return angle, self.layout, self.scaling.attention(position, length)
+
+
+@register("lerope")
+@dataclass(frozen=True)
+class LeRope(Rotary):
+    """RoPE whose frequencies are learned: w_c = exp(a_c) base^(-2c/D), one a_c for each pair of channels of all heads.
+
+    Karypis et al. (2026), arXiv 2607.10134, section 3.1: a_c is 0 at first, so that training begins with `rope`, and the same
+    in all layers and heads, as a model hosts it by default. They train a_c without weight decay and clip its gradient by
+    itself. `rope_mixed` learns frequencies for each head. Of the paper only the abstract was at hand: the formula is what
+    several repositories quote from that section, alike. Its first version names no code.
+
+    On A axes each has the frequencies of D/A channels, as in `rope`, and scales of its own.
+
+    Parameters: {"log_scale": [D/2]}. Angles err as those of `rope_mixed`. Tokens that stand nowhere are left unrotated.
+
+    Raises:
+      ValueError: for a head dim not divisible by 2A, or an unknown layout.
+    """
+
+    base: float = 10_000.0
+    layout: str = "half"
+
+    def init(self, key, dims):
+        return {"log_scale": jnp.zeros(self._rotary_dim(dims.head_dim) // 2)}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        turned = [rotated(x, self._learned_angle(params, site), self.layout) for x, site in ((q, q_site), (k, k_site))]
+        return tuple(turned)
+
+    def _learned_angle(self, params, site: Site) -> Float32[jax.Array, "T C"]:
+        position, log_scale = self.coordinates(site), params["log_scale"]
+        wave = jnp.asarray(self.wave(position.shape[1], len(log_scale)), jnp.float32) * jnp.exp(log_scale)
+        return jnp.where(stands(site)[:, None], angles(position, wave), 0.0)
 
 
 @register("pope")
@@ -146,10 +180,11 @@ class LieRE(Encoding):
         use 64, all of the head dim (LieRE_64), and 8 (LieRE_8).
       per_head: whether heads have generators of their own.
 
-    Parameters: {"generator": [A, H or 1, blocks, g(g - 1)/2]}, the entries above the diagonal in radians per patch, two axes
-    if `dims.grid` is given, otherwise one. The authors let positions run from 0 to 1 and draw entries from U(0, 2 pi), all
-    of one sign: their code subtracts 1/2 above and below the diagonal, which cancels in A - A^T. Here positions are
-    patches, so entries begin as U(0, 2 pi) / (size - 1), with the sizes of `dims`: the same rotations.
+    Parameters: {"generator": [A, H or 1, blocks, g(g - 1)/2]}, the entries above the diagonal in radians per patch, an
+    axis for each of `dims.grid` if that is given, otherwise one. The authors let positions run from 0 to 1 and draw
+    entries from U(0, 2 pi), all of one sign: their code subtracts 1/2 above and below the diagonal, which cancels in A -
+    A^T. Here positions are patches, so entries begin as U(0, 2 pi) / (size - 1), with the sizes of `dims`: the same
+    rotations.
 
     Exponentials are computed in float32: they err by about 2e-7 of the angle |p A|, and are NaN where a row of p A sums up
     to more than 2^11. They take O(T D g) memory. Tokens that stand nowhere are left as they are.
@@ -159,7 +194,7 @@ class LieRE(Encoding):
         and for tokens on other axes than the generators.
     """
 
-    dimensions = (1, 2)
+    dimensions = (1, 2, 3)
     reach = 1024  # with the generators of `init` for two dozen patches; larger sizes carry further
 
     generator_dim: int = 8
@@ -189,19 +224,20 @@ class LieRE(Encoding):
         return {"generator": jax.random.uniform(key, shape, maxval=2 * np.pi) / steps}
 
     def rotate(self, params, q, q_site, k, k_site):
-        turned = [self._turned(x, self._rotations(params["generator"], site)) for x, site in ((q, q_site), (k, k_site))]
-        return tuple(turned)
+        entries = self.entries(params)
+        return tuple(self._turned(x, self._rotations(entries, site)) for x, site in ((q, q_site), (k, k_site)))
+
+    def entries(self, params) -> Float[Array, "A H N E"]:
+        """The entries above the diagonal of the generator of each axis, head and block."""
+        return params["generator"]
 
     def _rotations(self, entries: Float[Array, "A H N E"], site: Site) -> Float32[jax.Array, "T H N g g"]:
         position = self.coordinates(site)
-        _check_axes(self, len(entries), position.shape[1])
+        check_axes(self, len(entries), position.shape[1])
         there = stands(site) & (jnp.asarray(site.segment) > 0)  # padding may be placed where exponentials are NaN
         position = jnp.where(there[:, None], jnp.asarray(position, jnp.float32), 0.0)
-        above = np.triu_indices(self.generator_dim, 1)
-        generator = jnp.zeros((*entries.shape[:-1], self.generator_dim, self.generator_dim))
-        generator = generator.at[..., *above].set(entries)
-        generator = generator - jnp.swapaxes(generator, -1, -2)
-        return _expm(jnp.einsum("ta,ahnij->thnij", position, generator, precision=jax.lax.Precision.HIGHEST))
+        generator = skew_symmetric(entries, self.generator_dim)
+        return expm(jnp.einsum("ta,ahnij->thnij", position, generator, precision=jax.lax.Precision.HIGHEST))
 
     def _turned(self, x: Float[Array, "T H D"], turn: Float32[Array, "T #H N g g"]) -> Float[Array, "T H D"]:
         count, g = turn.shape[2], self.generator_dim
@@ -210,8 +246,15 @@ class LieRE(Encoding):
         return jnp.concatenate([turned.astype(x.dtype), x[..., count * g :]], axis=-1)
 
 
+def skew_symmetric(entries: Float[Array, "*B E"], size: int) -> Float[jax.Array, "*B g g"]:
+    """The matrices A = -A^T of g = size rows with these entries above the diagonal, row by row: E = g(g - 1)/2."""
+    above = np.triu_indices(size, 1)
+    upper = jnp.zeros((*entries.shape[:-1], size, size)).at[..., *above].set(entries)
+    return upper - jnp.swapaxes(upper, -1, -2)
+
+
 @jax.checkpoint  # the backward pass would otherwise keep every square
-def _expm(x: Float32[Array, "*B g g"], terms: int = 9, squarings: int = 12) -> Float32[jax.Array, "*B g g"]:
+def expm(x: Float32[Array, "*B g g"], terms: int = 9, squarings: int = 12) -> Float32[jax.Array, "*B g g"]:
     """exp(x) by scaling and squaring: a Taylor series of x / 2^s, squared s times; NaN if s would be above `squarings`.
 
     For a norm of at most 1/2, nine terms are exact to float32. Each matrix has its own s, so a token's rotation does not
@@ -230,11 +273,11 @@ def _expm(x: Float32[Array, "*B g g"], terms: int = 9, squarings: int = 12) -> F
     return jnp.where((times <= squarings)[..., None, None], series, jnp.nan)
 
 
-def _num_axes(dims) -> int:
+def num_axes(dims) -> int:
     return 1 if dims.grid is None else len(dims.grid)
 
 
-def _check_axes(encoding: Encoding, learned: int, given: int) -> None:
+def check_axes(encoding: Encoding, learned: int, given: int) -> None:
     if learned != given:
         raise ValueError(
             f"{encoding.spec_name} was initialised for positions of {learned} axes, got {given}: "

@@ -454,6 +454,10 @@ def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:
             f"{encoding} has layout={encoding.layout!r}, the model layout={layout!r}: "
             f"to_hf(..., layout={encoding.layout!r}) if its code does pair channels so"
         )
+    if type(encoding) is MRope and encoding.time_last:
+        raise ValueError(
+            f"transformers' rope_parameters deal out no channels as time_last=True does, so not as {encoding}"
+        )
     if type(encoding) is AxialRope:
         if encoding != AxialRope(encoding.base, layout=layout):
             raise ValueError(

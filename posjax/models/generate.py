@@ -12,7 +12,7 @@ from posjax.models.decoder import Decoder
 from posjax.models.encoder_decoder import EncoderDecoder, Memory
 
 
-class _Sampling(NamedTuple):
+class Sampling(NamedTuple):
     """How a token is chosen; numbers are traced, so that other ones compile nothing anew."""
 
     temperature: float | jax.Array | None  # None: the likeliest token
@@ -57,7 +57,7 @@ def generate(
     if isinstance(model, EncoderDecoder) != (memory is not None):
         raise ValueError("an EncoderDecoder, and no other model, needs memory=model.apply(..., method='encode')")
     key = jax.random.key(0) if key is None else key
-    sampling = _Sampling(temperature or None, top_k, top_p, stop)
+    sampling = Sampling(temperature or None, top_k, top_p, stop)
     if batch_axis(site) is None:
         site = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(tokens), *leaf.shape)), site)
     continued, finite, full = _generate(model, variables, tokens, site, steps, sampling, key, memory)
@@ -121,7 +121,7 @@ def _run(model, variables, tokens, site, steps, sampling, key, memory):
 
     def step(carry, index):
         logits, site, caches, stopped = carry
-        token = _chosen(logits, jax.random.fold_in(key, index), sampling, stopped)
+        token = choose_tokens(logits, jax.random.fold_in(key, index), sampling, stopped)
         finite = jnp.isfinite(logits).all(axis=1) | stopped
         if sampling.stop is not None:
             stopped = stopped | (token == sampling.stop)
@@ -135,8 +135,8 @@ def _run(model, variables, tokens, site, steps, sampling, key, memory):
     return continued.T, finite, last >= 0
 
 
-def _chosen(
-    logits: Float[jax.Array, "B V"], key: Key[Array, ""], sampling: _Sampling, stopped: Bool[jax.Array, " B"]
+def choose_tokens(
+    logits: Float[jax.Array, "B V"], key: Key[Array, ""], sampling: Sampling, stopped: Bool[jax.Array, " B"]
 ) -> Int32[jax.Array, " B"]:
     if sampling.temperature is None:
         token = jnp.argmax(logits, axis=-1)

@@ -25,8 +25,8 @@ from posjax.models import Decoder, replacing
 from posjax.models.block import Mlp
 from posjax.training.initial import renewed
 
-_CHUNK = 2048  # tokens whose hidden layer is held at once, and whose logits, where a vocabulary is
-_VOCABULARY = 4096  # no larger than this; of a larger one fewer tokens' logits are
+CHUNK = 2048  # tokens whose hidden layer is held at once, and whose logits, where a vocabulary is
+VOCABULARY = 4096  # no larger than this; of a larger one fewer tokens' logits are
 _BINS_PER_OCTAVE = 2
 
 
@@ -66,7 +66,7 @@ def read_tokens(
         logits = model.apply({"params": params}, x, method=Decoder.logits)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), jnp.argmax(logits, -1) == targets
 
-    return _by_chunks(scored, x, targets, tokens=max(1, _CHUNK * _VOCABULARY // max(model.vocab_size, _VOCABULARY)))
+    return _by_chunks(scored, x, targets, tokens=max(1, CHUNK * VOCABULARY // max(model.vocab_size, VOCABULARY)))
 
 
 class _Chunked:
@@ -87,9 +87,9 @@ class _Chunked:
 
 
 def _by_chunks(function, *arrays, tokens=None):
-    """What `function` makes of arrays [B, T, ...], so many tokens at a time, `_CHUNK` where None."""
+    """What `function` makes of arrays [B, T, ...], so many tokens at a time, `CHUNK` where None."""
     batch, length = arrays[0].shape[:2]
-    size = max(1, (_CHUNK if tokens is None else tokens) // batch)
+    size = max(1, (CHUNK if tokens is None else tokens) // batch)
     if length <= size:
         return function(*arrays)
 

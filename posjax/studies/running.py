@@ -8,16 +8,16 @@ from types import FrameType
 import numpy as np
 from tqdm import tqdm
 
-_LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
-_NOTHING_YET = 1e-3  # seconds: tqdm then draws nothing before the first step, so that an early error stands alone
+LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+NOTHING_YET = 1e-3  # seconds: tqdm then draws nothing before the first step, so that an early error stands alone
 
 
 def bar(total: int, unit: str, **options) -> tqdm:
     """A bar on stderr that appears with its first step. `options` are tqdm's."""
     if sys.stderr.isatty():
-        return tqdm(total=total, unit=unit, dynamic_ncols=True, delay=_NOTHING_YET, **options)
-    lines = {"mininterval": _LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100, "file": _Lines()}
-    return tqdm(total=total, unit=unit, delay=_NOTHING_YET, **lines, **options)
+        return tqdm(total=total, unit=unit, dynamic_ncols=True, delay=NOTHING_YET, **options)
+    lines = {"mininterval": LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100, "file": _Lines()}
+    return tqdm(total=total, unit=unit, delay=NOTHING_YET, **lines, **options)
 
 
 def caption(progress: tqdm, text: str) -> None:

@@ -224,7 +224,7 @@ def run(
     if part is not None:
         print(f"part {part[0]} of {part[1]}: {len(rows.plan)} rows; the same command without --rows shows all of them")
     elif shown:
-        _show(study, shown, workdir, command)
+        show_study(study, shown, workdir, command)
     if diverged:
         raise FloatingPointError("; ".join(diverged.values()))
 
@@ -489,7 +489,7 @@ def read_under(model: Any, params: Any, spec: str, init: Callable[[Any, Any], An
     return with_encoding(model, params, spec, lambda changed: jax.vmap(lambda key: init(changed, key))(keys))
 
 
-def _show(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.Path, command: str) -> None:
+def show_study(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.Path, command: str) -> None:
     from rich.console import Console
 
     from posjax.analysis.report.table import to_rich

@@ -119,12 +119,12 @@ class Algorithmic:
 
     def loss(self, params, batch, key):
         drop_key, place_key = jax.random.split(key)
-        logits = self._logits(params, batch, train=True, rngs={"dropout": drop_key, "place": place_key})
+        logits = self.logits(params, batch, train=True, rngs={"dropout": drop_key, "place": place_key})
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"])
         return (losses * batch["weight"]).sum(), batch["weight"].sum()
 
     def score(self, params, batch):
-        logits, weight = self._logits(params, batch), batch["weight"]
+        logits, weight = self.logits(params, batch), batch["weight"]
         right = logits.argmax(axis=-1) == batch["targets"]
         there = (weight > 0).any(axis=1)
         return {
@@ -151,6 +151,6 @@ class Algorithmic:
         longer = int(length) > given.length or name != given.name
         return longer or (max(self._lengths) <= given.length and len(self._problems) == 1)
 
-    def _logits(self, params, batch, **options):
+    def logits(self, params, batch, **options):
         site = Site(batch["position"], batch["segment"], jnp.zeros_like(batch["segment"]))
         return self.model.apply({"params": params}, batch["tokens"], site, **options)

@@ -291,7 +291,7 @@ class Checkpoints:
                     async_options=ocp.AsyncOptions(timeout_secs=_PATIENCE, create_directories_asynchronously=False),
                 ),
                 # In this order: the record is sealed after the tree is complete.
-                item_handlers={"tree": ocp.StandardCheckpointHandler(), "record": _RecordHandler()},
+                item_handlers={"tree": ocp.StandardCheckpointHandler(), "record": RecordHandler()},
             )
         return self._manager
 
@@ -471,7 +471,7 @@ def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], want
             raise CheckpointError(f"the checkpoint {directory} has {path}, but this run has not; {mend}")
 
 
-class _RecordHandler(ocp.CheckpointHandler):
+class RecordHandler(ocp.CheckpointHandler):
     """Writes the record; `finalize`, which orbax calls once the tree's files are final, seals both."""
 
     def save(self, directory, args: "_RecordArgs"):
@@ -489,7 +489,7 @@ class _RecordHandler(ocp.CheckpointHandler):
         (directory / _SEAL).write_text(json.dumps(seal, indent=1))
 
 
-@ocp.args.register_with_handler(_RecordHandler, for_save=True, for_restore=True)
+@ocp.args.register_with_handler(RecordHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class _RecordArgs(ocp.args.CheckpointArgs):
     text: str

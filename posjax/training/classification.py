@@ -36,19 +36,19 @@ class Classification:
         if config.data.image_size is not None and len(config.data.image_size) != 2:
             raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
         source = [str(config.data[name]) for name in self.reads]
-        whole, self._eval = (
+        whole, self.eval_data = (
             once(splits, (*source, split), functools.partial(self.load, split))
             for split in (config.data.train_split, config.data.eval_split)
         )
-        self._train = data.subset(whole, config.data.fraction)
-        self.digest = self._train.digest + self._eval.digest
-        self.classes = self._train.num_classes
+        self.train_data = data.subset(whole, config.data.fraction)
+        self.digest = self.train_data.digest + self.eval_data.digest
+        self.classes = self.train_data.num_classes
         self.mesh = mesh_of(config)
         context = context_of(self.mesh)
         self.model = make_model(dict(config.model), "images", num_classes=self.classes, context=context)
         self._prepare()
         self.scale = tuple(self._data.mean), tuple(self._data.std)  # of pixels in [0, 1]
-        data.normalise(np.zeros((1, self._train.channels), np.uint8), *self.scale)
+        data.normalise(np.zeros((1, self.train_data.channels), np.uint8), *self.scale)
         self.evaluation()  # sizes, means and deviations that do not fit are refused before training, not after it
 
     def load(self, split: str) -> data.Images | data.NativeImages:
@@ -65,19 +65,19 @@ class Classification:
         return data.as_images(images, tuple(size), self._data.mode)
 
     def _prepare(self) -> None:
-        size = self._train.image.shape[1:3]
+        size = self.train_data.image.shape[1:3]
         self.model = self.model.sized(size)
         self.site = self.model.sites(*size)
 
     def batches(self, seed, share=WHOLE):
         own = dict(process_index=share.index, process_count=share.count)
-        return data.image_batches(self._train, batch_size=self._config.batch_size, seed=seed, **own)
+        return data.image_batches(self.train_data, batch_size=self._config.batch_size, seed=seed, **own)
 
     def evaluation(self):
-        return {None: data.image_epoch(self._eval, batch_size=self._config.eval_batch_size)}
+        return {None: data.image_epoch(self.eval_data, batch_size=self._config.eval_batch_size)}
 
     def init(self, key):
-        image = jnp.zeros((1, *self._train.image.shape[1:]))
+        image = jnp.zeros((1, *self.train_data.image.shape[1:]))
         return self.model.init(key, image, self.site)["params"]
 
     def loss(self, params, batch, key):
@@ -91,11 +91,11 @@ class Classification:
         if self._data.mixup:
             image, label = data.mixup(mix_key, image, label, self._data.mixup)
         rngs = {"dropout": drop_key, "place": place_key}
-        logits = self.model.apply({"params": params}, self._standardised(image), self.site, train=True, rngs=rngs)
+        logits = self.model.apply({"params": params}, self.standardised(image), self.site, train=True, rngs=rngs)
         return optax.softmax_cross_entropy(logits, label).sum(), jnp.float32(len(image))
 
     def score(self, params, batch):
-        image = self._standardised(data.normalise(batch["image"]))
+        image = self.standardised(data.normalise(batch["image"]))
         logits = self.model.apply({"params": params}, image, self.site)
         return scores(logits, batch["label"], batch["weight"])
 
@@ -137,7 +137,7 @@ class Classification:
         """The evaluation of `posjax.studies.other_sizes.Originals`, for a model and a batch size."""
         return originals.at_size(self.table_size_at(resolution))
 
-    def _standardised(self, image):
+    def standardised(self, image):
         """Images in [-1, 1], as augmentation knows black, to those of the mean and deviation that are asked for."""
         mean, std = (np.asarray(value, np.float32) for value in self.scale)
         return image if (mean == 0.5).all() and (std == 0.5).all() else ((image + 1) / 2 - mean) / std
@@ -166,8 +166,8 @@ class NativeClassification(Classification):
         most, least = self._data.max_patches, self._data.min_patches
         size = self.model.patch_size
         self.model = self.model.sized(tuple(self._data.image_size or (size * math.ceil(most**0.5),) * 2))
-        self._source = data.NativePatches(self._train, size, most if least is None else (least, most))
-        self._eval_source = data.NativePatches(self._eval, size, most)
+        self._source = data.NativePatches(self.train_data, size, most if least is None else (least, most))
+        self._eval_source = data.NativePatches(self.eval_data, size, most)
         self._rows = dict(
             prefix=self.model.num_prefix, tokens=self._data.tokens, images_per_row=self._data.images_per_row
         )
@@ -176,11 +176,11 @@ class NativeClassification(Classification):
     def _refuse_grids(self) -> None:
         """Encodings with tables refuse the tallest and the widest image now, while they can say what they lack."""
         grids = np.concatenate(
-            [data.native_grids(images.size, self._data.max_patches) for images in (self._train, self._eval)]
+            [data.native_grids(images.size, self._data.max_patches) for images in (self.train_data, self.eval_data)]
         )
         for rows, columns in {tuple(grids[grids[:, axis].argmax()].tolist()) for axis in (0, 1)}:
             height, width = rows * self.model.patch_size, columns * self.model.patch_size
-            image, site = jnp.zeros((1, height, width, self._train.channels)), self.model.sites(height, width)
+            image, site = jnp.zeros((1, height, width, self.train_data.channels)), self.model.sites(height, width)
             jax.eval_shape(lambda image=image, site=site: self.model.init(jax.random.key(0), image, site))
 
     def batches(self, seed, share=WHOLE):
@@ -192,18 +192,18 @@ class NativeClassification(Classification):
 
     def init(self, key):
         size = self.model.patch_size
-        image = jnp.zeros((1, size, size, self._train.channels))
+        image = jnp.zeros((1, size, size, self.train_data.channels))
         return self.model.init(key, image, self.model.sites(size, size))["params"]
 
     def loss(self, params, batch, key):
         flip_key, drop_key, place_key = jax.random.split(key, 3)
         batch = data.augment_native(flip_key, batch, flip=self._data.flip)
         label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self.classes), self._config.label_smoothing)
-        logits = self._logits(params, batch, train=True, rngs={"dropout": drop_key, "place": place_key})
+        logits = self.logits(params, batch, train=True, rngs={"dropout": drop_key, "place": place_key})
         return (optax.softmax_cross_entropy(logits, label) * batch["weight"]).sum(), batch["weight"].sum()
 
     def score(self, params, batch):
-        return scores(self._logits(params, batch), batch["label"], batch["weight"])
+        return scores(self.logits(params, batch), batch["label"], batch["weight"])
 
     # A resolution is here the largest number of patches.
 
@@ -232,8 +232,8 @@ class NativeClassification(Classification):
     def tested_at(self, originals, resolution):
         return originals.at_budget(self.model.patch_size, resolution)
 
-    def _logits(self, params, batch, **options):
-        patches = self._standardised(data.normalise(batch["patches"]))
+    def logits(self, params, batch, **options):
+        patches = self.standardised(data.normalise(batch["patches"]))
         images = batch["label"].shape[1]
         return self.model.apply({"params": params}, patches, data.site_of(batch), num_images=images, **options)
 

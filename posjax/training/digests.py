@@ -24,7 +24,7 @@ def digest_of_array(x: Any) -> str:
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
-        sums = jax.jit(_sums_of_array, out_shardings=replicated(x.sharding.mesh))(x)
+        sums = jax.jit(sums_of_array, out_shardings=replicated(x.sharding.mesh))(x)
         first, second = map(int, np.asarray(sums))
     else:
         first, second = _sums_of_words(_words(np.asarray(x)))
@@ -62,7 +62,7 @@ def _sums_of_words(words: np.ndarray) -> tuple[int, int]:
     return totals[0] % 2**32, totals[1] % 2**32
 
 
-def _sums_of_array(x: jax.Array) -> jax.Array:
+def sums_of_array(x: jax.Array) -> jax.Array:
     """The same sums of a whole array that lies on many devices, [2]."""
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         x = jnp.stack([x.real, x.imag], axis=-1)

@@ -40,7 +40,9 @@ class LongDocuments(LanguageModel):
         asked = {self._length} if self._rows or self._first_steps else set()
         asked |= {*self._eval_lengths} if self._alone else set()
         for task, length in itertools.product(self._tasks, asked):
-            self._retrieval(task, self._train, length, count=1, seed=0)  # what does not do is refused before training
+            self._retrieval(
+                task, self.train_data, length, count=1, seed=0
+            )  # what does not do is refused before training
 
     @property
     def _alone(self) -> bool:
@@ -60,7 +62,7 @@ class LongDocuments(LanguageModel):
         if not count:
             return batch
         own = slice(min(first, count), min(first + size, count))
-        rows = self._retrieval(self._tasks, self._train, self._length, count=count, seed=(seed, step))
+        rows = self._retrieval(self._tasks, self.train_data, self._length, count=count, seed=(seed, step))
         rows["weight"] = rows["weight"] * np.float32(self._weight)
         return {
             name: np.concatenate([rows[name][own], values[own.stop - own.start :]]) for name, values in batch.items()
@@ -73,10 +75,10 @@ class LongDocuments(LanguageModel):
 
     def _asked(self, length: int) -> Iterator[dict[str, np.ndarray]]:
         """Retrieval tasks within the text that is scored: others in each text, the same for every model."""
-        windows, own = max(1, (len(self._eval) - 1) // length), zlib.crc32(self._eval.digest.encode())
+        windows, own = max(1, (len(self.eval_data) - 1) // length), zlib.crc32(self.eval_data.digest.encode())
         count = min(windows, max(1, self._eval_tokens // length))
         for batch in range(windows // count):
-            yield self._retrieval(self._tasks, self._eval, length, count=count, seed=(own, batch))
+            yield self._retrieval(self._tasks, self.eval_data, length, count=count, seed=(own, batch))
 
     def _retrieval(
         self, tasks: Sequence[str] | str, text: data.Text, length: int, *, count: int, seed: int | tuple[int, int]

@@ -53,7 +53,7 @@ class Programs:
     """
 
     def __init__(self, task: Task, config: ConfigDict, seeds: tuple[int, ...]):
-        self._task, self._seeds = task, seeds
+        self.task, self._seeds = task, seeds
         self.mesh = mesh = task.mesh
         _check_sizes(config, seeds, shards(mesh))
         self.share = share_of(mesh, config.batch_size)
@@ -81,13 +81,13 @@ class Programs:
 
     def evaluate(self, params: Any) -> Metrics:
         """The scores of parameters, each batch shared by the devices."""
-        return evaluate(self._task, self.score, params, self.mesh)
+        return evaluate(self.task, self.score, params, self.mesh)
 
     def trace(self) -> None:
         """Traces what will be compiled, the scores on the longest evaluation set alone; computes nothing."""
         self.start.trace(None)
         self.step.trace(self.shapes(), self._batch())
-        *_, longest = self._task.evaluation().values()  # the last of several lengths is the longest
+        *_, longest = self.task.evaluation().values()  # the last of several lengths is the longest
         self.score.trace(self.shapes().params, next(iter(longest)))
 
     def arguments(self) -> tuple[State, dict[str, jax.ShapeDtypeStruct]]:
@@ -96,7 +96,7 @@ class Programs:
 
     def _batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a batch of all seeds."""
-        runs, one = len(self._seeds), self._task.batches(self._seeds[0])[0]
+        runs, one = len(self._seeds), self.task.batches(self._seeds[0])[0]
         shapes = {name: (runs, *x.shape) for name, x in one.items()}
         return {
             name: jax.ShapeDtypeStruct(
@@ -150,7 +150,7 @@ def train(
         about = _about(task, config, seeds, initial)
         checkpoints = stack.enter_context(_checkpoints(task, config, about, workdir))
         state, earlier = _restored(checkpoints, programs, initial, about)
-        start, clock = int(state.step), _Clock(**earlier)
+        start, clock = int(state.step), Clock(**earlier)
         if start < config.steps:
             checkpoints.refuse_full({"state": state, "times": clock.times()})
         writer = MetricsWriter(workdir, start or None, config.get("logger")) if is_first() else None
@@ -207,7 +207,7 @@ class _Journal:
     def settle(self, taken: int, report: dict[str, jax.Array]) -> None:
         """Waits for a step's report, refuses it if it is not finite, and passes it on."""
         report = {name: np.asarray(report[name]) for name in ("loss", "grad_norm")}
-        _refuse_non_finite(report, taken, self._seeds, self._config)
+        refuse_non_finite(report, taken, self._seeds, self._config)
         due = taken % self._config.log_every == 0 or taken == self._config.steps
         if due and self._writer is not None:
             self._writer.write(taken, {name: values.tolist() for name, values in report.items()})
@@ -333,7 +333,7 @@ def _is_milestone(taken: int, config: ConfigDict) -> bool:
     return taken % config.checkpoint_every == 0 or _is_evaluated(taken, config)
 
 
-def _refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[int, ...], config: ConfigDict) -> None:
+def refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[int, ...], config: ConfigDict) -> None:
     """Runs at several learning rates may diverge: that says that their rate is too high, which their scores tell."""
     borne = 0 if rates_of(config.optimizer.learning_rate) is None else len(seeds)
     for name, values in report.items():
@@ -345,7 +345,7 @@ def _refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[i
             )
 
 
-class _Clock:
+class Clock:
     """Seconds between settled steps, leaving out warm-up and pauses, and in all, earlier processes included."""
 
     def __init__(self, elapsed: float, step_time: float):

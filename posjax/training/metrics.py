@@ -87,7 +87,7 @@ class MetricsWriter:
         self._logger = None if logger is None else open_logger(logger, pathlib.Path(directory), resume_step)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _keep_until(self.path, -1 if resume_step is None else resume_step)
-        self._file = self.path.open("ab", buffering=0)
+        self.file = self.path.open("ab", buffering=0)
 
     def __enter__(self) -> "MetricsWriter":
         return self
@@ -102,12 +102,12 @@ class MetricsWriter:
         line = memoryview(_line({"step": step, **values}))
         with naming(self.path, len(line)):
             while line:  # the last room on a disk takes a part of it
-                line = line[self._file.write(line) :]
+                line = line[self.file.write(line) :]
         if self._logger is not None:
             self._logger.write(step, _scalars(values))
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
         if self._logger is not None:
             self._logger.close()
 

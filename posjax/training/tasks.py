@@ -22,7 +22,7 @@ from posjax.training.mesh import WHOLE, Share, context_of, mesh_of
 
 Batch = Mapping[str, Any]
 _DTYPES = ["bfloat16", "float16", "float32"]
-_LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
+LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
 
 
 @runtime_checkable
@@ -83,12 +83,12 @@ class LanguageModel:
             config.data.name,
             *(config.data.get(name) for name in ("data_dir", "files", "text_field", "tokenizer")),
         )
-        self._train, whole = (
+        self.train_data, whole = (
             once(splits, (*source, split), functools.partial(self.text, config.data, split))
             for split in (config.data.train_split, config.data.eval_split)
         )
-        self._eval = _first(whole, config.eval_tokens)
-        self.digest = self._train.digest + self._eval.digest
+        self.eval_data = _first(whole, config.eval_tokens)
+        self.digest = self.train_data.digest + self.eval_data.digest
         given = dict(vocab_size=self._vocab_size(config.model), length=self._table_length(config.model.length))
         self.model = make_model(dict(config.model), self.reads, **given, context=context_of(self.mesh))
         self.evaluation()  # sizes that do not fit are refused before training, not after it
@@ -100,7 +100,7 @@ class LanguageModel:
 
     def _vocab_size(self, model: ConfigDict) -> int:
         """That of the data, or of a model that was there before them."""
-        needed, given = self._train.vocab_size, model.get("vocab_size")
+        needed, given = self.train_data.vocab_size, model.get("vocab_size")
         if given is not None and given < needed:
             raise ValueError(
                 f"the model has {given:,} tokens, {self.tokenizer.name} has {needed:,}: set data.tokenizer to the one that "
@@ -112,9 +112,9 @@ class LanguageModel:
         """How many positions a table must hold so that no position of training or evaluation falls outside it."""
         needed = max(self._length, *self._eval_lengths)
         if self._positions == "document":
-            ends = [np.append(text.starts[1:], len(text)) - text.starts for text in (self._train, self._eval)]
+            ends = [np.append(text.starts[1:], len(text)) - text.starts for text in (self.train_data, self.eval_data)]
             needed = int(max(lengths.max() for lengths in ends))
-        if given is None and needed > _LARGEST_TABLE:
+        if given is None and needed > LARGEST_TABLE:
             return None  # an encoding that learns a row per position then asks for a length
         if given is not None and given < needed:
             raise ValueError(
@@ -126,13 +126,13 @@ class LanguageModel:
     def batches(self, seed, share=WHOLE):
         windows = dict(length=self._length, positions=self._positions, process_index=share.index)
         windows |= dict(process_count=share.count)
-        return data.text_batches(self._train, batch_size=self._batch_size, seed=seed, **windows)
+        return data.text_batches(self.train_data, batch_size=self._batch_size, seed=seed, **windows)
 
     def evaluation(self):
         longest = max(self._eval_lengths)
         return {
             str(length): data.text_epoch(
-                self._eval,
+                self.eval_data,
                 length=length,
                 batch_size=max(1, self._eval_tokens // length),
                 positions=self._positions,

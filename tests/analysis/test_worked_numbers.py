@@ -79,7 +79,7 @@ def test_the_gap_is_that_of_the_nearest_two_places():
     found = measures.uniqueness(probe("alibi"), tile, rows, (64,))
     for name in ("U_gap", "U_code"):
         assert found[name].value == pytest.approx(apart.min() / np.linalg.norm(rows, axis=1).mean(), rel=1e-4)
-    assert measures._distances(np.array([[0.0, 0.0], [3.0, 4.0]])) == (2.5, 5.0)
+    assert measures.distance_summary(np.array([[0.0, 0.0], [3.0, 4.0]])) == (2.5, 5.0)
 
 
 def test_attention_without_an_encoding_spreads_evenly_over_what_was_never_seen():

@@ -17,7 +17,7 @@ from members import GRID, Case
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, ContextParallel, attend_parallel
-from posjax.attention.parallel import _to_zigzag
+from posjax.attention.parallel import to_zigzag
 from posjax.encoding import Needs
 from posjax.models import Decoder, ViT
 
@@ -129,7 +129,7 @@ def models() -> list[float]:
 def zigzags(length: int, size: int) -> list[list[int]]:
     """The tokens whose queries each device attends for."""
     context, tokens = context_of(1, size), PartitionSpec("context")
-    move = jax.shard_map(lambda x: _to_zigzag(x, context), mesh=context.mesh, in_specs=tokens, out_specs=tokens)
+    move = jax.shard_map(lambda x: to_zigzag(x, context), mesh=context.mesh, in_specs=tokens, out_specs=tokens)
     return np.asarray(jax.jit(move)(np.arange(length))).reshape(size, -1).tolist()
 
 

@@ -178,7 +178,7 @@ def test_what_is_asked_for():
 @pytest.fixture
 def own_backends(monkeypatch):
     """What is registered here is forgotten afterwards."""
-    monkeypatch.setattr(backends, "_BACKENDS", dict(backends._BACKENDS))
+    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
 
 
 def softmax_of_all(encoding, operands, *, scale):

@@ -172,9 +172,9 @@ def test_data_movement(monkeypatch):
     params_module = pytest.importorskip("jax._src.pallas.mosaic_gpu.interpret.params")
 
     def dot(a, b, *options, **more):
-        return sweep._plain_dot(a[...], b[...], *options, **more)
+        return sweep.plain_dot(a[...], b[...], *options, **more)
 
-    monkeypatch.setattr(sweep, "_tensor_core_dot", dot)
+    monkeypatch.setattr(sweep, "tensor_core_dot", dot)
     encoding, params, qkv = world("alibi() + kerple()", 150, 64, 64, jnp.bfloat16)
     site = documents(150, registers=False)
     _, expected = jax.jit(gradients(encoding, site, True))(params, *qkv)

@@ -159,10 +159,10 @@ def test_wrong_split_and_wrong_kind(data_dir):
 
 def test_images_of_different_sizes_are_refused():
     source = type("Source", (list,), {"__getitems__": lambda self, rows: [self[i] for i in rows]})(
-        {"image": builders._png(np.zeros((8, width), np.uint8)), "label": 0} for width in (8, 9)
+        {"image": builders.png_of(np.zeros((8, width), np.uint8)), "label": 0} for width in (8, 9)
     )
     with pytest.raises(ValueError, match=r"'toy' mixes images.*number 1 is \(8, 9, 1\)"):
-        data.loading._decode_images("toy", source)
+        data.loading.decode_images("toy", source)
 
 
 def assert_nothing_prepared(data_dir):
@@ -194,7 +194,7 @@ def test_corrupted_raw_file_is_refused(tmp_path):
 
 def test_tfds_checks_the_raw_file_too(tmp_path, monkeypatch):
     (tmp_path / "input.txt").write_text("Before we proceed any further, hear me speak.")
-    monkeypatch.setattr(preparing, "_check_raw_files", lambda *_: None)
+    monkeypatch.setattr(preparing, "check_raw_files", lambda *_: None)
     with pytest.raises(ValueError, match=r"a raw file of tiny_shakespeare is not the published one"):
         data.prepare("tiny_shakespeare", tmp_path / "sets", tmp_path)
     assert_nothing_prepared(tmp_path / "sets")
@@ -244,10 +244,10 @@ def test_raw_files_of_the_same_name_are_unpacked_into_different_folders(tmp_path
     seen = []
     monkeypatch.setattr(
         preparing,
-        "_run",
+        "run_builder",
         lambda builder, name, root, source, extracted, progress: seen.append((name, str(source), str(extracted))),
     )
-    monkeypatch.setattr(preparing, "_check_reachable", lambda *_: None)
+    monkeypatch.setattr(preparing, "check_reachable", lambda *_: None)
     for name in ("mnist", "fashion_mnist"):
         data.prepare(name, tmp_path)
     (_, manual, extracted), (_, other_manual, other_extracted) = seen
@@ -287,7 +287,7 @@ def test_command_line(data_dir, capsys):
 def test_shipped_digits_file_is_checked(monkeypatch, tmp_path):
     other = tmp_path / "digits.csv.gz"
     other.write_bytes(b"something else")
-    monkeypatch.setattr(builders, "_digits_path", lambda: other)
+    monkeypatch.setattr(builders, "digits_path", lambda: other)
     with pytest.raises(ValueError, match=hashlib.sha256(b"something else").hexdigest()):
         builders.read_digits()
 

@@ -110,7 +110,7 @@ def test_tokenizers(count, tmp_path):
 
 @pytest.mark.parametrize("name", ["bomb.txt.xz", "bomb.txt.gz", "bomb.jsonl.xz"])
 def test_what_unpacks_to_far_more_than_text_is_not_unpacked(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("posjax.data.text_files._FREE", 2**20)
+    monkeypatch.setattr("posjax.data.text_files.FREE_BYTES", 2**20)
     pack = (lambda content: lzma.compress(content, preset=0)) if name.endswith("xz") else gzip.compress
     (tmp_path / name).write_bytes(pack(bytes(2**24)))
     tracemalloc.start()

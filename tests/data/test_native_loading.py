@@ -115,7 +115,7 @@ def test_one_size_for_all(folder):
     ],
 )
 def test_strange_zips_are_refused(folder, more, message, monkeypatch):
-    monkeypatch.setattr(folders, "_LARGEST", 1000)
+    monkeypatch.setattr(folders, "LARGEST_IMAGE", 1000)
     packed(folder, **more)
     with pytest.raises(ValueError, match=message):
         load(folder)

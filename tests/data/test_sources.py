@@ -55,8 +55,8 @@ SMALL_TEXT = {"data.length": 16, "eval_lengths": (16,), "eval_batch_size": 4, "d
 @pytest.fixture
 def own_sources(monkeypatch):
     """What is registered here is forgotten afterwards."""
-    monkeypatch.setattr(sets, "_SOURCES", {})
-    monkeypatch.setattr(backends, "_BACKENDS", dict(backends._BACKENDS))
+    monkeypatch.setattr(sets, "SOURCES", {})
+    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
 
 
 @pytest.fixture

@@ -34,6 +34,20 @@ def test_alibi_slopes_of_twelve_heads_are_not_a_power_of_the_head():
     np.testing.assert_allclose(alibi_slopes(8), 2.0 ** -np.arange(1, 9), rtol=0)
 
 
+def test_bam_begins_with_no_bias_or_with_alibis():
+    """b = 0 adds the same to all keys, which no softmax sees; b = 1 with ALiBi's slopes is ALiBi."""
+    site = pj.sites(5)
+    np.testing.assert_allclose(bias("bam()", site), -1, rtol=1e-6)
+    np.testing.assert_allclose(bias("bam(start='alibi')", site), bias("alibi()", site), atol=1e-5)
+
+
+def test_bam_looks_for_keys_at_its_location():
+    """m = exp(c) - exp(-c) is counted from the query to the key, as in their code; their README has it the other way."""
+    params = {"scale": np.zeros(1), "shape": np.ones(1), "location": np.float32([-np.arcsinh(1)])}  # m = -2
+    found = bias("bam(location=True)", pj.sites(6), 1, params)[0]
+    assert found[4].argmax() == 2
+
+
 def test_alibi_tells_left_from_right_as_it_is_told():
     site = pj.sites(5)
     both = bias("alibi()", site)

@@ -62,7 +62,7 @@ def test_what_is_a_line_and_in_order(name):
     for one in (site, traced(site)):
         line = offsets.line_of(one, one)
         assert bool(line.holds) == (name in ON_LINE)
-        assert bool(contextual._in_order(one)) == (name in IN_ORDER)
+        assert bool(contextual.in_order(one)) == (name in IN_ORDER)
         if name in ON_LINE - {"nothing"}:
             assert line.first == 0
     assert offsets.line_of(rows(site, slice(4, 9)), rows(site, slice(2, 12))).holds or name not in ON_LINE
@@ -145,7 +145,7 @@ def tokens(*batch):
 def pair_by_pair(monkeypatch):
     for module in (contextual, disentangled):
         monkeypatch.setattr(module, "line_of", lambda q_site, k_site: offsets.Line(0, False))
-    monkeypatch.setattr(contextual, "_in_order", lambda site: False)
+    monkeypatch.setattr(contextual, "in_order", lambda site: False)
 
 
 @pytest.mark.parametrize("spec", [SPECS[0], *(pytest.param(spec, marks=pytest.mark.slow) for spec in SPECS[1:])])
@@ -199,6 +199,8 @@ def test_gradients_of_counts_are_those_of_the_interpolation(npos):
     by_count = jax.random.normal(jax.random.key(0), (2, 3, npos))
     counted = jnp.linspace(0, npos - 1, 2 * 3 * 7).reshape(2, 3, 7) * 0.999
     x = jax.random.normal(jax.random.key(1), counted.shape)
-    ours, theirs = (jax.vjp(f, by_count, counted)[1](x) for f in (contextual._interpolated, contextual._between))
+    ours, theirs = (
+        jax.vjp(f, by_count, counted)[1](x) for f in (contextual.interpolated_codes, contextual.between_codes)
+    )
     close(ours, theirs)
     assert np.any(ours[0])

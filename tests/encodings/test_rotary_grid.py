@@ -55,6 +55,32 @@ def test_mrope_of_text_is_rope(interleaved):
     np.testing.assert_allclose(turned(spec, site=thrice), turned(spec, site=line), atol=1e-6)
 
 
+def test_time_last_has_the_lowest_frequencies():
+    """(16, 24, 24) of 64 in VideoRoPE: x, y, x, y, ... and then t; a port of it gives channel 0 to time."""
+    wave = pj.parse("mrope(base=100, sections=(2, 2, 1), time_last=True)").wave(3, 5)
+    axis, frequency = np.nonzero(wave.T)[1], wave.sum(axis=0)
+    assert axis.tolist() == [1, 2, 1, 0, 0]
+    np.testing.assert_allclose(frequency, 100.0 ** (-np.arange(5) / 5))
+
+
+def test_even_axes_dims_are_the_default():
+    for indexing in ("ij", "xy"):
+        wave = pj.parse(f"axial_rope(indexing='{indexing}', axes_dims=(6, 6))").wave(2, 6)
+        np.testing.assert_array_equal(wave, pj.parse(f"axial_rope(indexing='{indexing}')").wave(2, 6))
+
+
+def test_a_head_of_mhrope_turns_by_one_axis():
+    """On lines each is `rope`; on grids rows and columns have a head each, and a head beyond them turns by none."""
+    line = pj.sites(15, start=3)
+    np.testing.assert_allclose(
+        turned("mhrope(base=500, heads=(1, 0, 1))", site=line), turned("rope(500)", site=line), atol=1e-6
+    )
+    turned_by = turned("mhrope(base=500, heads=(0, 0, 1))")
+    along = GRID._replace(position=GRID.position[:, 1])
+    np.testing.assert_allclose(turned_by[:, 0], turned("rope(500)", site=along)[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(turned_by[:, 1], X[:, 1])
+
+
 def test_mrope_of_a_still_image_is_that_of_a_film_at_one_time():
     encoding = pj.parse("mrope(base=100, sections=(2, 2, 2))")
     film = GRID._replace(position=np.insert(GRID.position, 0, 7, axis=1))
@@ -150,6 +176,11 @@ def test_each_augmentation_moves_an_image_as_a_whole_and_in_training_only():
         ("axial_rope(layout='hlf')", "axial_rope has no layout 'hlf'; did you mean 'half'"),
         ("mrope(sections=(1, 2))", r"three channel counts, as in \(16, 24, 24\); got \(1, 2\)"),
         ("mrope(sections=(1, 2, -1))", r"three channel counts.*got \(1, 2, -1\)"),
+        ("mrope(time_last=True, interleaved=True)", "an order of its own: leave interleaved out"),
+        ("mrope(sections=(1, 1, 2), time_last=True)", r"or the row one more; got sections=\(1, 1, 2\)"),
+        ("mhrope(heads=(1, 2))", r"three numbers of heads, as in \(2, 3, 3\); got \(1, 2\)"),
+        ("axial_rope(axes_dims=(3, 5))", r"even channel counts, .*; got \(3, 5\)"),
+        ("axial_rope(axes_dims=(2, 4), scaling=ntk(factor=2))", "takes neither frequencies='split' nor a scaling"),
         ("dinov3(normalize_coords='both')", "no normalize_coords 'both'; .*known: separate, max, min"),
         ("dinov3(shift_coords=-1)", r"shift_coords=...\) must be at least 0, got -1"),
         ("dinov3(jitter_coords=0.5)", r"jitter_coords=...\) must be at least 1, got 0.5"),
@@ -164,6 +195,8 @@ def test_arguments_that_cannot_be(spec, message):
     ("spec", "dim", "message"),
     [
         ("mrope()", D, "deals out 64 pairs of channels, a head_dim of 12 has 6: give sections that sum to 6"),
+        ("mhrope()", D, r"mhrope\(heads=\(2, 3, 3\)\) deals out 8 heads, and the model has 2"),
+        ("axial_rope(axes_dims=(2, 4))", D, r"are 6 channels, and the head_dim is 12: give numbers that sum to it"),
         ("axial_rope(frequencies='split')", 6, "axial_rope: a head_dim of 6 cannot be shared by 2 position axes"),
         ("dinov3()", 6, "dinov3: a head_dim of 6 cannot be shared"),
     ],

@@ -8,7 +8,7 @@ import scipy.linalg
 
 import posjax as pj
 from posjax.encoding import Needs
-from posjax.encodings.rotary_learned import _expm
+from posjax.encodings.rotary_learned import expm
 
 T, H, D = 10, 3, 8
 DIMS = pj.Dims(H * D, H, D, length=24)
@@ -32,6 +32,31 @@ def logits(encoding, params, site, q=Q, k=K):
 
 def one_at(*position):
     return pj.grid(1, 1)._replace(position=np.int32([position]))
+
+
+# LeRoPE and RoPE++
+
+
+def test_learned_frequencies_are_scaled_ones():
+    """a = -ln 3 for all channels is rope(scaling=linear(factor=3)), 0 is rope()."""
+    site = pj.sites(T)
+    for scale, spec in ((0.0, "rope()"), (-np.log(3), "rope(scaling=linear(factor=3))")):
+        ours = logits(pj.parse("lerope()"), {"log_scale": jnp.full(D // 2, scale)}, site)
+        np.testing.assert_allclose(ours, logits(pj.parse(spec), (), site), atol=1e-5)
+
+
+def test_a_pair_of_heads_looks_with_one_query():
+    """The second query of a pair is not looked at, nor its key where each head has one; an odd head is real."""
+    encoding, site = pj.parse("rope_pp()"), pj.sites(T)
+    q, k = (x.at[:, 1].set(jnp.nan) for x in (Q, K))
+    ours, real = logits(encoding, (), site, q, k), logits(pj.parse("rope()"), (), site)
+    np.testing.assert_allclose(ours[[0, 2]], real[[0, 2]], atol=1e-5)
+    assert np.isfinite(ours[1]).all()
+    many = jnp.concatenate([Q, Q], axis=1)
+    with pytest.raises(ValueError, match="2 key heads serve 3 of 6 query heads each; choose num_kv_heads"):
+        encoding.rotate((), many, site, K[:, :2], site)
+    kept = encoding.rotate((), many, site, K, site)[1]
+    assert kept.shape == K.shape  # a cache holds no more than the model has
 
 
 # RoPE-Mixed
@@ -152,11 +177,11 @@ def test_exponentials_of_float32():
     x = np.random.default_rng(0).normal(size=(5, 8, 8))
     x = (x - x.swapaxes(-1, -2)).astype(np.float32)
     for size in (0, 1e-3, 1, 30):
-        ours, angle = _expm(jnp.asarray(size * x)), np.abs(np.linalg.eigvals(size * x)).max()
+        ours, angle = expm(jnp.asarray(size * x)), np.abs(np.linalg.eigvals(size * x)).max()
         theirs = np.array([scipy.linalg.expm(m) for m in np.float64(np.float32(size) * x)])
         np.testing.assert_allclose(ours, theirs, atol=1e-6 + 5e-7 * angle)
-    assert np.isnan(_expm(jnp.asarray(1e4 * x))).all()
-    assert not np.isnan(_expm(jnp.asarray(np.stack([x[0], 1e4 * x[0]])))[0]).any()
+    assert np.isnan(expm(jnp.asarray(1e4 * x))).all()
+    assert not np.isnan(expm(jnp.asarray(np.stack([x[0], 1e4 * x[0]])))[0]).any()
 
 
 def test_channels_that_fill_no_block_pass():

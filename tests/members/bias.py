@@ -55,6 +55,17 @@ class KerpleOracle(Oracle):
         return -a * distance ** (2 / (1 + math.exp(-p)))
 
 
+class BamOracle(Oracle):
+    """-exp(a) (|k - q - m| + eps)^b, m = exp(c) - exp(-c)."""
+
+    def bias(self, head, num_heads, p_query, p_key):
+        a, b = (float(self.params[name][head]) for name in ("scale", "shape"))
+        distance = math.dist(p_query, p_key)
+        if self.e.location:
+            distance = abs(p_key[0] - p_query[0] - 2 * math.sinh(float(self.params["location"][head])))
+        return -math.exp(a) * (distance + 1e-5) ** b
+
+
 class SandwichOracle(Oracle):
     def bias(self, head, num_heads, p_query, p_key):
         d = self.e.dim / len(p_query)  # of each axis
@@ -99,6 +110,11 @@ MEMBERS = {
         {"original_length": st.integers(1, 10**6)},
         vit="raster(width=3) >> alibi_pi(original_length=2)",
         decoder="alibi_pi(original_length=64)",
+    ),
+    "bam": Member(
+        lines("bam(start='alibi', location=True)") + grids("bam(start='alibi')"),
+        BamOracle,
+        {"start": st.sampled_from(["uniform", "alibi"]), "location": st.booleans()},
     ),
     "kerple": Member(
         both("kerple()") + lines("kerple(kind='power')") + grids("kerple(kind='power')"),

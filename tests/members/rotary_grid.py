@@ -25,6 +25,10 @@ class AxialOracle(Oracle):
     def rotate(self, vector, p, head):
         if p is None:
             return vector
+        if self.e.axes_dims is not None:
+            blocks = list(zip(self.e.axes_dims, p, strict=True))[:: -1 if self.e.indexing == "xy" else 1]
+            phase = [x * self.e.base ** (-2 * c / d) for d, x in blocks for c in range(d // 2)]
+            return turned(vector, phase, self.e.layout)
         pairs, axes = len(vector) // 2, len(p)
         shared = self.e.frequencies == "shared"
         series, _ = scaled(self.e.scaling, self.e.base, len(vector) // axes if shared else len(vector), None)
@@ -48,10 +52,25 @@ class MRopeOracle(Oracle):
         for c in range(rotary_dim // 2):
             if self.e.interleaved:
                 axis = 1 if c % 3 == 1 and c < 3 * h else 2 if c % 3 == 2 and c < 3 * w else 0
+            elif self.e.time_last:
+                axis = (1 if c % 2 == 0 else 2) if c < h + w else 0
             else:
                 axis = 0 if c < t else 1 if c < t + h else 2
             phase.append(thw[axis] * self.e.base ** (-2 * c / rotary_dim))
         return np.concatenate([turned(vector[:rotary_dim], phase, self.e.layout), vector[rotary_dim:]])
+
+
+class MHRopeOracle(Oracle):
+    """Each head turns by time, row or column; beyond those that are dealt out, by none."""
+
+    def rotate(self, vector, p, head):
+        t, h, w = self.e.heads
+        if p is None or head >= t + h + w:
+            return vector
+        thw = {1: [p[0]] * 3, 2: [0.0, *p], 3: list(p)}[len(p)]
+        thetas, m = scaled(self.e.scaling, self.e.base, len(vector), None)
+        own = thw[0 if head < t else 1 if head < t + h else 2]
+        return m * turned(vector, [own * theta for theta in thetas], self.e.layout)
 
 
 class DinoV3Oracle(Oracle):
@@ -81,6 +100,7 @@ MEMBERS = {
             *lines("axial_rope(frequencies='split')"),
             *grids("axial_rope(base=30, scaling=ntk(factor=3))"),
             *grids("axial_rope(frequencies='split', scaling=ntk(factor=3))"),
+            *grids("axial_rope(base=30, indexing='xy', axes_dims=(2, 6))"),
         ],
         AxialOracle,
         {
@@ -89,13 +109,27 @@ MEMBERS = {
             "indexing": st.sampled_from(["ij", "xy"]),
             "layout": LAYOUT,
             "scaling": scalings(),
+            "axes_dims": st.none(),
         },
+    ),
+    "mhrope": Member(
+        grids("mhrope(base=100, heads=(0, 1, 1))") + lines("mhrope(base=30, heads=(1, 1, 0), layout='interleaved')"),
+        MHRopeOracle,
+        {
+            "base": st.floats(1, 1e12),
+            "heads": st.tuples(*3 * [st.integers(0, 64)]),
+            "layout": LAYOUT,
+            "scaling": scalings(),
+        },
+        vit="mhrope(base=100, heads=(0, 1, 1))",
+        decoder="mhrope(heads=(1, 1, 0))",
     ),
     "mrope": Member(
         [
             *grids(
                 "mrope(base=100, sections=(1, 2, 1), interleaved=True)",
                 "mrope(base=100, sections=(1, 1, 2), layout='interleaved')",
+                "mrope(base=100, sections=(1, 2, 1), time_last=True)",
             ),
             *lines("mrope(base=100, sections=(2, 1, 1))", "mrope(base=100, sections=(1, 1, 0), fraction=0.5)"),
         ],
@@ -107,6 +141,7 @@ MEMBERS = {
             "layout": LAYOUT,
             "fraction": st.floats(0.01, 1),
             "scaling": st.none(),
+            "time_last": st.just(False),
         },
     ),
     "dinov3": Member(

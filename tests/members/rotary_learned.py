@@ -36,6 +36,36 @@ class MixedOracle(Oracle):
         return out
 
 
+class LearnedFrequenciesOracle(Oracle):
+    """theta_c exp(alpha_c), the same for all heads."""
+
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        out, alpha = np.array(vector), np.asarray(self.params["log_scale"], np.float64)
+        share = len(alpha) // len(p)
+        for c, (i, j) in enumerate(pairs(len(vector), self.e.layout)):
+            theta = math.exp(alpha[c]) * self.e.base ** (-(c % share) / share)
+            z = (vector[i] + 1j * vector[j]) * np.exp(1j * p[c // share] * theta)
+            out[i], out[j] = z.real, z.imag
+        return out
+
+
+class RealAndImaginaryOracle(Oracle):
+    """Re and Im of sum_c q_c conj(k_c) exp(i (m - n) theta_c), of the query and the key of the first head of a pair."""
+
+    def transform(self, row, head, i, j, q, k):
+        q, k = row.q[i, head // 2 * 2], row.k[j, head // 2 * 2]
+        z = self.turned(q, row.position[i]) * self.turned(k, row.position[j]).conj()
+        return np.ones(len(z)), z.imag if head % 2 else z.real
+
+    def turned(self, x, p):
+        i, j = np.array(pairs(len(x), self.e.layout)).T
+        p = np.zeros(1) if p is None else p
+        thetas, m = scaled(self.e.scaling, self.e.base, len(x) // len(p), None)
+        return m * (x[i] + 1j * x[j]) * np.exp([1j * position * theta for position in p for theta in thetas])
+
+
 class PolarOracle(Oracle):
     """Complex numbers of magnitude softplus(q_c) and phase p w_c, the keys' with a learned phase of their own."""
 
@@ -122,6 +152,16 @@ MEMBERS = {
         [*both("pope(base=100, bias_uniform_init=True)"), *lines("pope()")],
         PolarOracle,
         {"base": BASE, "bias_uniform_init": st.booleans()},
+    ),
+    "lerope": Member(
+        lines("lerope(base=100)") + grids("lerope(base=30, layout='interleaved')"),
+        LearnedFrequenciesOracle,
+        {"base": BASE, "layout": LAYOUT},
+    ),
+    "rope_pp": Member(
+        lines("rope_pp(base=100)") + grids("rope_pp(layout='interleaved', scaling=ntk(factor=3))"),
+        RealAndImaginaryOracle,
+        {"base": BASE, "layout": LAYOUT, "scaling": scalings()},
     ),
     "liere": Member(
         [

@@ -9,7 +9,7 @@ import pytest
 import posjax as pj
 from posjax.models import Decoder, ResNet, ViT, generate
 from posjax.models.block import Block, drop_path
-from posjax.models.generate import _chosen, _Sampling
+from posjax.models.generate import Sampling, choose_tokens
 
 TOKENS, SITE = jnp.zeros((2, 4), jnp.int32), pj.sites(4)
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 6, 3)), jnp.float32)
@@ -137,8 +137,8 @@ def test_every_step_draws_anew():
 def test_temperature_divides_logits(temperature, share):
     """9 to 1 at temperature 1 is 3 to 1 at 2, and 81 to 1 at 1/2."""
     logits = jnp.log(jnp.array([[9.0, 1.0]])).repeat(20_000, axis=0)
-    sampling = _Sampling(temperature, None, None, None)
-    drawn = _chosen(logits, jax.random.key(0), sampling, jnp.zeros(20_000, bool))
+    sampling = Sampling(temperature, None, None, None)
+    drawn = choose_tokens(logits, jax.random.key(0), sampling, jnp.zeros(20_000, bool))
     np.testing.assert_allclose((drawn == 0).mean(), share, atol=0.012)
 
 

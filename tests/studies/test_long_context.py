@@ -42,10 +42,8 @@ def rope():
 @pytest.mark.slow
 @pytest.mark.parametrize(("tied", "vocabulary"), [(True, 4096), (False, 64)])
 def test_reading_in_chunks_changes_nothing(monkeypatch, tied, vocabulary):
-    monkeypatch.setattr(long_context, "_CHUNK", 24)
-    monkeypatch.setattr(
-        long_context, "_VOCABULARY", vocabulary
-    )  # the model's are 256: a quarter as many logits at once
+    monkeypatch.setattr(long_context, "CHUNK", 24)
+    monkeypatch.setattr(long_context, "VOCABULARY", vocabulary)  # the model's are 256: a quarter as many logits at once
     model, params = decoder(tied_embedding=tied)
     windows = TEXT[:102].reshape(2, 51)
     reading = Reader(model, params, 2, 50)(params, windows[:, :-1], windows[:, 1:])

@@ -88,7 +88,7 @@ def test_they_train_at_other_sizes(name, kind, group, label, small, tmp_path, mo
             table[rows] = ConfigDict({label: table[rows][label]}, allow_dotted_keys=True)
     made.seeds = (0, 1)
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
-    monkeypatch.setattr(study, "_show", lambda *told: None)
+    monkeypatch.setattr(study, "show_study", lambda *told: None)
     study.run(kind(made), tmp_path, allocator=None, command="x")
     records = read_records(tmp_path / "results.jsonl")
     assert {record.seed for record in records} == {0, 1}

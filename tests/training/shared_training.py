@@ -72,7 +72,7 @@ def work_of_evaluation(data_dir):
     found = []
     for sizes in ({}, {"data": 8}):
         programs = loop.Programs(task_on(config, sizes), config, (0, 1))
-        batch = next(iter(programs._task.evaluation()["16"]))
+        batch = next(iter(programs.task.evaluation()["16"]))
         lowered = programs.score.lower(
             programs.shapes().params, on_devices(programs.mesh, filled_up(programs.mesh, batch), runs=False)
         )

@@ -31,7 +31,7 @@ def test_a_row_is_judged_by_what_was_not_trained(decoder):
 
 def test_scores_and_losses_are_means_over_problems_however_they_are_padded(decoder):
     task, params, found = decoder
-    forward, right, exact, losses = jax.jit(lambda *given: task._logits(*given)), [], [], []
+    forward, right, exact, losses = jax.jit(lambda *given: task.logits(*given)), [], [], []
     (batch, last), of_score = task.evaluation()["copy_string@4"], found["accuracy by length"]["4"]
     assert (last["weight"][2:] == 0).all()
     for name, values in last.items():
@@ -71,7 +71,7 @@ def test_positions_of_two_axes_reach_the_encoding():
     params = drawn(task.init, jax.random.key(0))
     batch = next(task.evaluation()["addition_reversed@3"])
     moved = batch | {"position": batch["position"] + np.array([0, 1]) * (batch["position"] > 0)}
-    forward = jax.jit(lambda *given: task._logits(*given))
+    forward = jax.jit(lambda *given: task.logits(*given))
     assert jnp.abs(forward(params, batch) - forward(params, moved)).max() > 1e-3
 
 

@@ -85,8 +85,8 @@ def test_mean_and_std_are_those_that_are_asked_for(data_dir):
         for m, s in [((0.5,),) * 2, ((0.1,), (0.3,))]
     )
     image = jnp.asarray([[0.0, 255.0]]) / 127.5 - 1
-    np.testing.assert_allclose(plain._standardised(image), [[-1, 1]], atol=1e-6)
-    np.testing.assert_allclose(other._standardised(image), [[-1 / 3, 3.0]], atol=1e-6)
+    np.testing.assert_allclose(plain.standardised(image), [[-1, 1]], atol=1e-6)
+    np.testing.assert_allclose(other.standardised(image), [[-1 / 3, 3.0]], atol=1e-6)
 
 
 def test_a_resnet_needs_no_sites(data_dir):
@@ -118,8 +118,8 @@ def test_a_model_of_a_config_that_was_read_back_is_the_same():
 def test_a_share_of_the_training_images_only(data_dir):
     whole, some = (make_task(small_vit(data_dir, data__fraction=f)) for f in (1.0, 0.1))
     assert whole.digest != some.digest
-    assert len(some._train) < 0.11 * len(whole._train)
-    assert len(some._eval) == len(whole._eval)
+    assert len(some.train_data) < 0.11 * len(whole.train_data)
+    assert len(some.eval_data) == len(whole.eval_data)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.training.digests import _sums_of_array, digest_of_array
+from posjax.training.digests import digest_of_array, sums_of_array
 
 ARRAYS = {
     "float32": np.linspace(-1, 1, 70_000, dtype=np.float32).reshape(7, -1),
@@ -20,7 +20,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("x", ARRAYS.values(), ids=ARRAYS)
 def test_hosts_and_devices_agree(x):
-    first, second = map(int, jax.jit(_sums_of_array)(jnp.asarray(x)))
+    first, second = map(int, jax.jit(sums_of_array)(jnp.asarray(x)))
     assert digest_of_array(x) == f"words:{first:08x}{second:08x}"
 
 

@@ -77,7 +77,7 @@ def test_a_save_that_fails_is_one_line_at_once_and_leaves_nothing(started, monke
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(module._RecordHandler, where, failing)
+        patch.setattr(module.RecordHandler, where, failing)
         before = time.monotonic()
         with pytest.raises(CheckpointError, match=r"step 2 could not be saved in .*/c \((No space|RESOURCE_)") as told:
             started.save(2, tree(2))
@@ -93,8 +93,8 @@ def test_a_save_that_fails_is_one_line_at_once_and_leaves_nothing(started, monke
 
 def test_check_waits_for_nothing(started, monkeypatch):
     release = threading.Event()
-    whole = module._RecordHandler.finalize
-    monkeypatch.setattr(module._RecordHandler, "finalize", lambda *args: (release.wait(20), whole(*args)))
+    whole = module.RecordHandler.finalize
+    monkeypatch.setattr(module.RecordHandler, "finalize", lambda *args: (release.wait(20), whole(*args)))
     started.save(2, tree(2))
     started.check()
     assert [path.name for path in started.directory.iterdir() if path.name.isdigit()] == ["1"]
@@ -162,11 +162,11 @@ def test_a_line_and_a_file_that_do_not_fit_name_themselves(tmp_path, monkeypatch
             pass
 
     writer = MetricsWriter(tmp_path)
-    writer._file.close()
-    writer._file = Full(20)
+    writer.file.close()
+    writer.file = Full(20)
     with pytest.raises(OSError, match="No space left") as told:
         writer.write(1, {"loss": [0.123456789] * 9})
-    assert len(writer._file.written) == 20
+    assert len(writer.file.written) == 20
     assert message_of(told.value).startswith(
         f"{tmp_path / 'metrics.jsonl'}: No space left on device: 0.1 KiB are needed, "
     )

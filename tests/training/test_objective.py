@@ -12,11 +12,9 @@ from PIL import Image
 from small import small_decoder, small_vit
 from test_tasks import losses, perturbed
 
-from posjax import data
 from posjax.training import loop
 from posjax.training.evaluate import evaluate, headline
 from posjax.training.long_task import LongDocuments
-from posjax.training.mesh import WHOLE
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
@@ -73,11 +71,11 @@ def test_runs_of_one_ensemble_may_have_learning_rates_of_their_own():
 
 def test_runs_at_several_rates_may_diverge():
     config = ConfigDict({"optimizer": {"learning_rate": (0.1, 0.9)}, "model": {"encoding": "rope"}})
-    loop._refuse_non_finite({"loss": np.array([1.0, np.nan])}, 3, (7, 7), config)
-    loop._refuse_non_finite({"loss": np.array([np.nan])}, 3, (7,), config)  # a point that was added to the others
+    loop.refuse_non_finite({"loss": np.array([1.0, np.nan])}, 3, (7, 7), config)
+    loop.refuse_non_finite({"loss": np.array([np.nan])}, 3, (7,), config)  # a point that was added to the others
     config.optimizer = {"learning_rate": 0.9}
     with pytest.raises(FloatingPointError, match="step 3: loss of seed 7 with encoding rope is nan"):
-        loop._refuse_non_finite({"loss": np.array([np.nan, np.inf])}, 3, (7, 7), config)
+        loop.refuse_non_finite({"loss": np.array([np.nan, np.inf])}, 3, (7, 7), config)
 
 
 def test_each_part_of_a_batch_draws_for_itself():
@@ -152,7 +150,7 @@ def test_slots_without_an_image_weigh_nothing(native, monkeypatch):
     batch = native.batches(0)[0]
     there = batch["weight"].sum()
     assert 0 < there < batch["weight"].size
-    monkeypatch.setattr(native, "_logits", lambda params, batch, **options: jnp.zeros((*batch["label"].shape, 2)))
+    monkeypatch.setattr(native, "logits", lambda params, batch, **options: jnp.zeros((*batch["label"].shape, 2)))
     total, weight = native.loss({}, batch, jax.random.key(0))
     assert weight == there
     np.testing.assert_allclose(total, there * np.log(2), rtol=1e-6)
@@ -165,7 +163,7 @@ def test_native_images_are_flipped_if_asked(native, monkeypatch):
         seen.append(np.asarray(batch["patches"]))
         return jnp.zeros((*batch["label"].shape, 2))
 
-    monkeypatch.setattr(native, "_logits", logits)
+    monkeypatch.setattr(native, "logits", logits)
     batch = native.batches(0)[0]
     for key in range(4):
         native.loss({}, batch, jax.random.key(key))
@@ -177,7 +175,7 @@ def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
     """Three steps warm up; one of five was stuck for 100 seconds."""
     now = [1000.0]
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
-    clock = loop._Clock(elapsed=500.0, step_time=7.0)
+    clock = loop.Clock(elapsed=500.0, step_time=7.0)
     assert clock.times() == {"elapsed": 500.0, "step_time": 7.0}
     for seconds in (50, 50, 50, 1, 2, 100, 2, 3):
         now[0] += seconds
@@ -185,20 +183,17 @@ def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
     assert clock.times() == {"elapsed": 758.0, "step_time": 2.0}
 
 
-def test_an_answer_weighs_what_it_is_told_beside_text():
+def test_an_answer_weighs_what_it_is_told_beside_text(data_dir):
     """The first row of a batch is a task, whose last byte is its answer; the other stays text."""
-    task = object.__new__(LongDocuments)
-    task._rows, task._weight, task._tasks, task._length = 1, 2.5, ("induction",), 16
-    task._train, task.tokenizer = types.SimpleNamespace(tokens=np.zeros(99, np.uint8)), data.BYTES
-    text = dict.fromkeys(("tokens", "targets", "position", "segment"), np.zeros((2, 16), np.int32))
-    task._first_steps, task._batch_size = 3, 2
-    text["weight"] = np.ones((2, 16), np.float32)
-    mixed = task._mixed(text, 0, 3, WHOLE)
-    np.testing.assert_array_equal(mixed["weight"], [[0] * 15 + [2.5], [1] * 16])
-    first = task._mixed(text, 0, 2, WHOLE)  # within the first steps there is nothing but tasks
-    np.testing.assert_array_equal(first["weight"], [[0] * 15 + [2.5]] * 2)
-    task._rows = 0
-    np.testing.assert_array_equal(task._mixed(text, 0, 3, WHOLE)["weight"], text["weight"])
+    config = small_decoder(data_dir, batch_size=2)
+    with config.unlocked():
+        config.data.retrieval = dict(share=0.5, tasks=("induction",), weight=2.5, first_steps=3)
+    batches = LongDocuments(config).batches(0)
+    np.testing.assert_array_equal(batches[3]["weight"], [[0] * 15 + [2.5], [1] * 16])
+    # Within the first steps there is nothing but tasks.
+    np.testing.assert_array_equal(batches[2]["weight"], [[0] * 15 + [2.5]] * 2)
+    config.data.retrieval.share = 0.0
+    np.testing.assert_array_equal(LongDocuments(config).batches(0)[3]["weight"], np.ones((2, 16)))
 
 
 def test_what_is_trained_on_answers_alone_is_scored_on_answers_of_other_problems(data_dir):

@@ -111,7 +111,7 @@ def test_only_as_many_tokens_are_evaluated_as_are_asked_for(data_dir):
 
 
 def test_a_table_for_every_byte_of_a_long_document_is_not_made_unasked(data_dir, monkeypatch):
-    monkeypatch.setattr("posjax.training.tasks._LARGEST_TABLE", 1000)
+    monkeypatch.setattr("posjax.training.tasks.LARGEST_TABLE", 1000)
     task = make_task(small_decoder(data_dir, data__positions="document", model__encoding="learned"))
     with pytest.raises(ValueError, match=r"config\.model\.length, or data\.positions='window'"):
         task.init(jax.random.key(0))

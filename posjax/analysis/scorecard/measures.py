@@ -37,8 +37,8 @@ class Found(NamedTuple):
 
 def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None, longer: tuple[int, ...]) -> dict[str, Found]:
     """Do any two places look alike? The signature of a place is what its queries attend to; `code` is what they carry."""
-    norm, distance = _distances(_signatures(base))
-    rough_norm, rough_distance = _distances(_signatures(_in_bfloat16(probe, longer)))
+    norm, distance = distance_summary(_signatures(base))
+    rough_norm, rough_distance = distance_summary(_signatures(_in_bfloat16(probe, longer)))
     found = {
         "U_gap": Found(distance.min() / norm),
         "U_coll": Found(100 * np.mean(distance < _SAME * norm)),
@@ -46,7 +46,7 @@ def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None, longer: tupl
     }
     if code is None:
         return found | {"U_code": Found(None, NO_CODE)}
-    norm, distance = _distances(code)
+    norm, distance = distance_summary(code)
     return found | {"U_code": Found(distance.min() / norm)}
 
 
@@ -79,7 +79,7 @@ def softmax(masked: np.ndarray) -> np.ndarray:
     return weights / np.where(total > 0, total, 1.0)
 
 
-def _distances(x: np.ndarray) -> tuple[float, np.ndarray]:
+def distance_summary(x: np.ndarray) -> tuple[float, np.ndarray]:
     """The mean norm of rows [T, F], and their [T (T - 1) / 2] distances."""
     gram = x @ x.T
     square = np.diag(gram)

@@ -114,7 +114,7 @@ def test_a_map_that_shows_every_pair_its_own_positions(explained):
 
 
 def test_parameters_that_start_at_zero_are_shown_awake(explained, tmp_path, monkeypatch):
-    monkeypatch.setattr(posjax.spec, "_REGISTRY", dict(posjax.spec._REGISTRY))
+    monkeypatch.setattr(posjax.spec, "REGISTRY", dict(posjax.spec.REGISTRY))
     source = tmp_path / "asleep.py"
     source.write_text(USER.format(name="asleep", value="jnp.zeros"))
     code, out, _ = explained("asleep", f"--import={source}")

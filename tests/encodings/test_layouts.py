@@ -1,0 +1,86 @@
+"""Where tokens of text with images stand, and those of sentences. Layouts beside their authors': tests/test_goldens.py."""
+
+import jax
+import numpy as np
+import pytest
+from goldens.check import load
+
+import posjax as pj
+from posjax.attention import BEFORE_ATTENTION
+from posjax.encodings.layouts import Circle, Diagonal, Offset, bilevel, multimodal
+
+FULL_STOP, LINE_BREAK = 869, 13  # of Llama's tokens, as in BiPE's code
+
+
+def sentences():
+    """The authors' example: (tokens, numbers and places)."""
+    file = load("multimodal")
+    return file["tokens"].astype(np.int32), file["bilevel"]
+
+
+def test_a_video_longer_than_wide_does_not_run_into_the_text_behind_it():
+    """transformers 5.23.0 goes on at s + max(rows, columns), where later frames stand; Qwen2-VL's code behind all of them."""
+    site = multimodal([2, (5, 2, 3), 1])
+    assert site.position[-1].tolist() == [7, 7, 7]
+    assert site.position[:-1].max() == 6
+    assert site.position.dtype == np.int32
+
+
+def test_text_goes_on_after_a_diagonal_as_time_does():
+    position = multimodal([1, (2, 7, 9), 1], Diagonal()).position
+    assert position[-1].tolist() == [4, 4, 4]  # frames at 1 and 3
+    assert position[:, 2].max() == 3 + 4
+
+
+def test_all_of_a_circle_is_as_far_from_a_token_of_text():
+    position = np.float64(multimodal([4, (1, 3, 5)], Circle(radius=2.0)).position)
+    for token in position[:4]:
+        distance = np.linalg.norm(position[4:] - token, axis=1)
+        np.testing.assert_allclose(distance, distance[0], rtol=1e-6)
+    assert len(np.unique(position[4:].round(4), axis=0)) == 15
+
+
+@pytest.mark.parametrize(
+    ("parts", "layout", "message"),
+    [
+        ([], Offset(), "needs parts: numbers of text tokens"),
+        ([3, (4, 6)], Offset(), r"or \(frames, rows, columns\), all at least 1; got \(4, 6\)"),
+        ([3, 0], Offset(), "all at least 1; got 0"),
+        ([(2, 4, 6)], Circle(), r"still images, of one frame; got a block of \(2, 4, 6\)"),
+    ],
+)
+def test_parts_that_cannot_be(parts, layout, message):
+    with pytest.raises(ValueError, match=message):
+        multimodal(parts, layout)
+
+
+def test_sentences_are_counted_as_by_their_authors():
+    tokens, theirs = sentences()
+    np.testing.assert_array_equal(bilevel(tokens, (FULL_STOP, LINE_BREAK), longest=4).position, theirs)
+    segment = np.repeat(np.int32([1, 2]), 11)
+    again = bilevel(np.tile(tokens, 2), (FULL_STOP, LINE_BREAK), segment, longest=4)
+    np.testing.assert_array_equal(again.position, np.tile(theirs, (2, 1)))
+    np.testing.assert_array_equal(again.segment, segment)
+
+
+@pytest.mark.parametrize("relative", ["rope()", "interpolate(factor=0.010416666666666666) >> alibi()"])
+def test_bilevel_encoding_is_a_composition(relative):
+    """BiPE-RoPE, and BiPE-ALiBi with slopes 96 times as steep: rows of a table by place, distances between sentences."""
+    site = bilevel(sentences()[0], (FULL_STOP, LINE_BREAK), longest=4)
+    encoding = pj.parse(f"(axis(index=0) >> {relative}) + (axis(index=1) >> learned(stddev=1))")
+    params = encoding.init(jax.random.key(0), pj.Dims(width=8, num_heads=1, head_dim=8, grid=(6, 4)))
+    x = jax.random.normal(jax.random.key(1), (11, 8))
+    placed = encoding.place(params, site)
+    coded = encoding.embed(params, x, placed)
+    table, (sentence, within) = params[1][1].rows, site.position.T
+    np.testing.assert_allclose(coded, x + table[within], atol=1e-6)
+    q = coded[:, None]
+    out = pj.attend(encoding, params, q, q, q, placed, placed, causal=True, consumed=BEFORE_ATTENTION)
+    q, away = np.float64(coded), sentence[:, None] - sentence
+    if relative == "rope()":
+        z = (q[:, :4] + 1j * q[:, 4:]) * np.exp(1j * sentence[:, None] * 10_000.0 ** (-np.arange(4) / 4))
+        logits = (z @ z.conj().T).real / 8**0.5
+    else:
+        logits = q @ q.T / 8**0.5 - 96 * 2.0**-8 * np.abs(away)
+    weight = np.where(np.tri(11) > 0, np.exp(logits - logits.max(axis=1, keepdims=True)), 0)
+    np.testing.assert_allclose(out[:, 0], weight / weight.sum(axis=1, keepdims=True) @ q, atol=1e-5)

@@ -1,0 +1,83 @@
+"""Text with images, heads with axes or parts of their own, and BAM, beside their authors' formulas (make_multimodal.py)."""
+
+import jax
+import numpy as np
+
+import posjax as pj
+from goldens.check import Check, line, load
+from posjax.encodings.layouts import Circle, Diagonal, Offset, multimodal
+
+PARTS = [3, (1, 4, 6), 2, (3, 3, 2), 1, (1, 1, 5), 2]  # as in make_multimodal.py
+
+
+def placed(golden, layout, parts=PARTS):
+    def arrays():
+        return multimodal(parts, layout).position, load("multimodal")[f"place_{golden}"]
+
+    return arrays
+
+
+def circle(golden, layout):
+    """An image behind 3 tokens of text, and the token after it."""
+
+    def arrays():
+        theirs = load("multimodal")[f"place_{golden}"]
+        return multimodal([3, (1, 4, 6), 1], layout).position[3:], theirs
+
+    return arrays
+
+
+def turned(golden, tokens, spec):
+    def arrays():
+        file, encoding = load("multimodal"), pj.parse(spec)
+        position, x = file["position"].astype(np.int32), file[tokens]
+        site = line(position[:, 0])._replace(position=position)
+        return encoding.rotate((), x, site, x, site)[0], file[golden]
+
+    return arrays
+
+
+def rope_pp():
+    """Two query heads of theirs are four of ours, of which every second one is not looked at."""
+    file, encoding = load("multimodal"), pj.parse("rope_pp()")
+    q, k, v = (file[name] for name in "qkv")
+    q, site = np.stack([q, np.full_like(q, np.nan)], axis=2).reshape(len(q), 4, -1), pj.sites(len(q))
+    return jax.jit(lambda *qkv: pj.attend(encoding, (), *qkv, site, site, causal=True))(q, k, v), file["rope_pp"]
+
+
+def bam():
+    file, encoding = load("multimodal"), pj.parse("bam(location=True)")
+    params = {name: file[f"bam_{name}"] for name in ("scale", "shape", "location")}
+    q, site = np.zeros((9, 3, 4), np.float32), pj.sites(9)
+    return encoding.bias(params, q, site, q, site), file["bam"]
+
+
+VIDEO = "mrope(base=10000, sections=(1, 2, 1), time_last=True)"
+QWEN = "mrope(base=1e7, sections=(11, 11, 10), interleaved=True, fraction=0.25)"
+FLUX = "axial_rope(base=10000, axes_dims=(4, 6, 6), layout='interleaved')"
+RESET, FLAT = Offset(stride=2, spatial_reset=True), Circle(alpha=1.0, radius=10.0, flat=0.25, positive=True)
+CHECKS = [
+    Check(
+        "mrope",
+        "transformers qwen3_5",
+        "sections (11, 11, 10) of a quarter of the head",
+        turned("qwen3_5", "wide", QWEN),
+    ),
+    Check("mrope", "transformers qwen2_vl", "positions of text with images", placed("offset", Offset())),
+    Check("mrope", "JJJYmmm/Multimodal-RoPEs, transcribed", "positions with spatial reset", placed("reset", RESET)),
+    Check("mrope", "Wiselnn570/VideoRoPE, transcribed", "diagonal positions", placed("diagonal", Diagonal())),
+    Check(
+        "mrope", "Wiselnn570/VideoRoPE, transcribed", "time in the lowest frequencies", turned("videorope", "x", VIDEO)
+    ),
+    Check("mrope", "lose4578/CircleRoPE, transcribed", "positions on a circle", circle("circle", Circle(alpha=0.3))),
+    Check("mrope", "lose4578/CircleRoPE, transcribed", "positions, a quarter flat", circle("flat", FLAT)),
+    Check(
+        "mhrope",
+        "JJJYmmm/Multimodal-RoPEs, transcribed",
+        "two heads to an axis",
+        turned("mhrope", "x", "mhrope(heads=(2, 2, 2))"),
+    ),
+    Check("axial_rope", "black-forest-labs/flux, transcribed", "4, 6 and 6 channels", turned("flux", "uneven", FLUX)),
+    Check("rope_pp", "OpenMOSS/rope_pp, transcribed", "causal attention, shared keys", rope_pp),
+    Check("bam", "ArthurSBianchessi/BAM, transcribed", "trained location", bam),
+]
