@@ -113,6 +113,15 @@
     el("p", {}, "Spec: ", el("code", {}, specOf(state)), ". A decoder's own: ", el("code", {}, `python -m experiments.explain --checkpoint=FOLDER --lengths=${state.length}`))];
   }
 
+  /** The numbers of each pair. @param {any} state */
+  function table(state) {
+    const {trained, now} = ratesOf(state);
+    const [before, after, unseen] = [forms.turns(trained, state.trained), forms.turns(now, state.length), forms.newAngles(trained, state.trained, now, state.length)];
+    const rows = now.map((rate, c) => [c, TURN / rate, before[c], after[c]]);
+    return el("table", {}, el("thead", {}, el("tr", {}, ...["pair", "positions for a full turn", "turns in training", "turns in the context", "new angles"].map((title) => el("th", {scope: "col"}, title)))),
+      el("tbody", {}, ...rows.map((row, c) => el("tr", {}, ...row.map((x) => el("td", {class: "number"}, live.number(x))), el("td", {}, unseen[c] ? "yes" : now[c] ? "no" : "never turns")))));
+  }
+
   /** What the colours of dots are. */
   function key() {
     const meanings = [[GOOD, "turned fully in training"], [PART, "turned in part, nothing new in the context"], [NEW, "meets new angles in the context"]];
@@ -123,10 +132,12 @@
   function render(root, query) {
     const state = live.stateOf(START, query);
     const [controls, said] = [el("div", {class: "controls"}), el("div", {"aria-live": "polite"})];
+    const numbers = el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of each pair"});
     const dials = live.canvas((...of) => drawDials(state, ...of), {height: 300});
     const waves = live.canvas((...of) => drawWaves(state, ...of), {height: 300});
     const draw = () => {
       said.replaceChildren(...words(state));
+      numbers.replaceChildren(table(state));
       dials.redraw();
       waves.redraw();
       live.remember("clocks", state, START);
@@ -143,7 +154,8 @@
       el("p", {}, "RoPE gives each pair of channels a hand that turns as the position grows. Green is what training showed of each dial. ",
         "A slow hand shows a part only. In a longer text it reaches angles that the model has never seen: an orange hand. ",
         "A scaling slows hands down. ", el("a", {href: href("scaling", {trained: state.trained})}, "What each scaling does to the hands"), "."),
-      said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node, key())), controls);
+      said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node, key())), controls,
+      el("details", {}, el("summary", {}, "Turns of each pair, in numbers"), numbers));
     rebuild();
   }
 

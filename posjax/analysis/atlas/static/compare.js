@@ -9,7 +9,7 @@
   /** @param {any} x @param {string} [unit] */
   const shown = (x, unit = "") => (x === null || x === undefined ? "nothing that far out" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
 
-  /** The numbers of this page: title, what it is, and the cell of a row. @param {any} about */
+  /** The numbers of this page: title, what it is, and the cell of a row. @param {any} about @returns {[string, string, (row: any) => string][]} */
   function facts(about) {
     const none = about.pictures.find((/** @type {any} */ each) => each.name === "none");
     return [
@@ -41,7 +41,7 @@
 
   /** The nearest others. @param {any} about @param {number} at */
   function nearest(about, at) {
-    const others = about.pictures.map((/** @type {any} */ each, /** @type {number} */ i) => [each.name, about.apart[at][i]]).filter(([, apart], /** @type {number} */ i) => i !== at && apart !== null);
+    const others = about.pictures.map((/** @type {any} */ each, /** @type {number} */ i) => [each.name, about.apart[at][i]]).filter((/** @type {any} */ [, apart], /** @type {number} */ i) => i !== at && apart !== null);
     return others.sort((/** @type {any} */ x, /** @type {any} */ y) => x[1] - y[1]).slice(0, 5);
   }
 

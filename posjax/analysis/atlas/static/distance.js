@@ -20,7 +20,7 @@
       const at = KINDS[name].make(state);
       const index = NAMES.indexOf(name);
       return {label: KINDS[name].spec(state) + (KINDS[name].controls.includes("head") ? `, head ${Math.min(state.head, state.heads)} of ${state.heads}` : ""),
-        color: live.COLORS[index % live.COLORS.length], dash: live.DASHES[index % live.DASHES.length], at,
+        color: live.COLORS[index % live.COLORS.length], dash: live.DASHES[(index + Math.floor(index / live.COLORS.length)) % live.DASHES.length], at,
         points: distances(state.longest).map((d) => [d, at(d, 0)])};
     });
   }

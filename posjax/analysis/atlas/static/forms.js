@@ -302,4 +302,4 @@ const forms = (() => {
     resizeMatrix, resizedLikeness, scalings: Object.keys(MULTIPLIERS),
   };
 })();
-if (typeof module !== "undefined") module.exports = forms;
+Object.assign(globalThis, {forms}); // node: require("./forms.js"), then forms

@@ -83,7 +83,7 @@
     });
   }
 
-  /** @param {any} panel @param {any} state @param {string} unit @param {() => [number, number]} range @param {() => void} chosen */
+  /** @param {any} panel @param {any} state @param {string} unit @param {() => [number, number]} range @param {(focused: string) => void} chosen */
   function boardOf(panel, state, unit, range, chosen) {
     if (panel.refused) return el("section", {}, el("h2", {}, panel.title), el("p", {class: "note"}, panel.refused));
     const {height, width, at, rows} = panel;
@@ -99,7 +99,7 @@
     const choose = (/** @type {number} */ row, /** @type {number} */ column) => {
       const back = (/** @type {number} */ p, /** @type {number} */ n) => Math.min(state.trained - 1, Math.max(0, Math.floor(((p + 0.5) * state.trained) / n)));
       [state.row, state.column] = [back(row, height), back(column, width)];
-      chosen();
+      chosen(panel.title);
     };
     view.node.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const box = view.node.getBoundingClientRect();
@@ -138,7 +138,7 @@
       const unit = encoding ? "logit" : KINDS[state.name].unit;
       const shown = encoding ? storedPanels(state, encoding) : livePanels(state);
       const range = live.extent(shown.flatMap((panel) => panel.rows?.flat() ?? []));
-      panels.replaceChildren(...shown.map((panel) => boardOf(panel, state, unit, () => range, (/** @type {any} */ title) => {
+      panels.replaceChildren(...shown.map((panel) => boardOf(panel, state, unit, () => range, (title) => {
         controls.replaceChildren(...controlsOf(state, Boolean(encoding), () => draw("")));
         draw(title);
       })));
