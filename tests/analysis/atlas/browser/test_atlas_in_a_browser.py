@@ -136,6 +136,33 @@ def test_the_keyboard_reaches_the_page_past_the_menu(watched):
     assert page.evaluate("document.activeElement.id") == "main"
 
 
+def test_three_questions_are_answered_by_a_few_clicks(watched):
+    """As docs/atlas.md tells a newcomer to click."""
+    page = watched.open("map")
+    menu, said = page.get_by_role("navigation", name="Pages"), page.locator("main [aria-live]").first
+
+    menu.get_by_role("link", name="Distance").click()  # what does ALiBi do to far tokens?
+    page.get_by_role("checkbox", name="rope", exact=True).uncheck()
+    row = page.locator("main tbody tr")
+    assert row.count() == 1
+    assert row.inner_text().split("\t")[3].startswith("-512 ")
+    page.get_by_role("slider", name="head", exact=True).fill("8")
+    assert row.inner_text().split("\t")[3].startswith("-4 (×0.018")
+
+    menu.get_by_role("link", name="Clocks").click()  # why does RoPE fail past its length, and what does YaRN change?
+    said.get_by_text("23 of 32 pairs turn fully, 9 turn in part").wait_for()
+    said.get_by_text("9 pairs meet angles that training did not show").wait_for()
+    page.get_by_role("combobox", name="scaling").select_option("yarn")
+    said.get_by_text("no pair meets an angle that training did not show").wait_for()
+
+    menu.get_by_role("link", name="Which one?").click()  # which encoding for images of several sizes?
+    page.get_by_role("link", name="I have images of changing size").click()
+    answer = page.get_by_role("article")
+    answer.get_by_text(" leads: ").wait_for()
+    answer.locator('a[href^="#/record"]').first.click()
+    page.get_by_role("heading", name="Records of").wait_for()
+
+
 def test_weight_and_time_to_the_first_picture(atlas, browser):
     weight = sum(path.stat().st_size for path in atlas.rglob("*") if path.is_file())
     assert weight <= WEIGHT
