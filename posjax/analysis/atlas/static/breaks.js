@@ -134,7 +134,7 @@
     const asked = made.find((each) => each.bug.name === query.get("bug"));
     asked?.turn(true);
     const heading = root.querySelector(`[data-group="${CSS.escape(query.get("group") ?? "")}"]`);
-    requestAnimationFrame(() => (asked?.node ?? heading)?.scrollIntoView());
+    requestAnimationFrame(() => (asked?.node ?? heading)?.scrollIntoView({behavior: "instant"}));
   }
 
   atlas.page({name: "breaks", title: "What breaks", render});

@@ -39,7 +39,7 @@ const errata = (() => {
         root.append(el("article", {id: name, class: `bug${query.get("row") === name ? " asked" : ""}`}, el("h3", {}, ...linked(row.what)), facts(row)));
       }
     }
-    document.getElementById(query.get("row") ?? "")?.scrollIntoView({block: "center"});
+    document.getElementById(query.get("row") ?? "")?.scrollIntoView({block: "center", behavior: "instant"});
   }
 
   atlas.page({name: "errata", title: "Errata", hidden: true, render});

@@ -16,7 +16,11 @@ PAGES = sorted(
         for name in re.findall(r'atlas\.page\(\{name: "([\w-]+)"', path.read_text())
     }
 )
-ADDRESSES = {"card": "card?name=rope", "errata": "errata?row=left-padding"}
+ADDRESSES = {
+    "card": "card?name=rope",
+    "errata": "errata?row=left-padding",
+    "record": "record?folder=resolutions&table=caltech101&metric=accuracy",
+}
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1200, "height": 900}
 NARROW = {"width": 360, "height": 740}
 # Rules for each theme: the same page in other colours can fail by its contrast alone. Without preload, axe requests nothing.
