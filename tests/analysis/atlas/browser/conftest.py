@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import posjax as pj
+from posjax.analysis.atlas import images
 
 PICTURED = ["rope", "alibi", "learned", "fire", "axial_rope", "swin"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -43,6 +44,7 @@ def atlas(browser, tmp_path_factory) -> pathlib.Path:
     out = tmp_path_factory.mktemp("atlas") / "site"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pj.encodings, "__all__", PICTURED)
+        patch.setattr(images, "SPECS", ("learned()", "rope_mixed()"))
         assert main([f"--out={out}"]) == 0
     return out
 
