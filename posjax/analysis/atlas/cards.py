@@ -22,7 +22,9 @@ _LENGTH = 256  # of the scorecard, and of the text that configs/decoder.py train
 _TRAIN = 'python -m experiments.train --config=configs/{config}.py --config.model.encoding="{spec}"'
 _DIGITS = "python -m experiments.ablate --config=configs/papers/length_generalization.py"
 _COMMANDS = {"abacus": _DIGITS, "position_coupling": _DIGITS}  # their positions are made from the digits of a problem
-_WIDE = {"longrope", "mrope"}  # they name a number for each of the pairs of a head of 32 channels
+# Those that name a number for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
+_SIZES = {"longrope": " --head_dim=32", "mrope": " --head_dim=32", "mhrope": " --num_heads=4"}
+_FITTED = {"mhrope": "mhrope(heads=(1, 1, 2))"}
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
@@ -82,7 +84,8 @@ def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
 def _of_scaling(cls: type) -> dict[str, Any]:
     """Of a scaling of frequencies, which stands in a rotary encoding and changes where this one acts in nothing."""
     text = catalogue.documentation(cls)
-    name, spec = cls.spec_name, spec_of(cls.spec_name, _LENGTH)
+    name = cls.spec_name
+    spec = spec_of(name, _LENGTH) or f"rope(scaling={name}())"
     about = (catalogue.summary(text), catalogue.citation(text), catalogue.arxiv_number(text))
     return _shared(name, *about, catalogue.family_of(cls)) | {
         "kind": "frequency scaling",
@@ -128,10 +131,10 @@ def _is_whole(row: catalogue.Facts) -> bool:
 def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[str]) -> dict[str, str]:
     """The spec in Python, in a config and on the command line; images where a line of text does not do."""
     images = 1 not in dimensions or "both_directions" in needs or "axis(" in spec
-    more = " --head_dim=32" if name in _WIDE else ""
+    more = _SIZES.get(name, "")
     more += " --grid=4x4" if 1 not in dimensions or "axis(" in spec else ""
     # The digits of configs/vit.py are 4 x 4 patches.
-    fitted = re.sub(r"\b(width|height)=\d+", r"\1=4", spec) if images else spec
+    fitted = re.sub(r"\b(width|height)=\d+", r"\1=4", spec) if images else _FITTED.get(name, spec)
     train = _TRAIN.format(config="vit" if images else "decoder", spec=fitted)
     return {
         "python": f'encoding = pj.parse("{spec}")',

@@ -103,6 +103,7 @@ _BIASES = {
         r"\ell_{mn} = \frac{q_m\cdot k_n + \left(p_m U_Q\right)\cdot\left(p_n U_K\right)}{\sqrt{2D}},\quad"
         r" p_t = \mathrm{LayerNorm}(E_t)",
     ),
+    "bam": (r"b^{(h)}_{mn} = -e^{a_h}\left(|n-m-\mu_h| + 10^{-5}\right)^{\nu_h}",),
 }
 _CONTENT = {
     "cope": (
@@ -120,6 +121,18 @@ _CONTENT = {
         r"q'_{t,c} = q_{t,c}\,e^{i\Phi_{t,c}},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_{t,c}},\quad"
         r" \Phi_{t,c} = \theta_c \sum_{s\le t} \varphi_{s,c}",
         r"\varphi = \mathrm{conv}\left(U V \hat x\right),\quad \theta_c = \beta^{-2c/D}",
+    ),
+    "grape_a": (
+        r"b^{(h)}_{mn} = -|m-n|\,\omega_h\left(\mathrm{softplus}\left(\frac{v_h\cdot q_m}{\sqrt D}\right)"
+        r" + \mathrm{softplus}\left(\frac{u_h\cdot k_n}{\sqrt D}\right)\right)",
+    ),
+    "grape_ap": (
+        r"b^{(h)}_{mn} = \sum_{l=n+1}^{m} \alpha_h \ln\sigma\left(\frac{p_m\cdot R^l\hat p_l}{P}\right),\quad"
+        r" p_l = W_h x_l,\quad \alpha_h = 2^{-8h/H}",
+    ),
+    "grape_m": (
+        r"q'_{t,c} = q_{t,c}\,e^{i\Phi_t\theta_c},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_t\theta_c}",
+        r"\Phi_t = \sum_{s<t} \sigma\left(\frac{w\cdot x_s + b}{16}\right),\quad \theta_c\ \text{learned}",
     ),
 }
 _ROTATIONS = {
@@ -162,6 +175,30 @@ _ROTATIONS = {
         r"\ell_{mn} = \frac{1}{\sqrt D} \sum_c \mathrm{softplus}(q_c)\,\mathrm{softplus}(k_c)"
         r"\cos\left((n-m)\theta_c + \delta_c\right)",
     ),
+    "lerope": (r"q'_c = q_c\,e^{i m\theta_c},\quad \theta_c = e^{a_c}\,\beta^{-2c/D},\quad a_c\ \text{learned}",),
+    "mhrope": (
+        r"q'_{h,c} = q_{h,c}\,e^{i m_{a(h)}\theta_c},\quad \theta_c = \beta^{-2c/D},\quad"
+        r" a(h) \in \{\text{time, row, column}\}",
+    ),
+    "rope_pp": (
+        r"z_{mn} = \sum_c q'_c\,\bar k'_c,\quad \ell^{(2h-1)}_{mn} = \frac{\mathrm{Re}\,z_{mn}}{\sqrt D},\quad"
+        r" \ell^{(2h)}_{mn} = \frac{\mathrm{Im}\,z_{mn}}{\sqrt D}",
+    ),
+    "cayley_string": (
+        r"q'_m = R_m P q_m,\quad k'_n = R_n P k_n,\quad P = (I-S)(I+S)^{-1},\quad S = -S^\top\ \text{learned}",
+    ),
+    "circulant_string": (
+        r"q'_m = \exp\left(\sum_a m_a\left(C_a - C_a^\top\right)\right) q_m,\quad C_a\ \text{circulant, learned}",
+    ),
+    "comrope": (
+        r"q'_m = \exp\left(\sum_a m_a A_a\right) q_m,\quad A_a = \vartheta_a B,\quad B = -B^\top\ \text{learned}",
+        r"\text{or each block of channels turns with one axis alone}",
+    ),
+    "harope": (r"q'_m = R_m A q_m,\quad k'_n = R_n A k_n,\quad A = U\,\mathrm{diag}(s)\,V^\top\ \text{learned}",),
+    "spherical_rope": (
+        r"q'_d = R_3\left(m_y\omega_d\right) R_1\left(m_x\omega_d\right) q_d,\quad \omega_d = \beta^{-d/K}",
+        r"q_d\ \text{the triplet } d \text{ of } K \text{ of channels},\quad R_a\ \text{a turn about channel } a",
+    ),
 }
 _SCALINGS = {
     "linear": (r"\theta'_c = \frac{\theta_c}{s}",),
@@ -197,6 +234,19 @@ _SCALINGS = {
     "dynamic_yarn": (
         r"\text{YaRN with}\quad s_T = \max\left(1, \frac{T}{N}\right),\quad \mu = 0.1\ln s_T + 1",
         r"T\ \text{the length of the document}",
+    ),
+    "clipped": (
+        r"\theta'_c = w_c\,\theta_c,\quad w_c = \begin{cases} 1 & c < C-k \\"
+        r" \frac12\left(1 + \cos\frac{\pi\,(c-C+k)}{k-1}\right) & \text{else} \end{cases}",
+    ),
+    "resonance": (r"\theta'_c = \frac{2\pi}{\mathrm{round}\left(2\pi/\theta_c\right)}",),
+    "riflex": (
+        r"\theta'_c = \begin{cases} \rho\,2\pi/L & c = c^* \\ \theta_c & \text{else} \end{cases}",
+        r"c^* = \mathrm{argmin}_c \left|\mathrm{round}\left(2\pi/\theta_c\right) - r\right|",
+    ),
+    "dype": (
+        r"\theta'_c = \theta_c\left(g_c + (1-g_c)\left(h_c\,s^{-c/(C-1)} + \frac{1-h_c}{s}\right)\right)",
+        r"g_c, h_c\ \text{fall from 1 to 0 over the channels, later as } t \text{ falls}",
     ),
 }
 _MASKS = {

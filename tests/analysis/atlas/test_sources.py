@@ -7,14 +7,13 @@ pytest.importorskip("latex2mathml", reason="the extra `atlas` is not installed")
 from posjax.analysis.atlas import models
 from posjax.analysis.atlas.sources import DOCS, errata, goldens, names_in
 from posjax.hf import from_hf_layers
-from posjax.spec import names, registered_names
+from posjax.spec import registered_names
 
 NAMES = frozenset(registered_names())
 
 
-def test_goldens_are_known_of_every_encoding_and_have_the_pages_numbers():
+def test_goldens_have_the_pages_numbers():
     found = goldens(DOCS)
-    assert set(names()) <= set(found)
     row = next(line for line in (DOCS / "goldens.md").read_text().splitlines() if line.startswith("| `alibi` "))
     alibi = found["alibi"]
     assert (
