@@ -29,7 +29,7 @@ from posjax.spec import layers_text, parse_layers
 LENGTH, SIDE = 48, 7  # tokens of a line, and of a side of a grid
 WORDS = 8  # that a picture is the mean of
 FAR = 2**20
-DIMS = Dims(width=128, num_heads=4, head_dim=32)
+DIMS = Dims(width=256, num_heads=8, head_dim=32)  # those of the scorecard, which the specs fit
 SCORED = 256  # tokens on which the committed scorecard was measured
 # Measures of the scorecard that a comparison shows.
 MEASURES = ("U_coll", "U_coll_bf16", "R_shift", "X_range", "X_mass", "X_ent", "X_phase", "rho_same")
@@ -85,13 +85,28 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
     for text in compare:  # before all others, so that a mistake is told at once
         layers = tuple(subject(encoding) for encoding in parse_layers(text))
         own.append((layers_text([layer.encoding for layer in layers]), layers))
-    specs = {name: spec for name in pj.encodings.__all__ if (spec := spec_of(name, LENGTH))}
-    found = [(name, (subject(pj.parse(spec)),)) for name, spec in specs.items()] + own
+    known, refused = _registered()
+    found = known + own
     rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
     weights = [_mean_attention(layers) for _, layers in found]
     apart = [[_apart(a, b) for b in weights] for a in weights]
     about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
-    return about | {"pictures": rows, "apart": apart, "own": [name for name, _ in own]}
+    return about | {"pictures": rows, "apart": apart, "own": [name for name, _ in own], "refused": refused}
+
+
+def _registered() -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
+    """All registered encodings by name, and why some are left out: a site is not lost for one that fits no such model."""
+    found, refused = [], {}
+    for name in pj.encodings.__all__:
+        spec = spec_of(name, LENGTH)
+        if spec is None:
+            refused[name] = "it needs arguments that cannot be made up"
+            continue
+        try:
+            found.append((name, (subject(pj.parse(spec)),)))
+        except ValueError as error:
+            refused[name] = str(error)
+    return found, refused
 
 
 def _is_name(name: str) -> bool:

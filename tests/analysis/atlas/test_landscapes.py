@@ -27,10 +27,12 @@ def test_attention_is_that_of_attend(rope):
 
 
 def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
-    monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "window"])
+    monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "window", "mhrope"])
+    monkeypatch.setattr(landscapes, "DIMS", landscapes.DIMS._replace(width=128, num_heads=4))
     found = landscapes.landscapes(tmp_path, ["rope() + window(size=9)", "rope, none"])
     none, rope, window, both, pattern = found["pictures"]
     apart = np.array(found["apart"])
+    assert "8 heads" in found["refused"]["mhrope"]
     assert found["own"] == ["rope() + window(size=9)", "rope(), none()"] == [both["name"], pattern["name"]]
     assert (apart == apart.T).all()
     assert not apart.diagonal().any()

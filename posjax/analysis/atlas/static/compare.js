@@ -83,6 +83,7 @@
       more.replaceChildren(el("p", {}, "Any other two, compositions and patterns over layers included: ",
         el("code", {}, `python -m experiments.atlas --out=site --compare "rope() + alibi()" "rope, rope, none"`), " writes them into this page. Of a pattern over layers the pictures are means, and the worst layer counts."),
         el("p", {}, "Scorecard measures are those of ", el("code", {}, "results/scorecard/scorecard.json"), ` on ${about.scored} tokens. Of others: `, el("code", {}, `python -m experiments.scorecard "${a.spec}" "${b.spec}" --out=runs/two`)));
+      more.append(...Object.entries(about.refused).map(([name, why]) => el("p", {class: "note"}, `Left out: ${name}. ${why}`)));
       live.remember("compare", state, START);
     };
     const options = () => [...names].sort((x, y) => Number(about.own.includes(y)) - Number(about.own.includes(x)) || x.localeCompare(y));
