@@ -25,6 +25,8 @@ _ARGUMENTS = {
     "abacus.max_offset": lambda n: 99,
     "pose.length": lambda n: 4 * n,
     "random_float.length": lambda n: 8 * n,
+    "riflex.length": lambda n: 4 * n,
+    "riflex.repetition": lambda n: n,
     "randomized.length": lambda n: 8 * n,
     "short_factor": lambda n: (1.0,) * 16,
     "long_factor": lambda n: tuple(1 + 3 * c / 15 for c in range(16)),
@@ -38,7 +40,10 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     A name is left out if it needs an argument that cannot be made up here.
     """
     specs, unknown = {}, []
+    registered = {*pj.spec.registered_names()}
     for name in pj.encodings.__all__:
+        if name not in registered:  # a pattern over layers
+            continue
         if (text := spec_of(name, length)) is None:
             unknown.append(name)
         else:
@@ -48,7 +53,9 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
 
 
 def spec_of(name: str, length: int) -> str | None:
-    """The spec that a name is measured by; None where it needs an argument that cannot be made up here."""
+    """The spec that a name is measured by; None for a pattern over layers, or an argument that cannot be made up here."""
+    if name not in pj.spec.registered_names():
+        return None
     cls = pj.spec.registered(name)
     text = _call(name, cls, length)
     if text is None:
