@@ -55,6 +55,7 @@ HOW = [
     ("train --config=configs/vit.py --workdir", "slow", TINY),
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
     ("train --config=configs/decoder.py --config.mesh", "parsed", []),  # needs devices
+    ("train --config=configs/decoder.py --config.data.ladder", "slow", [*TINY, *TEXT, "--config.data.ladder.steps=1"]),
     ("train --config=configs/decoder.py --workdir=runs/two", "parsed", []),  # tests/test_processes.py runs two
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
 ]

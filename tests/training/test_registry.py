@@ -23,7 +23,9 @@ def programs(specs):
     """{names: spec}: the sum of several that need nothing of their host, or one of the others."""
     alone = {name: spec for name, spec in specs.items() if pj.parse(spec).needs}
     others = [name for name in specs if name not in alone]
-    summed = [others[first : first + TOGETHER] for first in range(0, len(others), TOGETHER)]
+    masks = [name for name in others if "mask" in pj.parse(specs[name]).hooks]  # beside which others may see nothing
+    kinds = [[name for name in others if name not in masks], masks]
+    summed = [kind[first : first + TOGETHER] for kind in kinds for first in range(0, len(kind), TOGETHER)]
     found = {" ".join(names): " + ".join(f"({specs[name]})" for name in names) for names in summed} | alone
     return [pytest.param(spec, id=names) for names, spec in found.items()]
 
