@@ -6,6 +6,8 @@
         --config.data.files=DIR --config.encoding="rope(scaling=yarn(factor={factor}, original_length={trained}))"
     python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py:drope --checkpoint=SmolLM-360M \
         --config.data.files=DIR --config.finetune.loaded.DroPE.steps=2000
+    python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py:longrope --checkpoint=Llama-3.2-1B \
+        --config.data.files=DIR --config.search.length=262144
     python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py --checkpoint=runs/decoder
 
 The folder is one of transformers: config.json, safetensors and tokenizer.json, whose tokens are read. In encodings {own} is
@@ -16,12 +18,24 @@ the model's, and {base} and other braces are those of configs/extrapolate.py. Th
 some further training at the trained length, 0.5 to 2 % of its budget there, lets the model do without. log_n keeps
 attention as sharp beyond the trained length as within, where it is nothing; the paper scales logits by 1 + c ln(length).
 
-Cost: by the model; a step of a fine-tune trains all weights.
+`:longrope` and `:longrope2` search for the factors by which a model's rope is scaled to read search.length tokens best: Ding
+et al. (2024), arXiv 2402.13753, by the loss of text, and Shang et al. (2025), arXiv 2502.20082, by that of a needle at the
+start (--config.search.task=text, or a retrieval task, for either). The spec found is printed, stands in results.jsonl, and is
+read beside the model's own; --config.encoding here and --config.model.encoding elsewhere take it as it is.
+
+Cost: by the model; a step of a fine-tune trains all weights; a search reads its windows as often as there are candidates, at
+most population + rounds (mutations + crossovers), some hundred times.
 """
 
 from ml_collections import ConfigDict, config_dict
 
 from configs import extrapolate
+
+# What of a search is of the method. The authors of LongRoPE2 have a population of 64 and 40 rounds, on 10 windows.
+_SEARCHES = {
+    "longrope": dict(task="text", windows=4, population=16, rounds=6, mutations=6, crossovers=6, parents=6),
+    "longrope2": dict(task="needle", windows=10, population=16, rounds=6, mutations=12, crossovers=0, parents=6),
+}
 
 
 def get_config(what: str = "") -> ConfigDict:
@@ -38,8 +52,13 @@ def get_config(what: str = "") -> ConfigDict:
     config.finetune = ConfigDict()
     if what == "drope":
         config.finetune = ConfigDict({"loaded": drope(steps=200)}, sort_keys=False)
+    elif what in _SEARCHES:
+        config.variants = ConfigDict({"loaded": {"LongRoPE" + what.removeprefix("longrope"): "{longrope}"}})
+        config.search = search(what)
     elif what:
-        raise ValueError(f"there is extrapolate_pretrained.py and extrapolate_pretrained.py:drope, not :{what}")
+        raise ValueError(
+            f"there is extrapolate_pretrained.py, alone or with :drope, :longrope or :longrope2, not :{what}"
+        )
     config.optimizer.warmup_steps = 0  # fine-tunes warm up over a tenth of their steps
     config.optimizer.weight_decay = 0.0
     config.evaluation.bytes = 4096
@@ -75,3 +94,8 @@ def drope(steps: int) -> ConfigDict:
     return ConfigDict(
         {"DroPE": tuned("none"), "DroPE(log_n)": tuned("log_n(original_length={trained})")}, sort_keys=False
     )
+
+
+def search(method: str, length: int = 4096) -> ConfigDict:
+    """What is searched for, at which length and on what: see posjax/studies/search.py."""
+    return ConfigDict(dict(method=method, length=length, split="train", seed=0, **_SEARCHES[method]))

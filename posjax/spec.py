@@ -3,6 +3,7 @@
     "rope(base=500000) + alibi()"           sums
     "raster(width=14) >> learned()"         position maps, which bind less tightly than +
     "rope, rope, rope, none"                a pattern over the layers of a model, repeated (`parse_layers`)
+    "swan(window=512)"                      such a pattern by its name (posjax/encodings/patterns.py)
 
 Specs are read over `ast` with names from the registry only; nothing is ever evaluated.
 """
@@ -18,6 +19,7 @@ from typing import Any
 from posjax.encoding import HOOKS, Encoding
 
 REGISTRY: dict[str, type] = {}
+_PATTERNS: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
 _NUMBER = re.compile(
     r"[\d.]+"
@@ -46,6 +48,31 @@ def register(name: str) -> Callable[[type], type]:
         return cls
 
     return add
+
+
+def register_pattern(name: str) -> Callable[[type], type]:
+    """Class decorator that makes a pattern over layers known to `parse_layers` as `name` (lower snake case).
+
+    The class is a frozen dataclass whose method `layers()` gives the encodings, as text or as values.
+
+    Raises:
+      ValueError: for a name that is taken, by an encoding too, or that no spec could spell; for another class.
+    """
+
+    def add(cls: type) -> type:
+        if name in REGISTRY or name in _PATTERNS:
+            raise ValueError(f"an encoding or a pattern named {name!r} is registered already")
+        if problem := _unfit(name, cls) or (not hasattr(cls, "layers") and f"{cls.__name__} has no method layers()"):
+            raise ValueError(f"posjax.spec.register_pattern({name!r}): {problem}")
+        _PATTERNS[name] = cls
+        return cls
+
+    return add
+
+
+def patterns() -> list[str]:
+    """The names of patterns over layers, sorted."""
+    return sorted(_PATTERNS)
 
 
 def _unfit(name: str, cls: type) -> str | None:
@@ -125,13 +152,14 @@ def parse(text: str | Encoding) -> Encoding:
 def parse_layers(pattern: str | Encoding | Sequence[str | Encoding]) -> tuple[Encoding, ...]:
     """Reads what the layers of a model host: one encoding for all, or a pattern that is repeated over them.
 
-    "rope, rope, rope, none" gives every fourth layer no encoding (iRoPE, RNoPE); a list or tuple of specs says the same.
+    "rope, rope, rope, none" gives every fourth layer no encoding (iRoPE); a list or tuple of specs says the same, and so
+    does the name of a pattern, alone or with arguments: "swan", "rnope(window=512)".
 
     Raises:
       ValueError: as `parse`; also for an empty pattern.
     """
     if isinstance(pattern, str):
-        return _read(pattern, lambda node: tuple(map(_whole, node.elts if _is_list(node) else [node])))
+        return _read(pattern, _layers)
     listed = pattern if isinstance(pattern, (list, tuple)) else (pattern,)
     encodings = tuple(parse(spec) for spec in listed)
     if not encodings:
@@ -142,6 +170,16 @@ def parse_layers(pattern: str | Encoding | Sequence[str | Encoding]) -> tuple[En
 def layers_text(encodings: Sequence[Encoding]) -> str:
     """The text that `parse_layers` reads back."""
     return ", ".join(map(str, encodings))
+
+
+def _layers(node: ast.expr) -> tuple[Encoding, ...]:
+    if named := _called(node):
+        name, args, keywords = named
+        if name in _PATTERNS:
+            return parse_layers(_make(name, _PATTERNS[name], args, keywords).layers())
+        if name not in REGISTRY:
+            raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted([*REGISTRY, *_PATTERNS]))}")
+    return tuple(map(_whole, node.elts if _is_list(node) else [node]))
 
 
 def _is_list(node: ast.expr) -> bool:
@@ -184,11 +222,22 @@ def _encoding(node: ast.expr) -> object:
                 return left + right if isinstance(operator, ast.Add) else left >> right
             except TypeError as error:
                 raise ValueError(str(error)) from None
-        case ast.Name(name):
-            return _make(name, [], {})
-        case ast.Call(ast.Name(name), args, keywords) if all(keyword.arg for keyword in keywords):
-            return _make(name, [_value(arg) for arg in args], {k.arg: _value(k.value) for k in keywords})
+    if named := _called(node):
+        name, args, keywords = named
+        if name in _PATTERNS:
+            raise ValueError(f"{name} is a pattern over layers: it stands alone, where a model is made")
+        return _make(name, registered(name), args, keywords)
     raise ValueError(f"an encoding spec is made of name(argument=value), + and >>; got {ast.unparse(node)!r}")
+
+
+def _called(node: ast.expr) -> tuple[str, list, dict] | None:
+    """The name, arguments and keywords of `name` or `name(...)`; None for anything else."""
+    match node:
+        case ast.Name(name):
+            return name, [], {}
+        case ast.Call(ast.Name(name), args, keywords) if all(keyword.arg for keyword in keywords):
+            return name, [_value(arg) for arg in args], {k.arg: _value(k.value) for k in keywords}
+    return None
 
 
 def _value(node: ast.expr) -> object:
@@ -204,8 +253,7 @@ def _value(node: ast.expr) -> object:
     raise ValueError(f"an argument is a number, string, tuple or another spec; got {ast.unparse(node)!r}")
 
 
-def _make(name: str, args: list, keywords: dict) -> object:
-    cls = registered(name)
+def _make(name: str, cls: type, args: list, keywords: dict) -> Any:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if len(args) > len(fields):
         raise ValueError(

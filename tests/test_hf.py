@@ -440,7 +440,8 @@ def test_written():
 
 
 def describable(encoding):
-    return getattr(encoding.scaling, "spec_name", "") not in ("ntk", "ntk_by_parts", "dynamic_yarn")
+    unnamed = ("clipped", "dynamic_yarn", "dype", "ntk", "ntk_by_parts", "resonance", "riflex")
+    return getattr(encoding.scaling, "spec_name", "") not in unnamed
 
 
 def arguments(name):

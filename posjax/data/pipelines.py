@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posjax.data.containers import Images, Text
-from posjax.data.windows import Batch, check_windows, gather_windows, phase_offsets
+from posjax.data.windows import Batch, Ladder, check_windows, gather_windows, in_blocks, phase_offsets
 
 if TYPE_CHECKING:
     import grain
@@ -52,6 +52,7 @@ def text_batches(
     batch_size: int,
     seed: int,
     positions: str = "document",
+    ladder: Ladder | None = None,
     process_index: int = 0,
     process_count: int = 1,
 ) -> grain.MapDataset:
@@ -66,6 +67,7 @@ def text_batches(
       seed: of shuffle and phases, 0 <= seed < 2**32.
       positions: "document" is a token's true offset in its document, never restarted at a window's edge;
         "window" is 0..T-1.
+      ladder: how the context grows with the steps; None: it is the whole window.
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.
 
@@ -74,16 +76,26 @@ def text_batches(
       `posjax.data.windows.gather_windows` describes them; b = batch_size // process_count.
 
     Raises:
-      ValueError: the text is shorter than a window and its last target, or batch_size does not divide.
+      ValueError: the text is shorter than a window and its last target, batch_size does not divide, or the ladder does not
+        fit the length.
     """
     check_windows(text, length, positions)
+    ladder = ladder or Ladder()
+    ladder.check(length)
 
     def gather(epoch: np.ndarray, index: np.ndarray) -> Batch:
         phase_of = {e: np.random.default_rng((seed, e)).integers(len(text)) for e in np.unique(epoch).tolist()}
         phase = np.array([phase_of[e] for e in epoch.tolist()])
         return gather_windows(text, *phase_offsets(len(text), length, index, phase), positions)
 
-    return _batches(-(-len(text) // length), gather, batch_size, seed, process_index, process_count)
+    batches = _batches(-(-len(text) // length), gather, batch_size, seed, process_index, process_count)
+    if not ladder.steps:
+        return batches
+
+    def cut(step: int, batch: Batch) -> Batch:
+        return batch if step >= ladder.steps else in_blocks(batch, ladder.context(step, length))
+
+    return batches.map_with_index(cut)
 
 
 def _batches(

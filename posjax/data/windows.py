@@ -1,5 +1,10 @@
 """Cuts a stream of documents into windows of tokens whose positions and documents are known."""
 
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
 import numpy as np
 
 from posjax.data.containers import Text
@@ -7,6 +12,52 @@ from posjax.data.containers import Text
 Batch = dict[str, np.ndarray]
 
 POSITIONS = ("document", "window")
+
+
+# How a context grows from the start to the whole length, by the share of its steps that are done.
+SCHEDULES: Mapping[str, Callable[[int, int, float], float]] = MappingProxyType(
+    {
+        "linear": lambda start, length, share: start + (length - start) * share,
+        "sinusoidal": lambda start, length, share: start + (length - start) * math.sin(math.pi / 2 * share),
+        "exponential": lambda start, length, share: start * (length / start) ** share,
+    }
+)
+
+
+class Ladder(NamedTuple):
+    """A context that grows while a model is trained: SkyLadder, Zhu et al. (2025), arXiv 2503.15450, section 4.1.
+
+    At step t a token sees, of its own document, those of its block of w(t) tokens: blocks are counted from the first token of
+    the window. With the linear schedule w(t) = min(T, start + floor(alpha t)), alpha = (T - start) / steps; the others are
+    those of sail-sg/SkyLadder, lit_gpt/packed_dataset.py. Tokens, targets, positions and weights stay.
+    """
+
+    start: int = 32
+    steps: int = 0
+    schedule: str = "linear"
+
+    def context(self, step: int, length: int) -> int:
+        """w(t), in windows of `length` tokens."""
+        if step >= self.steps:
+            return length
+        return min(length, int(SCHEDULES[self.schedule](self.start, length, step / self.steps)))
+
+    def check(self, length: int) -> None:
+        """Raises ValueError for a start outside 1..length, negative steps or an unknown schedule."""
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"no schedule is named {self.schedule!r}; known: {', '.join(SCHEDULES)}")
+        if self.steps < 0:
+            raise ValueError(f"steps={self.steps} in which a context grows must not be negative")
+        if self.steps and not 1 <= self.start <= length:
+            raise ValueError(f"start={self.start}, the first context, must lie in 1..{length}, the length of a window")
+
+
+def in_blocks(batch: Batch, context: int) -> Batch:
+    """The batch with windows cut into blocks of `context` tokens that do not see each other, each document for itself."""
+    segment = batch["segment"]
+    opens = np.diff(segment, axis=1, prepend=0) != 0
+    opens |= np.arange(segment.shape[1]) % context == 0
+    return batch | {"segment": np.where(segment > 0, np.cumsum(opens, axis=1), 0).astype(np.int32)}
 
 
 def check_windows(text: Text, length: int, positions: str) -> None:

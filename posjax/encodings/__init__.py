@@ -42,6 +42,8 @@ from posjax.encodings.masks import Dilated as dilated
 from posjax.encodings.masks import Longformer as longformer
 from posjax.encodings.masks import Sinks as sinks
 from posjax.encodings.masks import Window as window
+from posjax.encodings.patterns import RNope as rnope
+from posjax.encodings.patterns import Swan as swan
 from posjax.encodings.placement import Axis as axis
 from posjax.encodings.placement import FitGrid as fit_grid
 from posjax.encodings.placement import Interpolate as interpolate
@@ -73,10 +75,14 @@ from posjax.encodings.rotary_learned import LeRope as lerope
 from posjax.encodings.rotary_learned import LieRE as liere
 from posjax.encodings.rotary_learned import PoPE as pope
 from posjax.encodings.rotary_learned import RopeMixed as rope_mixed
+from posjax.encodings.scalings import Clipped as clipped
+from posjax.encodings.scalings import Dype as dype
 from posjax.encodings.scalings import Linear as linear
 from posjax.encodings.scalings import Llama3 as llama3
 from posjax.encodings.scalings import Ntk as ntk
 from posjax.encodings.scalings import NtkByParts as ntk_by_parts
+from posjax.encodings.scalings import Resonance as resonance
+from posjax.encodings.scalings import Riflex as riflex
 from posjax.encodings.scalings import Yarn as yarn
 from posjax.encodings.scalings_by_length import DynamicNtk as dynamic_ntk
 from posjax.encodings.scalings_by_length import DynamicYarn as dynamic_yarn
@@ -117,6 +123,7 @@ __all__ = [
     "cayley_string",
     "chunked",
     "circulant_string",
+    "clipped",
     "comrope",
     "cope",
     "dape",
@@ -128,6 +135,7 @@ __all__ = [
     "dual_chunk",
     "dynamic_ntk",
     "dynamic_yarn",
+    "dype",
     "fire",
     "fit_grid",
     "fope",
@@ -167,6 +175,9 @@ __all__ = [
     "raster",
     "rerope",
     "reset",
+    "resonance",
+    "riflex",
+    "rnope",
     "rope",
     "rope_mixed",
     "rope_pp",
@@ -183,6 +194,7 @@ __all__ = [
     "spherical_rope",
     "ssmax",
     "streaming",
+    "swan",
     "swin",
     "swin_v2",
     "t5",

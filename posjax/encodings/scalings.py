@@ -7,9 +7,12 @@ the rotary dim), c = 0 ... C - 1, and theta_c = base^(-c/C).
 import math
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from posjax.encodings.angles import angles
 from posjax.encodings.scaling import Scaling, Spectrum
 from posjax.spec import register
 
@@ -160,6 +163,197 @@ class Yarn(Scaling):
         return (growth * self.mscale + 1) / (growth * self.mscale_all_dim + 1)
 
 
+@register("clipped")
+@dataclass(frozen=True)
+class Clipped(Scaling):
+    """Clipped RoPE: the `count` lowest frequencies fall to 0 along half a cosine, w_i = (1 + cos(pi i / (count - 1))) / 2.
+
+    Li et al. (2026), arXiv 2602.05258, section 4.2 (its name there, CoPE, is that of another encoding here), as in the
+    authors' code, modeling_cope.py: i = 0 ... count - 1 runs over the lowest frequencies, the highest of which stays. The
+    paper writes the taper as a function of the frequency. Their onset is the 44th of 64 frequencies, a count of 20.
+
+    Args:
+      soft: False: these frequencies are 0 (HardClip of the same code).
+      scaling: what is clipped, in place of the plain frequencies; the paper reads beyond the trained length under YaRN.
+
+    Raises:
+      ValueError: for a negative count, a rotary of fewer frequencies, or a scaling that depends on the length.
+    """
+
+    count: int = 20
+    soft: bool = True
+    scaling: Scaling | None = None
+
+    def __post_init__(self):
+        if self.count < 0:
+            raise ValueError(f"clipped(count=...) must not be negative, got {self.count}")
+        check_inner(self)
+
+    def multiplier(self, spectrum, length):
+        if self.count > spectrum.count:
+            raise ValueError(
+                f"clipped(count={self.count}) of a rotary with {spectrum.count} frequencies: give a count of at most that"
+            )
+        taper = np.cos(np.linspace(0, np.pi, self.count)) / 2 + 0.5 if self.soft else np.zeros(self.count)
+        weight = np.concatenate([np.ones(spectrum.count - self.count), taper])
+        return inner_multiplier(self, spectrum) * weight[spectrum.index]
+
+    def attention(self, position, length):
+        return inner_attention(self, position)
+
+
+@register("resonance")
+@dataclass(frozen=True)
+class Resonance(Scaling):
+    """Resonance RoPE: 2 pi / round(2 pi / theta_c), so that every frequency has a whole number of tokens as its period.
+
+    Wang et al. (2024), arXiv 2403.00071, and their code (sheryc/resonance_rope, ResonanceEmbedding in README.md): a period
+    that is seen whole in training brings no angle that is new behind it. Halves are rounded to the even number, as by
+    torch.round.
+
+    Args:
+      scaling: whose frequencies are rounded, in place of the plain ones: scaling=yarn(...) is Resonance YaRN.
+
+    Raises:
+      ValueError: for a scaling that depends on the length, or a period below half a token.
+    """
+
+    scaling: Scaling | None = None
+
+    def __post_init__(self):
+        check_inner(self)
+
+    def multiplier(self, spectrum, length):
+        period = 2 * np.pi / (spectrum.frequency * inner_multiplier(self, spectrum))
+        if np.any(period <= 0.5):
+            raise ValueError(
+                f"resonance rounds periods to whole tokens, and one of {period.min():.3g} tokens would be 0"
+            )
+        return 2 * np.pi / np.round(period) / spectrum.frequency
+
+    def attention(self, position, length):
+        return inner_attention(self, position)
+
+
+@register("riflex")
+@dataclass(frozen=True)
+class Riflex(Scaling):
+    """RIFLEx: the intrinsic frequency of a video model falls to margin 2 pi / length, and all others stay.
+
+    Zhao et al. (2025), arXiv 2502.15894, eq. 7 and 8, and thu-ml/RIFLEx, riflex_utils.py: longer films repeat themselves
+    with the period of one frequency, which then does not go round once. It is the one whose period, rounded, is closest to
+    `repetition`, the first of them where two are. As in hunyuanvideo.py of that code, nothing changes up to a length of
+    that period.
+
+    Args:
+      length: frames (of latents) that are made.
+      repetition: the frame at which films begin to repeat themselves; 50 in HunyuanVideo, 20 in CogVideoX-5B.
+      margin: the share of a turn that the length makes; the paper has 1, the code 0.9.
+      axis: of positions, along which time runs: (time, row, column).
+
+    Raises:
+      ValueError: for a length or repetition below 1, a margin outside (0, 1], or a negative axis; for positions that do not
+        have that axis.
+    """
+
+    length: int
+    repetition: int
+    margin: float = 0.9
+    axis: int = 0
+
+    def __post_init__(self):
+        for name in ("length", "repetition"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"riflex({name}=...) must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.margin <= 1:
+            raise ValueError(f"riflex(margin=...) must be above 0 and at most 1, got {self.margin}")
+        if self.axis < 0:
+            raise ValueError(f"riflex(axis=...) must not be negative, got {self.axis}")
+
+    def multiplier(self, spectrum, length):
+        series = spectrum._replace(index=np.arange(spectrum.count)).frequency
+        periods = np.round(2 * np.pi / series)
+        intrinsic = int(np.argmin(np.abs(periods - self.repetition)))
+        if self.length <= periods[intrinsic]:
+            return np.ones(len(spectrum.index))
+        lowered = self.margin * 2 * np.pi / self.length / series[intrinsic]
+        return np.where(spectrum.index == intrinsic, lowered, 1.0)
+
+    def angles(self, position, wave, spectrum, length):
+        if self.axis >= len(wave):
+            raise ValueError(f"riflex(axis={self.axis}) of positions with {len(wave)} axes: count them from 0")
+        of_axis = (np.arange(len(wave)) == self.axis).reshape(-1, *[1] * (wave.ndim - 1))
+        return angles(position, wave * np.where(of_axis, self.multiplier(spectrum, length), 1.0).astype(wave.dtype))
+
+
+# In how many turns within the trained length the two ramps of `dype` begin and end: of its repository, there named beta and
+# gamma. The first goes from NTK-aware to linear frequencies, the second from unscaled ones to these.
+_DYPE_RAMPS = ((1.25, 0.75), (16.0, 2.0))
+
+
+@register("dype")
+@dataclass(frozen=True)
+class Dype(Scaling):
+    """DyPE on YaRN: how far frequencies are scaled follows the time t of a diffusion model, from all at 1 to none at 0.
+
+    Issachar et al. (2025), arXiv 2510.20766, as in guyyariv/DyPE, flux/transformer_flux.py (get_1d_rotary_pos_embed, method
+    "yarn"): theta_c (g + (1 - g) (h s^(-c/(C-1)) + (1 - h) / s)), where g and h fall from 1 to 0 over the channels, as yarn's
+    ramp does, between those that turn 16 and 2 times (g), and 1.25 and 0.75 times (h), in N / t^exponent tokens. m =
+    0.1 ln s + 1 at any time. Both ends of a ramp are held within 0 and C: in that code they cross near t = 0, where all
+    frequencies are then divided by s.
+
+    Its NTK form is ntk(factor=s^(2 t^2)), one value for each step.
+
+    Args:
+      factor: s, how many times as large as in training the image is, the same on each axis.
+      original_length: N, patches on an axis in training; 64 in FLUX.
+      time: t, from 1 (noise) to 0. A traced number does too, so that one program serves all steps; its frequencies are then
+        float32.
+      exponent: lambda_t of the paper.
+
+    Raises:
+      ValueError: for a factor below 1, an original_length below 1, a time outside [0, 1], an exponent that is not positive, a
+        rotary with a single frequency, or one whose base is not above 1.
+    """
+
+    factor: float
+    original_length: int
+    time: float | jax.Array = 1.0
+    exponent: float = 2.0
+
+    def __post_init__(self):
+        check_factor(self)
+        check_length(self)
+        if not isinstance(self.time, jax.Array) and not 0 <= self.time <= 1:
+            raise ValueError(f"dype(time=...) must be within 0 and 1, got {self.time}")
+        if not self.exponent > 0:
+            raise ValueError(f"dype(exponent=...) must be positive, got {self.exponent}")
+
+    def multiplier(self, spectrum, length):
+        check_base(self, spectrum)
+        ntk = self.factor ** -ntk_exponent(self, spectrum)
+        to_linear, to_scaled = (self._ramp(spectrum, *turns) for turns in _DYPE_RAMPS)
+        scaled = ntk * (1 - to_linear) + to_linear / self.factor
+        return (1 - to_scaled) + to_scaled * scaled
+
+    def _ramp(self, spectrum: Spectrum, fast: float, slow: float):
+        """0 for channels that turn fast times and more, 1 for those that turn slow times and less."""
+        xp = jnp if isinstance(self.time, jax.Array) else np
+        shift = spectrum.count * self.exponent / math.log(spectrum.base)
+        with np.errstate(divide="ignore"):
+            later = -shift * xp.log(self.time)  # channels by which the ramp moves; infinite at time 0
+        low, high = xp.floor(_channel(self, spectrum, fast) + later), xp.ceil(_channel(self, spectrum, slow) + later)
+        low, high = (xp.clip(end, 0, spectrum.count) for end in (low, high))
+        return xp.clip((spectrum.index - low) / xp.maximum(high - low, 0.001), 0, 1)
+
+    def angles(self, position, wave, spectrum, length):
+        wave = jnp.asarray(wave, jnp.float32) if isinstance(self.time, jax.Array) else wave
+        return super().angles(position, wave, spectrum, length)
+
+    def attention(self, position, length):
+        return 0.1 * math.log(self.factor) + 1
+
+
 # Shared by the scalings here and in scalings_by_length.py.
 
 
@@ -174,12 +368,8 @@ def _by_turns(spectrum: Spectrum, factor, original_length, most, least) -> Float
 
 
 def yarn_ramp(scaling: Scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
-    if not spectrum.base > 1:
-        raise ValueError(f"{scaling.spec_name} needs falling frequencies: a base above 1, got {spectrum.base}")
-    low, high = (
-        spectrum.count * math.log(scaling.original_length / (2 * math.pi * turns)) / math.log(spectrum.base)
-        for turns in (scaling.beta_fast, scaling.beta_slow)
-    )
+    check_base(scaling, spectrum)
+    low, high = (_channel(scaling, spectrum, turns) for turns in (scaling.beta_fast, scaling.beta_slow))
     if scaling.truncate:
         low, high = math.floor(low), math.ceil(high)
     # The published code holds the lower end above 0 and the higher below 2C - 1; if all channels lie beyond one of the two,
@@ -188,10 +378,40 @@ def yarn_ramp(scaling: Scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
     return np.clip((spectrum.index - low) / max(high - low, 0.001), 0, 1)
 
 
+def _channel(scaling, spectrum: Spectrum, turns: float) -> float:
+    """The channel, between two perhaps, that turns so many times in the trained length."""
+    return spectrum.count * math.log(scaling.original_length / (2 * math.pi * turns)) / math.log(spectrum.base)
+
+
 def ntk_exponent(scaling: Scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
     if spectrum.count < 2:
         raise ValueError(f"{scaling.spec_name} needs two frequencies or more on each axis: a larger head_dim")
     return spectrum.index / (spectrum.count - 1)
+
+
+def inner_multiplier(scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
+    """That of the scaling within another one; ones where there is none."""
+    return np.ones(len(spectrum.index)) if scaling.scaling is None else scaling.scaling.multiplier(spectrum, None)
+
+
+def inner_attention(scaling, position):
+    return 1.0 if scaling.scaling is None else scaling.scaling.attention(position, None)
+
+
+def check_inner(scaling) -> None:
+    """Refuses what cannot stand within a scaling: it is a multiplier of frequencies that are the same on each axis."""
+    inner = scaling.scaling
+    if inner is not None and (
+        not isinstance(inner, Scaling) or inner.length_dependent or type(inner).angles is not Scaling.angles
+    ):
+        raise ValueError(
+            f"{scaling.spec_name}(scaling={inner!s}) takes a scaling with fixed frequencies, as linear, ntk or yarn"
+        )
+
+
+def check_base(scaling, spectrum: Spectrum) -> None:
+    if not spectrum.base > 1:
+        raise ValueError(f"{scaling.spec_name} needs falling frequencies: a base above 1, got {spectrum.base}")
 
 
 def check_factor(scaling) -> None:

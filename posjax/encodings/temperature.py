@@ -41,17 +41,23 @@ class LogN(_Temperature):
     Su (2021, 2023), kexue.fm/archives/8823 and 9706, as in bojone/rerope: it keeps the entropy of attention as trained
     while the number of keys grows.
 
+    Args:
+      shifted: q ln(original_length + p) / ln original_length, which grows from the first token on: log_a(a + n) of SWAN-GPT
+        (section 2.2 and appendix D; see the pattern `swan`), where a is fitted to a model.
+
     Raises:
       ValueError: for an original_length below 2, or positions of several axes.
     """
 
     original_length: int
+    shifted: bool = False
 
     def __post_init__(self):
         if self.original_length < 2:
             raise ValueError(f"log_n needs an original_length of at least 2, got {self.original_length}")
 
     def factor(self, params, count):
+        count = count + (self.original_length - 1) if self.shifted else count
         return jnp.maximum(1.0, jnp.log(count) / math.log(self.original_length))
 
 

@@ -17,11 +17,19 @@ from posjax import data
 from posjax.analysis.statistics import Record
 from posjax.encoding import sites
 from posjax.encodings import rope
-from posjax.spec import layers_text, nearest, parse_layers
+from posjax.spec import layers_text, nearest, parse, parse_layers
 from posjax.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
 from posjax.studies.records import finite, row_hash
 from posjax.studies.running import bar, caption
-from posjax.studies.search import Budget, known_factors, loss_of_factors, search_factors
+from posjax.studies.search import (
+    METHODS,
+    Budget,
+    critical_frequencies,
+    known_factors,
+    loss_of_factors,
+    search_critical,
+    search_factors,
+)
 from posjax.studies.study import (
     AT_EVALUATION,
     FINE_TUNED,
@@ -49,7 +57,8 @@ _OWN += ("retrieval", "trained_length", "tune", "rows", "paper", "search")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
-_SEARCHED = "{searched}"
+_SEARCHED, _LONGROPE = "{searched}", "{longrope}"
+_TEXT = "text"  # what a search reads, if no retrieval task
 
 
 class Sizes(NamedTuple):
@@ -110,6 +119,8 @@ class Extrapolation(Study):
             spec = layers_text(parse_layers(training.model.encoding))
             trainings = {known.get(spec, AS_LOADED if training.steps == 0 else spec): training}
         rows = plan(self.config, trainings, loaded=self._restored is not None)
+        if any(_SEARCHED in row.reading for row in rows):
+            self._search_batch(windows=1)  # what does not fit is told now
         for task in self.config.retrieval.tasks:
             for length in {*self.config.retrieval.lengths} & {*self.config.evaluation.lengths}:
                 given = dict(length=length, count=1, seed=0, depth=0.0, haystack=self.documents.texts[0])
@@ -173,7 +184,11 @@ class Extrapolation(Study):
         jax.eval_shape(functools.partial(read_tokens, model, site=sites(length)), params, tokens, tokens)
 
     def about(self, row: Row, base: Weights, weights: Weights) -> dict[str, Any]:
-        searched = {"searched": self._searched(base)} if _SEARCHED in row.reading else {}
+        searched = {}
+        if _SEARCHED in row.reading:
+            length, sizes = self.config.search.length, sizes_of(row.training)
+            searched["searched"] = self._searched(base)
+            searched["spec"] = str(parse(fill(self._filled(row.reading, base), length, sizes)))
         return searched | {
             "base": row.base,
             "kind": row.kind,
@@ -218,22 +233,36 @@ class Extrapolation(Study):
         if base.hash not in self._factors:
             path = base.directory / f"factors-{config_hash({**search.to_dict(), 'training': base.hash})}.json"
             if not path.exists():
-                write_json(path, {"factors": searched_factors(base.run, self._search_windows(), search.length, search)})
+                found = searched_factors(base.run, self._search_batch(search.windows), search.length, search)
+                write_json(path, {"factors": found})
             self._factors[base.hash] = tuple(json.loads(path.read_text())["factors"])
         return self._factors[base.hash]
 
-    def _search_windows(self) -> np.ndarray:
-        """Windows of the split that is searched on, evenly spread."""
-        search, given = self.config.search, self.config.data
+    def _search_batch(self, windows: int) -> data.windows.Batch:
+        """What is searched on: windows of a split, evenly spread, or a retrieval task whose needle stands first in them."""
+        search, given, tokenizer = self.config.search, self.config.data, self.documents.tokenizer
         source = dict(data_dir=given.data_dir, files=given.files, field=given.get("text_field", "text"))
-        text = data.load_stream(given.name, search.split, **source, tokenizer=self.documents.tokenizer).tokens
-        starts = np.linspace(0, len(text) - search.length - 1, search.windows).astype(int)
-        return np.stack([text[start : start + search.length + 1] for start in starts]).astype(np.int32)
+        text = data.load_stream(given.name, search.split, **source, tokenizer=tokenizer).tokens
+        task = search.get("task", _TEXT)
+        if task != _TEXT:
+            asked = dict(length=search.length, count=windows, seed=search.seed, depth=0.0, haystack=text)
+            return data.retrieval_batch(task, **asked, tokenizer=tokenizer)
+        if len(text) < search.length + 1:
+            raise ValueError(
+                f"search.length={search.length} needs as many tokens and one more, and {search.split!r} of {given.name!r} "
+                f"has {len(text)}: choose another search.split or a shorter length"
+            )
+        starts = np.linspace(0, len(text) - search.length - 1, windows).astype(int)
+        read = np.stack([text[start : start + search.length + 1] for start in starts]).astype(np.int32)
+        return {"tokens": read[:, :-1], "targets": read[:, 1:], "weight": np.ones(read[:, 1:].shape, np.float32)}
 
     def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
         from posjax.analysis.report.lengths import views, write_length_report
         from posjax.analysis.report.table import summarize
 
+        for record in records:
+            if "spec" in record:
+                print(f"{record['label']}, seed {record['seed']}: {record['spec']}")
         return summarize(list(views(records))), write_length_report(records, directory, about)
 
 
@@ -268,15 +297,52 @@ def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool =
             text = fill(of_own(tuning.spec, spec), tuning.target, sizes)
             read.append((label, FINE_TUNED, text, tuning))
         for label, kind, text, tuning in read:
+            if _LONGROPE in text or _SEARCHED in text:
+                _check_search(config, training, label)
+            text = _with_longrope(text, training, config)
             encoding = text if "{" in text else layers_text(parse_layers(text))
             folder = "models" if tuning is None else f"finetuned-{row_hash(training)}"
             rows.append(Row(config.name, label, base, training, encoding, kind, text, tuning, folder))
             for length in config.evaluation.lengths:
                 parse_layers(fill(with_factors(text, (1.0,) * sizes.frequencies), length, sizes))
-            if _SEARCHED in text and "search" not in config:
-                raise ValueError(f"row {label!r} asks for {_SEARCHED} factors: give config.search")
     labels_differ(rows)
     return rows
+
+
+def _with_longrope(text: str, training: ConfigDict, config: ConfigDict) -> str:
+    """The spec with {longrope} filled: the base's own rope under the factors searched for, as trained within that length."""
+    if _LONGROPE not in text:
+        return text
+    own, length, trained = _scaled(training.model.encoding, training.data.length, config.search.length)
+    factors = f"short_factor={{ones}}, long_factor={_SEARCHED}"
+    scaling = f"longrope({factors}, factor={length / trained:.8g}, original_length={trained})"
+    plain = ", ".join(f"{name}={getattr(own, name)!r}" for name in ("base", "layout", "fraction"))
+    return text.replace(_LONGROPE, f"rope({plain}, scaling={scaling})")
+
+
+def _check_search(config: ConfigDict, training: ConfigDict, label: str) -> None:
+    if "search" not in config:
+        raise ValueError(f"row {label!r} asks for factors to be searched for: give config.search")
+    method, task = config.search.get("method", METHODS[0]), config.search.get("task", _TEXT)
+    for name, given, known in (("method", method, METHODS), ("task", task, (_TEXT, *data.retrieval.TASKS))):
+        if given not in known:
+            raise ValueError(f"no search.{name} is named {given!r}; {nearest(given, list(known))}")
+    _scaled(training.model.encoding, training.data.length, config.search.length)
+
+
+def _scaled(spec: Any, trained: int, length: int) -> tuple[rope, int, int]:
+    """The rope whose factors are searched for, the length to be read and the trained one.
+
+    Raises:
+      ValueError: the model is read under no rope that could be scaled, or the length is not above the trained one.
+    """
+    encoding = parse_layers(spec)
+    if len(encoding) != 1 or not isinstance(encoding[0], rope) or length <= trained:
+        raise ValueError(
+            f"factors are searched for a plain rope and a length above the trained {trained}, not for "
+            f"{layers_text(encoding)!r} and search.length={length}"
+        )
+    return encoding[0], length, trained
 
 
 def training_config(config: ConfigDict, spec: str) -> ConfigDict:
@@ -313,6 +379,8 @@ def finetune_config(base: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDi
     row.batch_size = tuning.get("batch_size") or max(1, base.batch_size * base.data.length // tuning.length)
     row.data.length, row.steps = tuning.length, tuning.steps
     row.eval_lengths, row.eval_every = (tuning.length,), 0
+    if "ladder" in row.data:
+        row.data.ladder.steps = 0
     if "first_steps" in row.data.retrieval:
         row.data.retrieval.first_steps = 0
     row.optimizer.learning_rate, row.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
@@ -337,7 +405,7 @@ def fill(spec: str, length: int, sizes: Sizes) -> str:
     {length} is that length, {trained} the one in training, {factor} their quotient, at least 1; a whole number may stand
     before or behind, as in {2*factor} or {trained/2} (rounded down). {ramp} are as many numbers as a head has frequencies,
     rising geometrically from 1 to the factor, and {ones} as many ones: for longrope, whose authors search for such numbers,
-    as a study does for {searched} (see `with_factors`).
+    as a study does for {searched} (see `with_factors`). {longrope} is a whole spec: the model's rope with these.
     """
     factor = max(1.0, length / sizes.trained)
 
@@ -360,24 +428,20 @@ def with_factors(spec: str, factors: Sequence[float]) -> str:
     return spec.replace(_SEARCHED, f"({', '.join(f'{x:.6g}' for x in factors)},)")
 
 
-def searched_factors(run: Run, windows: np.ndarray, length: int, search: ConfigDict) -> list[float]:
-    """The factors that read windows of a length best, of all seeds together, within the budget of `search`.
+def searched_factors(run: Run, batch: data.windows.Batch, length: int, search: ConfigDict) -> list[float]:
+    """The factors that read a batch best, of all seeds together, by the method and within the budget of `search`.
 
     Raises:
       ValueError: the model is read under no rope that could be scaled, or the length is not above the trained one.
     """
-    encoding, trained = parse_layers(run.model.encoding), run.config.data.length
-    if len(encoding) != 1 or not isinstance(encoding[0], rope) or length <= trained:
-        raise ValueError(
-            f"factors are searched for a plain rope and a length above the trained {trained}, not for "
-            f"{run.config.model.encoding!r} and {length}"
-        )
+    encoding, length, trained = _scaled(run.model.encoding, run.config.data.length, length)
     factor, count = length / trained, sizes_of(run.config).frequencies
-    score = loss_of_factors(run.model, run.params, windows, factor, trained)
-    budget = Budget(**{name: search[name] for name in Budget._fields})
-    found, _ = search_factors(
-        score, known_factors(encoding[0], count, factor, trained), 1 + factor, budget=budget, seed=search.seed
-    )
+    score = loss_of_factors(run.model, run.params, batch, factor, trained)
+    given = dict(budget=Budget(**{name: search[name] for name in Budget._fields}), seed=search.seed)
+    if search.get("method", METHODS[0]) == "longrope2":
+        found, _ = search_critical(score, critical_frequencies(encoding, count, trained), count, factor, **given)
+    else:
+        found, _ = search_factors(score, known_factors(encoding, count, factor, trained), 1 + factor, **given)
     return found.tolist()
 
 

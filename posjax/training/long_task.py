@@ -19,7 +19,8 @@ class LongDocuments(LanguageModel):
     `config.data` has a field more, the group `retrieval`, with the `share` of a batch's rows, the `tasks` they are drawn
     from, and the `weight` of an answer's token against one of text. In the first `first_steps`, if that is given, all rows
     are retrieval tasks: a small model learns to look far back from them alone, and hardly beside text. Where all rows of all
-    steps are such tasks, it is scored on them, too: on as many as the text that is scored has windows.
+    steps are such tasks, it is scored on them, too: on as many as the text that is scored has windows. A `ladder` is of text:
+    rows of retrieval tasks are seen whole.
 
     Raises:
       ValueError: for a share outside [0, 1], a negative weight or number of steps, or a training length that a task does not

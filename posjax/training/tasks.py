@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from posjax import data
+from posjax.data.windows import Ladder
 from posjax.encoding import Site
 from posjax.models.kinds import make_model
 from posjax.spec import nearest
@@ -58,8 +59,9 @@ class Task(Evaluated, Protocol):
 class LanguageModel:
     """A decoder on bytes or tokens, trained at one length and scored at several; every length scores the same tokens.
 
-    `config.data` says where the text is from (`files`, see `posjax.data.load_documents`, or a prepared set) and, in
-    `tokenizer`, what makes tokens of it. `splits` is shared by the tasks that are made from the same data; see `make_task`.
+    `config.data` says where the text is from (`files`, see `posjax.data.load_documents`, or a prepared set), in `tokenizer`
+    what makes tokens of it, and in `ladder` how the context grows in training (`posjax.data.windows.Ladder`). `splits` is
+    shared by the tasks that are made from the same data; see `make_task`.
     """
 
     headline, headline_mode = "loss", "min"
@@ -72,6 +74,7 @@ class LanguageModel:
                 f"eval_lengths={self._eval_lengths} must be lengths of at least 1, and one of them at least"
             )
         self._positions, self._batch_size = config.data.positions, config.batch_size
+        self._ladder = _ladder(config)
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
         self.mesh = mesh_of(config)
         if self._length % self.mesh.shape["context"]:
@@ -124,8 +127,8 @@ class LanguageModel:
         return needed if given is None else given
 
     def batches(self, seed, share=WHOLE):
-        windows = dict(length=self._length, positions=self._positions, process_index=share.index)
-        windows |= dict(process_count=share.count)
+        windows = dict(length=self._length, positions=self._positions, ladder=self._ladder)
+        windows |= dict(process_index=share.index, process_count=share.count)
         return data.text_batches(self.train_data, batch_size=self._batch_size, seed=seed, **windows)
 
     def evaluation(self):
@@ -234,6 +237,20 @@ def held_out_by(name: str) -> Callable[[ConfigDict, float], ConfigDict] | None:
     of `data.train_split` is held out.
     """
     return getattr(_TASKS.get(name), "held_out", None)
+
+
+def _ladder(config: ConfigDict) -> Ladder:
+    """What `config.data.ladder` says; a config of before has none, and one of no steps changes nothing."""
+    ladder = Ladder(**config.data.get("ladder", {}))
+    try:
+        ladder.check(config.data.length)
+    except ValueError as error:
+        raise ValueError(f"data.ladder: {error}") from None
+    if ladder.steps > config.steps:
+        raise ValueError(
+            f"data.ladder.steps={ladder.steps} are more than steps={config.steps}: no step sees a whole window"
+        )
+    return ladder
 
 
 def _first(text: data.Text, tokens: int | None) -> data.Text:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from posjax import data
+from posjax.data.windows import Ladder
 
 STARTS = np.array([0, 7, 8, 30, 31, 90])
 TOKENS = np.arange(101, dtype=np.uint8)  # a token says where in the stream it stands
@@ -45,6 +46,35 @@ def test_batches_follow_the_definition(positions, length):
         assert_consistent(ds[step], positions)
     for batch in data.text_epoch(TEXT, length=length, batch_size=3, positions=positions):
         assert_consistent(batch, positions)
+
+
+def test_a_ladder_shows_what_the_papers_mask_shows():
+    """M_ij of SkyLadder, section 4.1: floor(i / w) w <= j <= i, here within a document; all else is as without it."""
+    length, ladder = 16, Ladder(start=3, steps=9)
+    given = dict(length=length, batch_size=3, seed=1)
+    plain, cut = data.text_batches(TEXT, **given), data.text_batches(TEXT, **given, ladder=ladder)
+    contexts = [min(length, 3 + 13 * step // 9) for step in range(11)]
+    assert contexts[:3] + contexts[-2:] == [3, 4, 5, 16, 16]
+    i, j = np.mgrid[:length, :length]
+    for step, context in enumerate(contexts):
+        theirs, ours = plain[step], cut[step]
+        documents, blocks = (batch["segment"] for batch in (theirs, ours))
+        same = documents[:, :, None] == documents[:, None]
+        shown = same & (j >= i // context * context) & (j <= i) & (documents[:, :, None] > 0)
+        seen = (blocks[:, :, None] == blocks[:, None]) & (j <= i) & (blocks[:, :, None] > 0)
+        np.testing.assert_array_equal(seen, shown)
+        for name in theirs.keys() - {"segment"}:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "contexts"),
+    [("linear", [32, 280, 528, 1024]), ("sinusoidal", [32, 411, 733, 1024]), ("exponential", [32, 76, 181, 1024])],
+)
+def test_schedules_of_a_ladder(schedule, contexts):
+    """As computed by lit_gpt/packed_dataset.py of sail-sg/SkyLadder: lin, sin and exp, at 0, 1/4, half and all of the way."""
+    ladder = Ladder(start=32, steps=40, schedule=schedule)
+    assert [ladder.context(step, 1024) for step in (0, 10, 20, 40)] == contexts
 
 
 def test_shapes_and_dtypes():

@@ -171,7 +171,66 @@ def test_lengths_take_linear_memory():
     assert analysis.temp_size_in_bytes < 400 * count
 
 
+def test_clipping_falls_along_half_a_cosine():
+    """The highest of the clipped frequencies stays, the lowest stops; hard, all of them stop."""
+    plain, soft = frequencies("clipped(count=0)", 16), frequencies("clipped(count=5)", 16)
+    np.testing.assert_allclose(soft / plain, [1, 1, 1, 1, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2, 0], atol=1e-12)
+    np.testing.assert_allclose(frequencies("clipped(count=5, soft=False)", 16), [*plain[:3], 0, 0, 0, 0, 0])
+
+
+def test_resonance_has_whole_periods():
+    """In the order of the authors' Resonance YaRN: scaled, then rounded."""
+    np.testing.assert_allclose(2 * np.pi / frequencies("resonance", 8), [6, 63, 628, 6283], rtol=1e-12)
+    halved = frequencies("resonance(scaling=linear(factor=2))", 8)
+    np.testing.assert_allclose(2 * np.pi / halved, [13, 126, 1257, 12566])
+    yarn = "yarn(factor=4, original_length=1024)"
+    assert attention(f"resonance(scaling=clipped(count=1, scaling={yarn}))") == attention(yarn)
+
+
+def test_riflex_lowers_one_frequency_of_one_axis():
+    """HunyuanVideo's fourth, of period 50, for more latents than that; the paper has a margin of 1."""
+    plain = frequencies("clipped(count=0)", 16, base=256)
+    np.testing.assert_array_equal(frequencies("riflex(length=50, repetition=48)", 16, base=256), plain)
+    for spec, margin in (("riflex(length=66, repetition=48)", 0.9), ("riflex(length=66, repetition=48, margin=1)", 1)):
+        lowered = frequencies(spec, 16, base=256)
+        assert lowered[3] == pytest.approx(margin * 2 * np.pi / 66)
+        np.testing.assert_array_equal(np.delete(lowered, 3), np.delete(plain, 3))
+    sites, wave = np.array([[2, 0], [0, 2]], np.int32), np.tile(plain, (2, 1))
+    spectrum = Spectrum(256.0, 8, np.arange(8))
+    time, row = scaling("riflex(length=66, repetition=48)").angles(sites, wave, spectrum, None)
+    np.testing.assert_allclose(time[3], 2 * 0.9 * 2 * np.pi / 66, rtol=1e-6)
+    np.testing.assert_allclose(row[3], 2 * plain[3], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"riflex\(axis=2\) of positions with 2 axes"):
+        scaling("riflex(length=66, repetition=48, axis=2)").angles(sites, wave, spectrum, None)
+
+
+def test_dype_ends_unscaled():
+    """At noise it is the vision YaRN of its code, at the picture nothing; where its ramps crossed, all was divided."""
+    plain = frequencies("clipped(count=0)", 56)
+    for time in (0, 0.001):
+        np.testing.assert_allclose(frequencies(f"dype(factor=4, original_length=64, time={time})", 56), plain)
+    noise, middle = (frequencies(f"dype(factor=4, original_length=64, time={time})", 56) for time in (1, 0.5))
+    assert noise[-1] == pytest.approx(plain[-1] / 4)
+    assert np.all(noise <= middle + 1e-12)
+    assert np.any(noise < middle)
+
+
+def test_dype_of_a_traced_time_is_that_of_a_number():
+    spectrum, dype = Spectrum(1e4, 28, np.arange(28)), registered("dype")
+    frequency = jax.jit(lambda time: dype(4, 64, time).multiplier(spectrum, None))
+    for time in np.float32([0, 0.3, 1]):
+        np.testing.assert_allclose(frequency(time), dype(4, 64, float(time)).multiplier(spectrum, None), rtol=1e-5)
+
+
 WRONG = {
+    "clipped(count=-1)": "must not be negative, got -1",
+    "clipped(scaling=dynamic_yarn(original_length=8))": "takes a scaling with fixed frequencies, as linear",
+    "resonance(scaling=riflex(length=2, repetition=3))": "resonance.*takes a scaling with fixed frequencies",
+    "riflex(length=0, repetition=3)": "length=.*at least 1, got 0",
+    "riflex(length=3, repetition=3, margin=2)": "margin=.*at most 1, got 2",
+    "riflex(length=3, repetition=3, axis=-1)": "axis=.*not be negative, got -1",
+    "dype(factor=2, original_length=64, time=2)": "time=.*within 0 and 1, got 2",
+    "dype(factor=2, original_length=64, exponent=0)": "exponent=.*positive, got 0",
     "linear(factor=0)": "positive factor, got 0",
     "ntk(factor=0.5)": "ntk needs a factor of at least 1, got 0.5",
     "dynamic_ntk(factor=2, original_length=0)": "at least 1, got 0",
@@ -199,6 +258,8 @@ def test_refusals(spec, message):
     [
         ("ntk(factor=2)", 1e4, "two frequencies or more"),
         ("yarn(factor=2, original_length=8)", 1, "a base above 1, got 1"),
+        ("clipped(count=2)", 1e4, "with 1 frequencies: give a count of at most that"),
+        ("resonance(scaling=linear(factor=0.01))", 1e4, "one of 0.0628 tokens would be 0"),
         (LONGROPE.format(""), 1e4, "has 2 numbers, the rotary 1 frequencies"),
     ],
 )

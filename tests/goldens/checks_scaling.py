@@ -1,4 +1,7 @@
-"""Frequency scalings beside transformers; make_scaling.py made the vectors, and from_hf reads the configurations."""
+"""Frequency scalings beside transformers and authors' own code.
+
+make_scaling.py and make_scaling_authors.py made the vectors; from_hf reads the configurations of transformers.
+"""
 
 import functools
 import json
@@ -9,7 +12,7 @@ import posjax as pj
 from goldens.check import Check, line, load
 from goldens.checks_rotary import layer
 from posjax.encoding import Needs
-from posjax.encodings.scaling import Spectrum
+from posjax.encodings.scaling import Scaling, Spectrum
 
 _HEADS = 2
 
@@ -52,7 +55,35 @@ def _arrays(case: int, encoding: pj.Encoding, what: int):
     return _layer(encoding)[what], _file()[("layer_rotated", "layer_out")[what]][case]
 
 
+_AUTHORS = {
+    "clipped": "hrlics/CoPE",
+    "resonance": "sheryc/resonance_rope",
+    "riflex": "thu-ml/RIFLEx",
+    "dype": "guyyariv/DyPE",
+    "ntk": "guyyariv/DyPE",
+}
+
+
+def _turned(case: int, scaling: Scaling, base: float, dim: int):
+    """cos and sin of the angles of one axis, times the attention factor."""
+    theirs, encoding, channels = _authors()[f"case_{case}"], pj.encodings.rope(base=base), dim // 2
+    position = np.arange(theirs.shape[1], dtype=np.int32)[:, None]
+    angle = scaling.angles(position, encoding.wave(1, channels), encoding.spectrum(1, channels), None)
+    return scaling.attention(position, None) * np.stack([np.cos(angle), np.sin(angle)]), theirs
+
+
+@functools.cache
+def _authors():
+    return load("scaling_authors")
+
+
 CHECKS: list[Check] = []
+for case, text in enumerate(_authors()["cases"]):
+    told = json.loads(str(text))
+    scaling = pj.parse(f"rope(scaling={told['spec']})").scaling
+    arrays = functools.partial(_turned, case, scaling, told["base"], told["dim"])
+    setting = f"{told['spec']}, base {told['base']:g}, rotary dim {told['dim']}: cos and sin"
+    CHECKS.append(Check(scaling.spec_name, _AUTHORS[scaling.spec_name], setting, arrays))
 for head_dim in (16, 36, 128):
     found = zip(_file()[f"frequency_{head_dim}_names"], _file()[f"frequency_{head_dim}_configs"], strict=True)
     for case, (name, config) in enumerate(found):

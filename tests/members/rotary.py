@@ -106,7 +106,10 @@ MEMBERS = {
         lines("rope()")
         + grids("rope(base=100, layout='interleaved', fraction=0.5)")
         + lines("rope(scaling=dynamic_ntk(factor=4, original_length=8))")
-        + grids("rope(base=20, scaling=dynamic_yarn(original_length=3, beta_fast=1.5, beta_slow=0.1))"),
+        + grids("rope(base=20, scaling=dynamic_yarn(original_length=3, beta_fast=1.5, beta_slow=0.1))")
+        + grids("rope(base=100, scaling=dype(factor=2, original_length=8, time=0.5))")
+        + lines("rope(base=100, scaling=clipped(count=2, scaling=resonance(scaling=linear(factor=2))))")
+        + lines("rope(base=100, scaling=riflex(length=40, repetition=20))"),
         RopeOracle,
         ARGUMENTS | {"fraction": st.floats(0, 1, exclude_min=True)},
         vit="rope(base=100)",

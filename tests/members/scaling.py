@@ -105,13 +105,73 @@ def _longrope(e, base, d, n):
     return [1 / (factors[i] * base ** (2 * i / d)) for i in range(d // 2)], m
 
 
+def _clipped(e, base, d, n):
+    """The lowest `count` frequencies times half of 1 + cos of even steps from 0 to pi."""
+    thetas, m = scaled(e.scaling, base, d, n)
+    start = d // 2 - e.count
+    for i in range(e.count):
+        step = math.pi * i / max(e.count - 1, 1)
+        thetas[start + i] *= 0.5 * (1 + math.cos(step)) if e.soft else 0.0
+    return thetas, m
+
+
+def _resonance(e, base, d, n):
+    """Wavelengths are rounded, and frequencies made of them again."""
+    thetas, m = scaled(e.scaling, base, d, n)
+    return [2 * math.pi / round(2 * math.pi / theta) for theta in thetas], m
+
+
+def _riflex(e, base, d, n):
+    """Eq. 7: k = argmin |N_j - N| over periods N_j; eq. 8: theta_k is lowered to a turn in `length`, times a margin."""
+    thetas = [base ** (-2 * i / d) for i in range(d // 2)]
+    periods = [round(2 * math.pi / theta) for theta in thetas]
+    away = [abs(period - e.repetition) for period in periods]
+    k = away.index(min(away))
+    if e.length > periods[k]:
+        thetas[k] = e.margin * 2 * math.pi / e.length
+    return thetas, 1.0
+
+
+def _dype(e, base, d, n):
+    """The vision YaRN of the code: linear below, NTK between, unscaled above, with the borders' turns times t^exponent."""
+    kappa, s, length = e.time**e.exponent, e.factor, e.original_length
+
+    def channel(turns):
+        if kappa == 0:
+            return math.inf
+        return d * math.log(length / (turns * kappa * 2 * math.pi)) / (2 * math.log(base))
+
+    def kept(i, fast, slow):
+        if kappa == 0:
+            return 1.0
+        low, high = (min(max(f(channel(turns)), 0), d // 2) for f, turns in ((math.floor, fast), (math.ceil, slow)))
+        return 1 - min(1.0, max(0.0, (i - low) / (max(high - low, 0.001))))
+
+    thetas = []
+    for i in range(d // 2):
+        theta = base ** (-2 * i / d)
+        ntk = (base * s ** (d / (d - 2))) ** (-2 * i / d)
+        mixed = theta / s * (1 - kept(i, 1.25, 0.75)) + ntk * kept(i, 1.25, 0.75)
+        thetas.append(mixed * (1 - kept(i, 16, 2)) + theta * kept(i, 16, 2))
+    return thetas, 0.1 * math.log(s) + 1
+
+
 _FACTOR = st.integers(1, 64) | st.floats(1, 1e6)
 _LENGTH = st.integers(2, 10**6)
 _FACTORS = st.lists(st.floats(0.1, 100) | st.integers(1, 100), min_size=1, max_size=3).map(tuple)
 _BETAS = {"beta_fast": st.floats(2, 100), "beta_slow": st.floats(0.1, 1)}
 _ATTENTION = st.none() | st.floats(0.1, 10)
 
+_INNER = st.none() | st.builds(registered("ntk"), factor=st.integers(1, 64))
+
 VALUES = {
+    "clipped": {"count": st.integers(0, 3), "soft": st.booleans(), "scaling": _INNER},
+    "dype": {
+        "factor": _FACTOR,
+        "original_length": _LENGTH,
+        "time": st.floats(0.01, 1) | st.just(0.0),
+        "exponent": st.floats(0.1, 4),
+    },
     "dynamic_ntk": {"factor": _FACTOR, "original_length": _LENGTH},
     "dynamic_yarn": {"original_length": _LENGTH, "truncate": st.booleans()} | _BETAS,
     "linear": {"factor": st.floats(1e-3, 1e6)},
@@ -131,6 +191,13 @@ VALUES = {
     },
     "ntk": {"factor": _FACTOR},
     "ntk_by_parts": {"factor": _FACTOR, "original_length": _LENGTH} | _BETAS,
+    "resonance": {"scaling": _INNER},
+    "riflex": {
+        "length": st.integers(1, 1000),
+        "repetition": st.integers(1, 1000),
+        "margin": st.floats(0.1, 1),
+        "axis": st.just(0),
+    },
     "yarn": {
         "factor": _FACTOR,
         "original_length": _LENGTH,

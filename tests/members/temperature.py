@@ -16,6 +16,8 @@ class TemperatureOracle(Oracle):
 
 class LogNOracle(TemperatureOracle):
     def factor(self, head, n):
+        if self.e.shifted:
+            return math.log(self.e.original_length + n - 1, self.e.original_length)
         return max(1, math.log(n, self.e.original_length))
 
 
@@ -51,9 +53,9 @@ MEMBERS = {
         decoder="llama4_temperature(attn_scale=2, floor_scale=2)",
     ),
     "log_n": Member(
-        hosted("log_n", "original_length=8", "original_length=9"),
+        hosted("log_n", "original_length=8", "original_length=9") + lines("log_n(original_length=8, shifted=True)"),
         LogNOracle,
-        {"original_length": st.integers(2, 10**6)},
+        {"original_length": st.integers(2, 10**6), "shifted": st.booleans()},
         vit="raster(width=3) >> log_n(original_length=2)",
         decoder="log_n(original_length=2)",
     ),

@@ -133,11 +133,40 @@ def test_a_vit_takes_a_pattern_too():
         ("()", "an encoding spec is made of"),
         ("rope, (rope, none)", "a pattern over layers stands where a model is made"),
         ("rope(base=3,), none(", "cannot read the encoding spec"),
+        ("rnopes", "no encoding is named 'rnopes'; did you mean 'rnope'"),
+        ("swan(windw=3)", "swan has no argument 'windw'; did you mean 'window'"),
+        ("swan, none", "swan is a pattern over layers: it stands alone, where a model is made"),
+        ("rnope(local=0)", "one local layer or more, got local=0"),
     ],
 )
 def test_refused_patterns(pattern, message):
     with pytest.raises(ValueError, match=message):
         pj.parse_layers(pattern)
+
+
+def test_named_patterns_are_their_layers():
+    local = "rope(base=1000000) + window(size=512)"
+    assert pj.spec.layers_text(pj.parse_layers("swan")) == f"none(), {local}, {local}, {local}"
+    assert pj.parse_layers("swan(scale=362)")[0] == pj.parse("log_n(original_length=362, shifted=True)")
+    assert pj.spec.layers_text(pj.parse_layers("rnope(window=None, local=1)")) == "rope(), none()"
+    cohere2 = dict(model_type="cohere2", num_hidden_layers=4, rope_theta=50_000, sliding_window=4096)
+    theirs = pj.spec.layers_text(pj.from_hf_layers(cohere2)).replace(", layout='interleaved'", "")
+    assert theirs == pj.spec.layers_text(pj.parse_layers("rnope(base=50000)"))
+    assert "swan" in pj.spec.patterns()
+    with pytest.raises(ValueError, match="swan is a pattern over layers"):
+        pj.parse("swan")
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_what_is_no_pattern_is_not_registered():
+    for name, cls, message in (
+        ("rope", object, "named 'rope' is registered already"),
+        ("mine", type("Mine", (), {}), "Mine is no dataclass"),
+        ("mine", dataclasses.make_dataclass("Mine", [], frozen=True), "Mine has no method layers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pj.spec.register_pattern(name)(cls)
+    assert "mine" not in pj.spec.patterns()
 
 
 def test_patterns_round_trip():

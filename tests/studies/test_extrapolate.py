@@ -174,9 +174,8 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(small, tmp_path):
     small.encodings, small.finetune = ConfigDict(), ConfigDict()
-    longrope = "longrope(short_factor={ones}, long_factor={searched}, factor=2, original_length={trained})"
     small.rows = ConfigDict({"shorter": {"model": {"encoding": "rope"}, "data": {"length": 64}, "eval_lengths": (64,)}})
-    small.variants = ConfigDict({"shorter": {"LongRoPE": f"rope(scaling={longrope})"}})
+    small.variants = ConfigDict({"shorter": {"LongRoPE": "{longrope}"}})
     small.tune = ConfigDict(dict(learning_rates=(1e-9, 1e-2), seeds=(9,), share=0.2))
     budget = dict(population=4, rounds=1, mutations=2, crossovers=2, parents=2)
     small.search = ConfigDict(dict(length=128, split="train", windows=2, seed=0, **budget))
@@ -192,6 +191,8 @@ def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(sma
     factors = longrope["searched"]
     assert 1 <= factors[0] <= factors[-1] <= 3  # one beyond the factor, as the authors search
     assert factors == sorted(factors)
+    scaling = pj.parse(longrope["spec"]).scaling
+    assert (scaling.long_factor, scaling.factor, scaling.original_length) == (pytest.approx(factors, rel=1e-5), 2, 64)
     assert longrope["metrics"]["sliding"]["128"] != shorter["metrics"]["sliding"]["128"]
     extrapolate.main(small, tmp_path / "run")  # nothing is left to do
     assert (tmp_path / "run" / "results.jsonl").read_text().splitlines() == lines

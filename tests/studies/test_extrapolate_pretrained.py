@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from experiments import extrapolate
 from posjax.studies import environment
-from posjax.studies.extrapolation import Extrapolation, plan, training_config
+from posjax.studies.extrapolation import Extrapolation, finetune_config, plan, training_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LOADED = CONFIGS / "extrapolate_pretrained.py"
@@ -63,6 +63,32 @@ def test_what_is_for_any_checkpoint_is_for_a_run_too(small):
     assert labels[:3] == ["mine", "farther", "no positions"]
     assert "DroPE" in labels
     assert [row.label for row in plan(small, trained)] == ["mine", "farther"]
+
+
+def test_what_is_searched_for_is_the_rope_that_is_there(small):
+    own = runpy.run_path(str(LOADED))["get_config"]("longrope2")
+    small.variants, small.search, small.data.length, small.finetune = own.variants, own.search, 256, ConfigDict()
+    trained = {"loaded": training_config(small, "rope(base=500000, fraction=0.5)")}
+    factors = "short_factor={ones}, long_factor={searched}, factor=16, original_length=256"
+    found = f"rope(base=500000, layout='half', fraction=0.5, scaling=longrope({factors}))"
+    assert plan(small, trained, loaded=True)[-1].reading == plan(small, trained)[1].reading == found
+    for change, message in (
+        ({"method": "longrop"}, "no search.method is named 'longrop'; did you mean 'longrope'"),
+        ({"task": "needel"}, "no search.task is named 'needel'; did you mean 'needle'"),
+        ({"length": 256}, "a length above the trained 256, not for .* and search.length=256"),
+    ):
+        small.search = ConfigDict({**own.search.to_dict(), **change})
+        with pytest.raises(ValueError, match=message):
+            plan(small, trained)
+    small.search = own.search
+    with pytest.raises(ValueError, match=r"a plain rope .*, not for 'rope\(\), none\(\)'"):
+        plan(small, {"loaded": training_config(small, "rope, none")})
+
+
+def test_a_fine_tune_sees_whole_windows(small):
+    small.data.ladder.steps = 5
+    tuning = ConfigDict(dict(steps=2, length=64, learning_rate=1e-3))
+    assert finetune_config(training_config(small, "rope"), tuning, "rope").data.ladder.steps == 0
 
 
 def test_the_tokens_are_those_of_the_folder(small, llama):

@@ -153,6 +153,13 @@ def test_a_table_holds_as_many_positions_as_the_data_have(data_dir):
         ({"data__positions": "offset"}, r"positions='offset' must be one of 'document', 'window'"),
         ({"data__name": "digits"}, r"'digits' is no set of text: .*load_images"),
         ({"data__eval_split": "validaton"}, r"no split 'validaton', .* did you mean 'validation'\?"),
+        (
+            {"data__ladder": {"start": 99, "steps": 2}},
+            r"data\.ladder: start=99, the first context, must lie in 1\.\.16",
+        ),
+        ({"data__ladder": {"start": 4, "steps": 999}}, r"data\.ladder\.steps=999 are more than steps="),
+        ({"data__ladder": {"steps": -1}}, r"data\.ladder: steps=-1 in which a context grows must not be negative"),
+        ({"data__ladder": {"schedule": "linaer"}}, r"no schedule is named 'linaer'; known: linear, sin"),
         ({"task": "language_modle"}, r"no task is named 'language_modle'; did you mean 'language_model'\?"),
     ],
 )

@@ -25,6 +25,8 @@ _ARGUMENTS = {
     "abacus.max_offset": lambda n: 99,
     "pose.length": lambda n: 4 * n,
     "random_float.length": lambda n: 8 * n,
+    "riflex.length": lambda n: 4 * n,
+    "riflex.repetition": lambda n: n,
     "randomized.length": lambda n: 8 * n,
     "short_factor": lambda n: (1.0,) * 16,
     "long_factor": lambda n: tuple(1 + 3 * c / 15 for c in range(16)),
@@ -38,7 +40,7 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     A name is left out if it needs an argument that cannot be made up here.
     """
     specs, unknown = {}, []
-    for name in pj.encodings.__all__:
+    for name in every_name():
         text = spec_of(name, length)
         if text is None:
             unknown.append(name)
@@ -46,6 +48,12 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
         specs[text] = _family(pj.spec.registered(name))
     order = sorted(set(specs.values()))
     return dict(sorted(specs.items(), key=lambda item: (order.index(item[1]), item[0]))), unknown
+
+
+def every_name() -> list[str]:
+    """The names of the library that stand in specs; its patterns over layers do not."""
+    registered = {*pj.spec.registered_names()}
+    return [name for name in pj.encodings.__all__ if name in registered]
 
 
 def spec_of(name: str, length: int) -> str | None:
