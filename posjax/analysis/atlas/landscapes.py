@@ -21,7 +21,7 @@ import posjax as pj
 from posjax.analysis.encoding.catalogue import documentation, parameter_shapes, summary
 from posjax.analysis.encoding.worlds import awake, grid_width
 from posjax.analysis.report.families import family_of
-from posjax.analysis.scorecard.specs import spec_of
+from posjax.analysis.scorecard.specs import every_name, spec_of
 from posjax.attention.dense import tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site, grid, sites
 from posjax.spec import layers_text, parse_layers
@@ -97,7 +97,7 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
 def _registered() -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
     """All registered encodings by name, and why some are left out: a site is not lost for one that fits no such model."""
     found, refused = [], {}
-    for name in pj.encodings.__all__:
+    for name in every_name():
         spec = spec_of(name, LENGTH)
         if spec is None:
             refused[name] = "it needs arguments that cannot be made up"
@@ -110,7 +110,7 @@ def _registered() -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, st
 
 
 def _is_name(name: str) -> bool:
-    return name in pj.encodings.__all__
+    return name in every_name()
 
 
 def _scored(results: pathlib.Path) -> dict[str, Any]:

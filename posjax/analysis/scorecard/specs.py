@@ -40,16 +40,20 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     A name is left out if it needs an argument that cannot be made up here.
     """
     specs, unknown = {}, []
-    registered = {*pj.spec.registered_names()}
-    for name in pj.encodings.__all__:
-        if name not in registered:  # a pattern over layers
-            continue
-        if (text := spec_of(name, length)) is None:
+    for name in every_name():
+        text = spec_of(name, length)
+        if text is None:
             unknown.append(name)
         else:
             specs[text] = _family(pj.spec.registered(name))
     order = sorted(set(specs.values()))
     return dict(sorted(specs.items(), key=lambda item: (order.index(item[1]), item[0]))), unknown
+
+
+def every_name() -> list[str]:
+    """The names of the library that stand in specs; its patterns over layers do not."""
+    registered = {*pj.spec.registered_names()}
+    return [name for name in pj.encodings.__all__ if name in registered]
 
 
 def spec_of(name: str, length: int) -> str | None:
