@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from posjax.analysis.atlas.landscapes import DIMS, compiled, initial, logits, packed
@@ -61,6 +62,6 @@ def _or_refused(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _picture(encoding: Encoding, params: Params, dims: Dims, sizes: tuple[int, int]) -> dict[str, Any]:
     site = grid(*sizes)  # known while tracing, so that an encoding refuses what it cannot take
-    run, _ = compiled(lambda params: logits(encoding, dims, params, site), params)
+    run = compiled(jax.jit(lambda params: logits(encoding, dims, params, site)).lower(params))
     like, _, seen = run(params)
     return packed(np.asarray(like)[0], np.asarray(seen))

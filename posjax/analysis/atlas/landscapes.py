@@ -132,7 +132,9 @@ def subject(encoding: Encoding) -> Subject:
     else:
         raise ValueError(f"{encoding} takes neither a line nor a grid: it cannot be compared")
     params = initial(encoding, dims)
-    run, operations = compiled(functools.partial(logits, encoding, dims), params, site)
+    lowered = jax.jit(functools.partial(logits, encoding, dims)).lower(params, site)
+    operations = float((lowered.cost_analysis() or {}).get("flops", math.nan))  # before any optimisation
+    run = compiled(lowered)
     far = site._replace(position=site.position + np.int32(FAR))
     rounded = far._replace(position=np.asarray(jnp.asarray(far.position, jnp.bfloat16), np.int32))
     looks = [Seen(*map(np.asarray, run(params, at))) for at in (site, far, rounded)]
@@ -140,17 +142,15 @@ def subject(encoding: Encoding) -> Subject:
     return Subject(encoding, sizes, *looks, operations, learned)
 
 
-def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
-    """The function compiled for arguments of these shapes, and how many operations it has before any optimisation."""
-    lowered = jax.jit(function).lower(*arguments)
-    operations = (lowered.cost_analysis() or {}).get("flops", math.nan)
-    return lowered.compile(_QUICK if jax.__version__.startswith("0.10.") else None), float(operations)
+def compiled(lowered: jax.stages.Lowered) -> Callable[..., Any]:
+    """A program of which hundreds are compiled, each to be run a few times on little."""
+    return lowered.compile(_QUICK if jax.__version__.startswith("0.10.") else None)
 
 
 def initial(encoding: Encoding, dims: Dims) -> Params:
     """Its first parameters, with random numbers for those that start at zero."""
     key = jax.random.key(0)
-    run, _ = compiled(functools.partial(encoding.init, dims=dims), key)
+    run = compiled(jax.jit(functools.partial(encoding.init, dims=dims)).lower(key))
     return awake(run(key))[0]
 
 

@@ -2,10 +2,6 @@
 
 import xml.dom.minidom
 
-import pytest
-
-pytest.importorskip("latex2mathml", reason="the extra `atlas` is not installed")
-
 from posjax.analysis.atlas.formulas import FORMULAS, LETTERS, apart, mathml
 from posjax.spec import registered_names
 

@@ -6,16 +6,16 @@ import re
 
 import pytest
 
-for name in ("latex2mathml", "altair", "vl_convert"):
-    pytest.importorskip(name, reason="the extra `atlas` is not installed")
+import posjax as pj
+from experiments import atlas
+from posjax.analysis.atlas import cards, charts, measured, site, which
+from posjax.analysis.atlas.sources import Sources
+from posjax.analysis.evidence import advice
+from posjax.analysis.evidence.inventory import folder_of
+from posjax.analysis.scorecard.specs import every_name
+from posjax.analysis.statistics import mean_interval
 
-import posjax as pj  # noqa: E402
-from posjax.analysis.atlas import cards, charts, measured, site, which  # noqa: E402
-from posjax.analysis.atlas.sources import Sources  # noqa: E402
-from posjax.analysis.evidence import advice  # noqa: E402
-from posjax.analysis.evidence.inventory import folder_of  # noqa: E402
-from posjax.analysis.statistics import mean_interval  # noqa: E402
-
+SET = r'atlas\.data\("\w+", (.*)\);\n'  # a file of data
 REPO = pathlib.Path(__file__).parents[3]
 
 
@@ -159,3 +159,20 @@ def test_every_script_is_loaded_and_data_are_json():
     text = site.to_json(measured.measured(SOURCES))
     assert json.loads(text)["level"] == "95%"
     assert json.loads(site.to_json({"a": float("nan"), "b": (1.23456789, "é")})) == {"a": None, "b": [1.23457, "é"]}
+
+
+@pytest.mark.slow
+def test_the_whole_site_is_made_by_its_command(tmp_path, capsys):
+    """From the committed records: the data of every encoding, in files that no page has to ask a server for."""
+    assert atlas.main([f"--out={tmp_path}", "--compare", "rope() + alibi()", "rope, rope, none"]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'index.html'} and ")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 5 * 2**20
+    made = {
+        path.stem: json.loads(re.fullmatch(SET, path.read_text())[1]) for path in files if path.parent.name == "data"
+    }
+    drawn = {row["name"] for row in made["landscapes"]["pictures"]}
+    assert drawn | made["landscapes"]["refused"].keys() == {*every_name(), "rope() + alibi()", "rope(), rope(), none()"}
+    assert {card["name"] for card in made["cards"]["cards"]} >= {*pj.names()}
+    scripts = re.findall(r'<script src="([^"]+)"', (tmp_path / "index.html").read_text())
+    assert {str(path.relative_to(tmp_path)) for path in files} == {*scripts, "index.html", "atlas.css"}

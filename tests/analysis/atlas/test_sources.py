@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("latex2mathml", reason="the extra `atlas` is not installed")
-
 from posjax.analysis.atlas import models
 from posjax.analysis.atlas.sources import DOCS, errata, goldens, names_in
 from posjax.hf import from_hf_layers

@@ -59,10 +59,10 @@
     return {height: Math.round(((most - 22) * rows) / columns) + 24, most};
   }
 
-  /** The colours of a picture; beyond the last one it stays. @param {Bug} bug @param {Element} near */
-  function legend(bug, near) {
+  /** The colours of a picture; beyond the last one it stays. @param {Bug} bug */
+  function legend(bug) {
     const {low, high, full, right, wrong} = bug.cells;
-    const colors = live.legend([low, full], near, right.concat(wrong).some((row) => row.includes(null)));
+    const colors = live.legend([low, full], right.concat(wrong).some((row) => row.includes(null)));
     if (bug.refusal) colors.lastChild.textContent = "refused";
     if (full < high) colors.append("or more");
     return colors;
@@ -85,7 +85,7 @@
     const picture = live.canvas((context, width, height, colors) => {
       (bug.kind === "lines" ? drawLines : drawCells)(context, width, height, colors, bug, on);
       const {low, high} = bug.cells;
-      below.replaceChildren(bug.kind === "lines" ? live.key(series(bug, on)) : legend(bug, picture.node));
+      below.replaceChildren(bug.kind === "lines" ? live.key(series(bug, on)) : legend(bug));
       const seen = on ? `With the bug: ${bug.wrong}` : `Right: ${bug.right}`;
       return `${bug.what} by ${bug.across}${bug.kind === "lines" ? "" : ` and ${bug.down}`}, from ${live.number(low)} to ${live.number(high)}. ${seen}`;
     }, shape(bug));

@@ -55,7 +55,7 @@
       live.cells(context, rows, [0, 0, width, height], range, colors);
       return `Logits of ${row.name} between ${row.size} queries (rows) and keys (columns), one word everywhere, from ${live.number(range[0])} to ${live.number(range[1])}.`;
     }, {aspect: 1, most: 380});
-    return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, document.body.querySelector("main") ?? document.body, true), el("p", {class: "note"}, row.summary), el("p", {}, ...live.card(row.name), el("code", {}, row.spec)));
+    return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, true), el("p", {class: "note"}, row.summary), el("p", {}, ...live.card(row.name), el("code", {}, row.spec)));
   }
 
   /** @param {any} about @param {number} i @param {number} j */

@@ -8,6 +8,8 @@
   /** @typedef {(row: number, column: number) => number|null} Offset key less query, in the trained grid's patches */
   /** @typedef {{about: string, unit: string, controls: string[], spec: (s: any) => string, of?: (s: any) => Offset}} Kind */
 
+  const [LEAST, MOST] = [2, 24]; // patches of a side
+
   /** @param {any} s */
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
   /** @type {Record<string, Kind>} */
@@ -117,13 +119,55 @@
     return el("section", {}, el("h2", {}, panel.title), view.node, ...(panel.about ? [el("p", {class: "note"}, panel.about)] : []));
   }
 
+  /** The new grid beside the trained one, to be dragged; sliders are the keyboard's way. @param {any} state @param {() => void} changed */
+  function sizerOf(state, changed) {
+    const view = live.canvas((context, width, height, colors) => {
+      const side = width / MOST;
+      const [wide, high] = [state.width * side, state.height * side];
+      context.fillStyle = live.css(live.blend(colors.paper, colors.ink, 0.12));
+      context.fillRect(0, 0, wide, high);
+      context.strokeStyle = live.css(colors.line);
+      context.lineWidth = 0.5;
+      for (let i = 0; i <= MOST; i++) {
+        context.strokeRect(i * side, -1, 0, height + 2);
+        context.strokeRect(-1, i * side, width + 2, 0);
+      }
+      context.strokeStyle = context.fillStyle = live.css(colors.ink);
+      context.lineWidth = 2;
+      context.strokeRect(1, 1, wide - 1, high - 1);
+      context.setLineDash([4, 3]);
+      context.strokeRect(1, 1, state.trained * side, state.trained * side);
+      context.setLineDash([]);
+      context.beginPath();
+      context.arc(wide, high, 6, 0, 2 * Math.PI);
+      context.fill();
+      return `The new grid, ${state.height} × ${state.width} patches, over the trained one, ${state.trained} × ${state.trained}.`;
+    }, {aspect: 1, most: 144});
+    const follow = (/** @type {PointerEvent} */ event) => {
+      const box = view.node.getBoundingClientRect();
+      const cells = (/** @type {number} */ pixels) => Math.min(MOST, Math.max(LEAST, Math.round((pixels / box.width) * MOST)));
+      const [height, width] = [cells(event.clientY - box.top), cells(event.clientX - box.left)];
+      if (height === state.height && width === state.width) return;
+      [state.height, state.width] = [height, width];
+      changed();
+    };
+    view.node.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      view.node.setPointerCapture(event.pointerId);
+      follow(event);
+    });
+    view.node.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+      if (view.node.hasPointerCapture(event.pointerId)) follow(event);
+    });
+    return {node: el("figure", {class: "sizer"}, view.node, el("figcaption", {class: "note"}, "Drag the corner of the new grid. Dashed: the trained one.")), redraw: view.redraw};
+  }
+
   /** @param {any} state @param {boolean} stored @param {() => void} draw */
   function controlsOf(state, stored, draw) {
     const place = [live.slider(state, "row", {label: "row", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw),
       live.slider(state, "column", {label: "column", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw)];
     if (stored) return place;
     const own = KINDS[state.name].controls.map((name) => (name === "fov" ? live.choice(state, "fov", "field of view", ["180", "90", "45"], draw) : live.slider(state, name, CONTROLS[name], draw)));
-    return [...place, live.slider(state, "height", {label: "new height", low: 2, high: 24}, draw), live.slider(state, "width", {label: "new width", low: 2, high: 24}, draw), ...own];
+    return [...place, live.slider(state, "height", {label: "new height", low: LEAST, high: MOST}, draw), live.slider(state, "width", {label: "new width", low: LEAST, high: MOST}, draw), ...own];
   }
 
   /** @param {HTMLElement} root @param {URLSearchParams} query */
@@ -133,6 +177,10 @@
     const storedOf = () => (state.name in KINDS ? null : stored.find((/** @type {any} */ each) => each.name === state.name));
     if (!(state.name in KINDS) && !storedOf()) state.name = START.name;
     const [controls, panels, key, words] = [el("div", {class: "controls"}), el("div", {class: "panels"}), el("div"), el("div")];
+    const sizer = sizerOf(state, () => {
+      controls.replaceChildren(...controlsOf(state, false, () => draw("")));
+      draw("");
+    });
     const draw = (/** @type {string} */ focused) => {
       const encoding = storedOf();
       const unit = encoding ? "logit" : KINDS[state.name].unit;
@@ -142,8 +190,10 @@
         controls.replaceChildren(...controlsOf(state, Boolean(encoding), () => draw("")));
         draw(title);
       })));
+      sizer.node.hidden = Boolean(encoding);
+      sizer.redraw();
       if (focused) [...panels.querySelectorAll("section")].find((each) => each.querySelector("h2")?.textContent === focused)?.querySelector("canvas")?.focus();
-      key.replaceChildren(live.legend(range, root, shown.some((panel) => panel.rows?.flat().includes(null))));
+      key.replaceChildren(live.legend(range, shown.some((panel) => panel.rows?.flat().includes(null))));
       const spec = encoding ? encoding.spec : KINDS[state.name].spec(state);
       words.replaceChildren(el("p", {}, encoding ? `${encoding.summary} Computed by posjax with parameters as initialised (random where they start at zero): the mean logit of a few words with themselves.` : KINDS[state.name].about),
         el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec),
@@ -158,7 +208,7 @@
     const names = {"with sliders": Object.keys(KINDS), "as posjax computes it": stored.map((/** @type {any} */ each) => each.name)};
     root.append(el("h1", {}, "What a patch sees"),
       el("p", {}, "Choose a patch: click it, or use the arrow keys. The first picture is the trained grid. The others are a grid of another size, treated in three ways: its table is resized, its positions are rescaled, or they are extrapolated."),
-      el("div", {class: "controls"}, live.grouped(state, "name", names, rebuild)), controls, key, panels, words);
+      el("div", {class: "controls"}, live.grouped(state, "name", names, rebuild)), el("div", {class: "sized"}, controls, sizer.node), key, panels, words);
     rebuild();
   }
 

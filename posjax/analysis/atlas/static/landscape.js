@@ -82,7 +82,7 @@
     const draw = () => {
       picture = pictureOf(state);
       rows = rowsOf(state, picture);
-      key.replaceChildren(live.legend(live.extent(rows.flat()), root, rows.flat().includes(null)));
+      key.replaceChildren(live.legend(live.extent(rows.flat()), rows.flat().includes(null)));
       words.replaceChildren(...about(state, picture));
       read.textContent = reading(state, picture, rows);
       view.redraw();

@@ -198,14 +198,18 @@ const live = (() => {
 
   /**
    * The colours of a range with its ends, as an element.
-   * @param {[number, number]} range @param {Element} near @param {boolean} hidden whether some cells are hidden
+   * @param {[number, number]} range @param {boolean} unseen whether some cells are hidden
    */
-  function legend([low, high], near, hidden) {
-    const colors = theme(near);
-    const color = palette(low, high, colors);
-    const stops = Array.from({length: 17}, (_, i) => css(color(low + ((high - low) * i) / 16))).join(", ");
-    return el("p", {class: "legend"}, number(low), el("span", {class: "bar", style: `background: linear-gradient(to right, ${stops})`}), number(high),
-      ...(hidden ? [el("span", {class: "hidden"}, el("span", {class: "swatch", style: `background: ${css(blend(colors.paper, colors.ink, 0.28))}`}), " not seen")] : []));
+  function legend([low, high], unseen) {
+    const bar = canvas((context, width, height, colors) => {
+      const [color, ramp] = [palette(low, high, colors), context.createLinearGradient(0, 0, width, 0)];
+      for (let i = 0; i <= 16; i++) ramp.addColorStop(i / 16, css(color(low + ((high - low) * i) / 16)));
+      context.fillStyle = ramp;
+      context.fillRect(0, 0, width, height);
+      return `Colours from ${number(low)} to ${number(high)}`;
+    }, {height: 14, most: 224});
+    return el("p", {class: "legend"}, number(low), bar.node, number(high),
+      ...(unseen ? [el("span", {class: "unseen"}, el("span", {class: "swatch"}), " not seen")] : []));
   }
 
   /** A number beside an axis, short: 100k. @param {number} x */

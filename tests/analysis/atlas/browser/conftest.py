@@ -8,7 +8,7 @@ import pytest
 import posjax as pj
 from posjax.analysis.atlas import images
 
-PICTURED = ["rope", "alibi", "learned", "fire", "axial_rope", "swin"]
+PICTURED = ["none", "rope", "alibi", "learned", "fire", "axial_rope", "swin"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

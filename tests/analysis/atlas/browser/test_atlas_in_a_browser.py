@@ -76,10 +76,19 @@ def test_dark_and_light_by_the_button(watched):
     assert page.evaluate(paper) == before
 
 
+def test_legends_follow_the_theme_and_name_what_is_not_seen(watched):
+    page = watched.open("images?name=lookhere")
+    legend = page.locator(".legend")
+    before = legend.locator("canvas").evaluate("(canvas) => canvas.toDataURL()")
+    page.locator("#theme").click()
+    page.wait_for_function("(before) => document.querySelector('.legend canvas').toDataURL() !== before", arg=before)
+    assert legend.get_by_text("not seen").bounding_box()["width"] > 20
+
+
 def test_a_switch_shows_its_bug_by_mouse_keyboard_and_voice(watched):
     page = watched.open("breaks")
     bug = page.locator("#axis-order")
-    switch, picture = bug.get_by_role("switch"), bug.get_by_role("img")
+    switch, picture = bug.get_by_role("switch"), bug.get_by_role("img").first  # its colours come after it
     picture.scroll_into_view_if_needed()
     right = picture.evaluate("(canvas) => canvas.toDataURL()")
     assert picture.get_attribute("aria-label").split(". ")[1].startswith("Right: ")
@@ -130,6 +139,22 @@ def test_a_patch_is_chosen_by_click_and_by_arrow_keys(watched):
     page.get_by_role("img", name="what the patch in row 1, column 7 sees").first.wait_for()
     page.keyboard.press("ArrowLeft")
     page.get_by_role("img", name="what the patch in row 1, column 6 sees").first.wait_for()
+
+
+def test_a_grid_is_dragged_to_its_size_and_aspect(watched):
+    page = watched.open("images")
+    sizer = page.locator(".sizer canvas")
+    sizer.scroll_into_view_if_needed()
+    box = sizer.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 10 / 24, box["y"] + box["height"] * 6 / 24)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 20 / 24, box["y"] + box["height"] * 5 / 24, steps=5)
+    page.mouse.up()
+    page.mouse.move(box["x"] + 2, box["y"] + 2)  # what is not held is not dragged
+    page.get_by_role("heading", name="Extrapolated to 5 × 20").wait_for()
+    page.get_by_role("img", name="The new grid, 5 × 20 patches").wait_for()
+    assert page.get_by_role("slider", name="new width").input_value() == "20"
+    assert page.url.endswith("height=5&width=20")
 
 
 def test_the_keyboard_reaches_the_page_past_the_menu(watched):

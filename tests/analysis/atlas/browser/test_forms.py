@@ -1,7 +1,6 @@
 """The closed forms of the page, evaluated by a browser, are posjax's numbers to 1e-5, at arguments drawn at random."""
 
 import json
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -19,31 +18,23 @@ from posjax.encodings.scaling import Spectrum
 from posjax.spec import registered
 
 pytestmark = pytest.mark.slow
-CHROMIUM = pathlib.Path("/usr/bin/chromium")
 RNG = np.random.default_rng(17)
 DIM = 16
 
 
 @pytest.fixture(scope="module")
-def forms(tmp_path_factory):
+def forms(browser, tmp_path_factory):
     """(name, [arguments of each call]) -> what the page's function returns for each, in a browser."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="the forms of the page are tested in a browser")
-    if not CHROMIUM.exists():
-        pytest.skip(f"the forms of the page are tested in a browser, and there is no {CHROMIUM}")
-    page_path = tmp_path_factory.mktemp("forms") / "forms.html"
-    page_path.write_text(f"<script>{(site.STATIC / 'forms.js').read_text()}</script>")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto(page_path.as_uri())
+    path = tmp_path_factory.mktemp("forms") / "forms.html"
+    path.write_text(f"<script>{(site.STATIC / 'forms.js').read_text()}</script>")
+    page = browser.new_page()
+    page.goto(path.as_uri())
 
-        def call(name, calls):
-            return page.evaluate(
-                f"(calls) => calls.map((each) => forms.{name}(...each))", json.loads(json.dumps(calls))
-            )
+    def call(name, calls):
+        return page.evaluate(f"(calls) => calls.map((each) => forms.{name}(...each))", json.loads(json.dumps(calls)))
 
-        yield call
-        browser.close()
+    yield call
+    page.close()
 
 
 def same(found, expected):
