@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cases import FAST, HEAD_DIM, HEADS, joined, rows, world
+from cases import FIRST, HEAD_DIM, HEADS, joined, rows, world
 from flax import nnx
 from members import Case
 
@@ -186,7 +186,7 @@ def test_recipes_train_as_our_own_model_does(recipes, spec, framework):
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in FAST if pj.parse(case.spec).hooks & BEFORE_ATTENTION.keys()], ids=str
+    "case", [case for case in FIRST if pj.parse(case.spec).hooks & BEFORE_ATTENTION.keys()], ids=str
 )
 def test_no_hook_is_lost_in_silence(case):
     """Attention alone refuses an encoding that acts before it, by the names of what would be lost."""
