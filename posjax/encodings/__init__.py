@@ -30,6 +30,7 @@ from posjax.encodings.digits import PositionCoupling as position_coupling
 from posjax.encodings.disentangled import Deberta as deberta
 from posjax.encodings.disentangled import Tupe as tupe
 from posjax.encodings.gates import Cable as cable
+from posjax.encodings.gates import CaRope as carope
 from posjax.encodings.gates import DataDependentAlibi as data_dependent_alibi
 from posjax.encodings.gates import Fox as fox
 from posjax.encodings.gates import SelectiveRope as selective_rope
@@ -120,6 +121,7 @@ __all__ = [
     "bigbird",
     "cable",
     "cape",
+    "carope",
     "cayley_string",
     "chunked",
     "circulant_string",

@@ -14,6 +14,7 @@ UNIFORM = 3**-0.5  # the deviation of what is uniform within 1 of 0
 STARTS = {
     "abacus(stddev=0.3)": (LINE, {"rows": 0.3}),
     "cable": (LINE, {"kernel": 0.02}),
+    "carope(stddev=0.3)": (LINE, {"kernel": 0.3}),
     "cayley_string(stddev=0.3)": (LINE, {"skew": 0.3}),
     "comrope": (LINE, {"generator": 2**0.5}),
     "cope(stddev=0.3)": (LINE, {"": 0.3}),

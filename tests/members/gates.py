@@ -74,6 +74,30 @@ class SelectiveRopeOracle(Oracle):
         return turned(q, self.angle[i, head]), turned(k, self.angle[j, head])
 
 
+class CaRopeOracle(GateOracle):
+    """phi_i(m) = sum of f(x_t)^i over t = 1 ... m, f(x) = 1 / (softplus(x W + b) + 1), of the tokens of a document."""
+
+    def observe(self, row):
+        self.z = np.tensordot(row.x, np.asarray(self.params.kernel, np.float64), 1) + self.params.bias
+
+    def transform(self, row, head, i, j, q, k):
+        return tuple(turned(x, self.phase(row, head, t, len(x) // 2)) for x, t in ((q, i), (k, j)))
+
+    def phase(self, row, head, t, pairs):
+        if row.position[t] is None:
+            return np.zeros(pairs)
+        upto = [
+            s
+            for s, p in enumerate(row.position)
+            if p is not None and row.segment[s] == row.segment[t] and p[0] <= row.position[t][0]
+        ]
+        f = [1 / (1 + math.log1p(math.exp(self.z[s, head]))) for s in upto]
+        return np.array([sum(each**c for each in f) for c in range(pairs)])
+
+    def logit(self, row, head, i, j):
+        return 0.0
+
+
 def turned(vector, angle):
     half = len(vector) // 2
     z = (vector[:half] + 1j * vector[half:]) * np.exp(1j * angle)
@@ -99,6 +123,13 @@ MEMBERS = {
         decoder="data_dependent_alibi(bidirectional=False)",
     ),
     "cable": Member(lines("cable()"), CableOracle, vit="raster(width=3) >> cable()", decoder="cable()"),
+    "carope": Member(
+        lines("carope(base=20, stddev=0.5)"),
+        CaRopeOracle,
+        {"base": st.floats(1.01, 1e12), "stddev": st.floats(0, 10)},
+        vit="raster(width=3) >> carope(stddev=0.5)",
+        decoder="carope(stddev=0.5)",
+    ),
     "selective_rope": Member(
         lines("selective_rope(rank=5, base=100)", "selective_rope(d_conv=1)"),
         SelectiveRopeOracle,
