@@ -75,6 +75,7 @@ from posjax.encodings.rotary_groups import SphericalRope as spherical_rope
 from posjax.encodings.rotary_learned import LeRope as lerope
 from posjax.encodings.rotary_learned import LieRE as liere
 from posjax.encodings.rotary_learned import PoPE as pope
+from posjax.encodings.rotary_learned import RePo as repo
 from posjax.encodings.rotary_learned import RopeMixed as rope_mixed
 from posjax.encodings.scalings import Clipped as clipped
 from posjax.encodings.scalings import Dype as dype
@@ -175,6 +176,7 @@ __all__ = [
     "random_float",
     "randomized",
     "raster",
+    "repo",
     "rerope",
     "reset",
     "resonance",

@@ -32,6 +32,7 @@ STARTS = {
     "learned_factorized(stddev=0.3)": (ON_GRID, {"row": 0.3, "column": 0.3, "prefix": 0.3}),
     "peg": (LINE, {"kernel": (2 / 3) ** 0.5}),
     "peg(kernel_size=5)": (ON_GRID, {"kernel": (2 / 25) ** 0.5}),
+    "repo": (LINE, {"gate": 0.02, "content": 0.02, "place": 0.02}),
     "selective_rope(rank=8)": (LINE, {"down": UNIFORM * WIDTH**-0.5, "up": UNIFORM * 8**-0.5, "taps": UNIFORM / 2}),
     "shaw": (LINE, {"key": HEAD_DIM**-0.5, "value": HEAD_DIM**-0.5}),
     "swin(stddev=0.3)": (ON_GRID, {"rows": 0.3}),
