@@ -174,7 +174,7 @@ MEMBERS = {
         lines("repo(base=100, stddev=0.5)") + grids("repo(hidden_dim=5, stddev=0.5)"),
         RePoOracle,
         {"base": BASE, "hidden_dim": st.integers(1, 500) | st.none(), "stddev": st.floats(0, 10)},
-        vit="repo(stddev=0.5)",
+        vit="raster(width=3) >> repo(stddev=0.5)",
         decoder="repo(stddev=0.5)",
     ),
     "lerope": Member(
