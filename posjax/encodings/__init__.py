@@ -43,6 +43,7 @@ from posjax.encodings.masks import Dilated as dilated
 from posjax.encodings.masks import Longformer as longformer
 from posjax.encodings.masks import Sinks as sinks
 from posjax.encodings.masks import Window as window
+from posjax.encodings.paths import PaTH as path
 from posjax.encodings.patterns import RNope as rnope
 from posjax.encodings.patterns import Swan as swan
 from posjax.encodings.placement import Axis as axis
@@ -169,6 +170,7 @@ __all__ = [
     "ntk",
     "ntk_by_parts",
     "p_rope",
+    "path",
     "peg",
     "pope",
     "pose",

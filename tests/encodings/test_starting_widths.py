@@ -30,6 +30,7 @@ STARTS = {
     "harope(stddev=0.3)": (LINE, {"left": 0.3, "right": 0.3, "scale": 0.3}),
     "learned(stddev=0.3)": (ON_GRID, {"rows": 0.3}),
     "learned_factorized(stddev=0.3)": (ON_GRID, {"row": 0.3, "column": 0.3, "prefix": 0.3}),
+    "path(stddev=0.3)": (LINE, {"down": 0.3, "up": 0.3, "taps": 0.3, "kernel": 0.3}),
     "peg": (LINE, {"kernel": (2 / 3) ** 0.5}),
     "peg(kernel_size=5)": (ON_GRID, {"kernel": (2 / 25) ** 0.5}),
     "repo": (LINE, {"gate": 0.02, "content": 0.02, "place": 0.02}),

@@ -104,6 +104,36 @@ def turned(vector, angle):
     return np.concatenate([z.real, z.imag])
 
 
+class PaTHOracle(GateOracle):
+    """k_j passes through I - beta w w^T of every token after it, up to the query."""
+
+    def observe(self, row):
+        p = {name: np.asarray(value, np.float64) for name, value in self.params.items()}
+        self.beta = 2 / (1 + np.exp(-row.x @ p["kernel"] - p["bias"]))
+        self.w = np.zeros((len(row.x), *p["taps"].shape[1:]))
+        projected = np.tensordot(row.x @ p["down"], p["up"], 1)
+        for t, here in enumerate(row.position):
+            if here is None:
+                continue
+            past = [s for s, q in enumerate(row.position) if q is not None and row.segment[s] == row.segment[t]]
+            past = sorted((s for s in past if row.position[s][0] <= here[0]), key=lambda s: row.position[s][0])
+            window = past[-self.e.d_conv :]
+            taps = p["taps"][len(p["taps"]) - len(window) :]
+            z = sum(tap * projected[s] for tap, s in zip(taps, window, strict=True))
+            w = z / (1 + np.exp(-z))
+            self.w[t] = w / np.sqrt((w**2).sum(axis=-1, keepdims=True) + 1e-6)
+
+    def transform(self, row, head, i, j, q, k):
+        if row.position[i] is None or row.position[j] is None or row.position[j][0] > row.position[i][0]:
+            return q, k
+        for t in sorted(self.between(row, i, j), key=lambda t: row.position[t][0]):
+            k = k - self.beta[t, head] * (self.w[t, head] @ k) * self.w[t, head]
+        return q, k
+
+    def logit(self, row, head, i, j):
+        return 0.0
+
+
 real = st.floats(-10, 10)
 MEMBERS = {
     "fox": Member(
@@ -123,6 +153,13 @@ MEMBERS = {
         decoder="data_dependent_alibi(bidirectional=False)",
     ),
     "cable": Member(lines("cable()"), CableOracle, vit="raster(width=3) >> cable()", decoder="cable()"),
+    "path": Member(
+        lines("path(rank=5, stddev=0.5)"),
+        PaTHOracle,
+        {"rank": st.integers(1, 64), "d_conv": st.integers(1, 8), "stddev": st.floats(0, 10)},
+        vit="raster(width=3) >> path(rank=2, stddev=0.5)",
+        decoder="path(rank=3, stddev=0.5)",
+    ),
     "carope": Member(
         lines("carope(base=20, stddev=0.5)"),
         CaRopeOracle,
