@@ -24,20 +24,20 @@ COMPOSITIONS: list[Case] = [
 ]
 # One of every way to act that COMPOSITIONS[0] has not, and of every trait that changes how attention is computed.
 SAMPLE = ["learned", "peg", "alibi", "shaw", "cope", "fox", "self_extend", "learned_sink", "value_rotary"]
-FAST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
-CASES: list[Case] = FAST + [case for member in MEMBERS.values() for case in member.variants[1:]]
+FIRST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
+CASES: list[Case] = FIRST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
 def params_of(keep=lambda case: True):
-    """All cases: the first variant of each encoding is fast, others are slow if they act in another way or on a grid."""
+    """All cases: fast is one encoding of each way to act, slow all others, and variants on a grid or that act elsewhere."""
     kept = [case for case in CASES if keep(case)]
-    return _marked(kept, FAST, ways(lambda case: case.kind))
+    return _marked(kept, [*ways(FIRST, named=False), *COMPOSITIONS], [*FIRST, *ways(CASES, lambda case: case.kind)])
 
 
 def params_of_long(beside=()):
-    """All cases, for what takes long: those in SAMPLE are fast, but for some; one of each way to act is slow."""
+    """All cases, for what takes long: those in SAMPLE are fast, but for some; slow is the first variant of each encoding."""
     return _marked(
-        CASES, [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside] + COMPOSITIONS[:1], ways()
+        CASES, [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside] + COMPOSITIONS[:1], FIRST
     )
 
 
@@ -48,13 +48,13 @@ def _marked(cases, fast, slow):
     return [pytest.param(case, marks=marks(case)) for case in cases]
 
 
-def ways(beside=lambda case: None) -> list[Case]:
-    """Of the variants that join the same encodings and act in the same places, the first: others differ in numbers alone."""
+def ways(cases, beside=lambda case: None, *, named=True) -> list[Case]:
+    """Of the cases that act in the same places and, if `named`, join the same encodings, the first."""
     found = {}
-    for case in CASES:
+    for case in cases:
         encoding = pj.parse(case.spec)
-        named = frozenset(re.findall(r"\w+", case.spec)) & {*MEMBERS}
-        found.setdefault((named, encoding.hooks, encoding.needs, beside(case)), case)
+        names = frozenset(re.findall(r"\w+", case.spec)) & {*MEMBERS} if named else None
+        found.setdefault((names, encoding.hooks, encoding.needs, beside(case)), case)
     return list(found.values())
 
 

@@ -37,7 +37,9 @@ class Sides(NamedTuple):
     """What one attention layer gives, in numpy. A pair is (not causal, causal)."""
 
     batch: tuple[dict, dict]  # outputs of all variants by vmap, by name
-    known: dict  # name: pair of outputs, of sites that are known while tracing; "first", "second": what "packed" packs
+    known: (
+        dict  # name: pair of outputs, of sites that are known while tracing; "second": the last of what "packed" packs
+    )
 
 
 class Further(NamedTuple):
@@ -71,6 +73,7 @@ def variants(case: Case) -> dict[str, Sequence]:
         "standing": (x, standing),
         "moved": (x, moved(standing, case, line=5, grid=(2, 3))),
         "packed": (x, joined(first, second._replace(segment=2 * second.segment))),
+        "first": (x, joined(first, second._replace(segment=0 * second.segment))),
         "padded": (x * np.where(token < 5, np.float32(1e3), 1)[:, None], joined(pad, second)),
         "stacked": (x, site._replace(position=twice, segment=(token != PADDING).astype(np.int32))),
         "blocks": (x, site._replace(segment=BLOCKS)),
@@ -87,7 +90,6 @@ def sides(case: Case) -> Sides:
     first, second = PACKED
     known = {
         "documents": named["documents"],
-        "first": Sequence(x[:first], rows(site, slice(first))),
         "second": Sequence(x[first:], rows(site, slice(second))),
     }
 

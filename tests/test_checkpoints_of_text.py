@@ -67,7 +67,9 @@ def test_what_is_exported_is_what_was_trained(run, exported, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", [None, "{own} + window(8)", "learned"])
+@pytest.mark.parametrize(
+    "encoding", ["{own} + window(8)", *(pytest.param(each, marks=pytest.mark.thorough) for each in (None, "learned"))]
+)
 def test_a_folder_is_tuned_from_what_it_holds(llama, encoding, tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
     anew = {"init_encoding": "new"} if encoding == "learned" else {}

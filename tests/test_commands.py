@@ -141,7 +141,7 @@ def test_a_training_run_that_was_killed_and_stopped_ends_bit_identical(training,
     assert records(tmp_path / "result.jsonl") == records(whole_run / "result.jsonl")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
     short = [*training, "--config.checkpoint_every=100", f"--workdir={tmp_path}"]
     succeed("train", *short, JAX_NUM_CPU_DEVICES="4")
@@ -176,7 +176,7 @@ def whole_ablation(ablation, tmp_path_factory):
     return workdir, succeed("ablate", *ablation, f"--workdir={workdir}")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_ablation_killed_in_its_second_row_ends_as_if_it_had_not_been(ablation, whole_ablation, tmp_path):
     whole, shown = whole_ablation
     arguments = ["ablate", *ablation, f"--workdir={tmp_path}"]
@@ -238,7 +238,7 @@ def test_an_ablation_leaves_records_a_table_plots_and_a_report(whole_ablation):
     assert "rope 100" in (workdir / "table.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_further_seeds_are_trained_beside_the_finished_ones(ablation, whole_ablation, tmp_path):
     """Seeds (1, 2) of a workdir that has (0, 1): 1 is there, 2 is new and no copy of another."""
     whole, _ = whole_ablation

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
     "data": {"encoding", "files"},
     "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files"},
-    "analysis": {*_CONTRACT, "encodings", "attention", "models", "pretrained", "data", "training", "files"},
+    "analysis": {*_CONTRACT, "encodings", "attention", "hf", "models", "pretrained", "data", "training", "files"},
     "studies": {*_CONTRACT, "encodings", "models", "pretrained", "data", "training", "analysis", "files", "checks"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}

@@ -98,6 +98,7 @@ def made(seed):
     return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
 
 
+@pytest.mark.slow
 def test_training_is_that_of_linen():
     model, optimizer = made(0)
     params, adam = model.variables, optax.adam(1e-2)

@@ -6,6 +6,8 @@ An `Algorithm` makes problems of a length from a random generator, `Scan` draws 
     "tape"  what is asked, then a blank for each token of the answer: an encoder fills the blanks (Ruoss et al. 2023)
     "next"  what is asked, a mark, the answer, an end: a decoder predicts the answer and its end (Kazemnejad et al. 2023)
 
+A problem may name a target for each of its tokens instead: then nothing is appended, and both layouts are the same.
+
 Each row has a length of its own. Its padding stands behind its end and has segment 0, so nothing tells how far it goes.
 Tokens 0 ... V - 1 are the symbols of an algorithm, V is the blank or mark, V + 1 the end.
 """
@@ -13,6 +15,7 @@ Tokens 0 ... V - 1 are the symbols of an algorithm, V is the blank or mark, V + 
 import dataclasses
 import functools
 import gzip
+import itertools
 import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +47,7 @@ class Problem(NamedTuple):
       place: [N] int32 for `abacus`: the place of each digit within its number, from 1; 0 elsewhere. None without numbers.
       coupled: [N] int32 for `position_coupling`: ids from 2 that symbols which belong together share; 1 between them. None
         where none is published.
+      targets: [N] int32, what is predicted at each token of `answer`; None: the answer is part of the content.
     """
 
     content: np.ndarray
@@ -51,6 +55,7 @@ class Problem(NamedTuple):
     marked: bool = True
     place: np.ndarray | None = None
     coupled: np.ndarray | None = None
+    targets: np.ndarray | None = None
 
 
 class Problems(Protocol):
@@ -96,7 +101,8 @@ class Algorithm:
     def digest(self) -> str:
         rng = np.random.default_rng(0)
         made = [self.of_length(rng, length) for length in range(1, 9)]
-        return digest_of(*(leaf for each in made for leaf in (each.content, each.answer)))
+        leaves = (leaf for each in made for leaf in (each.content, each.answer, each.targets))
+        return digest_of(*(leaf for leaf in leaves if leaf is not None))
 
     def most(self, length):
         return sum(length if each is None else each(length) for each in (self.asks, self.answers))
@@ -269,6 +275,59 @@ def flip_flop_dense(rng: np.random.Generator, length: int, symbols: int) -> Prob
     return flip_flop(rng, length, symbols, ignore=0.1)
 
 
+# Merrill et al. (2024), arXiv 2404.08819, section 5, github jopetty/word-problem, src/generate_data.py: words of a group,
+# elements drawn alike, and at each token the product so far, from the left. Elements are numbered here by the order of the
+# permutations that they are; the identity is 0.
+
+
+def word_problem_s5(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """Permutations of five things, one after the other: which permutation they make, at each token."""
+    return _products(rng, length, _S5)
+
+
+def word_problem_a5(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """As `word_problem_s5`, of even permutations: the smallest group whose word problem is complete for NC1."""
+    return _products(rng, length, _A5)
+
+
+def _group(degree: int, *, even: bool = False) -> np.ndarray:
+    """[G, G] int32: the number of a times b, which is first b, then a."""
+    elements = np.array(list(itertools.permutations(range(degree))))
+    if even:
+        later = np.triu(np.ones((degree, degree), bool), 1)
+        inversions = ((elements[:, :, None] > elements[:, None, :]) & later).sum(axis=(1, 2))
+        elements = elements[inversions % 2 == 0]
+    number = {tuple(element): index for index, element in enumerate(elements.tolist())}
+    return np.array([[number[tuple(a[b])] for b in elements] for a in elements], np.int32)
+
+
+def _products(rng: np.random.Generator, length: int, table: np.ndarray) -> Problem:
+    content = rng.integers(len(table), size=length).astype(np.int32)
+    targets = np.array(list(itertools.accumulate(content, lambda before, each: table[before, each])), np.int32)
+    return Problem(content, np.ones(length, bool), marked=False, targets=targets)
+
+
+# Arora et al. (2023), arXiv 2312.04927. posjax.data.retrieval has the task in long text, with the gaps of its authors.
+
+
+def associative_recall(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """A quarter as many keys as `length` with their values, then each key again in another order, its value the answer.
+
+    Keys are symbols below V / 2 and differ, values are the others. A length that is no multiple of 4 is less, the least is 4.
+    """
+    pairs = max(1, length // 4)
+    if pairs > symbols // 2:
+        raise ValueError(
+            f"associative_recall of length {length} asks for {pairs} keys, and {symbols} symbols have {symbols // 2}"
+        )
+    keys = rng.permutation(symbols // 2)[:pairs]
+    values = rng.integers(symbols // 2, symbols, size=pairs)
+    order = rng.permutation(pairs)
+    content = np.stack([np.concatenate([keys, keys[order]]), np.concatenate([values, values[order]])], axis=1).ravel()
+    answer = (np.arange(4 * pairs) > 2 * pairs) & (np.arange(4 * pairs) % 2 == 1)
+    return Problem(content.astype(np.int32), answer, marked=False)
+
+
 def _one(length: int) -> int:
     return 1
 
@@ -277,6 +336,7 @@ def _none(length: int) -> int:
     return 0
 
 
+_S5, _A5 = _group(5), _group(5, even=True)
 _FLIP_FLOP = dict(symbols=5, answers=_none)
 _SUM = dict(symbols=11, asks=lambda length: 2 * length + 1, answers=lambda length: length + 1)
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
@@ -299,6 +359,9 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
             Algorithm(flip_flop, **_FLIP_FLOP),
             Algorithm(flip_flop_sparse, **_FLIP_FLOP),
             Algorithm(flip_flop_dense, **_FLIP_FLOP),
+            Algorithm(word_problem_s5, len(_S5), _none),
+            Algorithm(word_problem_a5, len(_A5), _none),
+            Algorithm(associative_recall, 64, _none, resizable=True),
         )
     }
 )
@@ -453,7 +516,9 @@ class Rows:
 
     def _row(self, problem: Problem) -> dict[str, np.ndarray]:
         content, answer = problem.content, problem.answer
-        if self.layout == "tape":
+        if problem.targets is not None:
+            tokens, targets, weight = content, problem.targets, answer
+        elif self.layout == "tape":
             tokens, targets, weight = np.where(answer, self.symbols, content), content, answer
         else:
             if problem.marked:

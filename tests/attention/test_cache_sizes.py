@@ -34,6 +34,7 @@ class ByHead(pj.Encoding):
         return tuple(x * jnp.arange(1.0, HEADS + 1)[:, None] for x in (q, k))
 
 
+@pytest.mark.slow
 def test_shared_keys_that_heads_turn_differently_are_kept_as_they_are():
     out, cache = attend_cached(ByHead(), (), Q, K, V, SITE, cache_of())
     np.testing.assert_allclose(out, full(ByHead(), Q, K, V), atol=1e-5)

@@ -47,7 +47,7 @@ def test_devices_compute_what_one_does():
     assert_close([["rope() + shaw() + fox() + value_rotary() + learned_sink(stddev=1)", LINE, 2, 4, "zigzag", "ring"]])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_to_eight_devices_compute_what_one_does():
     both = "value_rotary() + learned_sink(stddev=1)"
     dynamic = "rope(scaling=dynamic_ntk(factor=2, original_length=6))"

@@ -1,6 +1,7 @@
 """Every answer is what another computation gives, stands where the published rule puts it, and padding tells nothing."""
 
 import gzip
+import itertools
 import os
 import pathlib
 
@@ -77,7 +78,49 @@ def test_answers_are_right_at_every_length(name):
 
 
 def test_every_algorithm_is_tested():
-    assert ALGORITHMS.keys() - ANSWERS.keys() == {"flip_flop", "flip_flop_sparse", "flip_flop_dense"}
+    others = {
+        "flip_flop",
+        "flip_flop_sparse",
+        "flip_flop_dense",
+        "word_problem_s5",
+        "word_problem_a5",
+        "associative_recall",
+    }
+    assert ALGORITHMS.keys() - ANSWERS.keys() == others
+
+
+@pytest.mark.parametrize(("name", "signs"), [("word_problem_s5", (1, -1)), ("word_problem_a5", (1,))])
+def test_targets_of_words_are_the_products_of_their_matrices(name, signs):
+    matrices = [np.eye(5)[list(each)] for each in itertools.permutations(range(5))]
+    matrices = [each for each in matrices if round(np.linalg.det(each)) in signs]
+    algorithm, rng = ALGORITHMS[name], np.random.default_rng(4)
+    assert (algorithm.symbols, algorithm.most(9)) == (len(matrices), 9)
+    problem, product = algorithm.of_length(rng, 9), np.eye(5)
+    assert problem.answer.all()
+    for token, target in zip(problem.content, problem.targets, strict=True):
+        product = matrices[token] @ product  # rows are permuted, so that a later one stands to the left
+        np.testing.assert_array_equal(matrices[target], product)
+    for layout in ("tape", "next"):
+        row = Rows(algorithm.symbols, layout).batch([problem], 10, 1)
+        assert row["tokens"][0].tolist() == [*problem.content, 0]
+        assert row["targets"][0].tolist() == [*problem.targets, 0]
+        np.testing.assert_allclose(row["weight"][0], [1 / 9] * 9 + [0])
+
+
+def test_a_key_is_asked_for_once_and_has_its_value():
+    algorithm, rng = ALGORITHMS["associative_recall"], np.random.default_rng(5)
+    for length in (1, 4, 15, 64):
+        problem = algorithm.of_length(rng, length)
+        pairs = problem.content.reshape(2, -1, 2)
+        assert pairs.size == max(4, length // 4 * 4)
+        told, asked = (dict(each.tolist()) for each in pairs)
+        assert told == asked
+        assert len(told) == pairs.shape[1]
+        assert (pairs[..., 0] < 32).all()
+        assert (pairs[..., 1] >= 32).all()
+        assert np.flatnonzero(problem.answer).tolist() == list(range(pairs.size // 2 + 1, pairs.size, 2))
+    with pytest.raises(ValueError, match="length 200 asks for 50 keys, and 64 symbols have 32"):
+        algorithm.of_length(rng, 200)
 
 
 @pytest.mark.parametrize(("name", "ignore"), [("flip_flop", 0.8), ("flip_flop_sparse", 0.98), ("flip_flop_dense", 0.1)])

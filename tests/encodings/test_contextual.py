@@ -195,6 +195,7 @@ def counting(site, npos=9, gate=50.0, scaled=True):
     return np.asarray(jax.jit(lambda table, q: encoding.bias(table, q, site, gate * q, site))(table, q))[0]
 
 
+@pytest.mark.slow
 def test_cope_counts_tokens_where_all_gates_are_open():
     """p_ij = i - j + 1: the query's own gate counts, later keys are at 0, far ones at npos - 1."""
     i, j = np.arange(12)[:, None], np.arange(12)

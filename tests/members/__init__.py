@@ -3,6 +3,8 @@
 A new encoding needs an entry in its family's `MEMBERS`; without one `test_every_encoding_is_a_member` fails.
 """
 
+from collections.abc import Callable, Hashable
+
 import posjax as pj
 from members import (
     additive,
@@ -49,13 +51,17 @@ MEMBERS: dict[str, Member] = {name: member for family in FAMILIES for name, memb
 VALUES: dict[str, dict] = {name: value for family in FAMILIES for name, value in getattr(family, "VALUES", {}).items()}
 
 
-def one_of_each(kind: str) -> dict[str, str]:
-    """{name: spec}, one for each way to act: with the same hooks and needs they are the same to a model that hosts them."""
+def way(encoding: pj.Encoding) -> Hashable:
+    """With the same hooks and needs encodings are the same to a model that hosts them."""
+    return encoding.hooks, encoding.needs
+
+
+def one_of_each(kind: str, way: Callable[[pj.Encoding], Hashable] = way) -> dict[str, str]:
+    """{name: spec}, one for each way to act."""
     found = {}
     for name, member in MEMBERS.items():
         if spec := member.on(kind):
-            encoding = pj.parse(spec)
-            found.setdefault((encoding.hooks, encoding.needs), (name, spec))
+            found.setdefault(way(pj.parse(spec)), (name, spec))
     return dict(found.values())
 
 

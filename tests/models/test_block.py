@@ -289,8 +289,8 @@ def initial(model):
             dict(depth=5, injection="every_layer_shared", dtype="bfloat16", placement="post"),
             marks=pytest.mark.slow,
         ),
-        pytest.param("learned, t5, learned", dict(depth=6, injection="lape"), marks=pytest.mark.slow),
-        pytest.param("t5", dict(depth=2, injection="every_layer"), marks=pytest.mark.slow),
+        pytest.param("learned, t5, learned", dict(depth=6, injection="lape"), marks=pytest.mark.thorough),
+        pytest.param("t5", dict(depth=2, injection="every_layer"), marks=pytest.mark.thorough),
     ],
 )
 def test_a_scan_over_layers_changes_nothing(encoding, options):
@@ -327,7 +327,7 @@ def test_the_scan_compiles_one_block():
     [
         ("full", True, "dense"),
         *(
-            pytest.param(remat, scan, "blockwise", marks=pytest.mark.slow)
+            pytest.param(remat, scan, "blockwise", marks=pytest.mark.slow if scan else pytest.mark.thorough)
             for remat in ("full", "dots", "attention")
             for scan in (False, True)
         ),
@@ -360,7 +360,7 @@ def test_rematerialisation_keeps_what_it_says():
     [
         "rope",
         *(
-            pytest.param(spec, marks=pytest.mark.slow)
+            pytest.param(spec, marks=pytest.mark.thorough)
             for spec in ("rope + t5", "self_extend(window=2, group=2) >> rope")
         ),
     ],

@@ -35,11 +35,18 @@ HOSTS = [  # where a code is injected matters to what learns and to what is adde
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
 FAST = {("fox", "every_layer"), ("learned", "lape")}  # state, and a table behind a norm: where time is short
+SLOW = {*SAMPLE, *one_of_each(LINE, lambda encoding: encoding.needs)}  # the others are thorough
+
+
+def marks(host):
+    return [] if host in FAST else pytest.mark.slow if host[0] in SLOW else pytest.mark.thorough
+
+
 every_host, some_hosts = (
     pytest.mark.parametrize(
         ("spec", "injection"),
         [
-            pytest.param(SPECS[host[0]], host[1], id="-".join(host), marks=[] if host in FAST else pytest.mark.slow)
+            pytest.param(SPECS[host[0]], host[1], id="-".join(host), marks=marks(host))
             for host in HOSTS
             if host[0] in names
         ],

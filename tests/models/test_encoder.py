@@ -59,6 +59,7 @@ def test_a_first_block_without_norm_is_computed_the_same_however_blocks_run():
     np.testing.assert_allclose(watched, plain, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_table_goes_through_the_matrices_of_each_layer():
     """The same as a table of each layer that was projected beforehand."""
     model = Encoder(11, encoding=SHARED, placement="post", scan=True, **SIZES)

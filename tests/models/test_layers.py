@@ -83,6 +83,7 @@ def test_equal_encodings_share_their_parameters(injection, expected):
     assert set(found) <= set(expected)
 
 
+@pytest.mark.slow
 def test_at_the_stem_each_code_is_added_once():
     one, two = decoder("learned(stddev=1)"), decoder("learned(stddev=1), none, learned(stddev=1)")
     variables = initial(one)

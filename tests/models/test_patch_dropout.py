@@ -78,6 +78,7 @@ def test_patch_dropout_is_of_each_images_own_patches():
     assert (np.diff(kept.index[0][kept.live[0]]) > 0).all()
 
 
+@pytest.mark.slow
 def test_patch_dropout_of_packed_images_has_room_for_what_is_kept():
     for rate in (0.1, 0.5, 0.7, 0.95):
         for grids in ([(1, 1)] * 6, [(1, 3), (2, 2), (1, 1), (1, 5)], [(4, 8)]):

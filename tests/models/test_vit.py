@@ -26,22 +26,23 @@ SAMPLE = ["interpolate", "learned", "none", "raster", "rope", "t5"]
 QUICK = ("learned", "raster", "rope")
 # Of each way to act one; that all of them train is tests/training/test_registry.py.
 WAYS = {**one_of_each(GRID), **{name: SPECS[name] for name in SAMPLE}}
+SLOW = {*SAMPLE, *one_of_each(GRID, lambda encoding: encoding.needs)}  # the others are thorough
+
+
+def marks(name):
+    return [] if name in QUICK else pytest.mark.slow if name in SLOW else pytest.mark.thorough
+
+
 every_way = pytest.mark.parametrize(
-    "spec",
-    [pytest.param(spec, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, spec in WAYS.items()],
+    "spec", [pytest.param(spec, id=name, marks=marks(name)) for name, spec in WAYS.items()]
 )
 HOSTS = [  # where a code is injected matters to what learns and to what is added
     (name, injection)
     for name in SAMPLE
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
 ]
-FAST = {("t5", "every_layer_shared")}  # a bias that layers share: where time is short
 some_hosts = pytest.mark.parametrize(
-    ("spec", "injection"),
-    [
-        pytest.param(SPECS[host[0]], host[1], id="-".join(host), marks=[] if host in FAST else pytest.mark.slow)
-        for host in HOSTS
-    ],
+    ("spec", "injection"), [pytest.param(SPECS[host[0]], host[1], id="-".join(host)) for host in HOSTS]
 )
 
 
@@ -90,6 +91,7 @@ def differ(a, b):
     return float(np.abs(np.asarray(a) - np.asarray(b)).max()) > 1e-3
 
 
+@pytest.mark.slow  # the decoder has fast ones
 @some_hosts
 def test_encodings_run_with_finite_gradients(spec, injection):
     model = vit(spec, injection=injection)
@@ -185,7 +187,7 @@ def test_pooling_by_class_token_reads_nothing_else():
 @pytest.mark.parametrize(
     ("spec", "pooling"),
     [
-        *(pytest.param(SPECS[n], "mean", marks=pytest.mark.slow) for n in SAMPLE),
+        *(pytest.param(SPECS[n], "mean", marks=pytest.mark.thorough) for n in SAMPLE),
         ("rope", "map"),
         pytest.param("rope", "cls", marks=pytest.mark.slow),
     ],
@@ -220,7 +222,7 @@ def test_patches_may_come_in_any_order_if_their_sites_come_along(spec):
         assert differ(run(model, variables, x), before)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_way
 def test_a_shared_site_is_the_same_site_for_every_example(spec):
     model = vit(spec, pooling="map", injection="every_layer", depth=depth_of(spec))

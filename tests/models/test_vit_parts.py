@@ -170,6 +170,7 @@ def test_drop_path_drops_whole_branches_of_whole_images():
     assert len(kinds) == 4  # either branch there or not
 
 
+@pytest.mark.slow
 def test_a_distillation_token_has_a_head_of_its_own():
     model = vit(distillation_token=True, num_registers=1)
     assert model.num_prefix == 3

@@ -20,9 +20,14 @@ from posjax.pretrained.language.family import resolved
 
 BOUND = 1e-4  # of the largest logit
 FAST = ["gemma2", "gptj", "llama", "llama4 normed"]  # those that most of the parts are in
-every_case = pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES]
-)
+FAMILIES = {case.split()[0]: case for case in reversed(CASES)}.values()  # one setting of each; the others are thorough
+
+
+def marks(case):
+    return [] if case in FAST else pytest.mark.slow if case in FAMILIES else pytest.mark.thorough
+
+
+every_case = pytest.mark.parametrize("case", [pytest.param(case, marks=marks(case)) for case in CASES])
 
 
 @pytest.fixture(scope="module")

@@ -46,14 +46,16 @@ def test_logits_are_theirs_at_another_size(case, tmp_path):
     check_logits(*case, 1, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_logits_are_theirs_at_the_size_of_the_file(case, tmp_path):
     check_logits(*case, 0, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", slow_but(SMALL, [*SPEC["full"]]))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in SMALL else pytest.mark.thorough) for n in SPEC["full"]],
+)
 def test_every_tensor_of_a_full_size_model_has_its_place(name):
     """By names and shapes as timm has them; num_heads is not asked for."""
     shapes = {tensor: tuple(shape) for tensor, shape in SPEC["full"][name].items()}

@@ -73,7 +73,7 @@ OF_PROBLEMS = {"data.length": 4, "data.shortest": 4, "eval_lengths": (4,), "eval
 @pytest.mark.parametrize(
     ("name", "kind", "group", "label", "small"),
     [
-        ("p_rope", Ablation, "studies", "p_rope 3/4", OF_TEXT),
+        pytest.param("p_rope", Ablation, "studies", "p_rope 3/4", OF_TEXT, marks=pytest.mark.thorough),
         ("rope_vit", Resolutions, "sets", "mixed", OF_IMAGES),
         ("contextual_counting", Ablation, "studies", "fox", OF_PROBLEMS),
     ],

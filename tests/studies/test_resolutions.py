@@ -267,7 +267,7 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, monkeypatch):
     small.sets.digits.encodings = ConfigDict({"axial": "axial_rope"})
     small.sets.digits.policies, small.sets.digits.finetune = ConfigDict(), ConfigDict()
@@ -288,7 +288,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(small, tmp_path, monkeypatch)
     assert one == other
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_native_aspects(small, tmp_path):
     """Pictures of many aspects, tables resized at run time or by policy, budgets below and above that of training."""
     rng = np.random.default_rng(0)

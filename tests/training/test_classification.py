@@ -47,8 +47,8 @@ def native(pictures, **overrides):
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param({"data__tokens": 24, "model__pooling": "cls"}, marks=pytest.mark.slow),
-        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"data__tokens": 24, "model__pooling": "cls"}, marks=pytest.mark.thorough),
+        pytest.param({}, marks=pytest.mark.thorough),
         pytest.param({"data__min_patches": 4}, marks=pytest.mark.slow),
     ],
 )

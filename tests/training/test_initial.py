@@ -197,6 +197,7 @@ def tuned(text_run, **given):
     return made
 
 
+@pytest.mark.slow
 def test_a_decoder_goes_on_as_the_model_that_learned(text_run):
     workdir, config = text_run
     start = Start(workdir)

@@ -16,18 +16,18 @@ from posjax.training.tasks import make_task
 
 VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
 DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
-TOGETHER = 7  # encodings that need nothing of their host train in one model: most of a program is the model
+TOGETHER = 7  # encodings that train in one model: most of a program is the model
 
 
 def programs(specs):
-    """{names: spec}: the sum of several that need nothing of their host, or one of the others."""
-    alone = {name: spec for name, spec in specs.items() if pj.parse(spec).needs}
-    others = [name for name in specs if name not in alone]
-    masks = [name for name in others if "mask" in pj.parse(specs[name]).hooks]  # beside which others may see nothing
-    kinds = [[name for name in others if name not in masks], masks]
-    summed = [kind[first : first + TOGETHER] for kind in kinds for first in range(0, len(kind), TOGETHER)]
-    found = {" ".join(names): " + ".join(f"({specs[name]})" for name in names) for names in summed} | alone
-    return [pytest.param(spec, id=names) for names, spec in found.items()]
+    """{names: spec}: sums of a few that need the same of their host, masks apart, beside which others may see nothing."""
+    groups = {}
+    for name, spec in specs.items():
+        encoding = pj.parse(spec)
+        alone = name if Needs.HEAD_DIM in encoding.needs else None
+        groups.setdefault((encoding.needs, "mask" in encoding.hooks, alone), []).append(name)
+    summed = [names[first : first + TOGETHER] for names in groups.values() for first in range(0, len(names), TOGETHER)]
+    return [pytest.param(" + ".join(f"({specs[name]})" for name in names), id=" ".join(names)) for names in summed]
 
 
 pytestmark = pytest.mark.slow  # the fast tests/training/test_loop.py trains one of each model

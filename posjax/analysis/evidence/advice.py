@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from posjax.analysis.evidence.contrast import Cell, Table, evaluate, unit_of
-from posjax.analysis.evidence.inventory import Folder, regime_of
+from posjax.analysis.evidence.inventory import Folder, Regime, regime_of
 from posjax.analysis.evidence.numbers import ink
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_beside
 from posjax.analysis.report.lengths import CHUNKED, SLIDING
@@ -168,6 +168,37 @@ SITUATIONS = (
 )
 
 
+class Answer(NamedTuple):
+    """What the records say of a situation.
+
+    Attributes:
+      told: of each field that has records, who leads it.
+      claims: those that bear on it.
+      regime: of the rows that are named; None where nothing has been run.
+    """
+
+    situation: Situation
+    told: tuple[tuple[Field, Standing], ...]
+    claims: tuple[Judged, ...]
+    regime: Regime | None
+
+
+def answer(situation: Situation, folders: Mapping[str, Folder], judged: Mapping[str, Judged]) -> Answer:
+    """The first field of each alternative that has records."""
+    told, cells = [], []
+    for alternatives in situation.fields:
+        for field in alternatives:
+            if (found := standing(field, folders, tuple(judged.values()))) is not None:
+                told.append((field, found))
+                rows = (found.leader, field.reference, *found.tied)
+                cells += [
+                    Cell(field.table.folder, field.table.table, row, field.table.metric, field.at) for row in rows
+                ]
+                break
+    claims = tuple(judged[name] for name in situation.claims if name in judged)
+    return Answer(situation, tuple(told), claims, regime_of(cells, folders) if cells else None)
+
+
 def to_markdown(folders: Mapping[str, Folder], judged: Sequence[Judged], cards: Mapping[str, Any]) -> str:
     """A paragraph for each situation."""
     by_id = {each.claim.id: each for each in judged}
@@ -177,20 +208,12 @@ def to_markdown(folders: Mapping[str, Folder], judged: Sequence[Judged], cards: 
 
 
 def _situation(situation: Situation, folders: Mapping[str, Folder], judged: Mapping[str, Judged]) -> str:
-    told, cells = [], []
-    for alternatives in situation.fields:
-        for field in alternatives:
-            if (found := standing(field, folders, tuple(judged.values()))) is not None:
-                told.append(_sentence(field, found))
-                rows = (found.leader, field.reference, *found.tied)
-                cells += [
-                    Cell(field.table.folder, field.table.table, row, field.table.metric, field.at) for row in rows
-                ]
-                break
-    lines = [f"**{situation.title}.** {' '.join(told) or 'Not run yet.'}"]
-    if claims := [judged[name] for name in situation.claims if name in judged]:
-        lines.append(f"Claims: {', '.join(_verdict(each) for each in claims)}.")
-    regime = f" ({regime_of(cells, folders).text()})" if cells else ""
+    found = answer(situation, folders, judged)
+    told = " ".join(_sentence(field, each) for field, each in found.told)
+    lines = [f"**{situation.title}.** {told or 'Not run yet.'}"]
+    if found.claims:
+        lines.append(f"Claims: {', '.join(_verdict(each) for each in found.claims)}.")
+    regime = f" ({found.regime.text()})" if found.regime else ""
     return " ".join([*lines, f"*Doubt*: {situation.doubt}{regime}"])
 
 
@@ -220,16 +243,22 @@ def _verdict(judged: Judged) -> str:
     return f"[{judged.claim.id}](#{judged.claim.id}) {_GLYPHS[judged.verdict]}"
 
 
-def _packed(cards: Mapping[str, Any]) -> str:
-    """Of packed documents the scorecard tells: who moves when another document stands before one's own."""
+PACKED = "Packed documents"
+PACKED_DOUBT = "measured as initialised, on logits; no study trains on packed rows."
+
+
+def packed(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Of packed documents the scorecard tells: the specs that were measured, and those that move when another document
+    stands before their own."""
     measured = {spec: card["measures"]["D_batch"] for spec, card in cards.items() if "measures" in card}
-    moved = [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]
+    return list(measured), [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]
+
+
+def _packed(cards: Mapping[str, Any]) -> str:
+    measured, moved = packed(cards)
     if not measured:
-        return "**Packed documents.** Not run yet."
+        return f"**{PACKED}.** Not run yet."
     unmoved = ink(f"{len(measured) - len(moved)} of {len(measured)}")
     told = f"Behind padding and behind other documents {unmoved} encodings of the [scorecard](scorecard/table.md) read alike"
     told += f"; not {_names(moved)}" if moved else ""
-    return (
-        f"**Packed documents.** {told}. Positions are data here, and each document has its own. "
-        "*Doubt*: measured as initialised, on logits; no study trains on packed rows."
-    )
+    return f"**{PACKED}.** {told}. Positions are data here, and each document has its own. *Doubt*: {PACKED_DOUBT}"

@@ -82,7 +82,7 @@ ENCODINGS = (
 )
 _PROPERTIES = ("uniqueness", "determinism", "extrapolation", "relative", "dimensions")
 _FLAT = "raster >> "
-_QUIET = Table("quickstart", "pydoc_decoder", "loss")  # ran alone, so that times can be compared
+QUIET = Table("quickstart", "pydoc_decoder", "loss")  # ran alone, so that times can be compared
 AHEAD, BEHIND, TIED, NONE_THERE = "🔵↑", "🟠↓", "⚪≈", "-"  # colours that red-green blind readers tell apart
 
 
@@ -175,7 +175,7 @@ def to_markdown(made: Matrix, folders: Mapping[str, Folder], cards: Mapping[str,
                 f"{FAMILIES[family_of(name)].glyph} `{name}`",
                 *cells,
                 *_properties(name, cards),
-                *_cost(name, made, folders),
+                *cost(name, made, folders),
             )
         )
     return grid(tuple(ink(escape_markdown(title)) for title in header), rows)
@@ -204,9 +204,9 @@ def _properties(name: str, cards: Mapping[str, Any]) -> list[str]:
     return told
 
 
-def _cost(name: str, made: Matrix, folders: Mapping[str, Folder]) -> tuple[str, str]:
+def cost(name: str, made: Matrix, folders: Mapping[str, Folder]) -> tuple[str, str]:
     """Time of a step over that of `none` where the machine was not shared, and parameters more than `none` has."""
-    timed, where = _beside_none(name, _QUIET, folders), NONE_THERE
+    timed, where = _beside_none(name, QUIET, folders), NONE_THERE
     time = _ratio(*timed) if timed else NONE_THERE
     for source in made.sources.values():
         if found := _beside_none(name, source[0][0], folders):

@@ -124,9 +124,13 @@ def _ours(expected: Expectation, found: Any, unit: Unit) -> str:
     """``alibi @4096 - alibi @128: +0.012 ± 0.003 (below 0.02)``."""
     name = escape_markdown(expected.name or str(expected.contrast)).replace("@", "at ")
     digits = unit.digits
+    return ink(f"{name}: {found.interval().scaled(unit.scale).text(digits, signed=True)} ({asked(expected, unit)})")
+
+
+def asked(expected: Expectation, unit: Unit) -> str:
+    """The range that a claim says, as ``below 0.02``."""
     ends = [("above", expected.low), ("below", expected.high)]
-    asked = " and ".join(f"{word} {end * unit.scale:g}" for word, end in ends if abs(end) != float("inf"))
-    return ink(f"{name}: {found.interval().scaled(unit.scale).text(digits, signed=True)} ({asked})")
+    return " and ".join(f"{word} {end * unit.scale:g}" for word, end in ends if abs(end) != float("inf"))
 
 
 def _verdict(judged: Judged) -> str:

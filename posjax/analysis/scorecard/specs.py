@@ -40,22 +40,33 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     A name is left out if it needs an argument that cannot be made up here.
     """
     specs, unknown = {}, []
-    registered = {*pj.spec.registered_names()}
-    for name in pj.encodings.__all__:
-        if name not in registered:  # a pattern over layers
-            continue
-        cls = pj.spec.registered(name)
-        text = _call(name, cls, length)
+    for name in every_name():
+        text = spec_of(name, length)
         if text is None:
             unknown.append(name)
-            continue
-        if not issubclass(cls, pj.Encoding):
-            text = f"rope(scaling={text})"
-        elif issubclass(cls, pj.PositionMap):
-            text = f"{text} >> {_HOSTS.get(name, 'rope()')}"
-        specs[text] = _family(cls)
+        else:
+            specs[text] = _family(pj.spec.registered(name))
     order = sorted(set(specs.values()))
     return dict(sorted(specs.items(), key=lambda item: (order.index(item[1]), item[0]))), unknown
+
+
+def every_name() -> list[str]:
+    """The names of the library that stand in specs; its patterns over layers do not."""
+    registered = {*pj.spec.registered_names()}
+    return [name for name in pj.encodings.__all__ if name in registered]
+
+
+def spec_of(name: str, length: int) -> str | None:
+    """The spec that a name is measured by; None for a pattern over layers, or an argument that cannot be made up here."""
+    if name not in pj.spec.registered_names():
+        return None
+    cls = pj.spec.registered(name)
+    text = _call(name, cls, length)
+    if text is None:
+        return None
+    if not issubclass(cls, pj.Encoding):
+        return f"rope(scaling={text})"
+    return f"{text} >> {_HOSTS.get(name, 'rope()')}" if issubclass(cls, pj.PositionMap) else text
 
 
 def _call(name: str, cls: type, length: int) -> str | None:

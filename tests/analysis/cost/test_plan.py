@@ -131,7 +131,7 @@ print(json.dumps([found.held, taken()]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory_is_what_a_running_step_takes(tmp_path):
     """To a tenth, of a process that has compiled before: its peak over what it held without state and step.
 

@@ -4,14 +4,18 @@ import re
 
 import numpy as np
 import pytest
-from members import MEMBERS
+from members import GRID, LINE, MEMBERS, one_of_each
 
 import posjax as pj
 import posjax.spec
 from experiments import explain
 
 FAST = {"none", "sinusoidal", "learned", "rope", "alibi", "raster"}
-names = [pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in MEMBERS]
+OF_A_KIND = one_of_each(LINE).keys() | one_of_each(GRID).keys()
+
+
+def marks(name):
+    return [] if name in FAST else pytest.mark.slow if name in OF_A_KIND else pytest.mark.thorough
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def numbers(line):
     return [float(word) for word in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)", line)]
 
 
-@pytest.mark.parametrize("name", names)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in MEMBERS])
 def test_every_encoding_is_explained(explained, name):
     case = MEMBERS[name].variants[0]
     sizes = ["--grid=3x7"] if case.kind == "grid" else []

@@ -61,7 +61,7 @@ def test_published_and_expected_values():
     assert card("learned()")["X_takes"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_lengths_that_turn_keys_are_found_by_the_cache_not_only_by_the_prefix():
     ntk = card("rope(scaling=dynamic_ntk(factor=4, original_length=256))")
     assert ntk["D_prefix"] > 1

@@ -1,0 +1,92 @@
+// @ts-check
+"use strict";
+
+/**
+ * What all pages share: data, the list of pages, elements, and the way from an address to a page.
+ *
+ * A page is {name, title, render(root, query)}: it fills `root` for what stands behind "?" in its address,
+ * `#/name?key=value`, and is shown in the menu unless `hidden` is true.
+ * @typedef {{name: string, title: string, hidden?: boolean, render: (root: HTMLElement, query: URLSearchParams) => void}} Page
+ */
+const atlas = (() => {
+  /** @type {Record<string, any>} */
+  const sets = {};
+  /** @type {Page[]} */
+  const pages = [];
+
+  /**
+   * Adds a set of data; without a value, gives the one that was added.
+   * @param {string} name
+   * @param {any} [value]
+   */
+  function data(name, value) {
+    if (value !== undefined) sets[name] = value;
+    if (!(name in sets)) throw new Error(`no data are named ${name}`);
+    return sets[name];
+  }
+
+  /** @param {Page} page */
+  function page(page) {
+    pages.push(page);
+  }
+
+  /**
+   * An element: el("p", {class: "note"}, "text", el("b", {}, "more")). Properties that are functions are listeners.
+   * @param {string} tag
+   * @param {Record<string, any>} [properties]
+   * @param {...(Node|string|number|null)} children
+   * @returns {any}
+   */
+  function el(tag, properties = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) {
+      if (typeof value === "function") made.addEventListener(name, value);
+      else if (value === true) made.setAttribute(name, "");
+      else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, String(value));
+    }
+    made.append(...children.filter((child) => child !== null).map((child) => (typeof child === "number" ? String(child) : child)));
+    return made;
+  }
+
+  /**
+   * The address of a page.
+   * @param {string} name
+   * @param {Record<string, string|number>} [query]
+   */
+  function href(name, query = {}) {
+    const given = new URLSearchParams(Object.entries(query).map(([key, value]) => [key, String(value)]));
+    return `#/${name}${given.size ? `?${given}` : ""}`;
+  }
+
+  /** Shows the page that the address names, or the first one. */
+  function show() {
+    const [, name = "", query = ""] = /^#\/([\w-]+)(?:\?(.*))?$/.exec(location.hash) ?? [];
+    const found = pages.find((each) => each.name === name) ?? pages[0];
+    const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+    main.replaceChildren();
+    found.render(main, new URLSearchParams(query));
+    document.title = `${main.querySelector("h1")?.textContent ?? found.title} - Atlas of positional encodings`;
+    for (const link of document.querySelectorAll("#menu a")) {
+      if (link.getAttribute("href") === href(found.name)) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+  }
+
+  /** Draws the menu and the first page, and follows the address from then on. */
+  function start() {
+    const menu = /** @type {HTMLElement} */ (document.getElementById("menu"));
+    menu.append(el("ul", {}, ...pages.filter((each) => !each.hidden).map((each) => el("li", {}, el("a", {href: href(each.name)}, each.title)))));
+    document.getElementById("theme")?.addEventListener("click", () => {
+      const dark = getComputedStyle(document.documentElement).colorScheme.startsWith("dark");
+      document.documentElement.style.colorScheme = dark ? "light" : "dark";
+    });
+    addEventListener("hashchange", () => {
+      show();
+      document.getElementById("main")?.focus({preventScroll: true});
+      scrollTo(0, 0);
+    });
+    show();
+  }
+
+  return {data, page, el, href, start};
+})();

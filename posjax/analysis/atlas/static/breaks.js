@@ -1,0 +1,141 @@
+// @ts-check
+"use strict";
+
+/** Live bugs of other codebases, each with a switch that turns it on. */
+(() => {
+  const {data, el} = atlas;
+  /** @typedef {{low: number, high: number, levels: number, full: number, right: (number|null)[][], wrong: (number|null)[][]}} Cells */
+  /** @typedef {{name: string, group: string, title: string, switch: string, spec: string, about: string, right: string, wrong: string, kind: string, what: string, across: string, down: string, marked: [number, number]|null, first: number, refusal: string, row: string, code: string, difference: number|null, cells: Cells}} Bug */
+
+  /** The numbers of one picture. @param {Cells} cells @param {boolean} on @returns {(number|null)[][]} */
+  function values(cells, on) {
+    const step = (cells.high - cells.low) / cells.levels;
+    return (on ? cells.wrong : cells.right).map((row) => row.map((level) => (level === null ? null : cells.low + step * level)));
+  }
+
+  /**
+   * Rows and columns as cells; the patch that looks is framed.
+   * @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {any} colors @param {Bug} bug @param {boolean} on
+   */
+  function drawCells(context, width, height, colors, bug, on) {
+    const rows = values(bug.cells, on);
+    const side = Math.floor(Math.min((width - 22) / rows[0].length, (height - 22) / rows.length));
+    const [wide, high] = [side * rows[0].length, side * rows.length];
+    live.cells(context, rows, [20, 2, wide, high], [bug.cells.low, bug.cells.full], colors);
+    context.fillStyle = live.css(colors.faint);
+    context.textAlign = "center";
+    context.fillText(`${bug.across} →`, 20 + wide / 2, high + 18);
+    context.save();
+    context.translate(12, 2 + high / 2);
+    context.rotate(-Math.PI / 2);
+    context.fillText(`← ${bug.down}`, 0, 0);
+    context.restore();
+    if (!bug.marked) return;
+    context.strokeStyle = live.css(colors.ink);
+    context.lineWidth = 2;
+    context.strokeRect(20 + bug.marked[1] * side, 2 + bug.marked[0] * side, side, side);
+  }
+
+  /** The lines of a bug: the right one, and with the bug on the wrong one, too. @param {Bug} bug @param {boolean} on */
+  function series(bug, on) {
+    const line = (/** @type {boolean} */ wrong) => values(bug.cells, wrong)[0].map((y, x) => /** @type {[number, number]} */ ([bug.first + x, y ?? NaN]));
+    const right = {label: "right", color: live.COLORS[0], points: line(false), dots: bug.cells.right[0].length <= 24};
+    return on ? [right, {label: "with the bug", color: live.COLORS[1], dash: live.DASHES[1], points: line(true), dots: bug.cells.right[0].length <= 24}] : [right];
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {any} colors @param {Bug} bug @param {boolean} on */
+  function drawLines(context, width, height, colors, bug, on) {
+    const {low, high} = bug.cells;
+    const margin = (high - low) * 0.06;
+    const x = {label: bug.across, low: bug.first, high: bug.first + bug.cells.right[0].length - 1};
+    live.curves(context, width, height, colors, {series: series(bug, on), x, y: {label: bug.what, low: low - margin, high: high + margin}});
+  }
+
+  /** @param {Bug} bug */
+  function shape(bug) {
+    if (bug.kind === "lines") return {height: 230, most: 460};
+    const [rows, columns] = [bug.cells.right.length, bug.cells.right[0].length];
+    const most = bug.kind === "matrix" ? 320 : 360;
+    return {height: Math.round(((most - 22) * rows) / columns) + 24, most};
+  }
+
+  /** The colours of a picture; beyond the last one it stays. @param {Bug} bug */
+  function legend(bug) {
+    const {low, high, full, right, wrong} = bug.cells;
+    const colors = live.legend([low, full], right.concat(wrong).some((row) => row.includes(null)));
+    if (bug.refusal) colors.lastChild.textContent = "refused";
+    if (full < high) colors.append("or more");
+    return colors;
+  }
+
+  /** How much the bug changes, or what posjax says instead of a number. @param {Bug} bug */
+  function size(bug) {
+    if (bug.refusal) return el("p", {}, "posjax refuses: ", el("code", {}, bug.refusal));
+    return el("p", {}, "Largest difference: ", el("strong", {}, live.number(bug.difference ?? NaN)), ` (${bug.what}), by posjax on `, el("code", {}, bug.spec), ".");
+  }
+
+  /**
+   * One bug; gives its element and the function that turns it on or off.
+   * @param {Bug} bug
+   */
+  function shown(bug) {
+    let on = false;
+    const said = el("p", {class: "seen", "aria-live": "polite"});
+    const below = el("div", {});
+    const picture = live.canvas((context, width, height, colors) => {
+      (bug.kind === "lines" ? drawLines : drawCells)(context, width, height, colors, bug, on);
+      const {low, high} = bug.cells;
+      below.replaceChildren(bug.kind === "lines" ? live.key(series(bug, on)) : legend(bug));
+      const seen = on ? `With the bug: ${bug.wrong}` : `Right: ${bug.right}`;
+      return `${bug.what} by ${bug.across}${bug.kind === "lines" ? "" : ` and ${bug.down}`}, from ${live.number(low)} to ${live.number(high)}. ${seen}`;
+    }, shape(bug));
+    const id = `switch-${bug.name}`;
+    const input = el("input", {type: "checkbox", role: "switch", id, change: () => turn(input.checked)});
+    /** @param {boolean} to */
+    function turn(to) {
+      on = input.checked = to;
+      said.replaceChildren(el("strong", {}, on ? "With the bug: " : "Right: "), on ? bug.wrong : bug.right);
+      picture.redraw();
+    }
+    turn(false);
+    const row = data("errata")[bug.row];
+    const node = el("article", {class: "bug", id: bug.name},
+      el("h3", {}, bug.title), el("p", {}, bug.about),
+      el("div", {class: "check switch"}, input, el("label", {for: id}, bug.switch)),
+      picture.node, below, said, size(bug),
+      el("details", {}, el("summary", {}, "Who has it, and the test"), el("p", {}, errata.link(bug.row, "Its row of the errata"), ": ", ...errata.linked(row.what)), errata.facts(row)),
+      el("details", {}, el("summary", {}, "The bug in code"), el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": `Code: ${bug.title}`}, el("pre", {}, el("code", {}, bug.code)))));
+    return {node, turn};
+  }
+
+  /** @param {string[]} names */
+  function others(names) {
+    const rows = data("errata");
+    return names.map((name) => el("li", {}, errata.link(name, rows[name].what), ": ", ...errata.linked(rows[name].who)));
+  }
+
+  /**
+   * @param {HTMLElement} root
+   * @param {URLSearchParams} query
+   */
+  function render(root, query) {
+    const {breaks, others: names} = /** @type {{breaks: Bug[], others: string[]}} */ (data("breaks"));
+    const made = breaks.map((bug) => ({bug, ...shown(bug)}));
+    const groups = [...new Set(breaks.map((bug) => bug.group))];
+    const all = el("input", {type: "checkbox", role: "switch", id: "switch-all", change: () => made.forEach((each) => each.turn(all.checked))});
+    root.append(el("h1", {}, "What breaks"),
+      el("p", {}, "Each switch turns on one bug that published code has, or had. posjax computes both pictures: the right one, and the one with the bug done to it in a few lines. One word stands at all places unless a text says otherwise, so that only positions make the picture."),
+      el("ul", {class: "key"}, ...groups.map((group) => el("li", {}, el("a", {href: atlas.href("breaks", {group})}, group)))),
+      el("div", {class: "check switch"}, all, el("label", {for: "switch-all"}, "All bugs at once")));
+    for (const group of groups) {
+      root.append(el("h2", {"data-group": group}, group), el("div", {class: "bugs"}, ...made.filter((each) => each.bug.group === group).map((each) => each.node)));
+    }
+    root.append(el("h2", {}, "Bugs without a picture"), el("p", {}, "These stop a program, return no number or teach less than they could:"), el("ul", {}, ...others(names)));
+    const asked = made.find((each) => each.bug.name === query.get("bug"));
+    asked?.turn(true);
+    const heading = root.querySelector(`[data-group="${CSS.escape(query.get("group") ?? "")}"]`);
+    requestAnimationFrame(() => (asked?.node ?? heading)?.scrollIntoView({behavior: "instant"}));
+  }
+
+  atlas.page({name: "breaks", title: "What breaks", render});
+})();

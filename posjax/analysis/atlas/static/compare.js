@@ -1,0 +1,98 @@
+// @ts-check
+"use strict";
+
+/** A against B: what sets two encodings apart, in numbers that posjax computed when the site was made. */
+(() => {
+  const {data, el, href} = atlas;
+  const START = {a: "rope", b: "alibi"};
+
+  /** @param {any} x @param {string} [unit] */
+  const shown = (x, unit = "") => (x === null || x === undefined ? "nothing that far out" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
+
+  /** The numbers of this page: title, what it is, and the cell of a row. @param {any} about @returns {[string, string, (row: any) => string][]} */
+  function facts(about) {
+    const none = about.pictures.find((/** @type {any} */ each) => each.name === "none");
+    return [
+      ["Shift invariance", `largest change of a logit as all tokens move to position ${about.far.toLocaleString("en")}, over the standard deviation of logits; 0 is relative`, (/** @type {any} */ row) => shown(row.shift)],
+      ["Error of bfloat16 positions", `largest change of a logit at position ${about.far.toLocaleString("en")} as positions are rounded to bfloat16, over the same`, (/** @type {any} */ row) => shown(row.bf16)],
+      ["Collisions", "pairs of places whose queries attend alike, where all tokens are one word", (/** @type {any} */ row) => shown(row.same, " %")],
+      ["Cost: operations", `of computing the logits of ${about.length} tokens (a grid: 49 patches), times those without an encoding`, (/** @type {any} */ row) => (row.operations === null ? "not known" : `× ${live.number(row.operations / none.operations)}`)],
+      ["Cost: learned numbers", `in a layer of ${about.heads} heads with 32 channels, tables for ${8 * about.length} places`, (/** @type {any} */ row) => row.parameters.toLocaleString("en")],
+    ];
+  }
+
+  /** @type {Record<string, string>} */
+  const MEASURES = {U_coll: "pairs of places closer than 0.001 of the norm (%)", U_coll_bf16: "the same far out, in bfloat16 (%)", R_shift: "change of a logit as both tokens move",
+    X_range: "logits at new distances outside the known range (share)", X_mass: "attention of the last query to new distances (share)", X_ent: "entropy of attention, times that at the known length",
+    X_phase: "rotations that do not finish a turn (share)", rho_same: "rank correlation of logit and distance"};
+
+  /** @param {any} cell */
+  const judged = (cell) => (!cell ? "not measured" : cell.value === null ? "does not apply" : `${live.number(Number(cell.value))} ${{pass: "✓", fail: "✗", handled: "!"}[/** @type {"pass"|"fail"|"handled"} */ (cell.verdict)] ?? ""}`);
+
+  /** @param {any} about @param {any} a @param {any} b */
+  function numbers(about, a, b) {
+    const own = facts(about).map(([title, text, of]) => [title, text, of(a), of(b)]);
+    const measured = [a, b].some((row) => Object.keys(row.measures).length);
+    const scored = !measured ? [] : Object.entries(MEASURES).map(([name, text]) => [`Scorecard: ${name}`, text, judged(a.measures[name]), judged(b.measures[name])]);
+    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "A against B"}, el("table", {class: "facts"},
+      el("thead", {}, el("tr", {}, ...["measure", "A: " + a.name, "B: " + b.name].map((title) => el("th", {scope: "col"}, title)))),
+      el("tbody", {}, ...[...own, ...scored].map(([title, text, x, y]) => el("tr", {}, el("th", {scope: "row"}, title, el("div", {class: "note"}, text)), el("td", {class: "number"}, x), el("td", {class: "number"}, y))))));
+  }
+
+  /** The nearest others. @param {any} about @param {number} at */
+  function nearest(about, at) {
+    const others = about.pictures.map((/** @type {any} */ each, /** @type {number} */ i) => [each.name, about.apart[at][i]]).filter((/** @type {any} */ [, apart], /** @type {number} */ i) => i !== at && apart !== null);
+    return others.sort((/** @type {any} */ x, /** @type {any} */ y) => x[1] - y[1]).slice(0, 5);
+  }
+
+  /** @param {any} row */
+  function picture(row) {
+    const bytes = Uint8Array.from(atob(row.cells), (letter) => letter.charCodeAt(0));
+    const value = (/** @type {number} */ b) => (b === 255 ? null : row.low + ((row.high - row.low) * b) / 254);
+    const rows = Array.from({length: row.size}, (_, i) => Array.from({length: row.size}, (_, j) => (!row.grid && j > i ? null : value(bytes[i * row.size + j]))));
+    const range = live.extent(rows.flat());
+    const view = live.canvas((context, width, height, colors) => {
+      live.cells(context, rows, [0, 0, width, height], range, colors);
+      return `Logits of ${row.name} between ${row.size} queries (rows) and keys (columns), one word everywhere, from ${live.number(range[0])} to ${live.number(range[1])}.`;
+    }, {aspect: 1, most: 380});
+    return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, true), el("p", {class: "note"}, row.summary), el("p", {}, ...live.card(row.name), el("code", {}, row.spec)));
+  }
+
+  /** @param {any} about @param {number} i @param {number} j */
+  function verdict(about, i, j) {
+    const apart = about.apart[i][j];
+    if (apart === null) return el("p", {}, "One of them takes a line of tokens, the other a grid only: their attention cannot be laid over each other.");
+    const near = (/** @type {number} */ at) => nearest(about, at).map((/** @type {any} */ each) => `${each[0]} (${live.number(each[1] / 10)} %)`).join(", ");
+    return el("div", {}, el("p", {}, el("strong", {}, `${live.number(apart / 10)} % of the attention goes to other keys under B than under A`), " (random words and projections, seed 0, mean over heads and queries)."),
+      el("p", {}, `Nearest to A: ${near(i)}.`), el("p", {}, `Nearest to B: ${near(j)}.`));
+  }
+
+  /** @param {HTMLElement} root @param {URLSearchParams} query */
+  function render(root, query) {
+    const state = live.stateOf(START, query);
+    const about = data("landscapes");
+    const names = about.pictures.map((/** @type {any} */ each) => each.name);
+    const index = (/** @type {string} */ name, /** @type {string} */ other) => names.indexOf(names.includes(name) ? name : other);
+    const [said, panels, table, more] = [el("div", {"aria-live": "polite"}), el("div", {class: "panels"}), el("div"), el("div")];
+    const draw = () => {
+      const [i, j] = [index(state.a, START.a), index(state.b, START.b)];
+      const [a, b] = [about.pictures[i], about.pictures[j]];
+      said.replaceChildren(verdict(about, i, j));
+      panels.replaceChildren(picture(a), picture(b));
+      table.replaceChildren(numbers(about, a, b));
+      more.replaceChildren(el("p", {}, "Any other two, compositions and patterns over layers included: ",
+        el("code", {}, `python -m experiments.atlas --out=site --compare "rope() + alibi()" "rope, rope, none"`), " writes them into this page. Of a pattern over layers the pictures are means, and the worst layer counts."),
+        el("p", {}, "Scorecard measures are those of ", el("code", {}, "results/scorecard/scorecard.json"), ` on ${about.scored} tokens. Of others: `, el("code", {}, `python -m experiments.scorecard "${a.spec}" "${b.spec}" --out=runs/two`)));
+      more.append(...Object.entries(about.refused).map(([name, why]) => el("p", {class: "note"}, `Left out: ${name}. ${why}`)));
+      live.remember("compare", state, START);
+    };
+    const options = () => [...names].sort((x, y) => Number(about.own.includes(y)) - Number(about.own.includes(x)) || x.localeCompare(y));
+    [state.a, state.b] = [names[index(state.a, START.a)], names[index(state.b, START.b)]];
+    root.append(el("h1", {}, "A against B"),
+      el("p", {}, "Two encodings on the same tokens: how much of the attention they move, and what sets them apart. ", el("a", {href: href("landscape")}, "Pictures with sliders"), "."),
+      el("div", {class: "controls"}, live.choice(state, "a", "A", options(), draw), live.choice(state, "b", "B", options(), draw)), said, panels, table, more);
+    draw();
+  }
+
+  atlas.page({name: "compare", title: "A against B", render});
+})();

@@ -1,0 +1,80 @@
+// @ts-check
+"use strict";
+
+/** Biases and kernels against distance, on a logarithmic scale. */
+(() => {
+  const {el, href} = atlas;
+  const {KINDS, DEFAULTS, control} = kinds;
+  const NAMES = Object.keys(KINDS).filter((name) => KINDS[name].byDistance && KINDS[name].unit === undefined);
+  const START = {...DEFAULTS, trained: 1024, dim: 64, shown: "rope,alibi", longest: 65536, lowest: -12};
+
+  /** Whole distances, evenly on a logarithmic scale. @param {number} longest */
+  function distances(longest) {
+    const all = Array.from({length: 400}, (_, i) => Math.round(longest ** (i / 399)));
+    return [...new Set(all)];
+  }
+
+  /** @param {any} state @returns {any[]} */
+  function seriesOf(state) {
+    return state.shown.split(",").filter((/** @type {string} */ name) => NAMES.includes(name)).map((/** @type {string} */ name) => {
+      const at = KINDS[name].make(state);
+      const index = NAMES.indexOf(name);
+      return {label: KINDS[name].spec(state) + (KINDS[name].controls.includes("head") ? `, head ${Math.min(state.head, state.heads)} of ${state.heads}` : ""),
+        color: live.COLORS[index % live.COLORS.length], dash: live.DASHES[(index + Math.floor(index / live.COLORS.length)) % live.DASHES.length], at,
+        points: distances(state.longest).map((d) => [d, at(d, 0)])};
+    });
+  }
+
+  /** What a key weighs at some distances, beside one next to the query. @param {any} state @param {any[]} series */
+  function table(state, series) {
+    const at = [1, 16, state.trained, 2 * state.trained, 8 * state.trained];
+    const cells = (/** @type {any} */ each) => at.map((d) => el("td", {class: "number"}, `${live.number(each.at(d, 0))} (×${live.number(Math.exp(each.at(d, 0) - each.at(1, 0))).replace(/^0$/, "less than 1e-300")})`));
+    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "Logits at some distances"}, el("table", {},
+      el("caption", {}, "Logit at a distance, and in brackets how many times the attention of a key right beside the query"),
+      el("thead", {}, el("tr", {}, el("th", {scope: "col"}, "encoding"), ...at.map((d) => el("th", {scope: "col"}, live.number(d))))),
+      el("tbody", {}, ...series.map((each) => el("tr", {}, el("th", {scope: "row"}, el("code", {}, each.label)), ...cells(each))))));
+  }
+
+  /** @param {HTMLElement} root @param {URLSearchParams} query */
+  function render(root, query) {
+    const state = live.stateOf(START, query);
+    /** @type {any[]} */ let series = [];
+    const [controls, key, numbers] = [el("div", {class: "controls"}), el("div"), el("div")];
+    const view = live.canvas((context, width, height, colors) => {
+      const values = series.flatMap((each) => each.points.map((/** @type {number[]} */ point) => point[1]));
+      const [low, high] = live.extent(values);
+      live.curves(context, width, height, colors, {series, x: {label: "distance of key and query (positions)", low: 1, high: state.longest, log: true},
+        y: {label: "logit", low: Math.max(low, state.lowest) - 0.5, high: Math.max(high, 0) + 0.5}, marks: [{at: state.trained, label: "trained length"}]});
+      return `Logit against distance from 1 to ${state.longest} for ${series.map((each) => each.label).join("; ") || "nothing"}. The table below has the numbers.`;
+    }, {height: 380});
+    const draw = () => {
+      series = seriesOf(state);
+      key.replaceChildren(live.key(series));
+      numbers.replaceChildren(table(state, series));
+      view.redraw();
+      live.remember("distance", state, START);
+    };
+    const rebuild = () => {
+      const used = [...new Set(state.shown.split(",").flatMap((/** @type {string} */ name) => KINDS[name]?.controls ?? []))];
+      controls.replaceChildren(...["trained", ...used.filter((name) => name !== "trained")].map((name) => control(name, state, draw)),
+        live.slider(state, "longest", {label: "longest distance", values: live.powers(6, 20)}, draw),
+        live.slider(state, "lowest", {label: "lowest logit shown", values: [-100, -50, -25, -12, -6, -3]}, draw));
+      draw();
+    };
+    const boxes = NAMES.map((name) => {
+      const own = {on: state.shown.split(",").includes(name)};
+      return live.check(own, "on", name, () => {
+        const others = state.shown.split(",").filter((/** @type {string} */ each) => each && each !== name);
+        state.shown = (own.on ? [...others, name] : others).join(",");
+        rebuild();
+      });
+    });
+    root.append(el("h1", {}, "Against distance"),
+      el("p", {}, "What an encoding adds to a logit, by how far apart key and query are. For rotations it is the mean logit of like content. ",
+        "A logit that is lower by 1 has 0.37 times the attention. ", el("a", {href: href("landscape")}, "The same by query and key"), "."),
+      el("fieldset", {class: "controls"}, el("legend", {}, "Encodings"), ...boxes), view.node, key, controls, numbers);
+    rebuild();
+  }
+
+  atlas.page({name: "distance", title: "Distance", render});
+})();

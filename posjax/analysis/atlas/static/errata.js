@@ -1,0 +1,47 @@
+// @ts-check
+"use strict";
+
+/** Where sources disagree: docs/errata.md, row by row. */
+const errata = (() => {
+  const {data, el, href} = atlas;
+
+  /** Text with `code` in it, and links to issues named as owner/repository#1. @param {string} text @returns {Array<Node|string>} */
+  function linked(text) {
+    return words.rich(text).flatMap((part) => (typeof part === "string" ? issues(part) : [part]));
+  }
+
+  /** @param {string} text @returns {Array<Node|string>} */
+  function issues(text) {
+    return text.split(/([\w.-]+\/[\w.-]+#\d+)/).map((part, index) => {
+      if (index % 2 === 0) return part;
+      const [repository, number] = part.split("#");
+      return el("a", {href: `https://github.com/${repository}/issues/${number}`, rel: "external"}, part);
+    });
+  }
+
+  /** What others do, what posjax does, and the test. @param {{who: string, posjax: string, pinned: string}} row */
+  function facts(row) {
+    const cells = [["Who says what", row.who], ["posjax", row.posjax], ["Test", row.pinned]];
+    return el("dl", {class: "erratum"}, ...cells.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, ...linked(text))]));
+  }
+
+  /**
+   * @param {HTMLElement} root
+   * @param {URLSearchParams} query
+   */
+  function render(root, query) {
+    const rows = Object.entries(data("errata"));
+    root.append(el("h1", {}, "Where sources disagree"),
+      el("p", {}, "Papers, their official code and popular ports differ. Each row says who does what, which side posjax takes, and which test holds it there. The rows are those of ", el("code", {}, "docs/errata.md"), "."));
+    for (const section of new Set(rows.map(([, row]) => row.section))) {
+      root.append(el("h2", {}, section));
+      for (const [name, row] of rows.filter(([, each]) => each.section === section)) {
+        root.append(el("article", {id: name, class: `bug${query.get("row") === name ? " asked" : ""}`}, el("h3", {}, ...linked(row.what)), facts(row)));
+      }
+    }
+    document.getElementById(query.get("row") ?? "")?.scrollIntoView({block: "center", behavior: "instant"});
+  }
+
+  atlas.page({name: "errata", title: "Errata", hidden: true, render});
+  return {facts, linked, link: (/** @type {string} */ name, /** @type {string} */ text) => el("a", {href: href("errata", {row: name})}, text)};
+})();

@@ -1,0 +1,305 @@
+// @ts-check
+"use strict";
+
+/**
+ * Closed forms of encodings, as posjax computes them; the tests compare each with posjax to 1e-5 in a browser.
+ *
+ * Letters as in posjax: q and k are positions of a query and a key, H heads, D channels of a head, C = D/2 pairs of channels,
+ * N the trained length, s the factor by which the context grows. Nothing here touches the page.
+ */
+const forms = (() => {
+  /**
+   * A scaling of rotary frequencies by its name in posjax; what it does not use is passed over.
+   * @typedef {{kind?: string, factor?: number, trained?: number, length?: number, fast?: number, slow?: number,
+   *   truncate?: boolean, short?: number[], long?: number[]}} Scaling
+   */
+
+  /** @param {number} count @returns {number[]} 0 ... count - 1 */
+  const range = (count) => Array.from({length: count}, (_, i) => i);
+  /** @param {number} x @param {number} low @param {number} high */
+  const clip = (x, low, high) => Math.min(Math.max(x, low), high);
+  /** @param {number[]} xs */
+  const sum = (xs) => xs.reduce((total, x) => total + x, 0);
+  const TURN = 2 * Math.PI;
+
+  /**
+   * base^(-c / count): radians by which pair c turns for each position.
+   * @param {number} base @param {number} count
+   */
+  const geometric = (base, count) => range(count).map((c) => base ** (-c / count));
+
+  /**
+   * The frequencies of rope, p_rope and hope before any scaling. Pairs that never turn have 0.
+   * @param {{base: number, dim: number, fraction?: number, proportion?: number, trained?: number}} rotary
+   *   fraction: of the channels that are rotated; proportion: of the pairs that turn (p_rope); trained: of hope, which stops
+   *   the pairs that do not turn once within it.
+   */
+  function frequencies({base, dim, fraction = 1, proportion = 1, trained = Infinity}) {
+    const count = Math.floor(fraction * dim) / 2;
+    return geometric(base, count).map((w, c) => (c < Math.floor(proportion * count) && TURN / w <= trained ? w : 0));
+  }
+
+  // How a share of each frequency is divided by s: by turns in N tokens, or evenly over the channels (YaRN).
+
+  /** @param {number} share @param {number} factor */
+  const mixed = (share, factor) => 1 - share + share / factor;
+
+  /** @param {number} base @param {number} count @param {number} factor @param {number} trained @param {number} most @param {number} least */
+  function byTurns(base, count, factor, trained, most, least) {
+    return geometric(base, count).map((w) => mixed(clip((most - (trained * w) / TURN) / (most - least), 0, 1), factor));
+  }
+
+  /** @param {number} base @param {number} count @param {number} factor @param {Scaling} s */
+  function yarn(base, count, factor, {trained = 1, fast = 32, slow = 1, truncate = true}) {
+    let [low, high] = [fast, slow].map((turns) => (count * Math.log(trained / (TURN * turns))) / Math.log(base));
+    if (truncate) [low, high] = [Math.floor(low), Math.ceil(high)];
+    [low, high] = [low, high].map((x) => clip(x, 0, 2 * count - 1));
+    return range(count).map((c) => mixed(clip((c - low) / Math.max(high - low, 0.001), 0, 1), factor));
+  }
+
+  /** @param {number} count @param {number} factor */
+  const ntk = (count, factor) => range(count).map((c) => factor ** (-c / (count - 1)));
+
+  /** @type {Record<string, (base: number, count: number, s: Scaling) => number[]>} */
+  const MULTIPLIERS = {
+    none: (base, count) => range(count).map(() => 1),
+    linear: (base, count, {factor = 1}) => range(count).map(() => 1 / factor),
+    ntk: (base, count, {factor = 1}) => ntk(count, factor),
+    ntk_by_parts: (base, count, {factor = 1, trained = 1, fast = 32, slow = 1}) => byTurns(base, count, factor, trained, fast, slow),
+    llama3: (base, count, {factor = 8, trained = 8192, fast = 4, slow = 1}) => byTurns(base, count, factor, trained, fast, slow),
+    yarn: (base, count, s) => yarn(base, count, s.factor ?? 1, s),
+    dynamic_ntk: (base, count, {factor = 1, trained = 1, length = 1}) => ntk(count, 1 + factor * Math.max(0, (length - trained) / trained)),
+    dynamic_yarn: (base, count, s) => yarn(base, count, Math.max(1, (s.length ?? 1) / (s.trained ?? 1)), s),
+    longrope: (base, count, {trained = 1, length = 1, short = [], long = []}) => (length > trained ? long : short).map((x) => 1 / x),
+  };
+
+  /**
+   * By what each frequency of a series is multiplied.
+   * @param {number} base @param {number} count @param {Scaling} scaling
+   */
+  const multipliers = (base, count, scaling) => MULTIPLIERS[scaling.kind ?? "none"](base, count, scaling);
+
+  /**
+   * The attention factor, which multiplies rotated queries and rotated keys: logits by its square.
+   * @param {Scaling} scaling
+   */
+  function attentionFactor({kind = "none", factor = 1, trained = 1, length = 1}) {
+    if (kind === "yarn") return 0.1 * Math.log(factor) + 1;
+    if (kind === "dynamic_yarn") return 0.1 * Math.log(Math.max(1, length / trained)) + 1;
+    if (kind === "longrope") return Math.sqrt(1 + Math.log(factor) / Math.log(trained));
+    return 1;
+  }
+
+  /**
+   * Frequencies times multipliers. The series has as many as there are frequencies.
+   * @param {number[]} frequency @param {number} base @param {Scaling} scaling
+   */
+  function scaled(frequency, base, scaling) {
+    const by = multipliers(base, frequency.length, scaling);
+    return frequency.map((w, c) => w * by[c]);
+  }
+
+  /** Turns of each pair within a length. @param {number[]} frequency @param {number} length */
+  const turns = (frequency, length) => frequency.map((w) => (w * length) / TURN);
+
+  /**
+   * Which pairs meet angles that training has not shown: those that did not turn once, and now turn further.
+   * @param {number[]} trained frequencies in training @param {number} trainedLength
+   * @param {number[]} now frequencies at the longer length @param {number} length
+   */
+  function newAngles(trained, trainedLength, now, length) {
+    const [before, after] = [turns(trained, trainedLength), turns(now, length)];
+    return before.map((seen, c) => seen < 1 && after[c] > seen * (1 + 1e-3));
+  }
+
+  // Logits of rotary encodings. Content is standard normal in every channel; scaled by D^-1/2 as attention does.
+
+  /**
+   * The mean logit of a query and a key of the same content, a distance apart. For independent contents the mean is 0.
+   * @param {number[]} frequency @param {number} dim @param {number} distance @param {number} [factor] attention factor
+   */
+  function rotaryExpected(frequency, dim, distance, factor = 1) {
+    const turned = 2 * sum(frequency.map((w) => Math.cos(w * distance))) * factor ** 2;
+    return (turned + dim - 2 * frequency.length) / Math.sqrt(dim);
+  }
+
+  /**
+   * The logit of given content: pairs of channels are (c, c + C), as in layout="half".
+   * @param {number[]} q @param {number[]} k @param {number[]} frequency @param {number} distance @param {number} [factor]
+   */
+  function rotaryLogit(q, k, frequency, distance, factor = 1) {
+    const C = frequency.length;
+    const turned = sum(frequency.map((w, c) => {
+      const [cos, sin] = [Math.cos(w * distance), Math.sin(w * distance)];
+      return cos * (q[c] * k[c] + q[c + C] * k[c + C]) + sin * (q[c] * k[c + C] - q[c + C] * k[c]);
+    }));
+    const rest = sum(range(q.length - 2 * C).map((i) => q[2 * C + i] * k[2 * C + i]));
+    return (factor ** 2 * turned + rest) / Math.sqrt(q.length);
+  }
+
+  /**
+   * xPos: the mean logit of like content; zeta_c^(distance / scaleBase) damps pair c.
+   * @param {{base: number, dim: number, scaleBase: number, gamma: number}} xpos @param {number} distance
+   */
+  function xposExpected({base, dim, scaleBase, gamma}, distance) {
+    const C = dim / 2;
+    const damped = geometric(base, C).map((w, c) => ((c / C + gamma) / (1 + gamma)) ** (distance / scaleBase) * Math.cos(w * distance));
+    return (2 * sum(damped)) / Math.sqrt(dim);
+  }
+
+  /** The inner product of two sinusoidal codes of a width. @param {number} base @param {number} width @param {number} distance */
+  const sinusoidalProduct = (base, width, distance) => sum(geometric(base, width / 2).map((w) => Math.cos(w * distance)));
+
+  // Biases. An offset is k - q; a distance is not negative.
+
+  /** The published slopes of ALiBi for any number of heads. @param {number} heads */
+  function alibiSlopes(heads) {
+    const power = 2 ** Math.floor(Math.log2(heads));
+    const below = range(power).map((h) => 2 ** ((-8 / power) * (h + 1)));
+    const above = range(power).map((h) => 2 ** ((-4 / power) * (2 * h + 1)));
+    return [...below, ...above].slice(0, heads);
+  }
+
+  /** ALiBi of any number of axes: Euclidean distance. @param {number} slope @param {...number} offset */
+  const alibi = (slope, ...offset) => -slope * Math.hypot(...offset);
+
+  /** @param {string} kind "log" or "power" @param {number} p @param {number} a @param {number} distance */
+  const kerple = (kind, p, a, distance) => (kind === "log" ? -p * Math.log(1 + a * distance) : -a * distance ** p);
+
+  /** Head h counts from 0. @param {number} h @param {number} heads @param {number} dim @param {number} base @param {number} distance */
+  const sandwich = (h, heads, dim, base, distance) => (heads / (8 * (h + 1))) * sinusoidalProduct(base, dim, distance);
+
+  /**
+   * The bucket of an offset in T5; its edges are compared in whole numbers.
+   * @param {number} offset @param {{buckets?: number, most?: number, bidirectional?: boolean}} [t5]
+   */
+  function t5Bucket(offset, {buckets = 32, most = 128, bidirectional = true} = {}) {
+    const side = bidirectional ? buckets / 2 : buckets;
+    const distance = Math.min(Math.abs(offset), most);
+    if (offset > 0) return bidirectional ? side + oneSided(distance, side, most) : 0;
+    return oneSided(distance, side, most);
+  }
+
+  /** @param {number} distance @param {number} buckets @param {number} most */
+  function oneSided(distance, buckets, most) {
+    const exact = Math.floor(buckets / 2);
+    if (distance < exact) return distance;
+    const [e, m, d, steps] = [BigInt(exact), BigInt(most), BigInt(distance), BigInt(buckets - exact)];
+    const passed = range(buckets - exact - 1).filter((i) => e ** steps * m ** BigInt(i + 1) <= d ** steps * e ** BigInt(i + 1));
+    return exact + passed.length;
+  }
+
+  // Masks: whether a query sees a key, beside causality.
+
+  /** @type {Record<string, (q: number, k: number, of: any) => boolean>} */
+  const MASKS = {
+    none: () => true,
+    window: (q, k, {size}) => Math.abs(q - k) < size,
+    dilated: (q, k, {size, dilation}) => Math.abs(q - k) <= (size - 1) * dilation && (q - k) % dilation === 0,
+    chunked: (q, k, {size}) => Math.floor(q / size) === Math.floor(k / size),
+    longformer: (q, k, {window, global}) => Math.abs(q - k) <= window / 2 || k < global || q < global,
+    sinks: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,
+    streaming: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,
+  };
+
+  /** @param {string} kind @param {any} of its arguments @param {number} q @param {number} k */
+  const seen = (kind, of, q, k) => (MASKS[kind] ?? MASKS.none)(q, k, of);
+
+  // Views: how far apart (q - k) a pair of tokens seems under a position map.
+
+  /** @type {Record<string, (q: number, k: number, of: any) => number>} */
+  const VIEWS = {
+    none: (q, k) => q - k,
+    interpolate: (q, k, {factor}) => (q - k) / factor,
+    self_extend: (q, k, {group, window}) => (q - k < window ? q - k
+      : Math.floor(q / group) + window - Math.floor(window / group) - Math.floor(k / group)),
+    rerope: (q, k, {window, step}) => (Math.abs(q - k) < window ? q - k : step * (q - k) + (1 - step) * window),
+    dual_chunk: (q, k, {chunk, local}) => {
+      const before = Math.floor(q / chunk) - Math.floor(k / chunk);
+      const last = chunk + local - 1;
+      const within = q % chunk;
+      const at = before === 0 ? within : before === 1 ? Math.min(within + chunk, last) : last;
+      return at - (k % chunk);
+    },
+    streaming: (q, k, {sinks, window}) => (k < sinks ? Math.min(q, sinks + window - 1) : q) - k,
+  };
+
+  /** @param {string} kind @param {any} of its arguments @param {number} q @param {number} k */
+  const apparent = (kind, of, q, k) => (VIEWS[kind] ?? VIEWS.none)(q, k, of);
+
+  // Images. An offset is (row, column), key less query.
+
+  /**
+   * The mean logit of like content under rope or axial_rope on a grid: each axis has D/4 pairs of channels.
+   * @param {number} base @param {number} dim @param {number} row @param {number} column @param {string} [shares] "shared" or "split"
+   */
+  function axialExpected(base, dim, row, column, shares = "shared") {
+    const each = dim / 4;
+    const of = (/** @type {number} */ axis) => (shares === "split" ? range(each).map((c) => base ** (-(2 * c + axis) / (2 * each))) : geometric(base, each));
+    return (2 * sum([row, column].flatMap((d, axis) => of(axis).map((w) => Math.cos(w * d))))) / Math.sqrt(dim);
+  }
+
+  const COMPASS = [[0, 1], [1, 1], [1, 0], [1, -1], [0, -1], [-1, -1], [-1, 0], [-1, 1]];
+  /** @type {Record<number, number[]>} */
+  const SIGHTS = {180: [4, 0, 2, 6], 90: [4, 6, 2, 0, 5, 1, 3, 7], 45: [5, 2, 4, 7, 6, 1, 3, 0]};
+
+  /**
+   * LookHere's bias; null where the head does not look.
+   * @param {{fov: number, heads: number, undirected: number, slope: number}} of @param {number} h head, from 0
+   * @param {number} row @param {number} column
+   */
+  function lookhere({fov, heads, undirected, slope}, h, row, column) {
+    const directed = heads - undirected;
+    const sights = SIGHTS[fov];
+    if (h >= directed) {
+      const around = Math.floor(((h - directed) * 4) / Math.max(undirected, 4));
+      return -slope * 0.25 ** (1 + around) * Math.hypot(row, column);
+    }
+    const begin = sights[h % sights.length];
+    const inside = [0, fov / 45 + 4].every((by) => {
+      const [r, c] = COMPASS[(begin + by) % 8];
+      return c * row - r * column >= 0;
+    });
+    return inside ? -slope * 0.5 ** (1 + Math.floor(h / sights.length)) * Math.hypot(row, column) : null;
+  }
+
+  /** Where fit_grid puts row or column p of an axis with n patches, for a model trained on `trained`. @param {number} p @param {number} trained @param {number} n */
+  const fitGrid = (p, trained, n) => (p * trained) / n;
+
+  /**
+   * The matrix by which a learned table of `old` entries becomes one of `made`: torch's bicubic or bilinear resize.
+   * @param {number} old @param {number} made @param {string} [kernel]
+   */
+  function resizeMatrix(old, made, kernel = "cubic") {
+    const a = -0.75;
+    const reach = kernel === "cubic" ? 2 : 1;
+    const weigh = (/** @type {number} */ t) => {
+      if (kernel === "linear") return Math.max(1 - t, 0);
+      if (t <= 1) return (1 - t) * (1 + t - (a + 2) * t * t);
+      return t < 2 ? a * (t - 1) * (2 - t) ** 2 : 0;
+    };
+    return range(made).map((i) => {
+      const at = ((2 * i + 1) * old - made) / (2 * made);
+      const row = Array(old).fill(0);
+      for (let entry = -reach; entry < old + reach; entry++) row[clip(entry, 0, old - 1)] += weigh(Math.abs(at - entry));
+      return row;
+    });
+  }
+
+  /**
+   * The likeness (cosine) of two codes of a resized table whose entries were independent, as at the start of training.
+   * @param {number[][]} rows matrix of the rows @param {number[][]} columns @param {number[]} here (row, column) @param {number[]} there
+   */
+  function resizedLikeness(rows, columns, here, there) {
+    const dot = (/** @type {number[]} */ a, /** @type {number[]} */ b) => sum(a.map((x, i) => x * b[i]));
+    const [a, b, c, d] = [rows[here[0]], rows[there[0]], columns[here[1]], columns[there[1]]];
+    return (dot(a, b) * dot(c, d)) / Math.sqrt(dot(a, a) * dot(b, b) * dot(c, c) * dot(d, d));
+  }
+
+  return {
+    geometric, frequencies, multipliers, attentionFactor, scaled, turns, newAngles, rotaryExpected, rotaryLogit, xposExpected,
+    sinusoidalProduct, alibiSlopes, alibi, kerple, sandwich, t5Bucket, seen, apparent, axialExpected, lookhere, fitGrid,
+    resizeMatrix, resizedLikeness, scalings: Object.keys(MULTIPLIERS),
+  };
+})();
+Object.assign(globalThis, {forms}); // node: require("./forms.js"), then forms

@@ -1,0 +1,113 @@
+// @ts-check
+"use strict";
+
+/** The logit of every query and key as a picture: computed here where there is a closed form, else as posjax has it. */
+(() => {
+  const {data, el, href} = atlas;
+  const {KINDS, DEFAULTS, control} = kinds;
+  const START = {...DEFAULTS, name: "rope", length: 128, causal: true, query: 96, key: 32};
+
+  /** A picture of posjax's as rows; 255 is a key that is not seen. @param {any} picture @returns {(number|null)[][]} */
+  function decoded({size, low, high, cells}) {
+    const bytes = Uint8Array.from(atob(cells), (letter) => letter.charCodeAt(0));
+    const value = (/** @type {number} */ b) => (b === 255 ? null : low + ((high - low) * b) / 254);
+    return Array.from({length: size}, (_, i) => Array.from({length: size}, (_, j) => value(bytes[i * size + j])));
+  }
+
+  /** @param {any} state @param {any} picture */
+  function rowsOf(state, picture) {
+    const hide = (/** @type {number} */ i, /** @type {number} */ j) => state.causal && j > i;
+    if (picture) return decoded(picture).map((row, i) => row.map((x, j) => (hide(i, j) && !picture.grid ? null : x)));
+    const at = KINDS[state.name].make(state);
+    return Array.from({length: state.length}, (_, i) => Array.from({length: state.length}, (_, j) => (hide(i, j) ? null : at(i, j))));
+  }
+
+  /** @param {any} state */
+  function pictureOf(state) {
+    return state.name in KINDS ? null : data("landscapes").pictures.find((/** @type {any} */ each) => each.name === state.name);
+  }
+
+  /** Where a token stands. @param {any} picture @param {number} at */
+  const place = (picture, at) => (picture?.grid ? `(row ${Math.floor(at / picture.grid[1])}, column ${at % picture.grid[1]})` : String(at));
+
+  /** @param {any} state @param {any} picture @param {(number|null)[][]} rows */
+  function reading(state, picture, rows) {
+    const [q, k] = [Math.min(state.query, rows.length - 1), Math.min(state.key, rows.length - 1)];
+    const unit = picture ? "logit" : KINDS[state.name].unit ?? "logit";
+    const value = rows[q][k];
+    const said = value === null ? "not seen" : `${unit} ${live.number(value)}`;
+    return `Query at ${place(picture, q)}, key at ${place(picture, k)}${picture?.grid ? "" : `, ${Math.abs(q - k)} apart`}: ${said}.`;
+  }
+
+  /** The controls of the chosen encoding. @param {any} state @param {any} picture @param {() => void} update */
+  function controlsOf(state, picture, update) {
+    const size = picture ? picture.size : state.length;
+    const found = picture ? [] : [live.slider(state, "length", {label: "length", values: [16, 32, 64, 96, 128, 192, 256, 384, 512]}, update),
+      ...KINDS[state.name].controls.map((name) => control(name, state, update))];
+    if (!picture?.grid) found.push(live.check(state, "causal", "causal", update));
+    const most = picture ? size - 1 : 511;
+    found.push(live.slider(state, "query", {label: "query", low: 0, high: most}, update), live.slider(state, "key", {label: "key", low: 0, high: most}, update));
+    return found;
+  }
+
+  /** @param {any} state @param {any} picture */
+  function about(state, picture) {
+    const spec = picture ? picture.spec : KINDS[state.name].spec(state);
+    const made = picture
+      ? `${picture.summary} Computed by posjax: the mean logit of ${data("landscapes").words} random words with themselves, ${picture.grid ? `on a grid of ${picture.grid.join(" by ")} patches in raster order` : `${picture.size} tokens`}, head 1 of ${data("landscapes").heads}, parameters as initialised (random where they start at zero).`
+      : KINDS[state.name].about;
+    return [el("p", {}, made), el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `python -m experiments.explain "${spec}"`))];
+  }
+
+  /** @param {HTMLElement} root @param {URLSearchParams} query */
+  function render(root, query) {
+    const state = live.stateOf(START, query);
+    const pictures = data("landscapes").pictures.filter((/** @type {any} */ each) => !(each.name in KINDS));
+    if (!(state.name in KINDS) && !pictures.some((/** @type {any} */ each) => each.name === state.name)) state.name = "rope";
+    const [controls, words, key] = [el("div", {class: "controls"}), el("div"), el("div")];
+    const read = el("p", {"aria-live": "polite"});
+    /** @type {any} */ let picture = null;
+    /** @type {(number|null)[][]} */ let rows = [];
+    const view = live.canvas((context, width, height, colors) => {
+      const range = live.extent(rows.flat());
+      live.cells(context, rows, [0, 0, width, height], range, colors);
+      const [x, y] = [(state.key + 0.5) * width / rows.length, (state.query + 0.5) * height / rows.length];
+      context.strokeStyle = live.css(colors.ink);
+      context.setLineDash([3, 3]);
+      context.strokeRect(x, -1, 0, height + 2);
+      context.strokeRect(-1, y, width + 2, 0);
+      context.setLineDash([]);
+      return `Logits of ${rows.length} queries (rows, downwards) and keys (columns, to the right), from ${live.number(range[0])} to ${live.number(range[1])}. ${reading(state, picture, rows)}`;
+    }, {aspect: 1, most: 620});
+    const draw = () => {
+      picture = pictureOf(state);
+      rows = rowsOf(state, picture);
+      key.replaceChildren(live.legend(live.extent(rows.flat()), rows.flat().includes(null)));
+      words.replaceChildren(...about(state, picture));
+      read.textContent = reading(state, picture, rows);
+      view.redraw();
+      live.remember("landscape", state, START);
+    };
+    const rebuild = () => {
+      picture = pictureOf(state);
+      controls.replaceChildren(...controlsOf(state, picture, draw));
+      draw();
+    };
+    view.node.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+      const box = view.node.getBoundingClientRect();
+      const at = (/** @type {number} */ part) => Math.min(Math.max(Math.floor(part * rows.length), 0), rows.length - 1);
+      [state.key, state.query] = [at((event.clientX - box.left) / box.width), at((event.clientY - box.top) / box.height)];
+      read.textContent = reading(state, picture, rows);
+      view.redraw();
+    });
+    const select = live.grouped(state, "name", {"with sliders": Object.keys(KINDS), "as posjax computes it": pictures.map((/** @type {any} */ each) => each.name)}, rebuild);
+    root.append(el("h1", {}, "Logit landscape"),
+      el("p", {}, "Rows are queries, columns are keys. A logit says how much a query looks at a key before the softmax: blue is less, red is more. ",
+        el("a", {href: href("distance")}, "The same by distance"), "."),
+      el("div", {class: "controls"}, select),
+      el("div", {class: "panels"}, el("section", {}, view.node, key, read), el("section", {}, controls, words)));
+    rebuild();
+  }
+
+  atlas.page({name: "landscape", title: "Landscape", render});
+})();

@@ -1,0 +1,99 @@
+// @ts-check
+"use strict";
+
+/** The scaling lab: what PI, NTK, YaRN, LongRoPE and Llama 3 do to each frequency, laid over each other. */
+(() => {
+  const {el, href} = atlas;
+  const {control} = kinds;
+  const START = {base: 10000, dim: 128, trained: 4096, factor: 8, fast: 32, slow: 1, shown: "linear,ntk,yarn,llama3,longrope", what: "wavelength"};
+  /** @type {Record<string, string>} */
+  const TITLES = {none: "none (RoPE)", linear: "PI (linear)", ntk: "NTK-aware", ntk_by_parts: "NTK by parts", yarn: "YaRN", llama3: "Llama 3", longrope: "LongRoPE", dynamic_ntk: "dynamic NTK", dynamic_yarn: "dynamic YaRN"};
+  const TURN = 2 * Math.PI;
+
+  /** LongRoPE's factors are searched for; here they rise evenly from 1 to s, as in the scorecard's example. @param {any} state */
+  const longFactors = (state) => Array.from({length: state.dim / 2}, (_, c) => 1 + ((state.factor - 1) * c) / (state.dim / 2 - 1));
+
+  /** @param {string} kind @param {any} state */
+  function scalingOf(kind, state) {
+    const parts = kind === "llama3" ? {fast: 4, slow: 1} : {fast: Math.max(state.fast, state.slow + 1), slow: state.slow};
+    return {kind, factor: state.factor, trained: state.trained, length: state.trained * state.factor, long: longFactors(state), ...parts};
+  }
+
+  /** What is drawn of each pair. @type {Record<string, {title: string, log: boolean, of: (w: number, by: number) => number}>} */
+  const VIEWS = {
+    wavelength: {title: "positions for a full turn", log: true, of: (w, by) => TURN / (w * by)},
+    multiplier: {title: "multiplier of the frequency", log: false, of: (w, by) => by},
+  };
+
+  /** @param {any} state @returns {any[]} */
+  function seriesOf(state) {
+    const frequency = forms.geometric(state.base, state.dim / 2);
+    const names = ["none", ...state.shown.split(",").filter((/** @type {string} */ name) => name in TITLES && name !== "none")];
+    return names.map((name) => {
+      const scaling = scalingOf(name, state);
+      const by = forms.multipliers(state.base, state.dim / 2, scaling);
+      const index = forms.scalings.indexOf(name);
+      const now = frequency.map((w, c) => w * by[c]);
+      return {name, label: TITLES[name], color: name === "none" ? "#8a8a8a" : live.COLORS[(index + 7) % 8], dash: live.DASHES[index % 8], scaling,
+        unseen: forms.newAngles(frequency, state.trained, now, state.trained * state.factor).filter(Boolean).length,
+        points: frequency.map((w, c) => /** @type {[number, number]} */ ([c, VIEWS[state.what].of(w, by[c])]))};
+    });
+  }
+
+  /** @param {any} state @param {any[]} series */
+  function table(state, series) {
+    const factor = (/** @type {any} */ each) => forms.attentionFactor(each.scaling);
+    const slowed = (/** @type {any} */ each) => forms.multipliers(state.base, state.dim / 2, each.scaling);
+    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "What each scaling does"}, el("table", {},
+      el("thead", {}, el("tr", {}, ...["scaling", "fastest pair ×", "slowest pair ×", "pairs unchanged", "pairs with new angles", "logits ×"].map((title) => el("th", {scope: "col"}, title)))),
+      el("tbody", {}, ...series.map((each) => el("tr", {}, el("th", {scope: "row"}, each.label), ...[slowed(each)[0], slowed(each).at(-1) ?? 1,
+        slowed(each).filter((by) => by > 1 - 1e-9).length, each.unseen, factor(each) ** 2].map((x) => el("td", {class: "number"}, live.number(x))))))));
+  }
+
+  /** @param {HTMLElement} root @param {URLSearchParams} query */
+  function render(root, query) {
+    const state = live.stateOf(START, query);
+    if (!(state.what in VIEWS)) state.what = START.what;
+    /** @type {any[]} */ let series = [];
+    const [key, numbers] = [el("div"), el("div")];
+    const view = live.canvas((context, width, height, colors) => {
+      const {title, log} = VIEWS[state.what];
+      const [low, high] = live.extent(series.flatMap((each) => each.points.map((/** @type {number[]} */ point) => point[1])));
+      const length = {at: state.trained, label: "trained length N", axis: /** @type {"y"} */ ("y")};
+      const target = {at: state.trained * state.factor, label: `${state.factor} N`, axis: /** @type {"y"} */ ("y")};
+      live.curves(context, width, height, colors, {series, x: {label: "pair of channels, fastest first", low: 0, high: state.dim / 2 - 1},
+        y: {label: title, low: log ? low : 0, high: log ? high * 1.3 : 1.05, log}, marks: log ? [length, ...(state.factor === 1 ? [] : [target])] : []});
+      return `${title} of ${state.dim / 2} pairs of channels under ${series.map((each) => each.label).join(", ")}. The table below has the numbers.`;
+    }, {height: 400});
+    const draw = () => {
+      series = seriesOf(state);
+      key.replaceChildren(live.key(series));
+      numbers.replaceChildren(table(state, series));
+      view.redraw();
+      live.remember("scaling", state, START);
+    };
+    const boxes = Object.keys(TITLES).filter((name) => name !== "none").map((name) => {
+      const own = {on: state.shown.split(",").includes(name)};
+      return live.check(own, "on", TITLES[name], () => {
+        const others = state.shown.split(",").filter((/** @type {string} */ each) => each && each !== name);
+        state.shown = (own.on ? [...others, name] : others).join(",");
+        draw();
+      });
+    });
+    root.append(el("h1", {}, "Scaling lab"),
+      el("p", {}, "A model trained on N positions is to read s times as many. Each scaling makes hands of RoPE slower, so that they stay at angles that training showed. ",
+        "PI slows all of them alike, which blurs neighbours. NTK, YaRN and Llama 3 leave the fast ones alone. ", el("a", {href: href("clocks", {scaling: "yarn", trained: state.trained})}, "See the hands"), "."),
+      el("fieldset", {class: "controls"}, el("legend", {}, "Scalings"), ...boxes),
+      view.node, key,
+      el("div", {class: "controls"}, ...["base", "dim", "trained", "factor"].map((name) => control(name, state, draw)),
+        live.slider(state, "fast", {label: "YaRN keeps pairs from (turns)", low: 2, high: 64}, draw),
+        live.slider(state, "slow", {label: "and divides them below (turns)", low: 1, high: 16}, draw),
+        live.choice(state, "what", "Shown", [["wavelength", "wavelength"], ["multiplier", "multiplier"]], draw)),
+      numbers,
+      el("p", {class: "note"}, "LongRoPE's factors are searched for and differ between models. Here they rise evenly from 1 to s, as in the scorecard's example. ",
+        "Dynamic scalings are shown for a document of s N positions. The attention factor of YaRN and LongRoPE multiplies logits by its square."));
+    draw();
+  }
+
+  atlas.page({name: "scaling", title: "Scaling", render});
+})();
