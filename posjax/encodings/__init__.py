@@ -30,6 +30,7 @@ from posjax.encodings.digits import PositionCoupling as position_coupling
 from posjax.encodings.disentangled import Deberta as deberta
 from posjax.encodings.disentangled import Tupe as tupe
 from posjax.encodings.gates import Cable as cable
+from posjax.encodings.gates import CaRope as carope
 from posjax.encodings.gates import DataDependentAlibi as data_dependent_alibi
 from posjax.encodings.gates import Fox as fox
 from posjax.encodings.gates import SelectiveRope as selective_rope
@@ -42,6 +43,7 @@ from posjax.encodings.masks import Dilated as dilated
 from posjax.encodings.masks import Longformer as longformer
 from posjax.encodings.masks import Sinks as sinks
 from posjax.encodings.masks import Window as window
+from posjax.encodings.paths import PaTH as path
 from posjax.encodings.patterns import RNope as rnope
 from posjax.encodings.patterns import Swan as swan
 from posjax.encodings.placement import Axis as axis
@@ -74,6 +76,7 @@ from posjax.encodings.rotary_groups import SphericalRope as spherical_rope
 from posjax.encodings.rotary_learned import LeRope as lerope
 from posjax.encodings.rotary_learned import LieRE as liere
 from posjax.encodings.rotary_learned import PoPE as pope
+from posjax.encodings.rotary_learned import RePo as repo
 from posjax.encodings.rotary_learned import RopeMixed as rope_mixed
 from posjax.encodings.scalings import Clipped as clipped
 from posjax.encodings.scalings import Dype as dype
@@ -120,6 +123,7 @@ __all__ = [
     "bigbird",
     "cable",
     "cape",
+    "carope",
     "cayley_string",
     "chunked",
     "circulant_string",
@@ -166,6 +170,7 @@ __all__ = [
     "ntk",
     "ntk_by_parts",
     "p_rope",
+    "path",
     "peg",
     "pope",
     "pose",
@@ -173,6 +178,7 @@ __all__ = [
     "random_float",
     "randomized",
     "raster",
+    "repo",
     "rerope",
     "reset",
     "resonance",

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.encoding import Composition, Encoding
+from posjax.encoding import Composition, Encoding, Needs
 from posjax.encodings.bias import Kerple
+from posjax.encodings.gates import Order
 from posjax.encodings.pairs import OffsetBias, length, linear, linear_init, log_offset, pairwise, related
 from posjax.spec import register
 
@@ -173,20 +174,34 @@ class Dape(Composition):
 
     Zheng et al. (2024), arXiv 2405.14722, eq. 3, around any encoding that only biases logits: `dape(encoding=fire())`,
     `dape(encoding=none())`. f has one LeakyReLU layer (slope 0.01) of hidden_dim. It sees logits divided by sqrt(D), of q
-    and k before any rotation. Zero where a token stands nowhere. DAPE v2 (arXiv 2410.04798), whose f also spans
-    neighbouring keys, is not here.
+    and k before any rotation. Zero where a token stands nowhere.
 
-    Parameters: "encoding", the inner one's, and "layers", initialised as torch.nn.Linear.
+    kernel_size=3 is DAPE v2 (arXiv 2410.04798, DAPE_1x3), after the authors' code (chuanyang-Zheng/DAPE,
+    megatron/model/positional_embeddings.py): both layers of f are convolutions along the keys of a query, and keys later
+    than it count as zeros. A key's neighbours are those of its document by their positions, on a line, wherever they lie in
+    the arrays; nothing is before the first one. Behind the last one, the query's own, f goes on over zeros; in the authors'
+    code it does so except for the last query of the array, so that a token decoded with a cache would get another bias
+    than in training. Keys later than the query have b alone. A query then needs all of its keys in one tile.
+
+    Args:
+      kernel_size: keys that each layer of f spans, odd.
+
+    Parameters: "encoding", the inner one's, and "layers", initialised as torch.nn.Linear or torch.nn.Conv2d; kernels are
+    [inputs, outputs], or [kernel_size, inputs, outputs] above a kernel_size of 1.
 
     Raises:
-      ValueError: for an inner encoding that does more than bias logits, or a hidden_dim below 1.
+      ValueError: for an inner encoding that does more than bias logits, a hidden_dim below 1 or an even kernel_size; above a
+        kernel_size of 1, for positions of several axes.
     """
 
     encoding: Encoding = _KERPLE
     hidden_dim: int = 32
+    kernel_size: int = 1
 
     def __post_init__(self):
         _check_hidden(self)
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+            raise ValueError(f"dape needs an odd kernel_size, which has a middle, got {self.kernel_size}")
         if not isinstance(self.encoding, Encoding) or not _only_biases(self.encoding):
             raise ValueError(
                 f"dape takes an encoding that only biases logits, as in dape(alibi()); got {self.encoding}"
@@ -201,15 +216,19 @@ class Dape(Composition):
         return super().hooks | {"bias"}
 
     @property
+    def needs(self):
+        return super().needs | (Needs.WHOLE_ROWS if self.kernel_size > 1 else Needs(0))
+
+    @property
     def dimensions(self):
-        return self.encoding.dimensions
+        return self.encoding.dimensions if self.kernel_size == 1 else (1,)
 
     def init(self, key, dims):
-        keys = jax.random.split(key, 3)
-        layers = [
-            linear_init(keys[0], 2 * dims.num_heads, self.hidden_dim),
-            linear_init(keys[1], self.hidden_dim, dims.num_heads),
-        ]
+        keys, size = jax.random.split(key, 3), self.kernel_size
+        widths = [2 * dims.num_heads, self.hidden_dim, dims.num_heads]
+        layers = [linear_init(keys[n], size * widths[n], widths[n + 1]) for n in range(2)]
+        if size > 1:
+            layers = [x | {"kernel": x["kernel"].reshape(size, -1, x["kernel"].shape[1])} for x in layers]
         return {"encoding": self.encoding.init(keys[2], dims), "layers": layers}
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
@@ -223,12 +242,50 @@ class Dape(Composition):
         return self.encoding.observe(params["encoding"], x, site, past)
 
     def bias(self, params, q, q_site, k, k_site):
+        if self.kernel_size > 1:
+            return self._convolved(params, q, q_site, k, k_site)
+        features, inner = self._features(params, q, q_site, k, k_site)
+        adapted = pairwise(lambda x: _mlp(params["layers"], x, jax.nn.leaky_relu), features, self.hidden_dim)
+        return jnp.where(related(q_site, k_site), inner + adapted, 0.0)
+
+    def _features(self, params, q, q_site, k, k_site) -> tuple[Float[jax.Array, "T S F"], Float[jax.Array, "H T S"]]:
+        """What f reads, the logits and biases of all heads, and the biases."""
         logits = q.shape[-1] ** -0.5 * jnp.einsum("thd,shd->tsh", q, k, preferred_element_type=jnp.float32)
         inner = jnp.asarray(self.encoding.bias(params["encoding"], q, q_site, k, k_site))
-        inner = jnp.moveaxis(jnp.broadcast_to(inner, (logits.shape[2], *logits.shape[:2])), 0, -1)
-        features = jnp.concatenate([logits, inner], axis=-1)
-        adapted = pairwise(lambda x: _mlp(params["layers"], x, jax.nn.leaky_relu), features, self.hidden_dim)
-        return jnp.where(related(q_site, k_site), jnp.moveaxis(inner, -1, 0) + adapted, 0.0)
+        inner = jnp.broadcast_to(inner, (logits.shape[2], *logits.shape[:2]))
+        return jnp.concatenate([logits, jnp.moveaxis(inner, 0, -1)], axis=-1), inner
+
+    def _convolved(self, params, q, q_site, k, k_site):
+        order = Order.of(k_site, None)
+        k, k_site = jax.tree.map(lambda leaf: jnp.asarray(leaf)[order.index], (k, k_site))
+        query, key = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
+        pairs = related(q_site, k_site)
+        counted = pairs & (key[None] <= query[:, None])
+        features, inner = self._features(params, q, q_site, k, k_site)
+        # In this order those that stand nowhere come first, then the documents: what is before a query's own is no
+        # neighbour. Behind its last key there are as many zeros as the second layer reaches.
+        beyond, document = self.kernel_size // 2, jnp.where(k_site.prefix == 0, k_site.segment, 0)
+        begun = jnp.broadcast_to(document[None] >= q_site.segment[:, None], counted.shape)
+        features = jnp.pad(jnp.where(counted[..., None], features, 0.0), ((0, 0), (0, beyond), (0, 0)))
+        begun = jnp.pad(begun, ((0, 0), (0, beyond)), constant_values=True)
+
+        def network(x):
+            hidden = jax.nn.leaky_relu(_convolution(params["layers"][0], x[..., :-1]))
+            hidden = jnp.where(x[..., -1:] > 0, hidden, 0.0)
+            return _convolution(params["layers"][1], hidden)
+
+        features = jnp.concatenate([features, begun[..., None]], axis=-1)
+        adapted = pairwise(network, features, self.hidden_dim)[..., : len(k)]
+        bias = jnp.where(pairs, inner + jnp.where(counted, adapted, 0.0), 0.0)
+        return bias[:, :, order.rank]
+
+
+def _convolution(layer: dict[str, Any], x: Float[jax.Array, "*N S F"]) -> Float[jax.Array, "*N S G"]:
+    """torch's along the last axis but one, over zeros beyond both ends: kernel [W, F, G], W odd."""
+    size, length = len(layer["kernel"]), x.shape[-2]
+    x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(size // 2, size // 2), (0, 0)])
+    spanned = jnp.concatenate([x[..., n : n + length, :] for n in range(size)], axis=-1)
+    return linear(layer | {"kernel": layer["kernel"].reshape(spanned.shape[-1], -1)}, spanned)
 
 
 def _only_biases(encoding: Encoding) -> bool:

@@ -6,8 +6,8 @@ Class token, registers and padding add nothing and have a sum of zero.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -186,6 +186,72 @@ class SelectiveRope(Encoding):
 
     def rotate(self, params, q, q_site, k, k_site):
         return tuple(rotated(x, 2 * np.pi * site.state[0], "half") for x, site in ((q, q_site), (k, k_site)))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Frequencies:
+    """What `carope` learns, and the number of channel pairs of a head."""
+
+    kernel: Any  # [M, H]
+    bias: Any  # [H]
+    pairs: int = field(metadata={"static": True})
+
+
+@register("carope")
+@dataclass(frozen=True)
+class CaRope(Encoding):
+    """Context-aware RoPE: token t turns pair c of head h by the sum over s <= t of f_h(x_s)^c, f = 1/(1 + softplus(w.x + b)).
+
+    Veisi et al. (2025), arXiv 2507.23083, section 2; x is the layer's input. `rope` is the same with f = base^(-2/D) for all
+    tokens. The paper starts from there, which no w does without b, and prints f without b: b = 0 is f as printed. It names
+    no code, and axiomlab/Cable, of the same authors, holds none of it. Pairs are (c, c + D/2). Only the order of positions
+    matters, not their distances; the first pair turns by a radian a token, whatever it holds. Angles are kept as fractions
+    of a turn, in [-1/2, 1/2]. Tokens that stand nowhere are not turned and turn nobody.
+
+    Args:
+      base: f begins as base^(-2/D) for every head.
+      stddev: of w at first; with 0 the model begins as one with `rope`.
+
+    Parameters: a Frequencies of kernel (w) [M, H], initialised N(0, stddev^2), and bias (b) [H].
+
+    Raises:
+      ValueError: for a base of at most 1 or a negative stddev; from `init` for an odd head dim; for positions of several
+        axes.
+    """
+
+    dimensions = (1,)
+    needs = Needs.EVERY_HEAD
+    observes = 1
+
+    base: float = 10_000.0
+    stddev: float = 0.0
+
+    def __post_init__(self):
+        if not self.base > 1:
+            raise ValueError(f"carope(base=...) must be above 1, got {self.base}")
+        if not self.stddev >= 0:
+            raise ValueError(f"carope(stddev=...) must be at least 0, got {self.stddev}")
+
+    def init(self, key, dims):
+        if dims.head_dim % 2:
+            raise ValueError(f"carope rotates pairs of channels: head_dim must be even, got {dims.head_dim}")
+        softplus = self.base ** (2 / dims.head_dim) - 1
+        bias = softplus + np.log(-np.expm1(-softplus))  # the inverse of softplus, which cannot overflow
+        start = _linear_init(key, (dims.width, dims.num_heads), self.stddev, bias)
+        return Frequencies(**start, pairs=dims.head_dim // 2)
+
+    def observe(self, params, x, site, past=None):
+        self.coordinates(site)
+        order = Order.of(site, past)
+        log_frequency = -jnp.log1p(
+            jax.nn.softplus(_linear({"kernel": params.kernel, "bias": params.bias}, x))
+        )  # [T, H]
+        turns = jnp.exp(log_frequency[..., None] * np.arange(params.pairs, dtype=np.float32)) / (2 * np.pi)
+        return site._replace(state=order.total(turns, () if past is None else past.state, _fraction))
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return tuple(rotated(x, 2 * np.pi * site.state, "half") for x, site in ((q, q_site), (k, k_site)))
 
 
 class Order(NamedTuple):

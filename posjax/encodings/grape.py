@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
-from posjax.encoding import Array, Encoding, Needs, Site, stands
+from posjax.encoding import Array, Encoding, Needs, stands
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.bias import alibi_slopes
 from posjax.encodings.gates import Order
 from posjax.encodings.masks import at_least
 from posjax.encodings.pairs import length, per_head, related
-from posjax.encodings.rotary import rotated
+from posjax.encodings.rotary import rotated, rotated_by_head
 from posjax.spec import nearest, register
 
 _GATES = ["both", "query", "key"]
@@ -211,11 +211,7 @@ class GrapeM(Encoding):
 
     def rotate(self, params, q, q_site, k, k_site):
         wave = jnp.exp(params["log_wave"])[None]
-        return tuple(_turned(x, site, wave) for x, site in ((q, q_site), (k, k_site)))
-
-
-def _turned(x: Float[Array, "T H D"], site: Site, wave: Float[Array, "1 C"]) -> Float[Array, "T H D"]:
-    """x turned by the phases before each token, [T, G], with one for each head or one for all."""
-    total, own = site.state
-    angle = jax.vmap(lambda phase: angles(phase[:, None], wave), in_axes=1, out_axes=1)(total - own)
-    return rotated(x, angle if angle.shape[1] > 1 else angle[:, 0], "half")
+        # The phase before each token: the sum up to it less its own gate.
+        return tuple(
+            rotated_by_head(x, total - own, wave) for x, (total, own) in ((q, q_site.state), (k, k_site.state))
+        )

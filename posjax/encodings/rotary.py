@@ -242,6 +242,14 @@ def rotated(
     return jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape).astype(x.dtype)
 
 
+def rotated_by_head(
+    x: Float[Array, "T H D"], position: Float32[Array, "T #H"], wave: Float[Array, "1 C"], layout: str = "half"
+) -> Float[Array, "T H D"]:
+    """x turned as in `rope`, by a position of each head's own, or one for all."""
+    angle = jax.vmap(lambda place: angles(place[:, None], wave), in_axes=1, out_axes=1)(position)
+    return rotated(x, angle if angle.shape[1] > 1 else angle[:, 0], layout)
+
+
 def _beside(x: Float32[jax.Array, "T H C"], before: int, after: int) -> Float32[jax.Array, "T H D"]:
     """x among zeros. A sum of such halves takes half the time of their concatenation on CPUs, and so does its gradient."""
     return jax.lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (before, after, 0)))

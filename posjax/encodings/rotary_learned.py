@@ -1,4 +1,4 @@
-"""Rotary encodings that learn: frequencies (RoPE-Mixed, LeRoPE), phases (PoPE), or the generators of any rotation (LieRE)."""
+"""Rotary encodings that learn: frequencies (RoPE-Mixed, LeRoPE), phases (PoPE), positions (RePo), or generators (LieRE)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ from jaxtyping import Float, Float32
 
 from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, axial, geometric
-from posjax.encodings.rotary import Rotary, rotated
+from posjax.encodings.masks import at_least
+from posjax.encodings.rotary import Rotary, rotated, rotated_by_head
 from posjax.encodings.scaling import Scaling
 from posjax.spec import register
 
@@ -163,6 +164,61 @@ class PoPE(Encoding):
 def _polar(x: Float[Array, "T H D"], phase: Float32[Array, "T #H D"]) -> Float[Array, "T H C"]:
     magnitude = jax.nn.softplus(x.astype(jnp.float32))
     return jnp.concatenate([magnitude * jnp.cos(phase), magnitude * jnp.sin(phase)], axis=-1).astype(x.dtype)
+
+
+@register("repo")
+@dataclass(frozen=True)
+class RePo(Encoding):
+    """Context re-positioning: every token says where it stands, for each head, and is turned there as by `rope`.
+
+    z = (silu(x W_gate) * (x W_content)) W_place, one real number a head; x is the layer's input. Li et al. (2025), arXiv
+    2512.14391 (ICML 2026), and the authors' code (SakanaAI/repo, OLMo/olmo/model.py, mode "swigluex_multihead"). Where a
+    token really stands, no hook reads; with a causal mask the model counts tokens as one with `none` does. The authors go on
+    from a trained model, keep `rope` in its first 5 layers and have this in all later ones: write a pattern over layers.
+    Tokens that stand nowhere are left unrotated.
+
+    Args:
+      base: of the rotation; 500,000 is that of the model from which the authors go on.
+      hidden_dim: of W_gate and W_content; M // 8 where None, as in the code.
+      stddev: of all matrices at first.
+
+    Parameters: {"gate": [M, hidden], "content": [M, hidden], "place": [hidden, H]}, all N(0, stddev^2) as in the code.
+
+    Raises:
+      ValueError: for a base that is not positive, a negative stddev or a hidden_dim below 1; from `init` for an odd head dim.
+    """
+
+    needs = Needs.EVERY_HEAD
+    observes = 0
+
+    base: float = 500_000.0
+    hidden_dim: int | None = None
+    stddev: float = 0.02
+
+    def __post_init__(self):
+        if not self.base > 0:
+            raise ValueError(f"repo(base=...) must be positive, got {self.base}")
+        if not self.stddev >= 0:
+            raise ValueError(f"repo(stddev=...) must be at least 0, got {self.stddev}")
+        if self.hidden_dim is not None:
+            at_least(1, self, "hidden_dim")
+
+    def init(self, key, dims):
+        if dims.head_dim % 2:
+            raise ValueError(f"repo rotates pairs of channels: head_dim must be even, got {dims.head_dim}")
+        hidden = self.hidden_dim or max(1, dims.width // 8)
+        shapes = {"gate": (dims.width, hidden), "content": (dims.width, hidden), "place": (hidden, dims.num_heads)}
+        keys = jax.random.split(key, len(shapes))
+        return {n: self.stddev * jax.random.normal(k, shapes[n]) for n, k in zip(shapes, keys, strict=True)}
+
+    def observe(self, params, x, site, past=None):
+        gate, content = (jnp.matmul(x.astype(jnp.float32), params[n], precision="highest") for n in ("gate", "content"))
+        place = jnp.matmul(jax.nn.silu(gate) * content, params["place"], precision="highest")
+        return site._replace(state=jnp.where(stands(site)[:, None], place, 0.0))
+
+    def rotate(self, params, q, q_site, k, k_site):
+        wave = geometric(self.base, q.shape[-1] // 2)[None]
+        return tuple(rotated_by_head(x, site.state, wave) for x, site in ((q, q_site), (k, k_site)))
 
 
 @register("liere")

@@ -230,6 +230,7 @@ WRONG = {
     "dpb(1)": "hidden_dim of at least 2, got 1",
     "fire(init_c=0)": "positive init_c, init_L and eps",
     "dape(alibi(), 0)": "hidden_dim of at least 1, got 0",
+    "dape(alibi(), kernel_size=2)": "odd kernel_size, which has a middle, got 2",
 }
 
 

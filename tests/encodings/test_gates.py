@@ -1,5 +1,7 @@
 """Gates: what accumulates, in which order, from where, and where sources disagree."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
 
 HEADS, HEAD_DIM, WIDTH = 2, 4, 8
-GATES = ["fox()", "data_dependent_alibi()", "cable()", "selective_rope(rank=3)"]
+GATES = ["fox()", "data_dependent_alibi()", "cable()", "selective_rope(rank=3)", "carope(base=20, stddev=0.5)"]
 each_gate = pytest.mark.parametrize("spec", GATES)
 
 
@@ -151,9 +153,33 @@ def test_selective_rotation_sees_what_lies_between():
     assert np.abs(before - after)[:, 4:, 0].min() > 1e-4
 
 
+def test_context_aware_frequencies_begin_as_rope():
+    """f = base^(-2/D) for all tokens, which needs a bias: without, f is 1 / (1 + ln 2) where the kernel is 0."""
+    (carope, params), rope = made("carope(base=100)"), pj.parse("rope(base=100)")
+    site, (q, k) = pj.sites(6), jax.random.normal(jax.random.key(3), (2, 6, HEADS, HEAD_DIM))
+
+    @jax.jit
+    def logits(params, x):
+        observed = carope.observe(params, x, site)
+        rotated = [
+            carope.rotate(params, q, observed, k, observed),
+            *(e.rotate((), q, site, k, site) for e in (rope, pj.encodings.rope(base=(1 + np.log(2)) ** 2))),
+        ]
+        return [rope.product(q, site, k, site) for q, k in rotated]
+
+    started, as_rope, _ = logits(params, tokens(6))
+    close(started, as_rope)
+    as_printed, _, slower = logits(replace(params, bias=jnp.zeros(HEADS)), tokens(6))
+    close(as_printed, slower)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("path(rank=0)", r"path\(rank=...\) must be at least 1, got 0"),
+        ("path(stddev=-1)", "must be at least 0, got -1"),
+        ("carope(base=1)", "must be above 1, got 1"),
+        ("carope(stddev=-1)", "must be at least 0, got -1"),
         ("selective_rope(base=0)", "must be positive, got 0"),
         ("selective_rope(rank=0)", r"selective_rope\(rank=...\) must be at least 1, got 0"),
         ("selective_rope(d_conv=0)", "at least 1, got 0"),
@@ -169,5 +195,7 @@ def test_refused_sizes():
     encoding = pj.parse("selective_rope()")
     with pytest.raises(ValueError, match="head_dim must be even, got 3"):
         encoding.init(jax.random.key(0), pj.Dims(6, 2, 3))
+    with pytest.raises(ValueError, match="carope rotates pairs of channels: head_dim must be even, got 3"):
+        pj.parse("carope()").init(jax.random.key(0), pj.Dims(6, 2, 3))
     with pytest.raises(ValueError, match="width 7 is not divisible by 2 heads"):
         encoding.init(jax.random.key(0), pj.Dims(7, 2, 4))

@@ -202,6 +202,7 @@ def test_channels_that_fill_no_block_pass():
             ON_GRID._replace(head_dim=6),
             "rope_mixed: a head_dim of 6 cannot be shared by 2 position axes",
         ),
+        ("repo()", DIMS._replace(head_dim=7), "repo rotates pairs of channels: head_dim must be even, got 7"),
         ("fope()", DIMS._replace(head_dim=6), "must be divisible by 4, got 6"),
     ],
 )
@@ -215,6 +216,9 @@ def test_sizes_that_cannot_be(spec, dims, message):
     [
         ("liere(generator_dim=1)", "at least 2 channels, got generator_dim=1"),
         ("rope_mixed(layout='hlf')", "rope_mixed has no layout 'hlf'"),
+        ("repo(base=0)", "must be positive, got 0"),
+        ("repo(stddev=-1)", "must be at least 0, got -1"),
+        ("repo(hidden_dim=0)", r"repo\(hidden_dim=...\) must be at least 1, got 0"),
         ("pope(base=0)", "must be positive, got 0"),
         ("xpos(scale_base=0)", r"xpos\(scale_base=...\) must be positive, got 0"),
         ("xpos(gamma=-1)", r"xpos\(gamma=...\) must be positive, got -1"),

@@ -14,6 +14,7 @@ UNIFORM = 3**-0.5  # the deviation of what is uniform within 1 of 0
 STARTS = {
     "abacus(stddev=0.3)": (LINE, {"rows": 0.3}),
     "cable": (LINE, {"kernel": 0.02}),
+    "carope(stddev=0.3)": (LINE, {"kernel": 0.3}),
     "cayley_string(stddev=0.3)": (LINE, {"skew": 0.3}),
     "comrope": (LINE, {"generator": 2**0.5}),
     "cope(stddev=0.3)": (LINE, {"": 0.3}),
@@ -29,8 +30,10 @@ STARTS = {
     "harope(stddev=0.3)": (LINE, {"left": 0.3, "right": 0.3, "scale": 0.3}),
     "learned(stddev=0.3)": (ON_GRID, {"rows": 0.3}),
     "learned_factorized(stddev=0.3)": (ON_GRID, {"row": 0.3, "column": 0.3, "prefix": 0.3}),
+    "path(stddev=0.3)": (LINE, {"down": 0.3, "up": 0.3, "taps": 0.3, "kernel": 0.3}),
     "peg": (LINE, {"kernel": (2 / 3) ** 0.5}),
     "peg(kernel_size=5)": (ON_GRID, {"kernel": (2 / 25) ** 0.5}),
+    "repo": (LINE, {"gate": 0.02, "content": 0.02, "place": 0.02}),
     "selective_rope(rank=8)": (LINE, {"down": UNIFORM * WIDTH**-0.5, "up": UNIFORM * 8**-0.5, "taps": UNIFORM / 2}),
     "shaw": (LINE, {"key": HEAD_DIM**-0.5, "value": HEAD_DIM**-0.5}),
     "swin(stddev=0.3)": (ON_GRID, {"rows": 0.3}),

@@ -3,6 +3,7 @@
 from goldens import (
     checks_additive,
     checks_bias,
+    checks_content,
     checks_contextual,
     checks_gates,
     checks_groups,
@@ -19,6 +20,7 @@ from goldens.check import Check
 FAMILIES = [
     checks_additive,
     checks_bias,
+    checks_content,
     checks_contextual,
     checks_gates,
     checks_groups,

@@ -97,12 +97,36 @@ class DapeOracle(Oracle):
     def logit(self, row, head, i, j):
         if row.position[i] is None or row.position[j] is None:
             return 0.0
+        inner = self.features(row, i, j)[row.num_heads + head]
+        if self.e.kernel_size == 1:
+            return inner + self.network(lambda n: self.features(row, i, j), 0)[head]
+        upto = [t for t, p in enumerate(row.position) if p is not None and p[0] <= row.position[i][0]]
+        upto = sorted((t for t in upto if row.segment[t] == row.segment[i]), key=lambda t: row.position[t][0])
+        if j not in upto:
+            return inner
+        nothing = np.zeros(2 * row.num_heads)
+        features = lambda n: self.features(row, i, upto[n]) if 0 <= n < len(upto) else nothing  # noqa: E731
+        return inner + self.network(features, upto.index(j))[head]
+
+    def features(self, row, i, j):
         heads = range(row.num_heads)
-        inner = [self.inner.logit(row, h, i, j) for h in heads]
         content = [row.q[i, h] @ row.k[j, h] / math.sqrt(row.q.shape[-1]) for h in heads]
+        return np.array(content + [self.inner.logit(row, h, i, j) for h in heads])
+
+    def network(self, features, n):
+        """Two layers over the features of the n-th key and its neighbours; before the first key nothing is hidden."""
         first, second = self.params["layers"]
-        hidden = layer(first, np.array(content + inner))
-        return inner[head] + layer(second, np.where(hidden > 0, hidden, 0.01 * hidden))[head]
+        half = self.e.kernel_size // 2
+
+        def convolved(layer, x, n):
+            kernel = np.asarray(layer["kernel"], np.float64).reshape(self.e.kernel_size, -1, len(layer["bias"]))
+            return sum(x(n + o - half) @ tap for o, tap in enumerate(kernel)) + np.asarray(layer["bias"], np.float64)
+
+        def hidden(n):
+            z = convolved(first, features, n)
+            return np.where(z > 0, z, 0.01 * z) * (n >= 0)
+
+        return convolved(second, hidden, n)
 
 
 HIDDEN = st.integers(2, 1024)
@@ -110,7 +134,11 @@ HIDDEN = st.integers(2, 1024)
 MEMBERS = {
     "beit": Member(grids("beit(stddev=1)"), BeitOracle, {"stddev": st.floats(0, 10)}),
     "dape": Member(
-        lines("dape(hidden_dim=5)", "dape(encoding=t5(num_buckets=8, max_distance=6), hidden_dim=4)")
+        lines(
+            "dape(hidden_dim=5)",
+            "dape(encoding=t5(num_buckets=8, max_distance=6), hidden_dim=4)",
+            "dape(encoding=alibi(), hidden_dim=4, kernel_size=3)",
+        )
         + grids("dape(encoding=swin(stddev=1), hidden_dim=5)", "dape(encoding=none(), hidden_dim=5)"),
         DapeOracle,
         {
@@ -118,6 +146,7 @@ MEMBERS = {
                 [pj.parse(spec) for spec in ("none()", "t5() + alibi()", "interpolate(factor=2) >> fire()")]
             ),
             "hidden_dim": HIDDEN,
+            "kernel_size": st.integers(0, 9).map(lambda half: 2 * half + 1),
         },
     ),
     "dpb": Member(

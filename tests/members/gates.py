@@ -74,10 +74,64 @@ class SelectiveRopeOracle(Oracle):
         return turned(q, self.angle[i, head]), turned(k, self.angle[j, head])
 
 
+class CaRopeOracle(GateOracle):
+    """phi_i(m) = sum of f(x_t)^i over t = 1 ... m, f(x) = 1 / (softplus(x W + b) + 1), of the tokens of a document."""
+
+    def observe(self, row):
+        self.z = np.tensordot(row.x, np.asarray(self.params.kernel, np.float64), 1) + self.params.bias
+
+    def transform(self, row, head, i, j, q, k):
+        return tuple(turned(x, self.phase(row, head, t, len(x) // 2)) for x, t in ((q, i), (k, j)))
+
+    def phase(self, row, head, t, pairs):
+        if row.position[t] is None:
+            return np.zeros(pairs)
+        upto = [
+            s
+            for s, p in enumerate(row.position)
+            if p is not None and row.segment[s] == row.segment[t] and p[0] <= row.position[t][0]
+        ]
+        f = [1 / (1 + math.log1p(math.exp(self.z[s, head]))) for s in upto]
+        return np.array([sum(each**c for each in f) for c in range(pairs)])
+
+    def logit(self, row, head, i, j):
+        return 0.0
+
+
 def turned(vector, angle):
     half = len(vector) // 2
     z = (vector[:half] + 1j * vector[half:]) * np.exp(1j * angle)
     return np.concatenate([z.real, z.imag])
+
+
+class PaTHOracle(GateOracle):
+    """k_j passes through I - beta w w^T of every token after it, up to the query."""
+
+    def observe(self, row):
+        p = {name: np.asarray(value, np.float64) for name, value in self.params.items()}
+        self.beta = 2 / (1 + np.exp(-row.x @ p["kernel"] - p["bias"]))
+        self.w = np.zeros((len(row.x), *p["taps"].shape[1:]))
+        projected = np.tensordot(row.x @ p["down"], p["up"], 1)
+        for t, here in enumerate(row.position):
+            if here is None:
+                continue
+            past = [s for s, q in enumerate(row.position) if q is not None and row.segment[s] == row.segment[t]]
+            past = sorted((s for s in past if row.position[s][0] <= here[0]), key=lambda s: row.position[s][0])
+            window = past[-self.e.d_conv :]
+            taps = p["taps"][len(p["taps"]) - len(window) :]
+            z = sum(tap * projected[s] for tap, s in zip(taps, window, strict=True))
+            w = z / (1 + np.exp(-z))
+            self.w[t] = w / np.sqrt((w**2).sum(axis=-1, keepdims=True) + 1e-6)
+
+    def transform(self, row, head, i, j, q, k):
+        if row.position[i] is None or row.position[j] is None or row.position[j][0] > row.position[i][0]:
+            return q, k
+        for t in sorted(self.between(row, i, j), key=lambda t: row.position[t][0]):
+            k = k - self.beta[t, head] * (self.w[t, head] @ k) * self.w[t, head]
+        return q, k
+
+    def logit(self, row, head, i, j):
+        return 0.0
 
 
 real = st.floats(-10, 10)
@@ -99,6 +153,20 @@ MEMBERS = {
         decoder="data_dependent_alibi(bidirectional=False)",
     ),
     "cable": Member(lines("cable()"), CableOracle, vit="raster(width=3) >> cable()", decoder="cable()"),
+    "path": Member(
+        lines("path(rank=5, stddev=0.5)"),
+        PaTHOracle,
+        {"rank": st.integers(1, 64), "d_conv": st.integers(1, 8), "stddev": st.floats(0, 10)},
+        vit="raster(width=3) >> path(rank=2, stddev=0.5)",
+        decoder="path(rank=3, stddev=0.5)",
+    ),
+    "carope": Member(
+        lines("carope(base=20, stddev=0.5)"),
+        CaRopeOracle,
+        {"base": st.floats(1.01, 1e12), "stddev": st.floats(0, 10)},
+        vit="raster(width=3) >> carope(stddev=0.5)",
+        decoder="carope(stddev=0.5)",
+    ),
     "selective_rope": Member(
         lines("selective_rope(rank=5, base=100)", "selective_rope(d_conv=1)"),
         SelectiveRopeOracle,

@@ -36,6 +36,23 @@ class MixedOracle(Oracle):
         return out
 
 
+class RePoOracle(Oracle):
+    """r_i = Swish(h_i W_g) * (h_i W_c), z_i = r_i W_z for each head, and RoPE at z_i."""
+
+    def observe(self, row):
+        gate, content, place = (np.asarray(self.params[name], np.float64) for name in ("gate", "content", "place"))
+        self.z = [(h @ gate / (1 + np.exp(-(h @ gate))) * (h @ content)) @ place for h in row.x]
+
+    def transform(self, row, head, i, j, q, k):
+        return tuple(x if row.position[t] is None else self.turned(x, self.z[t][head]) for x, t in ((q, i), (k, j)))
+
+    def turned(self, vector, z):
+        half = len(vector) // 2
+        w = [self.e.base ** (-2 * c / len(vector)) for c in range(half)]
+        turned = (vector[:half] + 1j * vector[half:]) * np.exp(1j * z * np.array(w))
+        return np.concatenate([turned.real, turned.imag])
+
+
 class LearnedFrequenciesOracle(Oracle):
     """theta_c exp(alpha_c), the same for all heads."""
 
@@ -152,6 +169,13 @@ MEMBERS = {
         [*both("pope(base=100, bias_uniform_init=True)"), *lines("pope()")],
         PolarOracle,
         {"base": BASE, "bias_uniform_init": st.booleans()},
+    ),
+    "repo": Member(
+        lines("repo(base=100, stddev=0.5)") + grids("repo(hidden_dim=5, stddev=0.5)"),
+        RePoOracle,
+        {"base": BASE, "hidden_dim": st.integers(1, 500) | st.none(), "stddev": st.floats(0, 10)},
+        vit="raster(width=3) >> repo(stddev=0.5)",
+        decoder="repo(stddev=0.5)",
     ),
     "lerope": Member(
         lines("lerope(base=100)") + grids("lerope(base=30, layout='interleaved')"),

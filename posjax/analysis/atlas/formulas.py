@@ -134,6 +134,21 @@ _CONTENT = {
         r"q'_{t,c} = q_{t,c}\,e^{i\Phi_t\theta_c},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_t\theta_c}",
         r"\Phi_t = \sum_{s<t} \sigma\left(\frac{w\cdot x_s + b}{16}\right),\quad \theta_c\ \text{learned}",
     ),
+    "carope": (
+        r"q'_{t,c} = q_{t,c}\,e^{i\Phi_{t,c}},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_{t,c}},\quad"
+        r" \Phi_{t,c} = \sum_{s\le t} f_h\left(x_s\right)^c",
+        r"f_h(x) = \frac{1}{1 + \mathrm{softplus}\left(w_h\cdot x + b_h\right)}",
+    ),
+    "repo": (
+        r"q'_{t,c} = q_{t,c}\,e^{i z_t\theta_c},\quad k'_{t,c} = k_{t,c}\,e^{i z_t\theta_c},\quad"
+        r" \theta_c = \beta^{-2c/D}",
+        r"z_t = w_h\cdot\left(\mathrm{silu}\left(W_g x_t\right)\odot W_c x_t\right)",
+    ),
+    "path": (
+        r"\ell_{mn} = \frac{q_m\cdot H_m H_{m-1}\cdots H_{n+1} k_n}{\sqrt D},\quad H_t = I - \beta_t w_t w_t^T",
+        r"\beta_t = 2\sigma\left(u\cdot x_t + b\right),\quad"
+        r" w_t = \frac{\hat w_t}{|\hat w_t|},\quad \hat w = \mathrm{silu}\left(\mathrm{conv}\left(U V x\right)\right)",
+    ),
 }
 _ROTATIONS = {
     "rope": (_TURNED, r"\langle q'_m, k'_n \rangle = \mathrm{Re} \sum_c q_c\,\bar k_c\,e^{i(m-n)\theta_c}"),

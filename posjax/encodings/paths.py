@@ -1,0 +1,126 @@
+"""Transforms that accumulate along the path from a key to a query, one matrix for every token between them."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Float32
+
+from posjax.encoding import Array, Encoding, Needs
+from posjax.encodings.gates import Order
+from posjax.encodings.masks import at_least
+from posjax.encodings.pairs import related
+from posjax.spec import register
+
+_CHUNK = 64  # keys whose transforms are multiplied out at once, as the authors' kernel has it
+
+
+@register("path")
+@dataclass(frozen=True)
+class PaTH(Encoding):
+    """Products of Householder-like transforms along the path from key to query: q_i . H_i H_(i-1) ... H_(j+1) k_j.
+
+    H_t = I - beta_t w_t w_t^T with w_t = silu(conv(U V x_t)) of length 1 and beta_t = 2 sigmoid(u . x_t + b), for every head;
+    V and U a projection of low rank, conv a causal convolution, per channel, over the last `d_conv` tokens of the document,
+    x the layer's input. Yang et al. (2025), arXiv 2505.16381, and the authors' code (flash-linear-attention,
+    fla/layers/path_attn.py, and fla/ops/path_attn/naive.py for the products). The paper's PaTH-FoX is `path() + fox()`,
+    but for a factor: the code divides sums of log gates by sqrt(D) as it does products, which is `path() +
+    data_dependent_alibi(bidirectional=False, post_log_scale=D^(-1/2))`.
+
+    The tokens between are those of the query's document by their positions, wherever they lie in the arrays; only their
+    order matters. PaTH is causal: a key later than its query, and one where either stands nowhere, is multiplied as it is.
+    Products of `_CHUNK` keys are taken at once, by a triangular system of that size, and queries pass through the chunks
+    from the last to the first. A query needs all of its keys in one tile.
+
+    Args:
+      rank: of the projection.
+      d_conv: tokens that the convolution spans.
+      stddev: of all matrices and taps at first.
+
+    Parameters: {"down": V [M, rank], "up": U [rank, H, D], "taps": [d_conv, H, D], the last of them the token's own,
+    "kernel": u [M, H], "bias": b [H]}, initialised N(0, stddev^2), b at 0, as in the code. Where heads share keys, the code
+    shares w and beta too; here each head has its own.
+
+    Raises:
+      ValueError: for a rank or d_conv below 1, a negative stddev; for positions of several axes.
+    """
+
+    dimensions = (1,)
+    needs = Needs.WHOLE_ROWS | Needs.HEAD_DIM
+
+    rank: int = 32
+    d_conv: int = 3
+    stddev: float = 0.02
+
+    @property
+    def observes(self):
+        return self.d_conv - 1
+
+    def __post_init__(self):
+        at_least(1, self, "rank", "d_conv")
+        if not self.stddev >= 0:
+            raise ValueError(f"path(stddev=...) must be at least 0, got {self.stddev}")
+
+    def init(self, key, dims):
+        head = (dims.num_heads, dims.head_dim)
+        shapes = {"down": (dims.width, self.rank), "up": (self.rank, *head), "taps": (self.d_conv, *head)}
+        shapes |= {"kernel": (dims.width, dims.num_heads)}
+        keys = jax.random.split(key, len(shapes))
+        drawn = {n: self.stddev * jax.random.normal(k, shapes[n]) for n, k in zip(shapes, keys, strict=True)}
+        return drawn | {"bias": jnp.zeros(dims.num_heads)}
+
+    def observe(self, params, x, site, past=None):
+        self.coordinates(site)
+        order, x = Order.of(site, past), x.astype(jnp.float32)
+        projected = jnp.einsum("tm,mr,rhd->thd", x, params["down"], params["up"], precision="highest")
+        w = jax.nn.silu(order.convolved(projected, () if past is None else past.state[2], params["taps"]))
+        w = w * jax.lax.rsqrt(jnp.sum(w**2, axis=-1, keepdims=True) + 1e-6)
+        beta = 2 * jax.nn.sigmoid(jnp.matmul(x, params["kernel"], precision="highest") + params["bias"])
+        return site._replace(state=(w, order.kept(beta), order.kept(projected)))
+
+    def product(self, q, q_site, k, k_site):
+        plain = super().product(q, q_site, k, k_site)
+        query, key = (jnp.asarray(self.coordinates(site)[:, 0]) for site in (q_site, k_site))
+        order, (w, beta, _) = Order.of(k_site, None), k_site.state
+        passed = related(q_site, k_site) & (key[None] <= query[:, None])
+        k = jnp.repeat(k, q.shape[1] // k.shape[1], axis=1)
+        along = (jnp.asarray(x)[order.index].astype(jnp.float32) for x in (k, w, w * beta[..., None]))
+        logits = _along_path(q.astype(jnp.float32), *along, passed[:, order.index])[:, :, order.rank]
+        return jnp.where(passed, logits, plain)
+
+
+def _along_path(
+    q: Float32[Array, "T H D"],
+    k: Float32[Array, "S H D"],
+    w: Float32[Array, "S H D"],
+    w_beta: Float32[Array, "S H D"],
+    passed: Bool[Array, "T S"],
+) -> Float[jax.Array, "H T S"]:
+    """q_t . H_n ... H_(s+1) k_s, over the tokens n that query t has passed; keys in their order.
+
+    Within a chunk, H_n ... H_1 = I - W^T (I + L)^-1 B with rows w of W and beta w of B, and L the part of B W^T below the
+    diagonal, the authors' UT transform. Leaving out the last rows of W leaves out the last factors.
+    """
+    size = min(_CHUNK, len(k))
+
+    def chunks(x, axis):
+        x = jnp.pad(x, [(0, -x.shape[axis] % size if a == axis else 0) for a in range(x.ndim)])
+        return jnp.moveaxis(x.reshape(*x.shape[:axis], -1, size, *x.shape[axis + 1 :]), axis, 0)
+
+    def through(q, chunk):
+        k, w, w_beta, passed = chunk
+        system = jnp.eye(size) + jnp.tril(_dot("shd,rhd->hsr", w_beta, w), -1)
+        onto_keys = jnp.tril(_dot("shd,rhd->hsr", w_beta, k), -1)
+        onto = jnp.concatenate([onto_keys, jnp.moveaxis(w_beta, 1, 0)], axis=-1)
+        onto = jax.lax.linalg.triangular_solve(system, onto, left_side=True, lower=True, unit_diagonal=True)
+        taken = _dot("hts,hsr->htr", jnp.where(passed, _dot("htd,shd->hts", q, w), 0.0), onto)
+        logits = _dot("htd,shd->hts", q, k) - taken[..., :size]
+        return q - taken[..., size:], logits
+
+    rows = [chunks(x, 0) for x in (k, w, w_beta)]
+    _, logits = jax.lax.scan(through, jnp.moveaxis(q, 1, 0), (*rows, chunks(passed, 1)), reverse=True)
+    return jnp.moveaxis(logits, 0, 2).reshape(*logits.shape[1:3], -1)[:, :, : len(k)]
+
+
+def _dot(subscripts: str, a: Array, b: Array) -> Float[jax.Array, "..."]:
+    return jnp.einsum(subscripts, a, b, precision="highest")
