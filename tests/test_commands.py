@@ -211,6 +211,7 @@ def table(out):
     return cells
 
 
+@pytest.mark.slow
 def test_an_ablation_leaves_records_a_table_plots_and_a_report(whole_ablation):
     workdir, shown = whole_ablation
     found = [json.loads(line) for line in (workdir / "results.jsonl").read_text().splitlines()]

@@ -42,6 +42,7 @@ def assert_close(jobs, limit=2e-5):
     assert far == {}
 
 
+@pytest.mark.slow
 def test_devices_compute_what_one_does():
     """Values and gradients, in a ring of 4 devices that share a sequence, and the batch between groups of them."""
     assert_close([["rope() + shaw() + fox() + value_rotary() + learned_sink(stddev=1)", LINE, 2, 4, "zigzag", "ring"]])

@@ -89,7 +89,7 @@ def test_shaw_bias_is_scaled_like_the_logits():
     close(encoding.bias(params, q, pj.sites(1), q, pj.sites(1)), 4.0 * np.ones((1, 1, 1)))
 
 
-@pytest.mark.parametrize("clamp_len", [-1, 3])
+@pytest.mark.parametrize("clamp_len", [-1, pytest.param(3, marks=pytest.mark.slow)])
 def test_transformer_xl_is_as_exact_far_out(clamp_len):
     near, far = (bias(f"transformer_xl(clamp_len={clamp_len})", pj.sites(9, start=s)) for s in (0, 2**20))
     close(far, near, atol=2e-6)

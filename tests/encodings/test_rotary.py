@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import HEAD_DIM, HEADS, world
+from cases import FIRST, HEAD_DIM, HEADS, world
 from members import GRID, MEMBERS, Row
 
 import posjax as pj
@@ -21,7 +21,9 @@ def logits(encoding, params, q, k, site):
     return np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in turned))
 
 
-@pytest.mark.parametrize("case", FAR, ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in FIRST else pytest.mark.slow) for case in FAR], ids=str
+)
 def test_logits_far_out(case):
     """At position 2^17: float32's are within 1e-4 of the paper's formula in float64, bfloat16's within 1 % of float32's."""
     w = world(case)

@@ -231,6 +231,7 @@ def test_cross_attention_reads_the_memory(placement):
     check(causal=True, memory=MEMORY, placement=placement)
 
 
+@pytest.mark.slow
 def test_cross_attention_sees_the_memory_of_its_own_document():
     config = BlockConfig(width=WIDTH, num_heads=HEADS)
     model = Transformer((pj.parse("alibi"),), config, 2, causal=True)

@@ -178,6 +178,7 @@ def test_no_logit_depends_on_a_later_token(spec):
         assert np.array_equal(np.any(by_word[:TOTAL] != 0, axis=1), np.arange(TOTAL) <= t)
 
 
+@pytest.mark.slow
 def test_shared_sites_and_blockwise_attention_change_nothing():
     spec = "alibi + learned"
     variables = init(decoder(spec))

@@ -95,6 +95,7 @@ def test_in_a_model_without_projections_a_shared_table_is_refused():
     assert hosted.in_layer(lambda rows: (rows.reshape(-1, 2, 8),) * 2).attend(q, q, q, x=x).shape == (7, 2, 8)
 
 
+@pytest.mark.slow
 def test_heads_are_those_that_are_asked_for():
     model = Encoder(11, encoding="learned", length=7, head=None, pooler=True, num_pair_classes=3, **SIZES)
     params = made(model)
