@@ -451,6 +451,12 @@ _CONTEXT = (
         "Tuning with position interpolation is ahead of the same tuning without it.",
         (below(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope, tuned", _TARGET)),),
         {"perplexity at 8192, PI": 6.95, "tuning alone": 7.69},
+        tried="Whether it is the length that costs, or the finer positions that a short tuning has not brought back: the "
+        "same difference at the trained length, and beyond the tuned one.",
+        follow_up=tuple(
+            Looked(_EXTENDED("PI, tuned", length) - _EXTENDED("rope, tuned", length), f"PI - tuning alone at {length}")
+            for length in (_TRAINED, 2 * _TARGET)
+        ),
     ),
     Claim(
         "pi-tuned-finds-passkeys",
@@ -489,6 +495,10 @@ _CONTEXT = (
         "At the length of an equal tuning YaRN and position interpolation are alike (a tie, exploratory).",
         (within(_EXTENDED("YaRN, tuned", _TARGET) - _EXTENDED("PI, tuned", _TARGET), _FLAT),),
         {"perplexity at 8192, YaRN": 3.35, "PI": 3.34},
+        tried="Whether they differ at the trained length too, where nothing is read further.",
+        follow_up=(
+            Looked(_EXTENDED("YaRN, tuned", _TRAINED) - _EXTENDED("PI, tuned", _TRAINED), "at the trained length"),
+        ),
     ),
     Claim(
         "dynamic-ntk-free-at-trained-length",
