@@ -148,7 +148,7 @@ def attend_parallel(
             ring = Ring(encoding, context.axis, context.size, q.shape[-1] ** -0.5 if scale is None else scale)
             out = attend_in_ring(ring, params, Queries(*queries), Keys(*keys))
         else:
-            out = _with_all_keys(encoding, context.axis, options, params, *queries, keys)
+            out = _with_all_keys(encoding, options, params, *queries, *_gathered(keys, context))
         return _from_zigzag(out, context) if zigzags else out
 
     return _on_all_devices(of_one_device, context)(params, queries, keys)[: q.shape[0]]
@@ -179,9 +179,15 @@ def _check_ring(encoding: Encoding, implementation: str) -> None:
         )
 
 
-def _with_all_keys(encoding: Encoding, axis: str, options: dict[str, Any], params, q, q_site, q_order, keys):
-    k, v, k_site, k_order = jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), keys)
+def _with_all_keys(encoding, options: dict[str, Any], params, q, q_site, q_order, k, v, k_site, k_order):
     return attend(encoding, params, q, k, v, q_site, k_site, q_order=q_order, k_order=k_order, **options)
+
+
+def _gathered(tree: Any, context: ContextParallel) -> Any:
+    """The tokens of all devices that share a sequence. Even among one device a gather would bring together all its heads."""
+    if context.size == 1:
+        return tree
+    return jax.tree.map(lambda x: jax.lax.all_gather(x, context.axis, tiled=True), tree)
 
 
 def zigzag(tree: Any, num_shards: int, axis: int = 0) -> Any:

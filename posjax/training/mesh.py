@@ -7,7 +7,7 @@
 | seed | the runs of an ensemble | nothing |
 | data | the batch | a sum of gradients a step |
 | fsdp | the batch, and parameters with their moments | parameters are gathered when a layer needs them |
-| tensor | heads, and the channels inside an MLP | a sum of activations a branch; keys and values of all heads are gathered |
+| tensor | heads, and the channels inside an MLP | sums of activations; beside context, keys and values of all heads too |
 | context | the tokens of a sequence (`posjax.attention.ContextParallel`) | keys and values are gathered a layer |
 
 The axes stand in this order, devices of one process next to each other: what talks most lies last. All are of type Auto: the

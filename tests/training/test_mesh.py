@@ -198,8 +198,8 @@ def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(tmp
     ("family", "layers"), [(FAMILIES[0], 1), pytest.param(FAMILIES[1], 2, marks=pytest.mark.thorough)], ids=str
 )
 def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, layers, tmp_path):
-    """Of a step: no activation goes anywhere but the keys and values of devices that share sequences."""
-    meshes = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}]
+    """Of a step: no activation goes anywhere but sums of branches, and the keys and values of devices that share sequences."""
+    meshes = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}, {"data": 2, "fsdp": 2, "tensor": 2}]
     found = on_devices(*(["collectives", [str(tmp_path), family, mesh]] for mesh in meshes))
     for (sent, parameters), mesh in zip(found, meshes, strict=True):
         gathered = [shape for kind, shapes in sent if kind == "all-gather" for shape in shapes]
@@ -208,6 +208,11 @@ def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, lay
             assert gathered.count(keys) == 2 * layers, mesh
             state = [shape for shape in gathered if shape != keys]  # that an encoding keeps of keys, as forget gates
             assert all(np.prod(shape) <= 2 * 4 * 24 * 4 for shape in state), mesh
+            continue
+        if "tensor" in mesh:  # a branch is summed over the devices that share its heads; these stay where they are
+            of_tokens = [shape for kind, shapes in sent if kind != "all-reduce" for shape in shapes if 24 in shape]
+            assert all(np.prod(shape) <= 2 * 2 * 24 * 16 for shape in of_tokens), mesh
+            assert not any(shape[-2:] == [2, 4] for shape in of_tokens), mesh
             continue
         assert {kind for kind, _ in sent} <= {"all-gather", "all-reduce"}, mesh
         assert all(np.prod(shape) in parameters for shape in gathered), mesh
