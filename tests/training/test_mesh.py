@@ -198,7 +198,7 @@ def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(tmp
     ("family", "layers"), [(FAMILIES[0], 1), pytest.param(FAMILIES[1], 2, marks=pytest.mark.thorough)], ids=str
 )
 def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, layers, tmp_path):
-    """Of a step: no activation goes anywhere but sums of branches, and the keys and values of devices that share sequences."""
+    """Of a step: no activation goes anywhere but sums of branches, and keys and values where devices share sequences."""
     meshes = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}, {"data": 2, "fsdp": 2, "tensor": 2}]
     found = on_devices(*(["collectives", [str(tmp_path), family, mesh]] for mesh in meshes))
     for (sent, parameters), mesh in zip(found, meshes, strict=True):
