@@ -86,7 +86,7 @@ class Needs(enum.Flag):
     WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
     DOCUMENT_LENGTH = enum.auto()  # logits depend on how many keys there are: caches keep all keys, untransformed
-    WHOLE_ROWS = enum.auto()  # `bias` needs all the keys of a query in one tile
+    WHOLE_ROWS = enum.auto()  # `bias` or `product` needs all the keys of a query in one tile
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0

@@ -184,7 +184,7 @@ def _with_all_keys(encoding, options: dict[str, Any], params, q, q_site, q_order
 
 
 def _gathered(tree: Any, context: ContextParallel) -> Any:
-    """The tokens of all devices that share a sequence. Even among one device a gather would bring together all its heads."""
+    """The tokens of all devices that share a sequence. Even a gather by one would copy the heads that other devices hold."""
     if context.size == 1:
         return tree
     return jax.tree.map(lambda x: jax.lax.all_gather(x, context.axis, tiled=True), tree)

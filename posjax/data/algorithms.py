@@ -332,12 +332,16 @@ def _one(length: int) -> int:
     return 1
 
 
+def _four(length: int) -> int:
+    return max(4, length)
+
+
 def _none(length: int) -> int:
     return 0
 
 
 _S5, _A5 = _group(5), _group(5, even=True)
-_FLIP_FLOP = dict(symbols=5, answers=_none)
+_FLIP_FLOP = dict(symbols=5, asks=_four, answers=_none)
 _SUM = dict(symbols=11, asks=lambda length: 2 * length + 1, answers=lambda length: length + 1)
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
     {
@@ -361,7 +365,7 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
             Algorithm(flip_flop_dense, **_FLIP_FLOP),
             Algorithm(word_problem_s5, len(_S5), _none),
             Algorithm(word_problem_a5, len(_A5), _none),
-            Algorithm(associative_recall, 64, _none, resizable=True),
+            Algorithm(associative_recall, 64, _none, _four, resizable=True),
         )
     }
 )
@@ -449,8 +453,11 @@ def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib
     algorithm = ALGORITHMS[name]
     if symbols is None:
         return algorithm
-    if not algorithm.resizable or symbols < 2:
-        sizes = "2 or more symbols" if algorithm.resizable else f"{algorithm.symbols} symbols, no more and no less"
+    least = 4 if algorithm.make is associative_recall else 2  # a digest is of two keys at least
+    if not algorithm.resizable or symbols < least:
+        sizes = (
+            f"{least} or more symbols" if algorithm.resizable else f"{algorithm.symbols} symbols, no more and no less"
+        )
         raise ValueError(f"data.symbols={symbols}: {name} has {sizes}")
     return dataclasses.replace(algorithm, symbols=symbols)
 

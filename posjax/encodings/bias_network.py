@@ -181,7 +181,8 @@ class Dape(Composition):
     than it count as zeros. A key's neighbours are those of its document by their positions, on a line, wherever they lie in
     the arrays; nothing is before the first one. Behind the last one, the query's own, f goes on over zeros; in the authors'
     code it does so except for the last query of the array, so that a token decoded with a cache would get another bias
-    than in training. Keys later than the query have b alone. A query then needs all of its keys in one tile.
+    than in training. Keys later than the query have b alone. A query then needs all of its keys in one tile. Keys at the
+    query's own position are among its neighbours: positions of a document are to differ and to rise along the arrays.
 
     Args:
       kernel_size: keys that each layer of f spans, odd.

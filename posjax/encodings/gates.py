@@ -2,7 +2,8 @@
 
 `observe` turns a layer's input into a running sum per token, which is its `site.state`, float32, and travels into the
 KV cache; bias and rotation compare the sums of query and key. Only the order of positions matters, not their distances.
-Class token, registers and padding add nothing and have a sum of zero.
+Class token, registers and padding add nothing and have a sum of zero. Positions are to rise along the arrays, as those of
+text do: where they fall, a sum holds tokens that causal attention hides.
 """
 
 from collections.abc import Callable
@@ -207,7 +208,8 @@ class CaRope(Encoding):
     tokens. The paper starts from there, which no w does without b, and prints f without b: b = 0 is f as printed. It names
     no code, and axiomlab/Cable, of the same authors, holds none of it. Pairs are (c, c + D/2). Only the order of positions
     matters, not their distances; the first pair turns by a radian a token, whatever it holds. Angles are kept as fractions
-    of a turn, in [-1/2, 1/2]. Tokens that stand nowhere are not turned and turn nobody.
+    of a turn, in [-1/2, 1/2]; against float64 they are off by some 6e-8 rad a token, as each step is rounded alike. Tokens
+    that stand nowhere are not turned and turn nobody.
 
     Args:
       base: f begins as base^(-2/D) for every head.

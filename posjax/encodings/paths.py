@@ -20,7 +20,8 @@ _CHUNK = 64  # keys whose transforms are multiplied out at once, as the authors'
 class PaTH(Encoding):
     """Products of Householder-like transforms along the path from key to query: q_i . H_i H_(i-1) ... H_(j+1) k_j.
 
-    H_t = I - beta_t w_t w_t^T with w_t = silu(conv(U V x_t)) of length 1 and beta_t = 2 sigmoid(u . x_t + b), for every head;
+    H_t = I - beta_t w_t w_t^T with w_t = silu(conv(U V x_t)) and beta_t = 2 sigmoid(u . x_t + b), for every head; w is over
+    sqrt(|w|^2 + 1e-6) as in the code, so that in narrow models it is shorter than 1 at first (0.4 with 24 channels);
     V and U a projection of low rank, conv a causal convolution, per channel, over the last `d_conv` tokens of the document,
     x the layer's input. Yang et al. (2025), arXiv 2505.16381, and the authors' code (flash-linear-attention,
     fla/layers/path_attn.py, and fla/ops/path_attn/naive.py for the products). The paper's PaTH-FoX is `path() + fox()`,
@@ -28,7 +29,8 @@ class PaTH(Encoding):
     data_dependent_alibi(bidirectional=False, post_log_scale=D^(-1/2))`.
 
     The tokens between are those of the query's document by their positions, wherever they lie in the arrays; only their
-    order matters. PaTH is causal: a key later than its query, and one where either stands nowhere, is multiplied as it is.
+    order matters, and of tokens at one position the order of the arrays. A key later than its query, and one where either
+    stands nowhere, is multiplied as it is. Positions that fall along the arrays let a query read what comes after it.
     Products of `_CHUNK` keys are taken at once, by a triangular system of that size, and queries pass through the chunks
     from the last to the first. A query needs all of its keys in one tile.
 
@@ -39,7 +41,7 @@ class PaTH(Encoding):
 
     Parameters: {"down": V [M, rank], "up": U [rank, H, D], "taps": [d_conv, H, D], the last of them the token's own,
     "kernel": u [M, H], "bias": b [H]}, initialised N(0, stddev^2), b at 0, as in the code. Where heads share keys, the code
-    shares w and beta too; here each head has its own.
+    shares w and beta too, and projects to w by one matrix of full rank; here each head has its own.
 
     Raises:
       ValueError: for a rank or d_conv below 1, a negative stddev; for positions of several axes.
@@ -76,13 +78,13 @@ class PaTH(Encoding):
         w = jax.nn.silu(order.convolved(projected, () if past is None else past.state[2], params["taps"]))
         w = w * jax.lax.rsqrt(jnp.sum(w**2, axis=-1, keepdims=True) + 1e-6)
         beta = 2 * jax.nn.sigmoid(jnp.matmul(x, params["kernel"], precision="highest") + params["bias"])
-        return site._replace(state=(w, order.kept(beta), order.kept(projected)))
+        count = order.total(jnp.ones(len(x)), () if past is None else past.state[3])
+        return site._replace(state=(w, order.kept(beta), order.kept(projected), count))
 
     def product(self, q, q_site, k, k_site):
         plain = super().product(q, q_site, k, k_site)
-        query, key = (jnp.asarray(self.coordinates(site)[:, 0]) for site in (q_site, k_site))
-        order, (w, beta, _) = Order.of(k_site, None), k_site.state
-        passed = related(q_site, k_site) & (key[None] <= query[:, None])
+        order, (w, beta, _, key) = Order.of(k_site, None), k_site.state
+        passed = related(q_site, k_site) & (key[None] <= q_site.state[3][:, None])
         k = jnp.repeat(k, q.shape[1] // k.shape[1], axis=1)
         along = (jnp.asarray(x)[order.index].astype(jnp.float32) for x in (k, w, w * beta[..., None]))
         logits = _along_path(q.astype(jnp.float32), *along, passed[:, order.index])[:, :, order.rank]

@@ -174,15 +174,16 @@ class RePo(Encoding):
     z = (silu(x W_gate) * (x W_content)) W_place, one real number a head; x is the layer's input. Li et al. (2025), arXiv
     2512.14391 (ICML 2026), and the authors' code (SakanaAI/repo, OLMo/olmo/model.py, mode "swigluex_multihead"). Where a
     token really stands, no hook reads; with a causal mask the model counts tokens as one with `none` does. The authors go on
-    from a trained model, keep `rope` in its first 5 layers and have this in all later ones: write a pattern over layers.
-    Tokens that stand nowhere are left unrotated.
+    from a trained model, keep `rope` in its first layers (5 of the model of 1B) and have this in all later ones: write
+    a pattern over layers. Tokens that stand nowhere are left unrotated.
 
     Args:
       base: of the rotation; 500,000 is that of the model from which the authors go on.
       hidden_dim: of W_gate and W_content; M // 8 where None, as in the code.
       stddev: of all matrices at first.
 
-    Parameters: {"gate": [M, hidden], "content": [M, hidden], "place": [hidden, H]}, all N(0, stddev^2) as in the code.
+    Parameters: {"gate": [M, hidden], "content": [M, hidden], "place": [hidden, H]}, all N(0, stddev^2), which
+    the code cuts off at 3 stddev.
 
     Raises:
       ValueError: for a base that is not positive, a negative stddev or a hidden_dim below 1; from `init` for an odd head dim.

@@ -8,9 +8,9 @@ import optax
 from ml_collections import ConfigDict
 
 from posjax.data.algorithms import Rows, load_problems, problem_batches, problem_epoch
-from posjax.encoding import Site
+from posjax.encoding import Needs, Site
 from posjax.models.kinds import KINDS, make_model
-from posjax.spec import nearest
+from posjax.spec import nearest, parse_layers
 from posjax.training.classification import once
 from posjax.training.mesh import WHOLE, context_of, mesh_of
 
@@ -32,7 +32,8 @@ class Algorithmic:
     "... by length" has each.
 
     Raises:
-      ValueError: an unknown problem or model, lengths that are none, or what else does not fit.
+      ValueError: an unknown problem or model, lengths that are none, an encoding that would read the answers, or what else
+        does not fit.
     """
 
     headline, headline_mode = "accuracy", "max"
@@ -58,6 +59,8 @@ class Algorithmic:
             raise ValueError(f"no model of problems is named {kind!r}; {nearest(kind, readers)}")
         reads = KINDS[kind].reads
         self._rows = Rows(self._own.symbols, _LAYOUT[reads], given.positions)
+        if given.positions == "coupled" and self._rows.layout == "next":
+            _refuse_sums(config.model.encoding)
         for name, each in self._problems.items():
             if each.symbols > self._own.symbols:
                 raise ValueError(
@@ -154,3 +157,13 @@ class Algorithmic:
     def logits(self, params, batch, **options):
         site = Site(batch["position"], batch["segment"], jnp.zeros_like(batch["segment"]))
         return self.model.apply({"params": params}, batch["tokens"], site, **options)
+
+
+def _refuse_sums(pattern: str) -> None:
+    """Coupled positions fall back to where the question began: what adds up tokens in their order would read the answer."""
+    for encoding in parse_layers(pattern):
+        if encoding.observes or encoding.needs & Needs.WHOLE_ROWS:
+            raise ValueError(
+                f"data.positions='coupled' do not rise along a row, and {encoding} adds up tokens in the order of "
+                "positions: it would read the answer; use data.positions='order'"
+            )

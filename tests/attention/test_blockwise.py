@@ -129,7 +129,7 @@ def traced(case, implementation):
 
 @each_case(params_of_long(beside=("learned", "peg")))
 def test_no_array_of_length_squared(case):
-    assert largest(traced(case, "blockwise")) < 4096**2 / 8
+    assert largest(traced(case, "blockwise")) < 4096**2 / 3  # whole rows: a tile of queries, all keys, some channels
 
 
 @pytest.mark.parametrize("implementation", ["dense", "auto"])

@@ -77,6 +77,20 @@ def test_answers_are_right_at_every_length(name):
         assert algorithm.most(length) - 3 <= longest <= algorithm.most(length)
 
 
+@pytest.mark.parametrize("name", ["flip_flop", "flip_flop_dense", "associative_recall"])
+def test_what_has_four_tokens_at_least_says_so(name):
+    algorithm, rng = ALGORITHMS[name], np.random.default_rng(0)
+    for length in range(1, 10):
+        found = len(algorithm.of_length(rng, length).content)
+        assert algorithm.most(length) - 3 <= found <= algorithm.most(length)
+
+
+def test_recall_needs_two_keys():
+    with pytest.raises(ValueError, match=r"data\.symbols=3: associative_recall has 4 or more symbols"):
+        load_problems("associative_recall", symbols=3)
+    assert load_problems("associative_recall", symbols=4).digest
+
+
 def test_every_algorithm_is_tested():
     others = {
         "flip_flop",

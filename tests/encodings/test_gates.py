@@ -56,6 +56,23 @@ def test_only_the_order_of_positions_matters(spec):
     close(observe(params, x, apart).state, observe(params, x, site).state)
 
 
+@pytest.mark.parametrize("spec", ["fox()", "carope(base=20, stddev=0.5)", "path(rank=3, stddev=0.5)"])
+def test_tokens_at_one_position_are_in_the_order_of_the_array(spec):
+    """Causal attention hides the later one, in sums and products too."""
+    encoding, params = made(spec)
+    site = pj.sites(6)._replace(position=np.array([0, 0, 1, 1, 2, 2], np.int32))
+    q, k, v = jax.random.normal(jax.random.key(2), (3, 6, HEADS, HEAD_DIM))
+
+    @jax.jit
+    def attended(x):
+        here = encoding.observe(params, x, site)
+        return pj.attend(encoding, params, q, k, v, here, here, causal=True, consumed=BEFORE_ATTENTION)
+
+    x = tokens(6)
+    close(attended(x.at[5].set(3.0))[:5], attended(x)[:5])
+    assert np.abs(attended(x.at[4].set(3.0))[5] - attended(x)[5]).max() > 1e-3
+
+
 def gate_bias(spec, params, x):
     encoding, q = pj.parse(spec), jnp.zeros((len(x), HEADS, HEAD_DIM))
 

@@ -85,6 +85,10 @@ def test_positions_of_two_axes_reach_the_encoding():
         ({"data__name": "bucket"}, "no algorithm is named 'bucket'"),
         ({"data__shortest": 4}, "shortest=4 to longest=3"),
         ({"data__others": ("modular_arithmetic",)}, "modular_arithmetic has 8 symbols, bucket_sort only 5"),
+        (
+            dict(data__name="copy_string", data__positions="coupled", model__kind="decoder", model__encoding="fox"),
+            "positions='coupled' do not rise along a row, and fox.* would read the answer",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_training(overrides, message):

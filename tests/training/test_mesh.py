@@ -210,9 +210,10 @@ def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, lay
             assert all(np.prod(shape) <= 2 * 4 * 24 * 4 for shape in state), mesh
             continue
         if "tensor" in mesh:  # a branch is summed over the devices that share its heads; these stay where they are
-            of_tokens = [shape for kind, shapes in sent if kind != "all-reduce" for shape in shapes if 24 in shape]
-            assert all(np.prod(shape) <= 2 * 2 * 24 * 16 for shape in of_tokens), mesh
-            assert not any(shape[-2:] == [2, 4] for shape in of_tokens), mesh
+            of_tokens = [shape for shape in gathered if np.prod(shape) not in parameters]
+            keys = [2, 2, 24, 2, 4]  # of all key heads
+            assert keys not in gathered, mesh
+            assert all(np.prod(shape) < np.prod(keys) for shape in of_tokens), mesh
             continue
         assert {kind for kind, _ in sent} <= {"all-gather", "all-reduce"}, mesh
         assert all(np.prod(shape) in parameters for shape in gathered), mesh
