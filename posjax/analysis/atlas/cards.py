@@ -24,7 +24,10 @@ _DIGITS = "python -m experiments.ablate --config=configs/papers/length_generaliz
 _COMMANDS = {"abacus": _DIGITS, "position_coupling": _DIGITS}  # their positions are made from the digits of a problem
 # Those that name a number for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
 _SIZES = {"longrope": " --head_dim=32", "mrope": " --head_dim=32", "mhrope": " --num_heads=4"}
-_FITTED = {"mhrope": "mhrope(heads=(1, 1, 2))"}
+_FITTED = {
+    "mhrope": "mhrope(heads=(1, 1, 2))",
+    "clipped": "rope(scaling=clipped(count=4))",  # of the 4 pairs of a head of experiments.explain
+}
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 

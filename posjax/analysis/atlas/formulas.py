@@ -32,6 +32,10 @@ _PLANE = (
     r"\left[\sin x\omega_k \,\middle|\, \cos x\omega_k \,\middle|\, \sin y\omega_k \,\middle|\, \cos y\omega_k\right]"
 )
 
+_SLOPES = (
+    r"H\ \text{a power of 2; else the slopes of the next lower power, then every other one of twice as many heads}"
+)
+
 _ADDED = {
     "sinusoidal": (
         r"\mathrm{PE}_{p,2c} = \sin\left(p\,\omega_c\right),\quad \mathrm{PE}_{p,2c+1} = \cos\left(p\,\omega_c\right)",
@@ -56,9 +60,10 @@ _ADDED = {
     "peg": (r"x_p \leftarrow x_p + b + \sum_{o} w_o \odot x_{p+o}",),
 }
 _BIASES = {
-    "alibi": (r"b^{(h)}_{mn} = -2^{-8h/H}\,|m-n|",),
+    "alibi": (r"b^{(h)}_{mn} = -2^{-8h/H}\,|m-n|", _SLOPES),
     "alibi_pi": (
         r"b^{(h)}_{mn} = -2^{-8h/H}\,\min\left(1, \frac{N}{T}\right)|m-n|,\quad T\ \text{the length of the document}",
+        _SLOPES,
     ),
     "kerple": (
         r"b^{(h)}_{mn} = -p_h \ln\left(1 + a_h |m-n|\right)\quad\text{or}\quad -a_h |m-n|^{p_h},\ 0 < p_h \le 2",
@@ -129,6 +134,7 @@ _CONTENT = {
     "grape_ap": (
         r"b^{(h)}_{mn} = \sum_{l=n+1}^{m} \alpha_h \ln\sigma\left(\frac{p_m\cdot R^l\hat p_l}{P}\right),\quad"
         r" p_l = W_h x_l,\quad \alpha_h = 2^{-8h/H}",
+        _SLOPES,
     ),
     "grape_m": (
         r"q'_{t,c} = q_{t,c}\,e^{i\Phi_t\theta_c},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_t\theta_c}",

@@ -78,13 +78,17 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
       compare: specs, and patterns over layers.
 
     Raises:
-      ValueError: for a spec that cannot be read, or that takes neither a line nor a grid.
+      ValueError: for a spec that cannot be read, that takes neither a line nor a grid, or whose layers take both.
     """
     scored = _scored(results)
     own = []
     for text in compare:  # before all others, so that a mistake is told at once
-        layers = tuple(subject(encoding) for encoding in parse_layers(text))
-        own.append((layers_text([layer.encoding for layer in layers]), layers))
+        encodings = parse_layers(text)
+        if len({_sizes(encoding) for encoding in encodings}) > 1:
+            raise ValueError(
+                f"{text}: its layers take different tokens, a line or grids; compare layers that take the same"
+            )
+        own.append((layers_text(encodings), tuple(map(subject, encodings))))
     known, refused = _registered()
     found = known + own
     rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
@@ -118,19 +122,26 @@ def _scored(results: pathlib.Path) -> dict[str, Any]:
     return json.loads(path.read_text())["cards"] if path.exists() else {}
 
 
+def _sizes(encoding: Encoding) -> tuple[int, int] | None:
+    """The grid that an encoding is looked at on, or None: a line."""
+    if 1 in encoding.dimensions:
+        return None
+    if 2 in encoding.dimensions:
+        return SIDE, grid_width(encoding) or SIDE
+    raise ValueError(f"{encoding} takes neither a line nor a grid: it cannot be compared")
+
+
 def subject(encoding: Encoding) -> Subject:
     """Looks at 48 tokens on a line, or at 7 x 7 patches where the encoding takes no line.
 
     Raises:
       ValueError: where it takes neither.
     """
-    if 1 in encoding.dimensions:
-        sizes, dims, site = None, DIMS._replace(length=8 * LENGTH), sites(LENGTH)
-    elif 2 in encoding.dimensions:
-        sizes = SIDE, grid_width(encoding) or SIDE
-        dims, site = DIMS._replace(grid=sizes), grid(*sizes)
+    sizes = _sizes(encoding)
+    if sizes is None:
+        dims, site = DIMS._replace(length=8 * LENGTH), sites(LENGTH)
     else:
-        raise ValueError(f"{encoding} takes neither a line nor a grid: it cannot be compared")
+        dims, site = DIMS._replace(grid=sizes), grid(*sizes)
     params = initial(encoding, dims)
     lowered = jax.jit(functools.partial(logits, encoding, dims)).lower(params, site)
     operations = float((lowered.cost_analysis() or {}).get("flops", math.nan))  # before any optimisation
@@ -213,13 +224,20 @@ def _row(name: str, layers: tuple[Subject, ...], card: Any) -> dict[str, Any]:
         "parameters": sum(each.parameters for each in layers),
         "measures": {each: measures[each] for each in MEASURES if each in measures},
     }
-    like, seen = np.mean([each.here.like[0] for each in layers], axis=0), first.here.seen
-    return picture | packed(like, seen) | facts
+    return picture | _picture(layers) | facts
+
+
+def _picture(layers: tuple[Subject, ...]) -> dict[str, Any]:
+    """The mean logits of a first head; of a pattern's keys those that any layer sees, by the layers that see them."""
+    like = np.stack([each.here.like[0] for each in layers])
+    seen = np.stack([each.here.seen for each in layers]) & np.isfinite(like) & (like > _HIDDEN)
+    count = seen.sum(axis=0)
+    return packed(np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1), count > 0)
 
 
 def _summary(layers: tuple[Subject, ...]) -> str:
     if len(layers) > 1:
-        return f"A pattern over {len(layers)} layers; the picture is the mean of theirs."
+        return f"A pattern over {len(layers)} layers; the picture is the mean of those that see a key."
     encoding = layers[0].encoding
     return summary(documentation(type(encoding))) if encoding.spec_name else "A composition."
 

@@ -199,14 +199,16 @@ def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
             if each
         ],
         "folder": claim.folder,
-        "cells": [cell._asdict() for cell in claim.cells],
     }
 
 
-def _ours(expected: Expectation, found: Estimate | None, unit: Unit) -> dict[str, str]:
-    """The name of a contrast, its value (none where nothing has been run), and the range that the claim says."""
+def _ours(expected: Expectation, found: Estimate | None, unit: Unit) -> dict[str, Any]:
+    """A contrast's name, its value (none where nothing has been run), the range that is claimed, and where it is from."""
+    cells = [cell for _, cell in expected.contrast.terms]
+    tables = dict.fromkeys((cell.folder, cell.table, cell.metric) for cell in cells)
     return {
         "name": expected.name or str(expected.contrast).replace("@", "at "),
         "text": found.interval().scaled(unit.scale).text(unit.digits, signed=True) if found else "",
         "asked": page.asked(expected, unit),
+        "records": [{"folder": folder, "table": table, "metric": metric} for folder, table, metric in tables],
     }

@@ -44,9 +44,23 @@ def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
     assert rope["operations"] > none["operations"]
     assert pattern["layers"] == 2
     assert pattern["high"] == pytest.approx((rope["high"] + none["high"]) / 2)
-    for wrong in ("rop", "axis(index=2) >> rope()"):
-        with pytest.raises(ValueError, match=r"rope|neither a line nor a grid"):
+    told = {
+        "rop": "rope",
+        "axis(index=2) >> rope()": "neither a line nor a grid",
+        "rope, lookhere": "different tokens",
+    }
+    for wrong, why in told.items():
+        with pytest.raises(ValueError, match=why):
             landscapes.landscapes(tmp_path, [wrong])
+
+
+def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch, tmp_path):
+    monkeypatch.setattr(pj.encodings, "__all__", ["none"])
+    found = landscapes.landscapes(tmp_path, ["window(size=9) + alibi(), alibi", "alibi, window(size=9) + alibi()"])
+    _, narrow_first, wide_first = found["pictures"]
+    cells = [np.frombuffer(base64.b64decode(each["cells"]), np.uint8) for each in (narrow_first, wide_first)]
+    np.testing.assert_array_equal(*cells)
+    assert (cells[0] != 255).all()
 
 
 def test_a_packed_picture_is_read_back():

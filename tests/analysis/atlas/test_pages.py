@@ -3,11 +3,12 @@
 import json
 import pathlib
 import re
+import shlex
 
 import pytest
 
 import posjax as pj
-from experiments import atlas
+from experiments import atlas, explain
 from posjax.analysis.atlas import cards, charts, measured, site, which
 from posjax.analysis.atlas.sources import Sources
 from posjax.analysis.evidence import advice
@@ -107,6 +108,13 @@ def test_what_a_card_offers_to_copy_is_read_back(told):
         assert card["family"] in site.families()
 
 
+def test_scalings_are_explained_by_the_commands_of_their_cards(told, capsys):
+    for card in told["cards"]:
+        if card["kind"] == "frequency scaling":
+            explain.main(shlex.split(card["explain"])[3:])
+            assert "error" not in capsys.readouterr().err, card["explain"]
+
+
 def test_numbers_are_those_of_the_tables():
     studies = {study["folder"]: study for study in measured.measured(SOURCES)["studies"]}
     point = studies["fashion_vit"]["tables"]["fashion_vit"]["metrics"]["accuracy"]["points"]["rope"][0]
@@ -133,6 +141,16 @@ def test_what_has_not_been_run_has_its_command():
     claims = {claim["id"]: claim for claim in measured.measured(SOURCES)["claims"]}
     assert claims["yarn-beats-ntk-untuned"]["verdict"] == "not run"
     assert claims["vit-rope-beats-learned"]["ours"][0]["text"] == ""
+
+
+def test_each_number_of_a_claim_names_all_of_its_tables():
+    claims = measured.measured(SOURCES)["claims"]
+    several = [each["records"] for claim in claims for each in claim["ours"] if len(each["records"]) > 1]
+    assert several
+    for records in several:
+        places = [(each["folder"], each["table"], each["metric"]) for each in records]
+        assert len(set(places)) == len(places)
+    assert all(each["records"] for claim in claims for each in claim["ours"])
 
 
 def test_every_situation_is_a_question():

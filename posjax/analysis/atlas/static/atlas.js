@@ -64,7 +64,13 @@ const atlas = (() => {
     const found = pages.find((each) => each.name === name) ?? pages[0];
     const main = /** @type {HTMLElement} */ (document.getElementById("main"));
     main.replaceChildren();
-    found.render(main, new URLSearchParams(query));
+    try {
+      found.render(main, new URLSearchParams(query));
+    } catch (error) {
+      console.error(error);
+      main.replaceChildren(el("h1", {}, "This page cannot be drawn"), el("p", {}, "What its address asks for made it fail: ", el("code", {}, String(error))),
+        el("p", {}, el("a", {href: href(found.name)}, `${found.title}, as it is at first`)));
+    }
     document.title = `${main.querySelector("h1")?.textContent ?? found.title} - Atlas of positional encodings`;
     for (const link of document.querySelectorAll("#menu a")) {
       if (link.getAttribute("href") === href(found.name)) link.setAttribute("aria-current", "page");
@@ -77,12 +83,16 @@ const atlas = (() => {
     const menu = /** @type {HTMLElement} */ (document.getElementById("menu"));
     menu.append(el("ul", {}, ...pages.filter((each) => !each.hidden).map((each) => el("li", {}, el("a", {href: href(each.name)}, each.title)))));
     document.getElementById("theme")?.addEventListener("click", () => {
-      const dark = getComputedStyle(document.documentElement).colorScheme.startsWith("dark");
-      document.documentElement.style.colorScheme = dark ? "light" : "dark";
+      document.documentElement.style.colorScheme = charts.dark() ? "light" : "dark";
+    });
+    document.querySelector(".skip")?.addEventListener("click", (event) => {
+      event.preventDefault(); // its address is that of no page
+      document.getElementById("main")?.focus();
     });
     addEventListener("hashchange", () => {
+      const select = document.activeElement instanceof HTMLSelectElement ? document.activeElement.id : ""; // one that led here keeps the keyboard
       show();
-      document.getElementById("main")?.focus({preventScroll: true});
+      (document.getElementById(select) ?? document.getElementById("main"))?.focus({preventScroll: true});
       scrollTo(0, 0);
     });
     show();

@@ -141,12 +141,17 @@
     return el("p", {}, "Paper: ", card.citation ?? "", card.citation && paper ? ", " : "", paper);
   }
 
-  /** Ways to the pages that draw it. @param {any} card */
+  /** Ways to the pages that draw it, as far as they know it. @param {any} card */
   function drawn(card) {
+    const {name} = card;
+    const pictured = data("landscapes").pictures.some((/** @type {any} */ each) => each.name === name);
     /** @type {Array<[string, Record<string, string>, string]>} */
-    const links = [["landscape", {name: card.name}, "Its logits by query and key"], ["compare", {a: card.name}, "Beside another encoding"]];
-    if (card.family === "rotary") links.push(["clocks", {}, "Its wavelengths"]);
-    if (card.kind === "frequency scaling") links.push(["scaling", {}, "Beside other scalings"]);
+    const links = [];
+    if (pictured || Object.hasOwn(kinds.KINDS, name)) links.push(["landscape", {name}, "Its logits by query and key"]);
+    if (pictured) links.push(["compare", {a: name}, "Beside another encoding"]);
+    if (kinds.ROTARY.includes(name)) links.push(["clocks", {kind: name}, "Its wavelengths"]);
+    if (card.kind === "frequency scaling" && forms.scalings.includes(name)) links.push(["scaling", {}, "Beside other scalings"]);
+    if (!links.length) return null;
     return el("ul", {class: "others"}, ...links.map(([page, query, text]) => el("li", {}, el("a", {href: href(page, query)}, text))));
   }
 

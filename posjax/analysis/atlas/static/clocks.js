@@ -4,7 +4,7 @@
 /** Rotary clocks: each pair of channels is a hand that turns with the position; training shows it some of its dial. */
 (() => {
   const {el, href} = atlas;
-  const {DEFAULTS, control} = kinds;
+  const {DEFAULTS, ROTARY, control} = kinds;
   const START = {...DEFAULTS, kind: "rope", dim: 64, trained: 4096, factor: 4, length: 16384, position: 5000};
   const TURN = 2 * Math.PI;
   const GOOD = "#009e73";
@@ -144,17 +144,18 @@
     };
     const rebuild = () => {
       const own = state.kind === "p_rope" ? ["proportion"] : [];
-      controls.replaceChildren(live.choice(state, "kind", "Encoding", ["rope", "p_rope", "hope"], rebuild),
-        ...["base", "dim", "trained", "scaling", "factor", ...own].map((name) => control(name, state, draw)),
+      controls.replaceChildren(...["base", "dim", "trained", "scaling", "factor", ...own].map((name) => control(name, state, draw)),
         live.slider(state, "length", {label: "context", values: live.powers(6, 20)}, draw),
         live.slider(state, "position", {label: "token at", low: 0, high: 131072, step: 8}, draw));
       draw();
     };
+    const encoding = live.choice(state, "kind", "Encoding", ROTARY, rebuild);
     root.append(el("h1", {}, "Rotary clocks"),
       el("p", {}, "RoPE gives each pair of channels a hand that turns as the position grows. Green is what training showed of each dial. ",
         "A slow hand shows a part only. In a longer text it reaches angles that the model has never seen: an orange hand. ",
         "A scaling slows hands down. ", el("a", {href: href("scaling", {trained: state.trained})}, "What each scaling does to the hands"), "."),
-      said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node, key())), controls,
+      said, el("div", {class: "panels"}, el("section", {}, el("h2", {}, "Hands at the position"), dials.node), el("section", {}, el("h2", {}, "Wavelengths"), waves.node, key())),
+      el("div", {class: "controls"}, encoding), controls,
       el("details", {}, el("summary", {}, "Turns of each pair, in numbers"), numbers));
     rebuild();
   }

@@ -264,7 +264,9 @@ const forms = (() => {
   }
 
   /** Where fit_grid puts row or column p of an axis with n patches, for a model trained on `trained`. @param {number} p @param {number} trained @param {number} n */
-  const fitGrid = (p, trained, n) => (p * trained) / n;
+  const fitGrid = (p, trained, n) => Math.fround((p * trained) / n);
+  /** How far apart fit_grid puts a key and a query, subtracted in float32 as posjax does. @param {number} key @param {number} query @param {number} trained @param {number} n */
+  const fittedApart = (key, query, trained, n) => Math.fround(fitGrid(key, trained, n) - fitGrid(query, trained, n));
 
   /**
    * The matrix by which a learned table of `old` entries becomes one of `made`: torch's bicubic or bilinear resize.
@@ -298,7 +300,7 @@ const forms = (() => {
 
   return {
     geometric, frequencies, multipliers, attentionFactor, scaled, turns, newAngles, rotaryExpected, rotaryLogit, xposExpected,
-    sinusoidalProduct, alibiSlopes, alibi, kerple, sandwich, t5Bucket, seen, apparent, axialExpected, lookhere, fitGrid,
+    sinusoidalProduct, alibiSlopes, alibi, kerple, sandwich, t5Bucket, seen, apparent, axialExpected, lookhere, fitGrid, fittedApart,
     resizeMatrix, resizedLikeness, scalings: Object.keys(MULTIPLIERS),
   };
 })();

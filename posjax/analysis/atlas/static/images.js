@@ -60,10 +60,9 @@
         {...other, title: `Extrapolated to ${size}`, refused: s.height > s.trained || s.width > s.trained ? "The table has no rows for patches outside the trained grid: posjax refuses." : "A corner of the table is read."}];
     }
     const of = /** @type {(s: any) => Offset} */ (KINDS[s.name].of)(s);
-    const fit = (/** @type {number} */ d, /** @type {number} */ n) => forms.fitGrid(d, s.trained, n);
     return [{...trained, rows: board(s.trained, s.trained, (r, c) => of(r - s.row, c - s.column))},
       {...other, title: `Resized to ${size}`, refused: "There is no table to resize: see extrapolated."},
-      {...other, title: `Rescaled to ${size}`, about: "fit_grid stretches the new grid onto the trained one: no distance is new.", rows: board(s.height, s.width, (r, c) => of(fit(r - qr, s.height), fit(c - qc, s.width)))},
+      {...other, title: `Rescaled to ${size}`, about: "fit_grid stretches the new grid onto the trained one: far patches stay about as far apart as in training, and distances in between are new.", rows: board(s.height, s.width, (r, c) => of(forms.fittedApart(r, qr, s.trained, s.height), forms.fittedApart(c, qc, s.trained, s.width)))},
       {...other, title: `Extrapolated to ${size}`, about: "Patches keep their spacing: far ones are at distances that training did not show.", rows: board(s.height, s.width, (r, c) => of(r - qr, c - qc))}];
   }
 
@@ -174,8 +173,9 @@
   function render(root, query) {
     const state = live.stateOf(START, query);
     const stored = data("images").encodings;
-    const storedOf = () => (state.name in KINDS ? null : stored.find((/** @type {any} */ each) => each.name === state.name));
-    if (!(state.name in KINDS) && !storedOf()) state.name = START.name;
+    state.trained = Math.min(MOST, Math.max(LEAST, Math.round(state.trained)));
+    const storedOf = () => (Object.hasOwn(KINDS, state.name) ? null : stored.find((/** @type {any} */ each) => each.name === state.name));
+    if (!Object.hasOwn(KINDS, state.name) && !storedOf()) state.name = START.name;
     const [controls, panels, key, words] = [el("div", {class: "controls"}), el("div", {class: "panels"}), el("div"), el("div")];
     const sizer = sizerOf(state, () => {
       controls.replaceChildren(...controlsOf(state, false, () => draw("")));

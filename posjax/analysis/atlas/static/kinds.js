@@ -43,6 +43,8 @@ const kinds = (() => {
     global: {label: "global tokens", low: 0, high: 8},
   };
 
+  const ROTARY = ["rope", "p_rope", "hope"]; // whose frequencies the page computes
+
   /** Head h of H, from 1, and not beyond them. @param {any} s */
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
   /** A function of the distance that computes each distance once. @param {(d: number) => number} f */
@@ -217,5 +219,5 @@ const kinds = (() => {
     return slider(state, name, of, changed);
   }
 
-  return {KINDS, DEFAULTS, control, rotary};
+  return {KINDS, ROTARY, DEFAULTS, control, rotary};
 })();

@@ -24,7 +24,7 @@
 
   /** @param {any} state */
   function pictureOf(state) {
-    return state.name in KINDS ? null : data("landscapes").pictures.find((/** @type {any} */ each) => each.name === state.name);
+    return Object.hasOwn(KINDS, state.name) ? null : data("landscapes").pictures.find((/** @type {any} */ each) => each.name === state.name);
   }
 
   /** Where a token stands. @param {any} picture @param {number} at */
@@ -62,8 +62,8 @@
   /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
-    const pictures = data("landscapes").pictures.filter((/** @type {any} */ each) => !(each.name in KINDS));
-    if (!(state.name in KINDS) && !pictures.some((/** @type {any} */ each) => each.name === state.name)) state.name = "rope";
+    const pictures = data("landscapes").pictures.filter((/** @type {any} */ each) => !Object.hasOwn(KINDS, each.name));
+    if (!Object.hasOwn(KINDS, state.name) && !pictures.some((/** @type {any} */ each) => each.name === state.name)) state.name = "rope";
     const [controls, words, key] = [el("div", {class: "controls"}), el("div"), el("div")];
     const read = el("p", {"aria-live": "polite"});
     /** @type {any} */ let picture = null;
@@ -93,13 +93,14 @@
       controls.replaceChildren(...controlsOf(state, picture, draw));
       draw();
     };
-    view.node.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    const point = (/** @type {PointerEvent} */ event) => {
       const box = view.node.getBoundingClientRect();
       const at = (/** @type {number} */ part) => Math.min(Math.max(Math.floor(part * rows.length), 0), rows.length - 1);
       [state.key, state.query] = [at((event.clientX - box.left) / box.width), at((event.clientY - box.top) / box.height)];
       read.textContent = reading(state, picture, rows);
       view.redraw();
-    });
+    };
+    for (const each of ["pointermove", "pointerdown"]) view.node.addEventListener(each, point);
     const select = live.grouped(state, "name", {"with sliders": Object.keys(KINDS), "as posjax computes it": pictures.map((/** @type {any} */ each) => each.name)}, rebuild);
     root.append(el("h1", {}, "Logit landscape"),
       el("p", {}, "Rows are queries, columns are keys. A logit says how much a query looks at a key before the softmax: blue is less, red is more. ",

@@ -19,6 +19,7 @@ const live = (() => {
 
   /** A short number for people. @param {number} x */
   function number(x) {
+    if (Number.isNaN(x)) return "not a number";
     if (!Number.isFinite(x)) return "never";
     if (x !== 0 && (Math.abs(x) >= 1e6 || Math.abs(x) < 1e-3)) return x.toExponential(1);
     return Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));
@@ -49,12 +50,13 @@ const live = (() => {
   }
 
   /**
-   * A labelled choice; options are values, or [value, text].
+   * A labelled choice; options are values, or [value, text]. A state that is none of them becomes the first.
    * @param {any} state @param {string} key @param {string} label @param {(string | [string, string])[]} options @param {() => void} changed
    */
   function choice(state, key, label, options, changed) {
     const id = `live-${++made}`;
     const pairs = options.map((each) => (Array.isArray(each) ? each : [each, each]));
+    if (pairs.length && !pairs.some(([value]) => value === state[key])) state[key] = pairs[0][0];
     const select = el("select", {id, change: () => {
       state[key] = select.value;
       changed();
@@ -350,7 +352,7 @@ const live = (() => {
   function stateOf(defaults, query) {
     const state = {...defaults};
     for (const [name, value] of query) {
-      if (!(name in state)) continue;
+      if (!Object.hasOwn(state, name)) continue;
       if (typeof state[name] === "number") state[name] = Number.isFinite(Number(value)) && value !== "" ? Number(value) : state[name];
       else state[name] = typeof state[name] === "boolean" ? value === "true" : value;
     }
@@ -359,7 +361,7 @@ const live = (() => {
 
   /** Writes what differs from the defaults into the address, so that a view can be sent. @param {string} page @param {any} state @param {any} defaults */
   function remember(page, state, defaults) {
-    const changed = Object.entries(state).filter(([name, value]) => name in defaults && value !== defaults[name]);
+    const changed = Object.entries(state).filter(([name, value]) => Object.hasOwn(defaults, name) && value !== defaults[name]);
     history.replaceState(null, "", atlas.href(page, Object.fromEntries(changed.map(([name, value]) => [name, String(value)]))));
   }
 

@@ -241,11 +241,17 @@
     update();
   }
 
+  /** A number of ours with links to its records: itself a link where one table has them all. @param {{text: string, records: any[]}} found */
+  function sourced({text, records}) {
+    const link = (/** @type {any} */ each, /** @type {string} */ words) => el("a", {href: href("record", each)}, words);
+    if (records.length === 1) return [link(records[0], text)];
+    const metrics = new Set(records.map((each) => each.metric)).size > 1;
+    return [`${text}, from `, ...records.flatMap((each, index) => [index ? ", " : "", link(each, metrics ? `${each.table} (${each.metric})` : each.table)])];
+  }
+
   /** @param {any} claim @param {string|null} asked */
   function claimed(claim, asked) {
-    const [first] = claim.cells;
-    const ours = claim.ours.map((/** @type {any} */ each) => el("li", {}, `${each.name}: `, each.text
-      ? el("a", {href: href("record", {folder: first.folder, table: first.table, metric: first.metric})}, each.text) : "not run", ` (the claim: ${each.asked})`));
+    const ours = claim.ours.map((/** @type {any} */ each) => el("li", {}, `${each.name}: `, ...(each.text ? sourced(each) : ["not run"]), ` (the claim: ${each.asked})`));
     const command = data("measured").studies.find((/** @type {any} */ each) => each.folder === claim.folder)?.command;
     return el("article", {class: `claim ${claim.verdict.replace(" ", "-")}${claim.id === asked ? " asked" : ""}`, id: `claim-${claim.id}`, tabindex: "-1"},
       el("h2", {}, claim.says), el("p", {}, el("b", {}, claim.verdict), claim.p ? ` (${claim.p} after Holm's correction over ${claim.tests} tests)` : ""),
@@ -304,15 +310,16 @@
    */
   function record(root, query) {
     const study = data("measured").studies.find((/** @type {any} */ each) => each.folder === query.get("folder") && each.count !== undefined);
-    const table = study?.tables[query.get("table") ?? ""];
+    const own = (/** @type {any} */ of, /** @type {string} */ key) => (of && Object.hasOwn(of, key) ? of[key] : undefined);
+    const table = own(study?.tables, query.get("table") ?? "");
     const metric = query.get("metric") ?? "";
-    const shown = table?.metrics[metric];
+    const shown = own(table?.metrics, metric);
     if (!shown) {
       root.append(el("h1", {}, "No such records"), el("p", {}, el("a", {href: href("measured")}, "What was measured")));
       return;
     }
     const row = query.get("row") ?? "";
-    const labels = row in shown.points ? [row] : Object.keys(shown.points);
+    const labels = Object.hasOwn(shown.points, row) ? [row] : Object.keys(shown.points);
     const axis = axisOf(study, table);
     const head = ["row", "seed", ...shown.at.map((/** @type {any} */ at) => (at === null ? `${metric}${shown.suffix}` : `${metric}${shown.suffix}, ${at} ${axis}`)), "steps", "parameters", "data", "config", "device", "commit"];
     const rows = labels.flatMap((label) => table.runs[label].map((/** @type {any} */ made, /** @type {number} */ seed) => el("tr", {}, el("th", {scope: "row"}, name(study, label)), el("td", {}, made.seed),

@@ -15,8 +15,30 @@
 
   /** @param {string} kind @param {any} state */
   function scalingOf(kind, state) {
-    const parts = kind === "llama3" ? {fast: 4, slow: 1} : {fast: Math.max(state.fast, state.slow + 1), slow: state.slow};
-    return {kind, factor: state.factor, trained: state.trained, length: state.trained * state.factor, long: longFactors(state), ...parts};
+    const parts = kind === "llama3" ? {fast: 4, slow: 1} : {fast: state.fast, slow: state.slow};
+    return {kind, factor: state.factor, trained: state.trained, length: state.trained * state.factor, short: Array(state.dim / 2).fill(1), long: longFactors(state), ...parts};
+  }
+
+  /** Sliders of YaRN's turns. Fewer are slow than fast: the one that is moved moves the other along. @param {any} state @param {() => void} draw */
+  function turnsOf(state, draw) {
+    const fastest = () => live.slider(state, "fast", {label: "YaRN keeps pairs from (turns)", low: 2, high: 64}, () => {
+      state.slow = Math.min(state.slow, state.fast - 1);
+      follow(1, slowest());
+      draw();
+    });
+    const slowest = () => live.slider(state, "slow", {label: "and divides them below (turns)", low: 1, high: 16}, () => {
+      state.fast = Math.max(state.fast, state.slow + 1);
+      follow(0, fastest());
+      draw();
+    });
+    const follow = (/** @type {number} */ index, /** @type {any} */ made) => {
+      shown[index].replaceWith(made);
+      shown[index] = made;
+    };
+    const below = slowest();
+    state.fast = Math.max(state.fast, state.slow + 1);
+    const shown = [fastest(), below];
+    return shown;
   }
 
   /** What is drawn of each pair. @type {Record<string, {title: string, log: boolean, of: (w: number, by: number) => number}>} */
@@ -28,7 +50,7 @@
   /** @param {any} state @returns {any[]} */
   function seriesOf(state) {
     const frequency = forms.geometric(state.base, state.dim / 2);
-    const names = ["none", ...state.shown.split(",").filter((/** @type {string} */ name) => name in TITLES && name !== "none")];
+    const names = ["none", ...state.shown.split(",").filter((/** @type {string} */ name) => Object.hasOwn(TITLES, name) && name !== "none")];
     return names.map((name) => {
       const scaling = scalingOf(name, state);
       const by = forms.multipliers(state.base, state.dim / 2, scaling);
@@ -53,7 +75,6 @@
   /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
-    if (!(state.what in VIEWS)) state.what = START.what;
     /** @type {any[]} */ let series = [];
     const [key, numbers] = [el("div"), el("div")];
     const view = live.canvas((context, width, height, colors) => {
@@ -86,9 +107,7 @@
       el("fieldset", {class: "controls"}, el("legend", {}, "Scalings"), ...boxes),
       view.node, key,
       el("div", {class: "controls"}, ...["base", "dim", "trained", "factor"].map((name) => control(name, state, draw)),
-        live.slider(state, "fast", {label: "YaRN keeps pairs from (turns)", low: 2, high: 64}, draw),
-        live.slider(state, "slow", {label: "and divides them below (turns)", low: 1, high: 16}, draw),
-        live.choice(state, "what", "Shown", [["wavelength", "wavelength"], ["multiplier", "multiplier"]], draw)),
+        ...turnsOf(state, draw), live.choice(state, "what", "Shown", [["wavelength", "wavelength"], ["multiplier", "multiplier"]], draw)),
       numbers,
       el("p", {class: "note"}, "LongRoPE's factors are searched for and differ between models. Here they rise evenly from 1 to s, as in the scorecard's example. ",
         "Dynamic scalings are shown for a document of s N positions. The attention factor of YaRN and LongRoPE multiplies logits by its square."));

@@ -66,8 +66,10 @@ def test_the_menu_and_a_map_lead_on(watched):
     page.locator("#menu a[aria-current=page]", has_text="Map").wait_for()
 
 
-def test_dark_and_light_by_the_button(watched):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_dark_and_light_by_the_button(watched, scheme):
     page = watched.open("errata")
+    page.emulate_media(color_scheme=scheme)
     paper = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(paper)
     page.locator("#theme").click()
@@ -158,11 +160,99 @@ def test_a_grid_is_dragged_to_its_size_and_aspect(watched):
 
 
 def test_the_keyboard_reaches_the_page_past_the_menu(watched):
-    page = watched.open("map")
+    page = watched.open("clocks")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
+    page.get_by_role("heading", name="Rotary clocks").wait_for()
+
+
+def test_selects_keep_the_keyboard(watched):
+    page = watched.open("clocks")
+    select = page.get_by_role("combobox", name="Encoding")
+    select.focus()
+    page.keyboard.press("ArrowDown")
+    assert "kind=p_rope" in page.url
+    assert select.evaluate("(select) => select === document.activeElement")
+    page = watched.open("measured?view=length")
+    table = page.locator("#table")
+    first = table.input_value()
+    table.focus()
+    table.select_option(index=1 - table.evaluate("(select) => select.selectedIndex"))
+    page.wait_for_function("document.activeElement.id === 'table'")
+    assert page.locator("#table").input_value() != first
+
+
+BROKEN = {
+    "clocks?scaling=foo": "Rotary clocks",
+    "clocks?kind=toString&toString=1": "Rotary clocks",
+    "landscape?name=toString": "Logit landscape",
+    "images?fov=33&name=lookhere": "What a patch sees",
+    "images?trained=0": "What a patch sees",
+    "images?name=constructor": "What a patch sees",
+    "scaling?shown=constructor&what=valueOf": "Scaling lab",
+    "distance?shown=constructor,rope&scaling=foo": "Against distance",
+    "record?folder=resolutions&table=constructor": "No such records",
+    "record?folder=resolutions&table=caltech101&metric=constructor": "No such records",
+}
+
+
+@pytest.mark.parametrize("address", BROKEN)
+def test_an_address_with_mistakes_shows_the_page(watched, address):
+    page = watched.open(address)
+    assert page.locator("main h1").inner_text() == BROKEN[address]
+    assert page.locator("main canvas").count() or "records" in BROKEN[address]
+
+
+def test_a_page_that_fails_says_so(watched):
+    page = watched.open("map")
+    page.evaluate(
+        "atlas.page({name: 'failing', title: 'Failing', render: () => { throw new Error('no such thing'); }})"
+    )
+    page.evaluate("location.hash = '#/failing'")
+    page.get_by_text("no such thing").wait_for()
+    assert [each for each in watched.troubles if "no such thing" not in each] == []
+    watched.troubles.clear()
+
+
+def test_a_factor_of_one_leaves_longrope_as_it_is(watched):
+    page = watched.open("scaling?factor=1&fast=2&slow=16")
+    row = page.locator("main tbody tr", has_text="LongRoPE").inner_text().split("\t")
+    assert row[1:4] == ["1", "1", "64"]
+    fast, slow = (page.get_by_role("slider", name=name) for name in ("YaRN keeps", "and divides"))
+    assert (fast.input_value(), slow.input_value()) == ("17", "16")
+    fast.fill("5")
+    assert slow.input_value() == "4"
+    slow.fill("9")
+    assert fast.input_value() == "10"
+
+
+def test_a_number_of_several_tables_leads_to_each(watched):
+    page = watched.open("measured")
+    several = page.locator(".claim li", has_text=", from ").first
+    links = {each.get_attribute("href") for each in several.locator("a").all()}
+    assert len(links) > 1
+    for link in links:
+        page.goto(f"{page.url.split('#')[0]}{link}")
+        page.get_by_role("heading", name="Records of").wait_for()
+
+
+def test_a_card_links_pages_that_know_it(watched):
+    page = watched.open("card?name=p_rope")
+    page.get_by_role("link", name="Its wavelengths").click()
+    page.get_by_text("p_rope(base").first.wait_for()
+    page = watched.open("card?name=clipped")
+    assert page.get_by_role("link", name="Its logits").count() == 0
+
+
+def test_a_tap_reads_a_logit(watched):
+    page = watched.open("landscape")
+    picture = page.locator("main canvas").first
+    box = picture.bounding_box()
+    place = {"clientX": box["x"] + 0.1 * box["width"], "clientY": box["y"] + 0.9 * box["height"]}
+    picture.dispatch_event("pointerdown", place)
+    page.get_by_text("Query at 115, key at 12, 103 apart").wait_for()
 
 
 def test_three_questions_are_answered_by_a_few_clicks(watched):
@@ -186,6 +276,7 @@ def test_three_questions_are_answered_by_a_few_clicks(watched):
 
     menu.get_by_role("link", name="Which one?").click()  # which encoding for images of several sizes?
     page.get_by_role("link", name="I have images of changing size").click()
+    page.locator("main a[aria-current=true]", has_text="I have images of changing size").wait_for()  # alone
     answer = page.get_by_role("article")
     answer.get_by_text(" leads: ").wait_for()
     answer.locator('a[href^="#/record"]').first.click()

@@ -220,6 +220,20 @@ def test_grids(forms):
         found = [forms("lookhere", [[told, h, *o] for o in offsets]) for h in range(heads)]
         expected = bias_of(f"lookhere(fov={fov}, undirected={undirected}, slope=1.5)", heads, at).reshape(heads, -1)
         same([[-1e9 if x is None else x for x in row] for row in found], expected)
+    told = dict(fov=90, heads=12, undirected=4, slope=2)
+    for height, width in ((6, 10), (11, 13)):
+        at = pj.grid(height, width)
+        where = np.asarray(at.position).tolist()
+        apart = [
+            ("fittedApart", [[k[axis], q[axis], 7, n] for q in where for k in where])
+            for axis, n in ((0, height), (1, width))
+        ]
+        rows, columns = [forms(*each) for each in apart]
+        found = [forms("lookhere", [[told, h, r, c] for r, c in zip(rows, columns, strict=True)]) for h in range(12)]
+        fitted = pj.parse("fit_grid(height=7, width=7)").place((), at)
+        expected = bias_of("lookhere(fov=90, undirected=4, slope=2)", 12, fitted).reshape(12, -1)
+        same([[-1e9 if x is None else x for x in row] for row in found], expected)
+    at = pj.grid(5, 4)
     placed = np.asarray(pj.parse("fit_grid(height=7, width=3) >> rope()").place(((), ()), at).position)
     same([forms("fitGrid", [[int(r), 7, 5], [int(c), 3, 4]]) for r, c in position], placed)
 
