@@ -77,7 +77,7 @@ def _pydoc_decoder() -> ConfigDict:
     study.model.depth = 2
     study.optimizer.learning_rate = 5e-3
     study.steps = 128
-    study.optimizer.warmup_steps = study.get_ref("steps") // 5  # 25
+    study.optimizer.warmup_steps = study.get_ref("steps") * 25 // 128  # 25
     study.batch_size = 12
     study.eval_lengths = (64, 128, 256, 512)
     study.eval_tokens = 8_193  # 8,192 of them are targets
