@@ -96,7 +96,7 @@ def test_devices_compute_what_one_does_for_every_encoding():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_models_on_devices_compute_what_they_do_on_one():
     """In training: packed rows, drawn positions and dropout; and 18 tokens of 3 images on 2 x 4 devices."""
     ((decoder, d_decoder, vit, d_vit),) = on_devices(["models", []])

@@ -208,6 +208,7 @@ def test_tied_and_untied_gelu_and_swiglu():
         decoder(mlp="glu").init(jax.random.key(0), tokens(), LINE)
 
 
+@pytest.mark.slow
 def test_compute_types_act_where_they_say():
     variables = init(decoder())
     exact = decoder().apply(variables, tokens(), LINE)

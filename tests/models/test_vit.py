@@ -188,7 +188,7 @@ def test_pooling_by_class_token_reads_nothing_else():
     ("spec", "pooling"),
     [
         *(pytest.param(SPECS[n], "mean", marks=pytest.mark.thorough) for n in SAMPLE),
-        ("rope", "map"),
+        pytest.param("rope", "map", marks=pytest.mark.slow),
         pytest.param("rope", "cls", marks=pytest.mark.slow),
     ],
 )
