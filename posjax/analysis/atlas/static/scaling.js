@@ -102,8 +102,8 @@
       });
     });
     root.append(el("h1", {}, "Scaling lab"),
-      el("p", {}, "A model trained on N positions is to read s times as many. Each scaling makes hands of RoPE slower, so that they stay at angles that training showed. ",
-        "PI slows all of them alike, which blurs neighbours. NTK, YaRN and Llama 3 leave the fast ones alone. ", el("a", {href: href("clocks", {scaling: "yarn", trained: state.trained})}, "See the hands"), "."),
+      el("p", {}, "A model trained on N positions is to read s times as many. Each scaling makes hands of RoPE slower, so that they meet fewer angles that training did not show. ",
+        "PI slows all of them alike, which blurs neighbours. NTK slows the fast ones little; YaRN and Llama 3 leave them alone. ", el("a", {href: href("clocks", {scaling: "yarn", trained: state.trained})}, "See the hands"), "."),
       el("fieldset", {class: "controls"}, el("legend", {}, "Scalings"), ...boxes),
       view.node, key,
       el("div", {class: "controls"}, ...["base", "dim", "trained", "factor"].map((name) => control(name, state, draw)),
