@@ -85,6 +85,7 @@ class Algorithm:
       answers: (length) -> the largest number of tokens of an answer; the length where None.
       asks: the same of what is asked.
       resizable: whether `make` takes other numbers of symbols.
+      fewest: of them that it takes.
     """
 
     make: Callable[[np.random.Generator, int, int], Problem]
@@ -92,6 +93,7 @@ class Algorithm:
     answers: Callable[[int], int] | None = None
     asks: Callable[[int], int] | None = None
     resizable: bool = False
+    fewest: int = 2
 
     @property
     def name(self) -> str:
@@ -365,7 +367,7 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
             Algorithm(flip_flop_dense, **_FLIP_FLOP),
             Algorithm(word_problem_s5, len(_S5), _none),
             Algorithm(word_problem_a5, len(_A5), _none),
-            Algorithm(associative_recall, 64, _none, _four, resizable=True),
+            Algorithm(associative_recall, 64, _none, _four, resizable=True, fewest=4),
         )
     }
 )
@@ -453,11 +455,9 @@ def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib
     algorithm = ALGORITHMS[name]
     if symbols is None:
         return algorithm
-    least = 4 if algorithm.make is associative_recall else 2  # a digest is of two keys at least
-    if not algorithm.resizable or symbols < least:
-        sizes = (
-            f"{least} or more symbols" if algorithm.resizable else f"{algorithm.symbols} symbols, no more and no less"
-        )
+    if not algorithm.resizable or symbols < algorithm.fewest:
+        fixed = f"{algorithm.symbols} symbols, no more and no less"
+        sizes = f"{algorithm.fewest} or more symbols" if algorithm.resizable else fixed
         raise ValueError(f"data.symbols={symbols}: {name} has {sizes}")
     return dataclasses.replace(algorithm, symbols=symbols)
 

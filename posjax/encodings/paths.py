@@ -20,10 +20,10 @@ _CHUNK = 64  # keys whose transforms are multiplied out at once, as the authors'
 class PaTH(Encoding):
     """Products of Householder-like transforms along the path from key to query: q_i . H_i H_(i-1) ... H_(j+1) k_j.
 
-    H_t = I - beta_t w_t w_t^T with w_t = silu(conv(U V x_t)) and beta_t = 2 sigmoid(u . x_t + b), for every head; w is over
-    sqrt(|w|^2 + 1e-6) as in the code, so that in narrow models it is shorter than 1 at first (0.4 with 24 channels);
-    V and U a projection of low rank, conv a causal convolution, per channel, over the last `d_conv` tokens of the document,
-    x the layer's input. Yang et al. (2025), arXiv 2505.16381, and the authors' code (flash-linear-attention,
+    H_t = I - beta_t w_t w_t^T with w_t = silu(conv(U V x_t)) and beta_t = 2 sigmoid(u . x_t + b), for every head.
+    As in the code w is then divided by sqrt(|w|^2 + 1e-6): in narrow models it begins shorter than 1 (0.4 with 24 channels).
+    V and U are a projection of low rank, conv is a causal convolution, per channel, over the last `d_conv` tokens of the
+    document, x is the layer's input. Yang et al. (2025), arXiv 2505.16381, and the authors' code (flash-linear-attention,
     fla/layers/path_attn.py, and fla/ops/path_attn/naive.py for the products). The paper's PaTH-FoX is `path() + fox()`,
     but for a factor: the code divides sums of log gates by sqrt(D) as it does products, which is `path() +
     data_dependent_alibi(bidirectional=False, post_log_scale=D^(-1/2))`.

@@ -58,7 +58,7 @@ def test_only_the_order_of_positions_matters(spec):
 
 @pytest.mark.parametrize("spec", ["fox()", "carope(base=20, stddev=0.5)", "path(rank=3, stddev=0.5)"])
 def test_tokens_at_one_position_are_in_the_order_of_the_array(spec):
-    """Causal attention hides the later one, in sums and products too."""
+    """Causal attention hides the later one, in sums and products too, and a cache goes on behind it."""
     encoding, params = made(spec)
     site = pj.sites(6)._replace(position=np.array([0, 0, 1, 1, 2, 2], np.int32))
     q, k, v = jax.random.normal(jax.random.key(2), (3, 6, HEADS, HEAD_DIM))
@@ -69,6 +69,10 @@ def test_tokens_at_one_position_are_in_the_order_of_the_array(spec):
         return pj.attend(encoding, params, q, k, v, here, here, causal=True, consumed=BEFORE_ATTENTION)
 
     x = tokens(6)
+    full = encoding.observe(params, x, site)
+    past, last = (jax.tree.map(lambda leaf, at=at: leaf[at], full) for at in (slice(5), slice(5, 6)))
+    new = encoding.observe(params, x[5:], jax.tree.map(lambda leaf: leaf[5:], site), past)
+    close(new.state, last.state)
     close(attended(x.at[5].set(3.0))[:5], attended(x)[:5])
     assert np.abs(attended(x.at[4].set(3.0))[5] - attended(x)[5]).max() > 1e-3
 

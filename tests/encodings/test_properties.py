@@ -17,9 +17,9 @@ from properties import ORDER, PACKED, PADDING, Further, Sides, further, sides, v
 import posjax as pj
 from posjax.encoding import Needs
 
-CLOSE = (
-    1e-5  # float32 attention on outputs of size 1 to 10; against the formula in float64 the largest error seen is 4e-6
-)
+# Of float32 attention with outputs of size 1 to 10: two programs were seen to differ by 7.6e-6 at most, and from the formula
+# in float64 by 4e-6.
+CLOSE = 1e-5
 
 
 def close(a, b, atol=CLOSE):

@@ -153,7 +153,8 @@ _CONTENT = {
     "path": (
         r"\ell_{mn} = \frac{q_m\cdot H_m H_{m-1}\cdots H_{n+1} k_n}{\sqrt D},\quad H_t = I - \beta_t w_t w_t^T",
         r"\beta_t = 2\sigma\left(u\cdot x_t + b\right),\quad"
-        r" w_t = \frac{\hat w_t}{|\hat w_t|},\quad \hat w = \mathrm{silu}\left(\mathrm{conv}\left(U V x\right)\right)",
+        r" w_t = \frac{\hat w_t}{\sqrt{|\hat w_t|^2 + 10^{-6}}},\quad"
+        r" \hat w = \mathrm{silu}\left(\mathrm{conv}\left(U V x\right)\right)",
     ),
 }
 _ROTATIONS = {
