@@ -44,6 +44,7 @@ from posjax.encodings.masks import Longformer as longformer
 from posjax.encodings.masks import Sinks as sinks
 from posjax.encodings.masks import Window as window
 from posjax.encodings.paths import PaTH as path
+from posjax.encodings.patterns import GptOss as gpt_oss
 from posjax.encodings.patterns import RNope as rnope
 from posjax.encodings.patterns import Swan as swan
 from posjax.encodings.placement import Axis as axis
@@ -145,6 +146,7 @@ __all__ = [
     "fope",
     "fourier",
     "fox",
+    "gpt_oss",
     "grape_a",
     "grape_ap",
     "grape_m",

@@ -65,6 +65,39 @@ class Swan:
         return ", ".join([first, *local_layers(self)])
 
 
+@register_pattern("gpt_oss")
+@dataclass(frozen=True)
+class GptOss:
+    """gpt-oss: `local` layers within a window, then one that sees all tokens; a learned sink in each, one rope in all.
+
+    Agarwal et al. (2025), gpt-oss, arXiv 2508.10925, and transformers' gpt_oss, whose YaRN reads 32 times the 4096 tokens of
+    its first training. factor=1 is a model that is trained at its full length, with no scaling.
+
+    Args:
+      window: tokens that a query of a local layer sees, its own among them; None for all.
+      factor, original_length: of YaRN.
+
+    Raises:
+      ValueError: for fewer than one local layer, or what `yarn` refuses.
+    """
+
+    window: int | None = 128
+    local: int = 1
+    base: float = 150_000.0
+    factor: float = 32.0
+    original_length: int = 4096
+
+    def __post_init__(self):
+        check_local(self)
+
+    def layers(self) -> str:
+        of_length = f"factor={self.factor!r}, original_length={self.original_length!r}, truncate=False"
+        scaled = "" if self.factor == 1 else f", scaling=yarn({of_length})"
+        rope = f"rope(base={self.base!r}{scaled})"
+        within = "" if self.window is None else f" + window({self.window!r})"
+        return ", ".join([*[f"{rope}{within} + learned_sink"] * self.local, f"{rope} + learned_sink"])
+
+
 def local_layers(pattern) -> list[str]:
     """A rope in a window, for each of the local layers."""
     within = "" if pattern.window is None else f" + window({pattern.window!r})"

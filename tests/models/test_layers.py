@@ -137,6 +137,7 @@ def test_a_vit_takes_a_pattern_too():
         ("rnopes", "no encoding is named 'rnopes'; did you mean 'rnope'"),
         ("swan(windw=3)", "swan has no argument 'windw'; did you mean 'window'"),
         ("swan, none", "swan is a pattern over layers: it stands alone, where a model is made"),
+        ("gpt_oss(local=0)", "one local layer or more, got local=0"),
         ("rnope(local=0)", "one local layer or more, got local=0"),
     ],
 )
@@ -153,7 +154,10 @@ def test_named_patterns_are_their_layers():
     cohere2 = dict(model_type="cohere2", num_hidden_layers=4, rope_theta=50_000, sliding_window=4096)
     theirs = pj.spec.layers_text(pj.from_hf_layers(cohere2)).replace(", layout='interleaved'", "")
     assert theirs == pj.spec.layers_text(pj.parse_layers("rnope(base=50000)"))
-    assert "swan" in pj.spec.patterns()
+    theirs = pj.spec.layers_text(pj.from_hf_layers(dict(model_type="gpt_oss", num_hidden_layers=2, head_dim=64)))
+    assert theirs == pj.spec.layers_text(pj.parse_layers("gpt_oss"))
+    assert "yarn" not in pj.spec.layers_text(pj.parse_layers("gpt_oss(factor=1)"))
+    assert {"gpt_oss", "rnope", "swan"} <= set(pj.spec.patterns())
     with pytest.raises(ValueError, match="swan is a pattern over layers"):
         pj.parse("swan")
 
