@@ -178,7 +178,8 @@ class ValueRotary(Rotary):
 
     García-Castellanos et al. (2026), arXiv 2606.11275. R_p is the rotation of `rope`, here applied to values and, inverted,
     to what is read: outputs depend on differences of positions only. Su's VO-RoPE (2025, kexue.fm, archive 10862) is the same
-    formula, alone. Queries and keys are left to other encodings: `rope() + value_rotary()` is what he calls QKVO-RoPE. Tokens that stand nowhere are not turned, as keys or as queries.
+    formula, alone. Queries and keys are left to other encodings: `rope() + value_rotary()` is what he calls QKVO-RoPE. Tokens
+    that stand nowhere are not turned, as keys or as queries.
 
     Args:
       base, layout, fraction, scaling: as in `rope`. An attention factor of a scaling is a temperature of logits: values are
