@@ -292,19 +292,48 @@ def word_problem_a5(rng: np.random.Generator, length: int, symbols: int) -> Prob
     return _products(rng, length, _A5)
 
 
+def word_problem_a5_generators(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """As `word_problem_a5`, of words in six letters: the cycles (1 2 3), (1 2 4), (1 2 5) and their inverses.
+
+    The letters of Yang et al. (2025), arXiv 2505.16381, section 4.1, who ask whether the whole word is the identity.
+    """
+    return _products(rng, length, _A5, _LETTERS)
+
+
 def _group(degree: int, *, even: bool = False) -> np.ndarray:
     """[G, G] int32: the number of a times b, which is first b, then a."""
-    elements = np.array(list(itertools.permutations(range(degree))))
-    if even:
-        later = np.triu(np.ones((degree, degree), bool), 1)
-        inversions = ((elements[:, :, None] > elements[:, None, :]) & later).sum(axis=(1, 2))
-        elements = elements[inversions % 2 == 0]
+    elements = _elements(degree, even)
     number = {tuple(element): index for index, element in enumerate(elements.tolist())}
     return np.array([[number[tuple(a[b])] for b in elements] for a in elements], np.int32)
 
 
-def _products(rng: np.random.Generator, length: int, table: np.ndarray) -> Problem:
-    content = rng.integers(len(table), size=length).astype(np.int32)
+def _elements(degree: int, even: bool) -> np.ndarray:
+    """[G, degree]: all permutations, or the even ones, in their order."""
+    elements = np.array(list(itertools.permutations(range(degree))))
+    if not even:
+        return elements
+    later = np.triu(np.ones((degree, degree), bool), 1)
+    inversions = ((elements[:, :, None] > elements[:, None, :]) & later).sum(axis=(1, 2))
+    return elements[inversions % 2 == 0]
+
+
+def _three_cycles() -> np.ndarray:
+    """The numbers in A5 of (0 1 c) and of its inverse, for c = 2, 3, 4."""
+    number = {tuple(element): index for index, element in enumerate(_elements(5, even=True).tolist())}
+    letters = []
+    for c in (2, 3, 4):
+        for cycle in ((0, 1, c), (c, 1, 0)):
+            images = list(range(5))
+            for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+                images[a] = b
+            letters.append(number[tuple(images)])
+    return np.array(letters, np.int32)
+
+
+def _products(rng: np.random.Generator, length: int, table: np.ndarray, letters: np.ndarray | None = None) -> Problem:
+    """Of all elements, or of the letters only."""
+    drawn = rng.integers(len(table if letters is None else letters), size=length).astype(np.int32)
+    content = drawn if letters is None else letters[drawn]
     targets = np.array(list(itertools.accumulate(content, lambda before, each: table[before, each])), np.int32)
     return Problem(content, np.ones(length, bool), marked=False, targets=targets)
 
@@ -342,7 +371,7 @@ def _none(length: int) -> int:
     return 0
 
 
-_S5, _A5 = _group(5), _group(5, even=True)
+_S5, _A5, _LETTERS = _group(5), _group(5, even=True), _three_cycles()
 _FLIP_FLOP = dict(symbols=5, asks=_four, answers=_none)
 _SUM = dict(symbols=11, asks=lambda length: 2 * length + 1, answers=lambda length: length + 1)
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
@@ -367,6 +396,7 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
             Algorithm(flip_flop_dense, **_FLIP_FLOP),
             Algorithm(word_problem_s5, len(_S5), _none),
             Algorithm(word_problem_a5, len(_A5), _none),
+            Algorithm(word_problem_a5_generators, len(_A5), _none),
             Algorithm(associative_recall, 64, _none, _four, resizable=True, fewest=4),
         )
     }

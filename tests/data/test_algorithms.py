@@ -98,12 +98,16 @@ def test_every_algorithm_is_tested():
         "flip_flop_dense",
         "word_problem_s5",
         "word_problem_a5",
+        "word_problem_a5_generators",
         "associative_recall",
     }
     assert ALGORITHMS.keys() - ANSWERS.keys() == others
 
 
-@pytest.mark.parametrize(("name", "signs"), [("word_problem_s5", (1, -1)), ("word_problem_a5", (1,))])
+@pytest.mark.parametrize(
+    ("name", "signs"),
+    [("word_problem_s5", (1, -1)), ("word_problem_a5", (1,)), ("word_problem_a5_generators", (1,))],
+)
 def test_targets_of_words_are_the_products_of_their_matrices(name, signs):
     matrices = [np.eye(5)[list(each)] for each in itertools.permutations(range(5))]
     matrices = [each for each in matrices if round(np.linalg.det(each)) in signs]
@@ -119,6 +123,16 @@ def test_targets_of_words_are_the_products_of_their_matrices(name, signs):
         assert row["tokens"][0].tolist() == [*problem.content, 0]
         assert row["targets"][0].tolist() == [*problem.targets, 0]
         np.testing.assert_allclose(row["weight"][0], [1 / 9] * 9 + [0])
+
+
+def test_generators_are_three_cycles_that_share_two_points():
+    even = [each for each in itertools.permutations(range(5)) if round(np.linalg.det(np.eye(5)[list(each)])) == 1]
+    words = ALGORITHMS["word_problem_a5_generators"].of_length(np.random.default_rng(6), 200)
+    letters = [even[token] for token in np.unique(words.content)]
+    assert len(letters) == 6
+    assert all(sum(image != place for place, image in enumerate(letter)) == 3 for letter in letters)
+    assert all(letter[0] != 0 and letter[1] != 1 for letter in letters)
+    assert {tuple(np.argsort(letter)) for letter in letters} == set(letters)  # with the inverse of each
 
 
 def test_a_key_is_asked_for_once_and_has_its_value():
