@@ -31,6 +31,7 @@ SUITES = {
     "tile": suites_of_costs.tile,
     "step": suites_of_costs.step,
     "decode": suites_of_costs.decode,
+    "newest": suites_of_costs.newest,
     "models": suites_of_costs.models,
     "memory": suites_of_costs.memory,
 }

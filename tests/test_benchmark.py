@@ -226,7 +226,7 @@ def test_the_table_has_goals_figures_and_reasons():
 
 MAKERS = [suites.attention, suites.window, suites.rotary]
 MAKERS += [suites_of_costs.tile, suites_of_costs.step, suites_of_costs.decode, suites_of_costs.memory]
-MAKERS += [suites_of_costs.models]
+MAKERS += [suites_of_costs.models, suites_of_costs.newest]
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)

@@ -173,6 +173,8 @@ def cell_text(record: Record) -> str:
     """n=2048 H=4 fb, 1 core."""
     cell = record["cell"]
     short = {"length": "n", "heads": "H", "batch": "B"}
-    sizes = [f"{short.get(name, name)}={value}" for name, value in cell.items() if name not in ("mode", "head_dim")]
+    sizes = [
+        f"{short.get(name, name)}={value}" for name, value in cell.items() if name not in ("mode", "kind", "head_dim")
+    ]
     cores = "1 core" if record["threads"] == 1 else f"{record['threads']} cores"
     return f"{' '.join([*sizes, cell['mode']])}, {cores}"

@@ -6,6 +6,7 @@ from typing import Any
 from experiments.benchmarks.findings import Bound, Goal, growth, largest, temporaries
 from experiments.benchmarks.pool import Contender
 from experiments.benchmarks.suites import Cell, Suite
+from posjax import parse
 
 _HEAD = {"heads": 4, "head_dim": 64}
 _LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -55,6 +56,36 @@ def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     cells = [{"batch": batch, **shared, "length": n} for batch in batches for n in sizes]
     limits = {spec: {"16 steps": (1.1, None)} for spec in specs}
     return _over_none({"kind": "decode", "steps": 16}, limits, cells)
+
+
+# What was published from 2024 on and acts in a decoder, by what it does; the most that it may cost goes by that.
+_TURNS = ("p_rope", "rope_mixed", "lerope", "pope", "value_rotary", "harope", "comrope", "circulant_string")
+_TURNS += ("cayley_string", "spherical_rope", "liere", "rope_pp", "bam", "learned_sink", "ssmax")
+_READS = ("fox", "cable", "carope", "repo", "selective_rope", "grape_a", "grape_m")  # a state for each token
+_ROWS = ("cope", "dape", "dape(kernel_size=3)", "grape_ap", "path")  # logits that need all keys of a query
+
+
+def newest(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
+    """Encodings of 2024 to 2026 over none: a training step of a decoder and its temporaries, and 16 steps of decoding."""
+    most = dict.fromkeys(_TURNS, 1.3) | dict.fromkeys(_READS, 1.6) | dict.fromkeys(_ROWS, 10.0)
+    most = {str(parse(name)): limit for name, limit in most.items()}
+    shared = {"width": 128, "heads": 4}
+    train, decoding = {"kind": "train_decoder", "batch": 4}, {"kind": "decode", "batch": 1, "steps": 16}
+    cells = [{**shared, **train, "mode": "step", "length": n} for n in lengths or ((64,) if quick else (256,))]
+    cells += [{**shared, **decoding, "mode": "16 steps", "length": n} for n in lengths or ((64,) if quick else (512,))]
+    times = {spec: dict.fromkeys(("step", "16 steps"), (limit, None)) for spec, limit in most.items()}
+    suite = _over_none({}, times, cells)
+    memory = [
+        Goal(
+            f"temporaries of {goal.title}",
+            *goal[1:3],
+            {"step": goal.wanted["step"]},
+            at_most=True,
+            quantity="temporaries",
+        )
+        for goal in suite.goals
+    ]
+    return suite._replace(goals=[*suite.goals, *memory])
 
 
 def models(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
