@@ -412,9 +412,11 @@ class Scan:
 
     Attributes:
       training, held_out: problems; those of the test file are held out, too.
+      lengths: the number of actions of each that is trained on.
     """
 
     training: tuple[Problem, ...]
+    lengths: np.ndarray = dataclasses.field(repr=False)
     held_out: Mapping[int, tuple[Problem, ...]]
     symbols: int
     digest: str
@@ -431,10 +433,9 @@ class Scan:
         return group[rng.integers(len(group))]
 
     def trained(self, rng, shortest, longest):
-        lengths = np.array([each.answer.sum() for each in self.training])
-        found = np.flatnonzero((lengths >= shortest) & (lengths <= longest))
+        found = np.flatnonzero((self.lengths >= shortest) & (self.lengths <= longest))
         if not found.size:
-            known = f"{lengths.min()} to {lengths.max()}"
+            known = f"{self.lengths.min()} to {self.lengths.max()}"
             raise ValueError(
                 f"scan is trained on commands of {known} actions, not on {shortest} to {longest} (data.length)"
             )
@@ -462,7 +463,8 @@ def load_scan(folder: str | pathlib.Path) -> Scan:
         held_out.setdefault(int(each.answer.sum()), []).append(each)
     groups = {length: tuple(held_out[length]) for length in sorted(held_out)}
     digest = digest_of(*(each.content for found in problems.values() for each in found))
-    return Scan(tuple(problems["train"][index] for index in order[cut:]), groups, len(words), digest)
+    training = tuple(problems["train"][index] for index in order[cut:])
+    return Scan(training, np.array([each.answer.sum() for each in training]), groups, len(words), digest)
 
 
 def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib.Path | None = None) -> Problems:
