@@ -18,9 +18,11 @@ class Tapa(Encoding):
     A are the first theta D channels of a head, for the amplitude, and P the others, for the phase; nothing is learned. Wang
     et al. (2025), arXiv 2509.12635, equation 12, with the quadratic phase of equation 10; defaults are those of section 4.1.
     No code of the authors could be read, so there is no golden. The division by sqrt(theta D) takes the place of that by
-    sqrt(D): another `scale` of attention scales the amplitude alone, and rotations by other parts of a sum come before both
-    products. Where one of the two stands nowhere the phase is 0. Phases are float32 whatever q and k are; those of
-    bfloat16 round q_P . k_P, which is then multiplied by up to 2 pi |m - n|^alpha.
+    sqrt(D): another `scale` of attention scales the amplitude alone. Rotations by other parts of a sum come before both
+    products: of pairs that lie in one of them, as `rope(layout="interleaved") + tapa()`; pairs (c, c + D/2) would be torn
+    apart, and logits would then see where tokens stand. Where one of the two stands nowhere the phase is 0. It is
+    computed in float32; but the rounding of q and k grows by 2 pi |m - n|^alpha |q_P . k_P|, so that long queries and keys
+    in bfloat16 have phases that mean little.
 
     Args:
       alpha: how fast the phase grows with the distance.
@@ -58,8 +60,9 @@ class Tapa(Encoding):
         away = jnp.where(related(q_site, k_site), jnp.abs(key[None] - query[:, None]), 0).astype(jnp.float32)
         # The slope of a power below 1 is infinite at 0.
         grown = jnp.where(away > 0, jnp.where(away > 0, away, 1.0) ** self.alpha, 0.0)
-        phase = 2 * math.pi * grown * quadratic / math.sqrt(dim - split)
-        return math.sqrt(dim / split) * amplitude * jnp.cos(phase)
+        turns = grown * quadratic / math.sqrt(dim - split)
+        # Whole turns are taken off before they are multiplied by 2 pi: in float32 that rounds less.
+        return math.sqrt(dim / split) * amplitude * jnp.cos(2 * math.pi * (turns - jnp.round(turns)))
 
     def _split(self, dim: int) -> int:
         """How many channels make the amplitude."""

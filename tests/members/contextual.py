@@ -154,6 +154,8 @@ class TapaOracle(Oracle):
         return np.array([logit * math.sqrt(dim)]), np.ones(1)
 
 
+# Short queries and keys, for phases of less than a turn: in longer ones the roundings of two programs grow to more than 1e-5.
+TURNED = "rope(layout='interleaved', scaling=yarn(factor=4, original_length=64, attention_factor=0.3))"
 MEMBERS = {
     "cope": Member(
         lines("cope(npos=5, stddev=1)", "cope(npos=3, scaled=False, stddev=1)", "cope(stddev=1)"),
@@ -198,10 +200,10 @@ MEMBERS = {
         decoder="rope() + stick_breaking()",
     ),
     "tapa": Member(
-        lines("tapa()", "rope() + tapa(alpha=0.4, theta=0.75)"),
+        lines(f"{TURNED} + tapa()", f"{TURNED} + tapa(alpha=0.4, theta=0.75)"),
         TapaOracle,
         {"alpha": st.floats(0.01, 2), "theta": st.floats(0.01, 0.99)},
-        vit="raster(width=3) >> tapa()",
+        vit=f"raster(width=3) >> ({TURNED} + tapa())",
     ),
     "transformer_xl": Member(
         both("transformer_xl()", "transformer_xl(base=100, clamp_len=4)"),
