@@ -200,7 +200,7 @@ def extras_of(plan: Plan, operands: Operands) -> Extras:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
     whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
-    plain = plan.encoding.hooks.isdisjoint({"product", "weigh"})
+    plain = plan.encoding.hooks.isdisjoint({"product", "weigh", "read"})  # of which every tile has gradients of its own
     if bias.ndim == 3 and whole and plain and _knows_offsets_only(plan.encoding):
         return SharedBias(plan, operands, bias.shape)
     return Extras(plan, operands)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.encoding import Needs
 
 HEADS, DIM = 2, 4
 SITE = pj.sites(6)
@@ -103,34 +104,48 @@ def test_sums_that_cannot_be(spec, message):
 
 
 class Gated(pj.Encoding):
-    """Weights by a learned slope of each head and a state of the keys: all that a `weigh` may read."""
+    """Weights by a learned slope of each head and the positions of keys: all that a `weigh` may read."""
 
-    needs = pj.encoding.Needs.WHOLE_ROWS
+    needs = Needs.WHOLE_ROWS
 
     def weigh(self, params, logits, seen, q_site, k_site):
         return jnp.where(seen, jax.nn.sigmoid(params[:, None, None] * logits) * k_site.position, 0.0)
 
 
+class Whither(pj.Encoding):
+    """Reads by the positions of keys, along a learned vector of each head, and has no bias of its own."""
+
+    def read(self, params, weights, q_site, k_site):
+        return jnp.einsum("hts,s,he->the", weights, jnp.cos(1.0 * k_site.position), params)
+
+
+SLOPES, VECTORS = jnp.array([0.5, 2.0]), jnp.ones((HEADS, DIM))
+
+
 @pytest.mark.parametrize(
-    "other",
-    ["none()", *(pytest.param(spec, marks=pytest.mark.slow) for spec in ("t5(num_buckets=4)", "shaw(2)"))],
+    ("other", "own", "params"),
+    [
+        ("none()", Gated(), SLOPES),
+        pytest.param("t5(num_buckets=4)", Gated(), SLOPES, marks=pytest.mark.slow),
+        pytest.param("shaw(2)", Gated(), SLOPES, marks=pytest.mark.slow),
+        pytest.param("t5(num_buckets=4)", Whither(), VECTORS, marks=pytest.mark.slow),
+    ],
 )
-def test_whatever_weights_read_gets_its_gradient(other):
+def test_what_weighs_or_reads_gets_its_gradient(other, own, params):
     """Beside a bias that tiles share, and one that reads values too."""
-    encoding = pj.parse(other) + Gated()
-    params = encoding.init(jax.random.key(1), pj.Dims(8, HEADS, DIM))[0], jnp.array([0.5, 2.0])
+    encoding = pj.parse(other) + own
+    params = encoding.init(jax.random.key(1), pj.Dims(8, HEADS, DIM))[0], params
+    whole = other.startswith("t5")
+    position = SITE.position if whole else SITE.position.astype(np.float32)
 
-    def loss(implementation, params, position, *qkv):
-        site = SITE._replace(position=position)
-        return jnp.sum(
-            jnp.sin(pj.attend(encoding, params, *qkv, site, site, causal=True, implementation=implementation))
-        )
+    def gradients(implementation):
+        def loss(params, position, *qkv):
+            site = SITE._replace(position=position)
+            out = pj.attend(encoding, params, *qkv, site, site, causal=True, implementation=implementation)
+            return jnp.sum(jnp.sin(out))
 
-    position = SITE.position if other.startswith("t5") else SITE.position.astype(np.float32)
-    where = (0, 2, 3, 4) if other.startswith("t5") else (0, 1, 2, 3, 4)
-    dense, blockwise = (
-        jax.jit(jax.grad(lambda *args, name=name: loss(name, *args), where))(params, position, Q, K, V)
-        for name in ("dense", "blockwise")
-    )
+        return jax.jit(jax.grad(loss, (0, 2, 3, 4) if whole else (0, 1, 2, 3, 4)))(params, position, Q, K, V)
+
+    dense, blockwise = map(gradients, ("dense", "blockwise"))
     assert np.any(dense[0][1])
     jax.tree.map(lambda a, b: close(a, b, 1e-5), blockwise, dense)
