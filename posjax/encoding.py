@@ -76,7 +76,7 @@ def grid(height: int, width: int, prefix: int = 0) -> Site:
 
 
 # The methods by which an encoding acts, in the order in which they are called.
-HOOKS = ("place", "observe", "embed", "rotate", "value", "product", "bias", "mask", "sink", "read", "output")
+HOOKS = ("place", "observe", "embed", "rotate", "value", "product", "bias", "mask", "sink", "weigh", "read", "output")
 
 
 class Needs(enum.Flag):
@@ -86,7 +86,7 @@ class Needs(enum.Flag):
     WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
     DOCUMENT_LENGTH = enum.auto()  # logits depend on how many keys there are: caches keep all keys, untransformed
-    WHOLE_ROWS = enum.auto()  # `bias` or `product` needs all the keys of a query in one tile
+    WHOLE_ROWS = enum.auto()  # `bias`, `product` or `weigh` needs all the keys of a query in one tile
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
@@ -217,6 +217,26 @@ class Encoding:
         grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[2])
         logits = jnp.einsum("tkgc,skc->kgts", grouped, k, preferred_element_type=jnp.float32)
         return logits.reshape(-1, *logits.shape[2:])
+
+    def weigh(
+        self, params: Params, logits: Float[Array, "H T S"], seen: Bool[Array, "T S"], q_site: Site, k_site: Site
+    ) -> Float[Array, "H T S"]:
+        """The weights of values, in float32, from the logits of whole rows; by default their softmax, with the `sink`.
+
+        Of a hidden key the weight is 0, and its logit means nothing. Keys may come in any order: go by their sites. An
+        encoding that overrides this needs `WHOLE_ROWS`, and has no sink.
+        """
+        # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
+        peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
+        sink = self.sink(params, logits.shape[0])
+        if sink is not None:
+            sink = sink.astype(jnp.float32)[:, None, None]
+            peak = jnp.maximum(peak, jax.lax.stop_gradient(sink))
+        peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
+        weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - peak, 0.0)), 0.0)
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        total = total if sink is None else total + jnp.exp(sink - peak)
+        return weights / jnp.where(total > 0, total, 1.0)
 
     def read(
         self, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site
@@ -352,6 +372,9 @@ class Placed(Composition):
     def sink(self, params, num_heads):
         return self.encoding.sink(params[1], num_heads)
 
+    def weigh(self, params, logits, seen, q_site, k_site):
+        return self.encoding.weigh(params[1], logits, seen, q_site, k_site)
+
     def value(self, params, v, k_site):
         return self.encoding.value(params[1], v, k_site)
 
@@ -377,7 +400,7 @@ class Placed(Composition):
 
 @dataclass(frozen=True)
 class Sum(Composition):
-    """`a + b + ...`: codes, biases and exponentials of sinks add up, transforms chain, masks intersect.
+    """`a + b + ...`: codes, biases and exponentials of sinks add up, transforms chain, masks intersect, one part may weigh.
 
     Parameters: a tuple, one per part. A part may move its own tokens or keep its own state, which the others do not see.
     """
@@ -387,6 +410,13 @@ class Sum(Composition):
     def __post_init__(self):
         if sum(Needs.HEAD_DIM in part.needs for part in self.parts) > 1:
             raise ValueError(f"only one part of a sum can turn queries and keys into another head dim: {self}")
+        weighing = [part for part in self.parts if "weigh" in part.hooks]
+        if len(weighing) > 1:
+            raise ValueError(f"only one part of a sum can stand for the softmax: {self}; leave {weighing[1]} out")
+        if weighing and "sink" in self.hooks:
+            raise ValueError(
+                f"{weighing[0]} stands for the softmax, in which a sink has its share: leave one out of {self}"
+            )
 
     @property
     def members(self) -> tuple[Encoding, ...]:
@@ -444,6 +474,12 @@ class Sum(Composition):
         each = (part.sink(p, num_heads) for part, p in zip(self.parts, params, strict=True))
         sinks = [sink for sink in each if sink is not None]
         return functools.reduce(jnp.logaddexp, sinks) if sinks else None
+
+    def weigh(self, params, logits, seen, q_site, k_site):
+        for part, p, qs, ks in self._each(params, q_site, k_site):
+            if "weigh" in part.hooks:
+                return part.weigh(p, logits, seen, qs, ks)
+        return super().weigh(params, logits, seen, q_site, k_site)
 
     def value(self, params, v, k_site):
         for part, p, s in self._each(params, k_site):

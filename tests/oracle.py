@@ -49,12 +49,20 @@ def attention(encoding, params, x, site, weights, *, causal=False):
             if not seen:
                 continue
             logits = [_logit(members, q[i, head], k[j, head], i, j, head) for j in seen]
-            sinks = [sink for oracle, _ in members if (sink := oracle.sink(head)) is not None]
-            weight = np.exp(np.array(logits + sinks) - max(logits + sinks))
+            weight = _weights(members, i, head, seen, logits)
             beside = [sum(o.value(row, head, i, j, v.shape[-1]) for o, row in members) for j in seen]
             carried = [_carried(members, v[j, head], i, j, head) for j in seen]
-            out[i, head] = weight[: len(seen)] / weight.sum() @ (np.array(carried) + np.array(beside))
+            out[i, head] = weight @ (np.array(carried) + np.array(beside))
     return out
+
+
+def _weights(members, i, head, seen, logits):
+    own = [found for oracle, row in members if (found := oracle.weights(row, i, seen, logits)) is not None]
+    if own:
+        return own[0]
+    sinks = [sink for oracle, _ in members if (sink := oracle.sink(head)) is not None]
+    weight = np.exp(np.array(logits + sinks) - max(logits + sinks))
+    return weight[: len(seen)] / weight.sum()
 
 
 def _carried(members, v, i, j, head):

@@ -68,6 +68,7 @@ def test_the_guide_tells_of_every_hook_in_the_order_in_which_they_act():
         "bias",
         "mask",
         "sink",
+        "weigh",
         "read",
         "output",
     ]
@@ -98,7 +99,7 @@ def test_the_encodings_of_the_guide_hold_to_all_properties(every, monkeypatch):
     text = GUIDE.split("## A backend of your own")[0]
     exec("\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), {"__name__": "guide"})
     written = sorted({*pj.names()} - before)
-    assert len(written) == 9
+    assert len(written) == 10
     for name in written[::every]:
         spec = f"{name} >> steps" if name == "squeezed" else name
         assert [str(row) for row in check(pj.parse(spec)) if not row.ok] == [], name

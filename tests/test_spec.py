@@ -34,6 +34,7 @@ def arguments(name):
 
 def summed(a, b):
     assume(not a.needs & b.needs & Needs.HEAD_DIM)  # a sum refuses two of these
+    assume(not ("weigh" in a.hooks & b.hooks or {"weigh", "sink"} <= a.hooks | b.hooks))  # and of these
     return a + b
 
 

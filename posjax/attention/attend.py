@@ -34,6 +34,8 @@ def attend(
 ) -> Float[jax.Array, "T H E"] | tuple[Float[jax.Array, "T H E"], Float[jax.Array, "H T S"]]:
     """softmax(scale * q' k'^T + bias, over the visible keys) v', of one sequence; `jax.vmap` it over a batch.
 
+    In place of the softmax stands `encoding.weigh`, where the encoding has one.
+
     Args:
       encoding, params: what attention knows of position. q' and k' come from `encoding.rotate` and v' from
         `encoding.value`; the result goes through `encoding.output`.
@@ -51,7 +53,8 @@ def attend(
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
         of our implementations, dense and blockwise have it.
-      return_weights: also returns the attention weights, which sum to 1, or less where there is a sink; dense only.
+      return_weights: also returns the attention weights, which sum to 1, or less where there is a sink or the encoding has
+        `weigh`; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
 
     Returns:

@@ -41,7 +41,7 @@ def blockwise(
 
 
 def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]):
-    """The output with the encoding's sink in the softmax: out Z / (Z + exp(sink)).
+    """The output with the encoding's sink in the softmax: out Z / (Z + exp(sink)). What `weigh` has weighed has no sink.
 
     log_total is log Z, the log of the softmax's denominator without the sink.
     """
@@ -96,10 +96,15 @@ def _forward(plan: Plan, dtype, operands: Operands):
         tile = cut(plan, operands, i, j)
         logits = _logits(plan, extras, shared, tile)
         old_peak, old_total = read(running.peak_and_total, i, plan.q_tile, 2)
-        peak = jnp.maximum(old_peak, jnp.max(logits, axis=-1))
-        weights = jnp.exp(logits - peak[..., None])
-        fade = jnp.exp(old_peak - peak)
-        total = old_total * fade + jnp.sum(weights, axis=-1)
+        if "weigh" in plan.encoding.hooks:
+            # A row is whole and has its weights: they are kept as they are, as those of a softmax with the denominator 1.
+            weights = extras.weigh(tile, logits)
+            peak, fade, total = jnp.zeros_like(old_peak), jnp.zeros_like(old_peak), jnp.ones_like(old_total)
+        else:
+            peak = jnp.maximum(old_peak, jnp.max(logits, axis=-1))
+            weights = jnp.exp(logits - peak[..., None])
+            fade = jnp.exp(old_peak - peak)
+            total = old_total * fade + jnp.sum(weights, axis=-1)
         out = read(running.out, i, plan.q_tile, 1) * fade[..., None] + _times(weights.astype(tile.v.dtype), tile.v)
         if "read" in plan.encoding.hooks:
             out = out + extras.read(tile, weights)
@@ -162,12 +167,16 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
         tile = cut(plan, operands, i, j)
         logits = _logits(plan, extras, shared, tile)
         tile_out, tile_log, tile_inner = (read(x, i, plan.q_tile, 1) for x in (d_out, log_total, inner))
-        weights = jnp.exp(logits - tile_log[..., None])
+        weighs = "weigh" in plan.encoding.hooks
+        weights = extras.weigh(tile, logits) if weighs else jnp.exp(logits - tile_log[..., None])
         d_weights = _against(tile_out, tile.v)
         if "read" in plan.encoding.hooks:
             beside, sums = extras.pull_read(sums, tile, weights, tile_out, i, j)
             d_weights = d_weights + beside
-        d_logits = weights * (d_weights - tile_inner[..., None])
+        if weighs:
+            d_logits, sums = extras.pull_weigh(sums, tile, logits, d_weights, i, j)
+        else:
+            d_logits = weights * (d_weights - tile_inner[..., None])
         sums = extras.pull(sums, tile, d_logits, i, j)
         d_v = _from_rows(weights.astype(tile.v.dtype), tile_out, len(tile.v))
         total = total._replace(v=add(total.v, d_v, j, plan.k_tile, 2))

@@ -31,21 +31,12 @@ def dense(
 ) -> tuple[Float[jax.Array, "T H F"], Float[jax.Array, "H T S"]]:
     """The output and the weights of attention; both are zero for a query that sees nothing.
 
-    With a sink the weights of a query sum to less than 1. F is E, or 2 E for encodings for which `with_room` adds channels.
+    With a sink the weights of a query sum to less than 1, and an encoding that has `weigh` makes its own. F is E, or 2 E for
+    encodings for which `with_room` adds channels.
     """
     seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
     logits = tile_logits(encoding, scale, *x[:5], x.q_site, x.k_site, softcap)
-    # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
-    peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
-    sink = encoding.sink(x.params, x.q.shape[1])
-    if sink is not None:
-        sink = sink.astype(jnp.float32)[:, None, None]
-        peak = jnp.maximum(peak, jax.lax.stop_gradient(sink))
-    peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
-    weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - peak, 0.0)), 0.0)
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    total = total if sink is None else total + jnp.exp(sink - peak)
-    weights = weights / jnp.where(total > 0, total, 1.0)
+    weights = encoding.weigh(x.params, logits, seen, x.q_site, x.k_site)
     v = with_room(encoding, x.v)
     by_group = weights.astype(v.dtype).reshape(v.shape[1], -1, *weights.shape[1:])
     out = jnp.einsum("kgts,ske->tkge", by_group, v, preferred_element_type=jnp.float32)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32
 
-from posjax.attention.dense import Operands, capped, read_beside, repeated
+from posjax.attention.dense import Operands, capped, read_beside, repeated, visible
 from posjax.attention.tiles import ON_K, ON_Q, Plan, add, cut
 from posjax.encoding import Array, Encoding, Params, Site, axes, members
 from posjax.encodings.pairs import OffsetBias
@@ -93,12 +93,24 @@ class Extras:
         d_weights, d_tile = back(d_out.astype(jnp.float32))
         return d_weights, self._sum(sums, d_tile, i, j)
 
+    def weigh(self, tile: Operands, logits: Float[Array, "H T S"]) -> Float[Array, "H T S"]:
+        """The weights of whole rows of logits, by `encoding.weigh`."""
+        seen = visible(self.plan.encoding, tile.q_site, tile.k_site, tile.q_order, tile.k_order)
+        return self.plan.encoding.weigh(tile.params, logits, seen, tile.q_site, tile.k_site)
+
+    def pull_weigh(self, sums, tile: Operands, logits, d_weights, i, j) -> tuple[Float[Array, "H T S"], Any]:
+        """The gradient of the logits through `weigh`, and `sums` plus the gradients of everything else."""
+        _, back = jax.vjp(lambda z, t: self.weigh(_filled(t, tile), z), logits, self._trained(tile))
+        d_logits, d_tile = back(d_weights)
+        return d_logits, self._sum(sums, d_tile, i, j)
+
     def _trained(self, tile: Operands) -> Operands:
         """The float operands that are read, None for all others."""
         reads = [_leaves_read(lambda tile: jnp.asarray(self.logits(None, tile)), tile)]
-        if "read" in self.plan.encoding.hooks:
-            shape = self.plan.num_heads, len(tile.q_site.segment), len(tile.k_site.segment)
-            reads.append(_leaves_read(lambda tile: self.read(tile, jnp.zeros(shape)), tile))
+        shape = self.plan.num_heads, len(tile.q_site.segment), len(tile.k_site.segment)
+        for hook, run in (("read", self.read), ("weigh", self.weigh)):
+            if hook in self.plan.encoding.hooks:
+                reads.append(_leaves_read(lambda tile, run=run: run(tile, jnp.zeros(shape)), tile))
         leaves, structure = jax.tree.flatten(tile)
         read = [any(by) and _is_float(x) for x, *by in zip(leaves, *reads, strict=True)]
         return structure.unflatten([x if is_read else None for x, is_read in zip(leaves, read, strict=True)])
@@ -188,7 +200,8 @@ def extras_of(plan: Plan, operands: Operands) -> Extras:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
     whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
-    if bias.ndim == 3 and whole and "product" not in plan.encoding.hooks and _knows_offsets_only(plan.encoding):
+    plain = plan.encoding.hooks.isdisjoint({"product", "weigh", "read"})  # of which every tile has gradients of its own
+    if bias.ndim == 3 and whole and plain and _knows_offsets_only(plan.encoding):
         return SharedBias(plan, operands, bias.shape)
     return Extras(plan, operands)
 

@@ -47,6 +47,7 @@ from posjax.encodings.paths import PaTH as path
 from posjax.encodings.patterns import GptOss as gpt_oss
 from posjax.encodings.patterns import RNope as rnope
 from posjax.encodings.patterns import Swan as swan
+from posjax.encodings.phases import Tapa as tapa
 from posjax.encodings.placement import Axis as axis
 from posjax.encodings.placement import FitGrid as fit_grid
 from posjax.encodings.placement import Interpolate as interpolate
@@ -91,6 +92,7 @@ from posjax.encodings.scalings import Yarn as yarn
 from posjax.encodings.scalings_by_length import DynamicNtk as dynamic_ntk
 from posjax.encodings.scalings_by_length import DynamicYarn as dynamic_yarn
 from posjax.encodings.scalings_by_length import LongRope as longrope
+from posjax.encodings.sticks import StickBreaking as stick_breaking
 from posjax.encodings.tables import Learned as learned
 from posjax.encodings.tables import LearnedFactorized as learned_factorized
 from posjax.encodings.temperature import LearnedSink as learned_sink
@@ -201,11 +203,13 @@ __all__ = [
     "sinusoidal",
     "spherical_rope",
     "ssmax",
+    "stick_breaking",
     "streaming",
     "swan",
     "swin",
     "swin_v2",
     "t5",
+    "tapa",
     "transformer_xl",
     "tupe",
     "unpad",

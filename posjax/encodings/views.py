@@ -41,9 +41,9 @@ class Viewed(Placed):
 
     Placed tokens keep their own position, by which views are selected. `site.state` holds their sites without a view, then
     for each view their sites as queries and as keys; `encoding` places and observes each of these as if it were alone.
-    Codes are added and values transformed as without views. What the encoding accumulates along positions follows the order
-    of each view, ties in array order; `(self_extend() >> rope()) + fox()` keeps gates out of the views. A pair with a token
-    that stands nowhere meets under the first view.
+    Codes are added, values transformed and keys weighed as without views. What the encoding accumulates along positions
+    follows the order of each view, ties in array order; `(self_extend() >> rope()) + fox()` keeps gates out of the views. A
+    pair with a token that stands nowhere meets under the first view.
     """
 
     @property
@@ -120,6 +120,9 @@ class Viewed(Placed):
 
     def output(self, params, out, q_site):
         return self.encoding.output(params[1], out, q_site.state[0])
+
+    def weigh(self, params, logits, seen, q_site, k_site):
+        return self.encoding.weigh(params[1], logits, seen, q_site.state[0], k_site.state[0])
 
     def _index(self, q_site: Site, k_site: Site) -> Int32[Array, "T S"]:
         q, k = (self.position_map.coordinates(site)[:, 0] for site in (q_site, k_site))

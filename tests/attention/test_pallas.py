@@ -234,6 +234,7 @@ def test_what_acts_on_logits_is_hosted_or_refused(case):
         ("rope()", jnp.float32, np.arange(6, dtype=np.int32), "half precision"),
         ("cope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "cope.*not written for a kernel"),
         ("self_extend(2, 3) >> rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
+        ("stick_breaking()", jnp.bfloat16, np.arange(6, dtype=np.int32), "has a weigh of its own, which the kernel"),
         (
             "self_extend(2, 3) >> alibi()",
             jnp.bfloat16,

@@ -75,11 +75,14 @@ def test_what_devices_hold_and_send():
 
 
 def sums_of(kind: str, size: int = 12) -> list[str]:
-    """The first variant of every encoding, so many to a sum; of those that widen the head dim one a sum."""
+    """The first variant of every encoding, so many to a sum; of those that widen the head dim one a sum; by itself what
+    stands for the softmax."""
     specs = [case.spec for member in MEMBERS.values() for case in member.variants[:1] if case.kind == kind]
+    weighing = [spec for spec in specs if "weigh" in pj.parse(spec).hooks]
+    specs = [spec for spec in specs if spec not in weighing]
     specs.sort(key=lambda spec: Needs.HEAD_DIM not in pj.parse(spec).needs)
     count = max(-(-len(specs) // size), sum(Needs.HEAD_DIM in pj.parse(spec).needs for spec in specs))
-    return [" + ".join(f"({spec})" for spec in specs[first::count]) for first in range(count)]
+    return [" + ".join(f"({spec})" for spec in specs[first::count]) for first in range(count)] + weighing
 
 
 @pytest.mark.slow
@@ -208,6 +211,7 @@ REFUSED = {
         "keys='gather'",
     ),
     "all keys of a query": (dict(encoding="cope()"), "needs the keys of all devices at once"),
+    "weights of a whole row": (dict(encoding="stick_breaking()"), "needs the keys of all devices at once"),
     "another implementation": (dict(implementation="dense"), "implementation='dense' needs keys='gather'"),
 }
 

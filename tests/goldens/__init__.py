@@ -14,6 +14,7 @@ from goldens import (
     checks_rotary_grid,
     checks_scaling,
     checks_sinks,
+    checks_sticks,
 )
 from goldens.check import Check
 
@@ -31,6 +32,7 @@ FAMILIES = [
     checks_rotary_grid,
     checks_scaling,
     checks_sinks,
+    checks_sticks,
 ]
 CHECKS: list[Check] = [check for family in FAMILIES for check in family.CHECKS]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from members.member import Member, Oracle, both, lines
+from members.member import Member, Oracle, both, grids, lines
 
 
 class ShawOracle(Oracle):
@@ -119,6 +119,43 @@ class TupeOracle(Oracle):
         return (row - row.mean()) / math.sqrt(row.var() + 1e-5)
 
 
+class StickBreakingOracle(Oracle):
+    """A_ij = beta_ij prod of (1 - beta_ik) over the keys k between, from the nearest on; registers come before all others."""
+
+    def weights(self, row, i, seen, logits):
+        found, left = np.zeros(len(seen)), 1.0
+        for n in sorted(range(len(seen)), key=lambda n: self.order(row, seen[n]), reverse=True):
+            if self.passes(row, i, seen[n]):
+                beta = 1 / (1 + math.exp(-logits[n]))
+                found[n] = beta * left
+                left *= 1 - beta
+        return found
+
+    def order(self, row, j):
+        return (0, row.prefix[j], j) if row.position[j] is None else (1, row.position[j][0], j)
+
+    def passes(self, row, i, j):
+        if row.position[i] is None or row.position[j] is None:
+            return row.prefix[i] != row.prefix[j] or self.e.attend_current
+        distance = row.position[i][0] - row.position[j][0]
+        return distance > 0 or (distance == 0 and self.e.attend_current)
+
+
+class TapaOracle(Oracle):
+    """Equation 12, one pair at a time, as a product of vectors of length 1 that comes out so behind the scale."""
+
+    def transform(self, row, head, i, j, q, k):
+        theta, dim = self.e.theta, len(q)
+        count, distance = round(theta * dim), 0.0
+        if row.position[i] is not None and row.position[j] is not None:
+            distance = abs(row.position[i][0] - row.position[j][0])
+        phase = 2 * math.pi * distance**self.e.alpha * (q[count:] @ k[count:]) / math.sqrt((1 - theta) * dim)
+        logit = q[:count] @ k[:count] / math.sqrt(theta * dim) * math.cos(phase)
+        return np.array([logit * math.sqrt(dim)]), np.ones(1)
+
+
+# Short queries and keys, for phases of less than a turn: in longer ones the roundings of two programs grow to more than 1e-5.
+TURNED = "rope(layout='interleaved', scaling=yarn(factor=4, original_length=64, attention_factor=0.3))"
 MEMBERS = {
     "cope": Member(
         lines("cope(npos=5, stddev=1)", "cope(npos=3, scaled=False, stddev=1)", "cope(stddev=1)"),
@@ -148,6 +185,25 @@ MEMBERS = {
         ShawOracle,
         {"max_relative_position": st.integers(1, 500), "values": st.booleans()},
         vit="shaw(max_relative_position=1)",
+    ),
+    "stick_breaking": Member(
+        lines(
+            "stick_breaking()",
+            "rope() + window(4) + stick_breaking(attend_current=True)",
+            "alibi() + stick_breaking()",
+            "self_extend(group=2, window=4) >> (rope() + stick_breaking())",
+        )
+        + grids("raster(width=7) >> stick_breaking()"),
+        StickBreakingOracle,
+        {"attend_current": st.booleans()},
+        vit="raster(width=3) >> stick_breaking(attend_current=True)",
+        decoder="rope() + stick_breaking()",
+    ),
+    "tapa": Member(
+        lines(f"{TURNED} + tapa()", f"{TURNED} + tapa(alpha=0.4, theta=0.75)"),
+        TapaOracle,
+        {"alpha": st.floats(0.01, 2), "theta": st.floats(0.01, 0.99)},
+        vit=f"raster(width=3) >> ({TURNED} + tapa())",
     ),
     "transformer_xl": Member(
         both("transformer_xl()", "transformer_xl(base=100, clamp_len=4)"),

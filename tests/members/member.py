@@ -93,6 +93,10 @@ class Oracle:
         """The logit of nothing that is in every softmax of a head; None for none."""
         return None
 
+    def weights(self, row, i, seen, logits):
+        """The weights of the keys that query i sees, in place of the softmax of their logits; None for that."""
+        return None
+
     def carried(self, row, head, i, j, v):
         """The value of key j as query i reads it."""
         return v

@@ -52,6 +52,9 @@ class ViewsOracle(Oracle):
     def sees(self, row, i, j):
         return all(oracle.sees(self.seen_by(row, i, j), i, j) for oracle in self.inner)
 
+    def weights(self, row, i, seen, logits):
+        return next((w for oracle in self.inner if (w := oracle.weights(row, i, seen, logits)) is not None), None)
+
     def value(self, row, head, i, j, dim):
         return sum(oracle.value(self.seen_by(row, i, j), head, i, j, dim) for oracle in self.inner)
 

@@ -150,6 +150,15 @@ _CONTENT = {
         r" \theta_c = \beta^{-2c/D}",
         r"z_t = w_h\cdot\left(\mathrm{silu}\left(W_g x_t\right)\odot W_c x_t\right)",
     ),
+    "stick_breaking": (
+        r"a_{mn} = \beta_{mn} \prod_{n<l<m} \left(1 - \beta_{ml}\right),\quad \beta_{mn} = \sigma\left(\ell_{mn}\right)",
+    ),
+    "tapa": (
+        r"\ell_{mn} = \frac{q^A_m\cdot k^A_n}{\sqrt{\theta D}}"
+        r" \cos\left(2\pi\,|m-n|^\alpha\,\frac{q^P_m\cdot k^P_n}{\sqrt{(1-\theta)D}}\right)",
+        r"q = \left[q^A \,\middle|\, q^P\right],\quad k = \left[k^A \,\middle|\, k^P\right],\quad"
+        r" \theta D\ \text{channels in}\ A",
+    ),
     "path": (
         r"\ell_{mn} = \frac{q_m\cdot H_m H_{m-1}\cdots H_{n+1} k_n}{\sqrt D},\quad H_t = I - \beta_t w_t w_t^T",
         r"\beta_t = 2\sigma\left(u\cdot x_t + b\right),\quad"

@@ -31,6 +31,7 @@ HOOKS = {
     "bias": "logit bias",
     "mask": "mask",
     "sink": "sink in the softmax",
+    "weigh": "own weights for the softmax",
     "read": "read beside values",
     "output": "transforms what is read",
 }

@@ -142,6 +142,13 @@ def mask(part: Part) -> Bool[np.ndarray, "T S"]:
     return np.broadcast_to(shown(part.encoding, part.site, part.site), (count, count))
 
 
+def weighed(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
+    """The weights that the first head makes of logits of 0."""
+    site = observed(part, dims)
+    seen = visible(part.encoding, site, site)
+    return np.asarray(part.encoding.weigh(part.params, jnp.zeros((dims.num_heads, *seen.shape)), seen, site, site))[0]
+
+
 class _Ruler(Encoding):
     """Its bias is the first axis of query's position less key's."""
 

@@ -33,6 +33,7 @@ _ROTARY += " p_rope pope rope_mixed rope_pp spherical_rope value_rotary xpos"
 _DECAY = "alibi alibi_pi bam kerple lookhere sandwich"
 _LEARNED = "t5 beit dape deberta dpb fire shaw swin swin_v2 transformer_xl"
 _CONTEXTUAL = "cope cable carope data_dependent_alibi fox grape_a grape_ap grape_m path repo selective_rope"
+_CONTEXTUAL += " stick_breaking tapa"
 _WINDOWS = "window bigbird chunked dilated dual_chunk learned_sink longformer rerope self_extend sinks streaming"
 _OTHER = "peg llama4_temperature log_n ssmax"
 FAMILIES: Mapping[str, Family] = MappingProxyType(

@@ -4,7 +4,8 @@
 
 A content is one vector for all queries and one for all keys, drawn N(0, 1), so that nothing but places differs between
 the entries of L[c, h]. Projections to q, k and v are the identity. All of the contract takes part: place, embed, observe
-(of the key contents: gates read what is remembered), rotate, product, bias and mask.
+(of the key contents: gates read what is remembered), rotate, product, bias and mask. What stands for the softmax (weigh)
+is read as the logs of its weights, of which the softmax is these weights again, but for their sum.
 """
 
 import functools
@@ -109,13 +110,17 @@ def content_logits(encoding, num_heads, params, q_tokens, k_tokens, site, rows):
     """([H, R, T] logits, [R, T] visibility) of the tokens [T, M] of queries and of keys."""
     q, rotated_q, k, rotated_k, observed = projected(encoding, num_heads, params, q_tokens, k_tokens, site)
     row_site = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], observed)
-    value = _tile(encoding, params, q[rows], k, rotated_q[rows], rotated_k, row_site, observed)
-    return value, visible(encoding, row_site, observed)
+    return _tile(encoding, params, q[rows], k, rotated_q[rows], rotated_k, row_site, observed)
 
 
 def _tile(encoding, params, q, k, rotated_q, rotated_k, q_site, k_site):
     value = tile_logits(encoding, q.shape[-1] ** -0.5, params, q, k, rotated_q, rotated_k, q_site, k_site)
-    return jnp.broadcast_to(value, (q.shape[1], *value.shape[1:]))
+    value = jnp.broadcast_to(value, (q.shape[1], *value.shape[1:]))
+    seen = visible(encoding, q_site, k_site)
+    if "weigh" in encoding.hooks:
+        weights = encoding.weigh(params, value, seen, q_site, k_site)
+        value = jnp.log(jnp.maximum(weights, jnp.finfo(jnp.float32).tiny))
+    return value, seen
 
 
 def projected(encoding, num_heads, params, q_tokens, k_tokens, site):
@@ -146,7 +151,7 @@ def _cached_operator(encoding, num_heads, params, q, k, short, long, rows):
         _, _, k, rotated_k, k_site = projected(encoding, num_heads, params, *before, short)
         q, rotated_q, _, _, q_site = projected(encoding, num_heads, params, *now, long)
         q_site = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], q_site)
-        return _tile(encoding, params, q[rows], k, rotated_q[rows], rotated_k, q_site, k_site)
+        return _tile(encoding, params, q[rows], k, rotated_q[rows], rotated_k, q_site, k_site)[0]
 
     return jax.lax.map(one, (q, k))
 

@@ -66,6 +66,7 @@ def sections(example: Example) -> list[str]:
         "bias": bias,
         "mask": mask,
         "sink": sink,
+        "weigh": weighed,
         "read": beside,
     }
     hooks = overridden(type(example.part.encoding))
@@ -245,6 +246,12 @@ def sink(e: Example) -> list[str]:
     text = "A logit in each head's softmax that reads nothing, and its share where the logits of all keys are 0:"
     rows = [[str(head), number(found[head]), number(share[head])] for head in range(len(found))]
     return [*heading("the sink of each head"), *prose(text), "", *table(["head", "logit", "share"], rows)]
+
+
+def weighed(e: Example) -> list[str]:
+    text = "What stands for the softmax: the weights of each query (row) where all its logits are 0 (head 0):"
+    found = probes.weighed(e.part, e.dims)
+    return [*heading("how keys are weighed"), *prose(text), "", *_matrix(e, found, short)]
 
 
 def carried(e: Example) -> list[str]:
