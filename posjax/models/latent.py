@@ -72,12 +72,13 @@ class Latent:
 class LatentAttention(nn.Module):
     """Multi-head latent attention with decoupled rotary embedding over [B, T, M], interpreting a hosted encoding.
 
-    DeepSeek-AI (2024), DeepSeek-V2, arXiv 2405.04434, section 2.1 and equations 37 to 47; DeepSeek-V3, arXiv 2412.19437,
-    section 2.1.1. A token's latent is c = norm(W_DKV x) and its rotated key, one for all heads, R k = R W_KR x. Head i has
-    the key [W_UK_i c, R k], the value W_UV_i c and the query [q_i, R q'_i], projected from norm(W_DQ x), or from x. The
-    encoding acts on k and q' alone, as if these were all of a head; see `posjax.encodings.decoupled`. The logits' scale is
+    DeepSeek-AI (2024), DeepSeek-V2, arXiv 2405.04434, section 2.1 and appendix C; DeepSeek-V3, arXiv 2412.19437, section
+    2.1.1. A token's latent is c = norm(W_DKV x) and its rotated key, one for all heads, R k = R W_KR x. Head i has the key
+    [W_UK_i c, R k], the value W_UV_i c and the query [q_i, R q'_i], projected from norm(W_DQ x), or from x. The encoding
+    acts on k and q' alone, as if these were all of a head; see `posjax.encodings.decoupled`. The logits' scale is
     1 / sqrt(qk_nope_head_dim + qk_rope_head_dim), or the config's `logit_scale`: DeepSeek-V3's is larger by the square of
-    0.1 mscale_all_dim ln s + 1, under a YaRN of factor s. The paper's formulas have no norms; its code has, and so have we.
+    0.1 mscale_all_dim ln s + 1, under a YaRN of factor s. The formulas have no norms. DeepSeek-V2's section 3.1.2 adds norms
+    and factors of the compressed vectors; published code has the norms alone, and so has this.
 
     Whole sequences are attended in this form. In cached decoding the cache holds [c, R k] alone: q_i . W_UK_i c is
     (W_UK_i^T q_i) . c, so that all heads share one key, whose first channels are its value, and W_UV_i multiplies sums.
@@ -105,7 +106,7 @@ class LatentAttention(nn.Module):
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
         c, sizes = self.config, self.config.latent
-        _refuse(hosted, x, c.num_heads, sizes.head_dim)
+        _refuse(hosted, x, c.num_heads, c.turning_channels)
         told = dict(scale=c.scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
         q, (latent, shared) = self._queries(x), self._compressed(x)
         key_up, value_up = self._up("key", sizes.qk_nope_head_dim), self._up("value", sizes.v_head_dim)

@@ -14,12 +14,11 @@ from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
 
 LENGTH, WIDTH = 11, 18
-SIZES = dict(kv_lora_rank=5, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=3)
+SIZES = dict(kv_lora_rank=4, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=3)
 SIZES |= dict(hidden_size=WIDTH, num_attention_heads=3, num_key_value_heads=3, attn_implementation="eager")
 PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
 YARN = PLAIN | {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 CASES = {
-    "v2": (v2, DeepseekV2Config, dict(q_lora_rank=6, rope_parameters=PLAIN)),
     "v2_yarn": (
         v2,
         DeepseekV2Config,
@@ -48,7 +47,7 @@ def of(modeling, config_of, options):
     name = config_of.__name__.removesuffix("Config")
     attention = getattr(modeling, f"{name}Attention")(config, 0).eval()
     for weight_name, weight in attention.named_parameters():
-        weight.data = noise(*weight.shape) + ("layernorm" in weight_name)
+        weight.data = (noise(*weight.shape) + ("layernorm" in weight_name)).half().float()
     x = noise(1, LENGTH, WIDTH)
     mask = torch.full((LENGTH, LENGTH), torch.finfo(torch.float32).min).triu(1)[None, None]
     turns = getattr(modeling, f"{name}RotaryEmbedding")(config)(x, torch.arange(LENGTH)[None])
