@@ -106,22 +106,23 @@ class LatentAttention(nn.Module):
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
         c, sizes = self.config, self.config.latent
+        in_heads = replace(hosted, encoding=decoupled(hosted.encoding, sizes.qk_nope_head_dim))
         _refuse(hosted, x, c.num_heads, c.turning_channels)
         told = dict(scale=c.scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
         q, (latent, shared) = self._queries(x), self._compressed(x)
         key_up, value_up = self._up("key", sizes.qk_nope_head_dim), self._up("value", sizes.v_head_dim)
         if cache is None:
-            read = self._whole(x, q, latent, shared, key_up, value_up, hosted, told)
+            read = self._whole(x, q, latent, shared, key_up, value_up, in_heads, told)
         if cache is not None or cache_size is not None:
             rank, inner = sizes.kv_lora_rank, c.attention_dtype or c.dtype
-            hosted = replace(hosted, encoding=decoupled(hosted.encoding, rank))
+            in_latents = replace(hosted, encoding=decoupled(hosted.encoding, rank))
             content, turned = jnp.split(q, [sizes.qk_nope_head_dim], axis=-1)
             q = jnp.concatenate([jnp.einsum("bthn,lhn->bthl", content, key_up), turned], axis=-1).astype(inner)
             k = jnp.concatenate([latent, shared], axis=-1)[:, :, None].astype(inner)
             if cache is None:
-                cache = hosted.remember(q, k, None, x=x, cache_size=cache_size, value_dim=rank)
+                cache = in_latents.remember(q, k, None, x=x, cache_size=cache_size, value_dim=rank)
             else:
-                sums, cache = hosted.attend_cached(q, k, None, x=x, cache=cache, value_dim=rank, **told)
+                sums, cache = in_latents.attend_cached(q, k, None, x=x, cache=cache, value_dim=rank, **told)
                 read = jnp.einsum("bthl,lhe->bthe", sums.astype(c.dtype), value_up)
         out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
         return out(read.astype(c.dtype)), cache
@@ -134,7 +135,6 @@ class LatentAttention(nn.Module):
         turned = jnp.broadcast_to(shared[:, :, None], (*content.shape[:3], shared.shape[-1]))
         k, v = jnp.concatenate([content, turned], axis=-1), jnp.einsum("btl,lhe->bthe", latent, value_up)
         q, k, v = (each.astype(inner) for each in (q, k, v))
-        hosted = replace(hosted, encoding=decoupled(hosted.encoding, content.shape[-1]))
         if watched(self):
             told |= dict(implementation="dense", return_weights=True)
             read, weights = hosted.attend(q, k, v, x=x, causal=self.causal, **told)

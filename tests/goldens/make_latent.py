@@ -16,6 +16,7 @@ from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
 LENGTH, WIDTH = 11, 18
 SIZES = dict(kv_lora_rank=4, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=3)
 SIZES |= dict(hidden_size=WIDTH, num_attention_heads=3, num_key_value_heads=3, attn_implementation="eager")
+SIZES |= dict(rms_norm_eps=0.1)  # of blocks: the modules do not heed it
 PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
 YARN = PLAIN | {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 CASES = {

@@ -215,21 +215,14 @@ REFUSED = {"cope", "dape", "deberta", "grape_a", "shaw", "transformer_xl", "valu
 NAMED = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
 
 
+HOSTED = ("rope + alibi", "window(3) + rope", "log_n(original_length=4) + rope", "path", "tupe")
+HOSTED += ("rope(scaling=dynamic_ntk(factor=4, original_length=4))", "self_extend(window=3, group=2) >> rope")
+
+
 @pytest.mark.parametrize(
     "spec",
     [
-        "rope + alibi",
-        *(
-            pytest.param(spec, marks=pytest.mark.slow)
-            for spec in (
-                "window(3) + rope",
-                "log_n(original_length=4) + rope",
-                "rope(scaling=dynamic_ntk(factor=4, original_length=4))",
-                "path",
-                "tupe",
-                "self_extend(window=3, group=2) >> rope",
-            )
-        ),
+        *(pytest.param(spec, marks=pytest.mark.slow) for spec in HOSTED),
         *(
             pytest.param(spec, id=name, marks=pytest.mark.thorough)
             for name, spec in NAMED.items()
