@@ -89,6 +89,8 @@ def _model() -> ConfigDict:
     model.depth = 4
     model.num_heads = 4
     model.num_kv_heads = config_dict.placeholder(int)  # fewer heads of keys and values; num_heads
+    # Keys and values from a latent: "latent(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32)".
+    model.latent = config_dict.placeholder(str)
     model.mlp_dim = config_dict.placeholder(int)  # 4 * width
     model.mlp = "gelu"  # or swiglu
     model.tied_embedding = True

@@ -89,6 +89,9 @@ class Needs(enum.Flag):
     WHOLE_ROWS = enum.auto()  # `bias`, `product` or `weigh` needs all the keys of a query in one tile
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
+    WHOLE_HEAD = (
+        enum.auto()
+    )  # `rotate` scales queries or appends channels, so it is given heads whole; keys keep their own
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
 
 

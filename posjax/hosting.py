@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
-from posjax.attention.cache import Cache, attend_cached, empty_cache, slots_needed
+from posjax.attention.cache import Cache, attend_cached, empty_cache, remember, slots_needed
 from posjax.attention.parallel import ContextParallel, attend_parallel
 from posjax.encoding import Array, Encoding, Needs, Params, Site
 from posjax.spec import encoding_value
@@ -91,7 +91,7 @@ class Hosted:
         self,
         q: Float[Array, "*B T H D"],
         k: Float[Array, "*B T K D"],
-        v: Float[Array, "*B T K E"],
+        v: Float[Array, "*B T K E"] | None,
         *,
         x: Float[Array, "*B T M"] | None = None,
         cache: Cache | None = None,
@@ -103,26 +103,46 @@ class Hosted:
         Args:
           x: as in `attend`.
           cache: what the layer returned for the tokens before; None for a prompt, which gets one of `cache_size` slots.
-          options: of `posjax.attention.attend_cached`.
+          v, options: of `posjax.attention.attend_cached`.
 
         Raises:
           ValueError: as `attend` and `posjax.attention.attend_cached`; for an encoding that places documents as a whole.
         """
-        self._refuse(x, causal=True)
-        if Needs.WHOLE_DOCUMENT in self.encoding.needs:
-            raise ValueError(f"{self.encoding} {_WHOLE_DOCUMENT}")
+        self._refuse_cached(x)
         if (cache is None) == (cache_size is None):
             raise ValueError("give cache_size for a prompt, or the cache of the tokens before: one of them")
 
         def one(site, x, q, k, v, cache):
-            site = self.encoding.observe(self.params, x, site, None if cache is None else cache.site)
-            if prompt := cache is None:
-                slots = slots_needed(self.encoding, site, cache_size)
-                cache = empty_cache(slots, *k.shape[1:], site, k.dtype, value_dim=v.shape[2])
+            prompt = cache is None
+            site = self.encoding.observe(self.params, x, site, None if prompt else cache.site)
+            cache = self._empty(site, k, v, cache_size) if prompt else cache
             told = dict(prefill=prompt, consumed=BEFORE_ATTENTION, **options)
             return attend_cached(self.encoding, self.params, q, k, v, site, cache, **told)
 
         return self._each(one, x, q, k, v, cache)
+
+    def remember(
+        self,
+        q: Float[Array, "*B T H D"],
+        k: Float[Array, "*B T K D"],
+        v: Float[Array, "*B T K E"] | None,
+        *,
+        x: Float[Array, "*B T M"] | None = None,
+        cache_size: int,
+        value_dim: int | None = None,
+    ) -> Cache:
+        """The cache of a prompt whose attention is computed elsewhere, by other queries and keys of the same logits.
+
+        Arguments and errors are those of `attend_cached`.
+        """
+        self._refuse_cached(x)
+
+        def one(site, x, q, k, v):
+            site = self.encoding.observe(self.params, x, site)
+            told = dict(value_dim=value_dim, consumed=BEFORE_ATTENTION)
+            return remember(self.encoding, self.params, q, k, v, site, self._empty(site, k, v, cache_size), **told)
+
+        return self._each(one, x, q, k, v)
 
     def attention_fn(
         self, x: Float[jax.Array, "*B T M"] | None = None, *, causal: bool = False, key_site: Site | None = None
@@ -218,6 +238,16 @@ class Hosted:
             return function(self.site, x, *others)
         axes = (batch_axis(self.site), *(0 for _ in (x, *others)))
         return jax.vmap(function, in_axes=axes, spmd_axis_name=spmd_axis_name)(self.site, x, *others)
+
+    def _empty(self, site: Site, k, v, size: int) -> Cache:
+        """A cache for the tokens of a prompt of these keys and values, with `site` as observed, and of those to come."""
+        slots = slots_needed(self.encoding, site, size)
+        return empty_cache(slots, *k.shape[1:], site, k.dtype, value_dim=0 if v is None else v.shape[2])
+
+    def _refuse_cached(self, x) -> None:
+        self._refuse(x, causal=True)
+        if Needs.WHOLE_DOCUMENT in self.encoding.needs:
+            raise ValueError(f"{self.encoding} {_WHOLE_DOCUMENT}")
 
     def _refuse(self, x, causal: bool) -> None:
         if x is None and "observe" in self.encoding.hooks:

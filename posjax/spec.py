@@ -167,6 +167,22 @@ def parse_layers(pattern: str | Encoding | Sequence[str | Encoding]) -> tuple[En
     return encodings
 
 
+def parse_value(text: str, kind: type) -> Any:
+    """Reads a value that models take, kind.spec_name(argument=value), as `spec_text` writes it.
+
+    Raises:
+      ValueError: for another text, an unknown argument or one of the wrong type.
+    """
+
+    def build(node: ast.expr) -> Any:
+        name, args, keywords = _called(node) or ("", [], {})
+        if name != kind.spec_name:
+            raise ValueError(f"{kind.spec_name}(argument=value) is asked for, got {text!r}")
+        return _make(name, kind, args, keywords)
+
+    return _read(text, build)
+
+
 def layers_text(encodings: Sequence[Encoding]) -> str:
     """The text that `parse_layers` reads back."""
     return ", ".join(map(str, encodings))

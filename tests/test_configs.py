@@ -89,9 +89,12 @@ def test_fields_that_came_later_leave_committed_results_their_names(study):
 def test_a_field_that_came_later_counts_where_it_is_set():
     config = runpy.run_path(str(CONFIGS / "decoder.py"))["get_config"]()
     plain = identity(config)
-    assert not plain.keys() & {"data.files", "data.text_field", "data.tokenizer", "logger", "init_from"}
+    later = {"data.files", "data.text_field", "data.tokenizer", "logger", "init_from", "model.latent"}
+    assert not plain.keys() & later
     assert not any(name.startswith("data.ladder.") for name in plain)
     config.data.files, config.data.text_field, config.data.ladder.steps = "DIR", "content", 5
     assert identity(config) == plain | {"data.files": "DIR", "data.text_field": "content", "data.ladder.steps": 5}
+    config.model.latent = "latent(4, 4, 4, 4)"
+    assert identity(config)["model.latent"] == "latent(4, 4, 4, 4)"
     long = runpy.run_path(str(CONFIGS / "extrapolate.py"))["get_config"]()
     assert identity(long)["data.files"] is None  # these had the field from the first

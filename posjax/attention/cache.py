@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
-from posjax.attention.dense import dense
+from posjax.attention.dense import Operands, dense
 from posjax.attention.tile_extras import reads_content
 from posjax.encoding import Array, Encoding, Needs, Params, Site, axes
 from posjax.mask import Memory
@@ -63,11 +63,12 @@ def attend_cached(
     params: Params,
     q: Float[Array, "T H D"],
     k: Float[Array, "T K D"],
-    v: Float[Array, "T K E"],
+    v: Float[Array, "T K E"] | None,
     site: Site,
     cache: Cache,
     *,
     prefill: bool = False,
+    value_dim: int | None = None,
     implementation: str = "auto",
     scale: float | None = None,
     softcap: float | None = None,
@@ -76,6 +77,8 @@ def attend_cached(
     """Causal attention of T new tokens over themselves and the cache, and the cache with them in it.
 
     Args:
+      v: None where values are the first `value_dim` channels of the keys, which `rotate` must leave as they are: the cache,
+        whose own values then have no channels, holds them once.
       prefill: static; the cache is empty, so a prompt is attended like any sequence, without the unfilled slots.
       implementation: of the prefill, as in `attend`.
       scale, softcap: of the logits, as in `attend`.
@@ -88,35 +91,80 @@ def attend_cached(
 
     Raises:
       ValueError: for shapes that do not fit each other or the cache; for more tokens at once than the cache has slots, if
-        it is no ring; for a hook that was not run.
+        it is no ring; for a hook that was not run; for values within the keys and an encoding that transforms values.
     """
     check_consumed(encoding, consumed)
-    check(q, k, v, site, site)
-    _check_fits(cache, k, v)
-    memory, size = _memory(encoding, site), len(cache.order)
-    ring = sum(memory) <= size
-    if not ring and len(k) > size:
-        raise ValueError(f"a prompt of {len(k)} tokens does not fit a cache of {size} slots")
-    here = transform(encoding, params, q, k, v, site, site)
-    raw = here.rotated_k.shape != k.shape or Needs.DOCUMENT_LENGTH in encoding.needs
-    raw = raw or reads_content(encoding, params, q, k, site, site)[1]
-    order = cache.filled + jnp.arange(len(k), dtype=jnp.int32)
-    tokens = _Tokens(k if raw else here.rotated_k, v if raw else here.v, site, order)
-    after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
+    new = _taken_in(encoding, params, q, k, v, site, cache, value_dim)
+    here, tokens, after = new.operands, new.tokens, new.cache
     if prefill:
         options = dict(causal=True, implementation=implementation, scale=scale, softcap=softcap, consumed=consumed)
-        return attend(encoding, params, q, k, v, site, site, **options), after
+        return attend(encoding, params, q, k, _values(k, v, value_dim), site, site, **options), after
     # Of several new tokens, the first may see what the last overwrites.
-    seen = _joined(_tokens(cache), tokens) if ring and len(k) > 1 else _tokens(after)
-    orders = dict(q_order=order, k_order=seen.order)
-    if raw:
-        operands = transform(encoding, params, q, seen.key, seen.value, site, seen.site, **orders)
+    seen = _joined(_tokens(cache), tokens) if new.ring and len(k) > 1 else _tokens(after)
+    orders = dict(q_order=tokens.order, k_order=seen.order)
+    values = seen.value if v is not None else _values(seen.key, None, value_dim)
+    if new.raw:
+        operands = transform(encoding, params, q, seen.key, values, site, seen.site, **orders)
     else:
-        operands = here._replace(k=seen.key, rotated_k=seen.key, v=seen.value, k_site=seen.site, **orders)
+        operands = here._replace(k=seen.key, rotated_k=seen.key, v=values, k_site=seen.site, **orders)
     operands = operands._replace(rotated_k=operands.rotated_k.astype(q.dtype), v=operands.v.astype(q.dtype))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     out, _ = dense(encoding, operands, scale=scale, softcap=softcap)
     return jnp.where(after.lost, jnp.nan, finish(encoding, params, out, site)), after
+
+
+def remember(
+    encoding: Encoding,
+    params: Params,
+    q: Float[Array, "T H D"],
+    k: Float[Array, "T K D"],
+    v: Float[Array, "T K E"] | None,
+    site: Site,
+    cache: Cache,
+    *,
+    value_dim: int | None = None,
+    consumed: Collection[str] = (),
+) -> Cache:
+    """The cache with T new tokens in it, whose attention is computed elsewhere. Arguments and errors of `attend_cached`."""
+    check_consumed(encoding, consumed)
+    return _taken_in(encoding, params, q, k, v, site, cache, value_dim).cache
+
+
+class _TakenIn(NamedTuple):
+    """New tokens and the cache that holds them."""
+
+    operands: Operands
+    tokens: "_Tokens"
+    cache: Cache
+    raw: bool  # whether keys and values are kept as they were before `rotate` and `value`
+    ring: bool
+
+
+def _taken_in(encoding: Encoding, params: Params, q, k, v, site: Site, cache: Cache, value_dim: int | None) -> _TakenIn:
+    values = _values(k, v, value_dim)
+    check(q, k, values, site, site)
+    if v is None and "value" in encoding.hooks:
+        raise ValueError(f"{encoding} transforms values: keep them beside the keys, as v")
+    _check_fits(cache, k, k[..., :0] if v is None else v)
+    memory, size = _memory(encoding, site), len(cache.order)
+    ring = sum(memory) <= size
+    if not ring and len(k) > size:
+        raise ValueError(f"a prompt of {len(k)} tokens does not fit a cache of {size} slots")
+    here = transform(encoding, params, q, k, values, site, site)
+    raw = here.rotated_k.shape != k.shape or Needs.DOCUMENT_LENGTH in encoding.needs
+    raw = raw or reads_content(encoding, params, q, k, site, site)[1]
+    order = cache.filled + jnp.arange(len(k), dtype=jnp.int32)
+    kept = k[..., :0] if v is None else v if raw else here.v
+    tokens = _Tokens(k if raw else here.rotated_k, kept, site, order)
+    after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
+    return _TakenIn(here, tokens, after, raw, ring)
+
+
+def _values(k: Float[Array, "T K D"], v: Float[Array, "T K E"] | None, value_dim: int | None) -> Float[Array, "T K E"]:
+    """The values, or the first channels of the keys that are the values."""
+    if (v is None) != (value_dim is not None):
+        raise ValueError("give v, or value_dim where values are the first channels of the keys: one of them")
+    return k[..., :value_dim] if v is None else v
 
 
 def _check_fits(cache: Cache, k: Float[Array, "T K D"], v: Float[Array, "T K E"]) -> None:

@@ -187,7 +187,7 @@ class Tupe(Encoding):
     """
 
     relative = False
-    needs = Needs.WHOLE_POSITIONS | Needs.HEAD_DIM | Needs.EVERY_HEAD
+    needs = Needs.WHOLE_POSITIONS | Needs.HEAD_DIM | Needs.EVERY_HEAD | Needs.WHOLE_HEAD
 
     stddev: float = 0.02
 

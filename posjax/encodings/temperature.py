@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float32
 
-from posjax.encoding import Encoding, stands
+from posjax.encoding import Encoding, Needs, stands
 from posjax.spec import register
 
 
@@ -22,6 +22,7 @@ class _Temperature(Encoding):
 
     relative = False
     dimensions = (1,)
+    needs = Needs.WHOLE_HEAD
 
     def factor(self, params, count: Float32[jax.Array, "T 1"]) -> Float32[jax.Array, "T #H"]:
         raise NotImplementedError

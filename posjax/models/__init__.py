@@ -5,6 +5,7 @@ from posjax.models.decoder import Decoder
 from posjax.models.encoder import Encoder
 from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.generate import generate
+from posjax.models.latent import Latent
 from posjax.models.resizing import resize_params
 from posjax.models.resnet import ResNet
 from posjax.models.sizes import vit_sizes
@@ -16,6 +17,7 @@ __all__ = [
     "Decoder",
     "Encoder",
     "EncoderDecoder",
+    "Latent",
     "ResNet",
     "Transformer",
     "ViT",

@@ -1,7 +1,6 @@
 """A transformer block and its parts. One value, `BlockConfig`, says what all of them are."""
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,12 +8,13 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from posjax.attention import Cache, ContextParallel, attend
 from posjax.encoding import Encoding, Site
 from posjax.hosting import Hosted, batch_axis
+from posjax.models.latent import Latent, LatentAttention
+from posjax.models.layers import Linear, Norm, normalised, watched
 from posjax.spec import nearest
 
 NORMS = ["layer", "rms"]
@@ -48,6 +48,8 @@ class BlockConfig:
       head_dim: channels of a head (D); width / num_heads where None.
       num_kv_heads: heads of keys and values (K), each of which serves H / K query heads in a row (grouped queries, Ainslie et
         al. 2023, arXiv 2305.13245; K = 1: Shazeer 2019, arXiv 1911.02150). num_heads where None.
+      latent: multi-head latent attention of these sizes in place of the heads' own keys and values; see `LatentAttention`.
+        `width` may then be any number, and "key" and "value" are one projection.
       mlp: "gelu" is the tanh approximation, as in Google's ViTs and GPT-2; "gelu_exact" the exact one, as in timm's and
         transformers' ViTs; "quick_gelu" x sigmoid(1.702 x), as in CLIP; "relu"; "swiglu" silu(gate) * up and "geglu"
         gelu(gate) * up, with the tanh approximation, as in Gemma (Shazeer 2020, arXiv 2002.05202), "geglu_exact" without;
@@ -83,13 +85,14 @@ class BlockConfig:
 
     Raises:
       ValueError: a width that the heads do not divide, heads that their keys do not divide, an unknown name, a rate
-        outside [0, 1).
+        outside [0, 1), a field that latent attention has not.
     """
 
     width: int = 256
     num_heads: int = 4
     head_dim: int | None = None
     num_kv_heads: int | None = None
+    latent: Latent | None = None
     mlp: str = "gelu"
     mlp_dim: int | None = None
     mlp_bias: bool | None = None
@@ -121,7 +124,9 @@ class BlockConfig:
         _check_names("MLP", [self.mlp], MLPS)
         _check_names("qk_norm", self.qk_norms, QK_NORMS)
         _check_names("projection", self.attention_bias, list(_PROJECTIONS))
-        if self.num_heads < 1 or (self.head_dim is None and self.width % self.num_heads):
+        if self.latent is not None:
+            self._check_latent()
+        elif self.num_heads < 1 or (self.head_dim is None and self.width % self.num_heads):
             raise ValueError(f"width {self.width} is not divisible by num_heads {self.num_heads}")
         if self.key_heads < 1 or self.num_heads % self.key_heads:
             divisors = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
@@ -140,10 +145,30 @@ class BlockConfig:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must lie in [0, 1)")
 
+    def _check_latent(self) -> None:
+        for name, plain in (("head_dim", None), ("num_kv_heads", None), ("qk_norm", False), ("qkv_clip", None)):
+            if getattr(self, name) != plain:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is not of latent attention, whose sizes and norms are {self.latent}'s: "
+                    f"set {name}={plain!r}, or latent=None"
+                )
+        if ("key" in self.attention_bias) != ("value" in self.attention_bias):
+            raise ValueError(
+                f"attention_bias={self.attention_bias}: latent attention projects to keys and values at once, so name both "
+                "or neither"
+            )
+
     @property
     def channels(self) -> int:
-        """Channels of a head."""
+        """Channels of a head's queries and keys."""
+        if self.latent is not None:
+            return self.latent.head_dim
         return self.width // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def turning_channels(self) -> int:
+        """Channels of a head that an encoding may rotate: the head dim that it is told."""
+        return self.channels if self.latent is None else self.latent.qk_rope_head_dim
 
     @property
     def key_heads(self) -> int:
@@ -193,77 +218,6 @@ def _check_names(what: str, given, known: list) -> None:
     for name in given:
         if name not in known:
             raise ValueError(f"no {what} is named {name!r}; {nearest(str(name), list(map(str, known)))}")
-
-
-class Linear(nn.Module):
-    """A matrix product over the last axes of x, and a bias: [..., *inputs] to [..., *outputs].
-
-    The kernel [*inputs, *outputs] starts with variance 1 / inputs, whatever axes inputs and outputs have.
-    """
-
-    outputs: tuple[int, ...]
-    num_inputs: int = 1  # axes of x that are summed over
-    use_bias: bool | tuple[bool, ...] = True  # of all outputs, or of each row of their last axis but one
-    dtype: Any = jnp.float32
-    param_dtype: Any = jnp.float32
-
-    @nn.compact
-    def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
-        batch, inputs = x.shape[: -self.num_inputs], x.shape[-self.num_inputs :]
-        shape = (*inputs, *self.outputs)
-        axes = range(len(shape))
-        init = nn.initializers.lecun_normal(axes[: self.num_inputs], axes[self.num_inputs :])
-        kernel = self.param("kernel", init, shape, self.param_dtype).astype(self.dtype)
-        y = x.astype(self.dtype).reshape(*batch, math.prod(inputs)) @ kernel.reshape(math.prod(inputs), -1)
-        y = y.reshape(*batch, *self.outputs)
-        return y + self._bias().astype(self.dtype) if np.any(self.use_bias) else y
-
-    def _bias(self):
-        if np.all(self.use_bias):
-            return self.param("bias", nn.initializers.zeros, self.outputs, self.param_dtype)
-        rows = np.flatnonzero(self.use_bias)
-        shape = (*self.outputs[:-2], len(rows), self.outputs[-1])
-        bias = self.param("bias", nn.initializers.zeros, shape, self.param_dtype)
-        return jnp.zeros(self.outputs, bias.dtype).at[..., rows, :].set(bias)
-
-
-class Norm(nn.Module):
-    """A config's norm of the last axis; statistics are float32 in every dtype."""
-
-    config: BlockConfig
-    kind: str | None = None  # the config's where None
-
-    @nn.compact
-    def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
-        c, shape = self.config, x.shape[-1:]
-        centred = (self.kind or c.norm) == "layer"
-        start = nn.initializers.constant(1 - c.norm_offset)
-        scale = self.param("scale", start, shape, c.param_dtype).astype(jnp.float32) + c.norm_offset
-        y = normalised(x.astype(jnp.float32), centred, c.norm_epsilon) * scale
-        if centred and c.norm_bias:
-            y = y + self.param("bias", nn.initializers.zeros, shape, c.param_dtype).astype(jnp.float32)
-        return y.astype(c.dtype)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def normalised(x: Float[jax.Array, "..."], centred: bool, epsilon: float) -> Float[jax.Array, "..."]:
-    """x, less its mean over the last axis if `centred`, over the root of the mean square of that.
-
-    The backward pass is given x alone and computes the statistics again: cheaper than to store and read y.
-    """
-    x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
-    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
-
-
-def _normalised_backward(centred: bool, epsilon: float, x, d_y):
-    x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
-    factor = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
-    d_x = d_y - x * jnp.square(factor) * jnp.mean(d_y * x, axis=-1, keepdims=True)
-    d_x = d_x - jnp.mean(d_x, axis=-1, keepdims=True) if centred else d_x
-    return (factor * d_x,)
-
-
-normalised.defvjp(lambda x, centred, epsilon: (normalised(x, centred, epsilon), x), _normalised_backward)
 
 
 class Attention(nn.Module):
@@ -461,7 +415,8 @@ class Block(nn.Module):
         joined = functools.partial(self._joined, rate=rate)
         normed = self._before("attention", x)
         read = normed if code is None else normed + Norm(c, name="code_norm")(code)
-        y, cache = Attention(c, self.causal, name="attention")(read, hosted, cache, cache_size)
+        attention = Attention if c.latent is None else LatentAttention
+        y, cache = attention(c, self.causal, name="attention")(read, hosted, cache, cache_size)
         behind = joined("attention", x, y, next(keys))
         if memory is not None:
             y = CrossAttention(c, name="cross")(self._before("cross", behind), hosted.site, *memory)
@@ -500,8 +455,3 @@ def drop_path(key: jax.Array, x: Float[jax.Array, "B T M"], rate: float | jax.Ar
     """
     keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1, 1))
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
-
-
-def watched(module: nn.Module) -> bool:
-    """Whether the caller asked for intermediates."""
-    return not module.is_initializing() and module.is_mutable_collection("intermediates")

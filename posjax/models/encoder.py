@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.block import Linear, Norm, activation
+from posjax.models.block import activation
+from posjax.models.layers import Linear, Norm
 from posjax.models.transformer import OfBlocks, one_token, tied_logits
 
 

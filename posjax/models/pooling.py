@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from posjax.encoding import Site
-from posjax.models.block import BlockConfig, Mlp, Norm
+from posjax.models.block import BlockConfig, Mlp
+from posjax.models.layers import Norm
 
 POOLINGS = ["cls", "cls_mean", "map", "mean", "none"]
 

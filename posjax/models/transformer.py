@@ -15,7 +15,9 @@ from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
-from posjax.models.block import Block, BlockConfig, Norm, watched
+from posjax.models.block import Block, BlockConfig
+from posjax.models.latent import Latent
+from posjax.models.layers import Norm, watched
 from posjax.models.patch_dropout import Kept, take, taken
 from posjax.spec import nearest, parse_layers
 
@@ -125,7 +127,7 @@ class Transformer(nn.Module):
     def _hosted(self, hosts, x, site: Site, kept, train: bool):
         """The tokens that enter the blocks, and {name: (hosted encoding, its code for "lape" or None)}."""
         c = self.block
-        dims = Dims(c.width, c.num_heads, c.channels, self.length, self.grid, self.prefix)
+        dims = Dims(c.width, c.num_heads, c.turning_channels, self.length, self.grid, self.prefix)
         place_key = self.make_rng("place") if train else None
         hosted = {}
         for name, encoding in hosts:
@@ -255,8 +257,10 @@ def _block_fields(namespace: dict[str, Any]) -> None:
 class OfBlocks(new_class("_BlockFields", (nn.Module,), {"kw_only": True}, _block_fields), kw_only=True):
     """A model with a `Transformer`: its fields are, by keyword, those of `BlockConfig`, these, and its own.
 
-    depth: the number of blocks. injection, scan, remat: see `Transformer`.
+    depth: the number of blocks. injection, scan, remat: see `Transformer`. latent may be given as its text.
     """
+
+    latent: Latent | str | None = None
 
     depth: int = 4
     injection: str = "stem"
@@ -265,7 +269,8 @@ class OfBlocks(new_class("_BlockFields", (nn.Module,), {"kw_only": True}, _block
 
     @property
     def block(self) -> BlockConfig:
-        return BlockConfig(**{field.name: getattr(self, field.name) for field in fields(BlockConfig)})
+        given = {field.name: getattr(self, field.name) for field in fields(BlockConfig)}
+        return BlockConfig(**given | dict(latent=Latent.read(self.latent)))
 
     def transformer(self, encoding: Any, **own: Any) -> Transformer:
         """The blocks, hosting an encoding or a pattern of them; `own` are further fields of `Transformer`."""

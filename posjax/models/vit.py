@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from posjax.encoding import Array, Encoding, Site, grid
 from posjax.encodings.placement import standing
-from posjax.models.block import Norm
+from posjax.models.layers import Norm
 from posjax.models.patch_dropout import Kept, draw_kept, taken
 from posjax.models.pooling import POOLINGS, MapPooling, mean, readers
 from posjax.models.resnet import ResNetStem

@@ -20,6 +20,7 @@ from posjax.checks import (
     maybe,
     several,
 )
+from posjax.models.latent import Latent
 
 _TYPE = Kind(
     "a type of floats", lambda value: value in ("float16", "bfloat16", "float32", "float64")
@@ -45,6 +46,7 @@ KINDS: dict[str, Kind] = {
     "norm_offset": NUMBER,
     "head_scale": NUMBER,
     "head": maybe(TEXT),
+    "latent": maybe(TEXT),
     "mlp_bias": maybe(FLAG),
     "attention_bias": several(TEXT),
     "qk_norm": either(FLAG, TEXT, several(either(FLAG, TEXT), 1)),
@@ -78,10 +80,12 @@ def check_fields(where: str, fields: Mapping[str, Any], shapes: Mapping[str, tup
         return
     elements = sum(map(math.prod, shapes.values()))
     units = sum(fields.get("resnet") or ())
+    latent = Latent.read(fields.get("latent"))
     for name, value, most, what in (
         *((name, fields.get(name), len(shapes), "tensors") for name in _DEPTHS),
         ("resnet", units, len(shapes), "tensors"),
         *((name, fields.get(name), elements, "elements") for name in _SIZES),
+        *((f"latent's {name}", size, elements, "elements") for name, size in (vars(latent) if latent else {}).items()),
     ):
         if value is not None and value > most:
             raise ValueError(f"{where}: {name} is {value:,}, and the file has {most:,} {what} only")

@@ -126,6 +126,7 @@ def fields_of(model: Any) -> dict[str, Any]:
     fields["encoding"] = layers_text(parse_layers(model.encoding))
     for name in ("dtype", "attention_dtype", "param_dtype"):
         fields[name] = None if fields[name] is None else np.dtype(fields[name]).name
+    fields["latent"] = None if model.latent is None else str(model.latent)
     return {"kind": kind, **fields}
 
 

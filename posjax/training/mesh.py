@@ -36,6 +36,9 @@ RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"qkv/bias", ("tensor", None, None)),
     (r"(query|key|value)/kernel", ("fsdp", "tensor", None)),
     (r"(query|key|value)/bias", ("tensor", None)),
+    (r"query_up/kernel", ("fsdp", "tensor", None)),  # of latent attention, [L, H, D]: by heads
+    (r"(key|value)_up_kernel", ("fsdp", "tensor", None)),
+    (r"(query|kv)_down/kernel", ("fsdp", None)),  # [M, L]: all heads read the whole latent
     (r"out/kernel", ("tensor", None, "fsdp")),
     (r"(up|gate)/kernel", ("fsdp", "tensor")),
     (r"(up|gate)/bias", ("tensor",)),

@@ -14,7 +14,8 @@ import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Transformer, ViT
-from posjax.models.block import GATED, MLPS, PLACEMENTS, Block, normalised
+from posjax.models.block import GATED, MLPS, PLACEMENTS, Block
+from posjax.models.layers import normalised
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 4
 SITE, MEMORY_SITE = pj.sites(LENGTH), pj.grid(1, 3)

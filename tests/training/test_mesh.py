@@ -126,6 +126,20 @@ def test_rules_lay_out_parameters_and_their_moments():
     assert set(tables.values()) == {PartitionSpec("seed", "fsdp", None)}
 
 
+def test_latent_attention_is_shared_by_heads():
+    latent = "latent(kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=3, q_lora_rank=8)"
+    sizes = dict(num_kv_heads=None, latent=latent, encoding="rope()", attention_bias=())
+    found = specs(layout(abstract(seed=2, fsdp=2, tensor=2), decoder_shapes(**sizes).params))
+    attention = {name.split("attention/")[1]: tuple(spec) for name, spec in found.items() if "attention/" in name}
+    by_head = ("seed", "fsdp", "tensor", None)
+    assert attention == {
+        **dict.fromkeys(("query_up/kernel", "key_up_kernel", "value_up_kernel"), by_head),
+        **dict.fromkeys(("query_down/kernel", "kv_down/kernel"), ("seed", "fsdp", None)),
+        **dict.fromkeys(("query_norm/scale", "kv_norm/scale"), ("seed",)),
+        "out/kernel": ("seed", "tensor", None, "fsdp"),
+    }
+
+
 def test_an_axis_that_does_not_divide_is_left_out_and_said():
     state, mesh = decoder_shapes(), abstract(seed=3, fsdp=2, tensor=4)
     found = specs(layout(mesh, state.params))

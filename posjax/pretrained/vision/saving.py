@@ -27,7 +27,7 @@ METADATA = "posjax"  # key of the header
 OWN, _TIMM = "posjax", "timm"  # the spellings of names
 _TYPES = {"dtype", "attention_dtype", "param_dtype"}
 _AS_TIMM = ("attention_bias", "head_dim", "logit_scale", "mlp_clip", "norm", "norm_bias", "norm_offset", "num_experts")
-_AS_TIMM += ("placement", "qk_norm", "qkv_clip", "softcap")
+_AS_TIMM += ("latent", "placement", "qk_norm", "qkv_clip", "softcap")
 _TRAINING = {"parent", "name", "context"}  # of the moment, not of the model
 
 
@@ -98,6 +98,7 @@ def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str
 def _fields(model: ViT) -> dict[str, Any]:
     fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name not in _TRAINING}
     fields |= {key: jnp.dtype(fields[key]).name for key in _TYPES if fields[key] is not None}
+    fields["latent"] = None if model.latent is None else str(model.latent)
     encodings = [str(encoding) for encoding in parse_layers(model.encoding)]
     return fields | {"encoding": encodings[0] if len(encodings) == 1 else encodings}
 

@@ -1,0 +1,190 @@
+"""Multi-head latent attention: keys and values of all heads out of one compressed vector per token."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from posjax.attention import Cache
+from posjax.attention.tile_extras import reads_content
+from posjax.encoding import spec_text
+from posjax.encodings.decoupled import decoupled
+from posjax.hosting import Hosted, batch_axis
+from posjax.models.layers import Linear, Norm, watched
+from posjax.spec import parse_value
+
+
+@dataclass(frozen=True)
+class Latent:
+    """The sizes of multi-head latent attention, by the names that configurations of DeepSeek's models give them.
+
+    `str` writes a text that `Latent.read` reads: latent(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+    v_head_dim=128, q_lora_rank=1536) is DeepSeek-V3's.
+
+    Args:
+      kv_lora_rank: channels of the latent, which a cache keeps with the `qk_rope_head_dim` channels of the rotated key.
+      qk_nope_head_dim, qk_rope_head_dim: channels of a head's query and key that positions leave alone, and that encodings
+        rotate.
+      v_head_dim: channels of a head's values.
+      q_lora_rank: channels that queries are compressed to; None: they are not.
+
+    Raises:
+      ValueError: for a size below 1.
+    """
+
+    spec_name: ClassVar[str] = "latent"
+
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    q_lora_rank: int | None = None
+
+    def __post_init__(self):
+        for field in fields(self):
+            size = getattr(self, field.name)
+            if size is None and field.name == "q_lora_rank":
+                continue
+            if type(size) is not int or size < 1:
+                raise ValueError(f"latent({field.name}=...) is a number of channels of at least 1, got {size!r}")
+
+    @staticmethod
+    def read(given: "Latent | str | None") -> "Latent | None":
+        """The sizes that a text says; what is no text is returned as it is.
+
+        Raises:
+          ValueError: for another text.
+        """
+        return parse_value(given, Latent) if isinstance(given, str) else given
+
+    def __str__(self) -> str:
+        return spec_text(self)
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of a head's queries and keys."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+
+class LatentAttention(nn.Module):
+    """Multi-head latent attention with decoupled rotary embedding over [B, T, M], interpreting a hosted encoding.
+
+    DeepSeek-AI (2024), DeepSeek-V2, arXiv 2405.04434, section 2.1 and appendix C; DeepSeek-V3, arXiv 2412.19437, section
+    2.1.1. A token's latent is c = norm(W_DKV x) and its rotated key, one for all heads, R k = R W_KR x. Head i has the key
+    [W_UK_i c, R k], the value W_UV_i c and the query [q_i, R q'_i], projected from norm(W_DQ x), or from x. The encoding
+    acts on k and q' alone, as if these were all of a head; see `posjax.encodings.decoupled`. The logits' scale is
+    1 / sqrt(qk_nope_head_dim + qk_rope_head_dim), or the config's `logit_scale`: DeepSeek-V3's is larger by the square of
+    0.1 mscale_all_dim ln s + 1, under a YaRN of factor s. The formulas have no norms. DeepSeek-V2's section 3.1.2 adds norms
+    and factors of the compressed vectors; published code has the norms alone, and so has this.
+
+    Whole sequences are attended in this form. In cached decoding the cache holds [c, R k] alone: q_i . W_UK_i c is
+    (W_UK_i^T q_i) . c, so that all heads share one key, whose first channels are its value, and W_UV_i multiplies sums.
+
+    Parameters: query_down, query_norm and query_up, or query; kv_down [M, L + R]; kv_norm; key_up_kernel [L, H, N] and
+    value_up_kernel [L, H, E]; out [H, E, M]. Biases of queries are those of query_down, or query; those of keys and values
+    are of kv_down. Norms are RMS norms with the config's `norm_epsilon`; in the published code it is 1e-6 whatever the
+    blocks have.
+
+    Intermediates are those of `Attention`.
+
+    Raises (on call):
+      ValueError: for an encoding that reads the content of queries or keys in its bias; as `decoupled`.
+    """
+
+    config: Any  # a `BlockConfig` with `latent`
+    causal: bool = False
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T M"],
+        hosted: Hosted,
+        cache: Cache | None = None,
+        cache_size: int | None = None,
+    ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
+        c, sizes = self.config, self.config.latent
+        in_heads = replace(hosted, encoding=decoupled(hosted.encoding, sizes.qk_nope_head_dim))
+        _refuse(hosted, x, c.num_heads, c.turning_channels)
+        told = dict(scale=c.scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
+        q, (latent, shared) = self._queries(x), self._compressed(x)
+        key_up, value_up = self._up("key", sizes.qk_nope_head_dim), self._up("value", sizes.v_head_dim)
+        if cache is None:
+            read = self._whole(x, q, latent, shared, key_up, value_up, in_heads, told)
+        if cache is not None or cache_size is not None:
+            rank, inner = sizes.kv_lora_rank, c.attention_dtype or c.dtype
+            in_latents = replace(hosted, encoding=decoupled(hosted.encoding, rank))
+            content, turned = jnp.split(q, [sizes.qk_nope_head_dim], axis=-1)
+            q = jnp.concatenate([jnp.einsum("bthn,lhn->bthl", content, key_up), turned], axis=-1).astype(inner)
+            k = jnp.concatenate([latent, shared], axis=-1)[:, :, None].astype(inner)
+            if cache is None:
+                cache = in_latents.remember(q, k, None, x=x, cache_size=cache_size, value_dim=rank)
+            else:
+                sums, cache = in_latents.attend_cached(q, k, None, x=x, cache=cache, value_dim=rank, **told)
+                read = jnp.einsum("bthl,lhe->bthe", sums.astype(c.dtype), value_up)
+        out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
+        return out(read.astype(c.dtype)), cache
+
+    def _whole(self, x, q, latent, shared, key_up, value_up, hosted: Hosted, told: dict[str, Any]):
+        """Attention of a whole sequence, by keys and values of every head: [B, T, H, E]."""
+        c = self.config
+        inner, told = c.attention_dtype or c.dtype, told | dict(implementation=c.implementation)
+        content = jnp.einsum("btl,lhn->bthn", latent, key_up)
+        turned = jnp.broadcast_to(shared[:, :, None], (*content.shape[:3], shared.shape[-1]))
+        k, v = jnp.concatenate([content, turned], axis=-1), jnp.einsum("btl,lhe->bthe", latent, value_up)
+        q, k, v = (each.astype(inner) for each in (q, k, v))
+        if watched(self):
+            told |= dict(implementation="dense", return_weights=True)
+            read, weights = hosted.attend(q, k, v, x=x, causal=self.causal, **told)
+            for name, value in {"weights": weights, "queries": q, "keys": k}.items():
+                self.sow("intermediates", name, value)
+            return read
+        # A batch to initialise with is too small to share.
+        context = None if self.is_initializing() else c.context
+        return hosted.attend(q, k, v, x=x, causal=self.causal, context=context, **told)
+
+    def _queries(self, x) -> Float[jax.Array, "B T H D"]:
+        c, sizes = self.config, self.config.latent
+        heads, use_bias = (c.num_heads, sizes.head_dim), "query" in c.attention_bias
+        if sizes.q_lora_rank is None:
+            return Linear(heads, use_bias=use_bias, **c.types, name="query")(x)
+        compressed = Linear((sizes.q_lora_rank,), use_bias=use_bias, **c.types, name="query_down")(x)
+        compressed = Norm(c, "rms", name="query_norm")(compressed)
+        return Linear(heads, use_bias=False, **c.types, name="query_up")(compressed)
+
+    def _compressed(self, x) -> tuple[Float[jax.Array, "B T L"], Float[jax.Array, "B T R"]]:
+        """The latents, and the keys that all heads share."""
+        c, sizes = self.config, self.config.latent
+        channels = sizes.kv_lora_rank + sizes.qk_rope_head_dim
+        both = Linear((channels,), use_bias="key" in c.attention_bias, **c.types, name="kv_down")(x)
+        latent, shared = jnp.split(both, [sizes.kv_lora_rank], axis=-1)
+        return Norm(c, "rms", name="kv_norm")(latent), shared
+
+    def _up(self, name: str, channels: int) -> Float[jax.Array, "L H C"]:
+        """From the latent to one half of what every head makes of it."""
+        c = self.config
+        shape = (c.latent.kv_lora_rank, c.num_heads, channels)
+        init = nn.initializers.lecun_normal((0,), (1, 2))
+        return self.param(f"{name}_up_kernel", init, shape, c.param_dtype).astype(c.dtype)
+
+
+def _refuse(hosted: Hosted, x: Float[jax.Array, "B T M"], num_heads: int, head_dim: int) -> None:
+    """Refuses an encoding whose bias reads queries or keys: a cache of latents holds no keys, and no queries match them."""
+    encoding, params = hosted.encoding, hosted.params
+    if "bias" not in encoding.hooks:
+        return
+
+    def of_one_token(site, x, q):
+        site = encoding.observe(params, x, site)
+        if any(reads_content(encoding, params, q, q, site, site)):
+            raise ValueError(
+                f"{encoding} reads the content of queries or keys in its bias, which latent attention does not keep; leave "
+                "`latent` or this encoding out"
+            )
+
+    leading = 1 if batch_axis(hosted.site) is None else 2
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[leading:]), leaf.dtype), hosted.site)
+    q = jax.ShapeDtypeStruct((1, num_heads, head_dim), x.dtype)
+    jax.eval_shape(of_one_token, shapes, jax.ShapeDtypeStruct((1, x.shape[-1]), x.dtype), q)

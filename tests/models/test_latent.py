@@ -1,0 +1,336 @@
+"""Latent attention beside the paper's formulas and transformers' modules; its cache of latents changes no number."""
+
+import contextlib
+import functools
+import math
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn import drawn
+from members import LINE, MEMBERS
+
+import posjax as pj
+from posjax.encoding import Needs
+from posjax.hosting import Hosted
+from posjax.models import BlockConfig, Decoder, Latent, generate
+from posjax.models.latent import LatentAttention
+
+SIZES = dict(kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=5)
+LATENT, COMPRESSED = Latent(**SIZES), Latent(**SIZES, q_lora_rank=7)
+WIDTH, HEADS, LENGTH, PROMPT = 12, 2, 9, 4
+X = jnp.asarray(np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)), jnp.float32)
+GOLDEN = pathlib.Path(__file__).parents[1] / "goldens" / "latent.npz"
+
+
+def attention(latent=LATENT, width=WIDTH, num_heads=HEADS, **fields):
+    return LatentAttention(BlockConfig(width=width, num_heads=num_heads, latent=latent, **fields), causal=True)
+
+
+def whole_and_cached(module, params, x, encoding, site=None, prompt=PROMPT):
+    """Outputs of the full pass, and of a prompt and the tokens behind it: one, and then all others at once."""
+    site = pj.sites(x.shape[1]) if site is None else site
+    axis = site.segment.ndim - 1
+
+    def hosted(start, stop):
+        return Hosted(
+            encoding, (), jax.tree.map(lambda leaf: leaf[(slice(None),) * axis + (slice(start, stop),)], site)
+        )
+
+    @jax.jit
+    def run(params, x):
+        def of(start, stop, **told):
+            return module.apply({"params": params}, x[:, start:stop], hosted(start, stop), **told)
+
+        whole, _ = of(0, None)
+        first, cache = of(0, prompt, cache_size=x.shape[1])
+        second, cache = of(prompt, prompt + 1, cache=cache)
+        third, cache = of(prompt + 1, None, cache=cache)
+        return whole, jnp.concatenate([first, second, third], axis=1), cache
+
+    return run(params, x)
+
+
+class Paper:
+    """Equations 37 to 47 of DeepSeek-V2 in float64, token by token, with norms where the code has them."""
+
+    def __init__(self, latent, params):
+        self.latent, self.p = latent, jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+    def norm(self, name, x):
+        return x / np.sqrt((x**2).mean() + 1e-6) * self.p[name]["scale"]
+
+    def turned(self, x, position):
+        pairs = x.shape[-1] // 2
+        z = x[..., :pairs] + 1j * x[..., pairs:]
+        z = z * np.exp(1j * position * 10_000.0 ** (-np.arange(pairs) / pairs))
+        return np.concatenate([z.real, z.imag], axis=-1)
+
+    def query(self, h, position):
+        p = self.p
+        if "query" in p:
+            q = np.einsum("m,mhd->hd", h, p["query"]["kernel"]) + p["query"].get("bias", 0)
+        else:
+            down = self.norm("query_norm", h @ p["query_down"]["kernel"] + p["query_down"].get("bias", 0))
+            q = np.einsum("m,mhd->hd", down, p["query_up"]["kernel"])
+        content, turning = np.split(q, [self.latent.qk_nope_head_dim], axis=1)
+        return np.concatenate([content, self.turned(turning, position)], axis=1)
+
+    def key_and_value(self, h, position):
+        both = h @ self.p["kv_down"]["kernel"] + self.p["kv_down"].get("bias", 0)
+        c, shared = np.split(both, [self.latent.kv_lora_rank])
+        c = self.norm("kv_norm", c)
+        content = np.einsum("l,lhn->hn", c, self.p["key_up_kernel"])
+        shared = np.tile(self.turned(shared, position), (len(content), 1))
+        return np.concatenate([content, shared], axis=1), np.einsum("l,lhe->he", c, self.p["value_up_kernel"])
+
+    def __call__(self, x):
+        out = np.zeros((len(x), self.p["out"]["kernel"].shape[-1]))
+        keys, values = zip(*(self.key_and_value(h, t) for t, h in enumerate(x)), strict=True)
+        for t, h in enumerate(x):
+            q = self.query(h, t)
+            for head in range(len(q)):
+                logits = np.array([q[head] @ keys[j][head] for j in range(t + 1)]) / math.sqrt(self.latent.head_dim)
+                weights = np.exp(logits - logits.max())
+                read = sum(w * values[j][head] for j, w in enumerate(weights / weights.sum()))
+                out[t] += read @ self.p["out"]["kernel"][head]
+        return out + self.p["out"].get("bias", 0)
+
+
+@functools.cache
+def beside_the_paper(latent, attention_bias):
+    module, encoding = attention(latent, attention_bias=attention_bias), pj.parse("rope")
+    params = drawn(
+        lambda key: module.init(key, X, Hosted(encoding, (), pj.sites(LENGTH)))["params"], jax.random.key(0), spread=0.6
+    )
+    whole, cached, cache = whole_and_cached(module, params, X, encoding)
+    return np.stack([Paper(latent, params)(np.asarray(x, np.float64)) for x in X]), whole, cached, cache, params
+
+
+@pytest.mark.parametrize(
+    ("latent", "attention_bias"),
+    [(COMPRESSED, ()), pytest.param(LATENT, ("query", "key", "value", "out"), marks=pytest.mark.slow)],
+    ids=["compressed queries", "plain queries, biases"],
+)
+def test_both_forms_are_the_papers(latent, attention_bias):
+    """Keys and values of every head, and latents as the one key that all heads share."""
+    expected, whole, cached, cache, params = beside_the_paper(latent, attention_bias)
+    np.testing.assert_allclose(whole, expected, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(cached, expected, rtol=0, atol=2e-5)
+    assert np.abs(expected).max() > 1
+    assert ("bias" in params["kv_down"]) == ("key" in attention_bias)
+
+
+def test_a_cache_holds_the_latent_and_the_rotated_key_once():
+    *_, cache, _ = beside_the_paper(COMPRESSED, ())
+    kept = {name: getattr(cache, name).shape for name in ("key", "value")}
+    assert kept == {"key": (2, 1, LENGTH, 6 + 8), "value": (2, 1, 0, LENGTH)}
+
+
+@functools.cache
+def golden():
+    with np.load(GOLDEN) as file:
+        return {name: file[name] for name in file.files}
+
+
+def of_transformers(case):
+    """The module of a case, its parameters, the encoding, its input and what transformers returns."""
+    prefix = f"{case}/"
+    theirs = {name.removeprefix(prefix): np.asarray(x, np.float32) for name, x in golden().items() if prefix in name}
+    latent = Latent(4, 4, 8, 3, q_lora_rank=6 if "q_a_proj.weight" in theirs else None)
+    mscale, scaling = {
+        "v2_yarn": (0.707, "0.707, mscale_all_dim=0.707"),
+        "v3_halves": (0.5, "1, mscale_all_dim=0.5"),
+    }.get(case, (0, None))
+    layout = "half" if case == "v3_halves" else "interleaved"
+    yarn = f", scaling=yarn(factor=40, original_length=4096, mscale={scaling})" if scaling else ""
+    scale = latent.head_dim**-0.5 * (0.1 * mscale * math.log(40) + 1) ** 2
+    has_bias = "o_proj.bias" in theirs
+    module = attention(
+        latent,
+        width=18,
+        num_heads=3,
+        logit_scale=scale,
+        attention_bias=("query", "key", "value", "out") if has_bias else (),
+    )
+    return module, ours_of(theirs, latent), pj.parse(f"rope(layout='{layout}'{yarn})"), theirs["x"], theirs["out"]
+
+
+def ours_of(theirs, latent):
+    def linear(name, outputs=(-1,)):
+        found = {"kernel": theirs[f"{name}.weight"].T}
+        found["kernel"] = found["kernel"].reshape(len(found["kernel"]), *outputs)
+        return found | ({"bias": theirs[f"{name}.bias"]} if f"{name}.bias" in theirs else {})
+
+    heads = (3, latent.head_dim)
+    up = theirs["kv_b_proj.weight"].T.reshape(latent.kv_lora_rank, 3, -1)
+    out = linear("o_proj")
+    ours = {
+        "kv_down": linear("kv_a_proj_with_mqa"),
+        "kv_norm": {"scale": theirs["kv_a_layernorm.weight"]},
+        "key_up_kernel": up[..., : latent.qk_nope_head_dim],
+        "value_up_kernel": up[..., latent.qk_nope_head_dim :],
+        "out": out | {"kernel": out["kernel"].reshape(3, latent.v_head_dim, -1)},
+    }
+    if latent.q_lora_rank is None:
+        return ours | {"query": linear("q_proj", heads)}
+    queries = {"query_down": linear("q_a_proj"), "query_up": linear("q_b_proj", heads)}
+    return ours | queries | {"query_norm": {"scale": theirs["q_a_layernorm.weight"]}}
+
+
+@pytest.mark.parametrize(
+    "case", ["v3", *(pytest.param(case, marks=pytest.mark.slow) for case in ("v2_yarn", "v3_halves"))]
+)
+def test_both_forms_are_those_of_transformers(case):
+    module, params, encoding, x, expected = of_transformers(case)
+    whole, cached, _ = whole_and_cached(module, params, jnp.asarray(x)[None], encoding)
+    np.testing.assert_allclose(whole[0], expected, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(cached[0], expected, rtol=0, atol=5e-6)
+
+
+def decoder(spec="rope", **options):
+    sizes = dict(width=16, num_heads=2, depth=1, length=20, latent=str(LATENT))
+    return Decoder(11, spec, **sizes | options)
+
+
+TOKENS = jnp.asarray(np.random.default_rng(1).integers(0, 11, (2, LENGTH)), jnp.int32)
+PADDED = pj.Site(
+    np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4], [9, 9, 9, 0, 1, 2, 3, 4, 5]], np.int32),
+    np.array([[1] * 4 + [2] * 5, [0] * 3 + [1] * 6], np.int32),
+    np.zeros((2, LENGTH), np.int32),
+)
+
+
+def initial(model):
+    return drawn(model.init, jax.random.key(0), TOKENS[:, :1], pj.sites(1), encoding=model.encoding)
+
+
+def taken(site, start, stop):
+    return jax.tree.map(lambda leaf: leaf[:, start:stop], site)
+
+
+# Content that biases read, values that are transformed, codes that go through a layer's matrices.
+REFUSED = {"cope", "dape", "deberta", "grape_a", "shaw", "transformer_xl", "value_rotary"}
+NAMED = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
+NEVER_CACHED = Needs.WHOLE_DOCUMENT | Needs.BOTH_DIRECTIONS
+CACHED = [name for name in NAMED if name not in REFUSED and not pj.parse(NAMED[name]).needs & NEVER_CACHED]
+
+
+HOSTED = ("rope + alibi", "window(3) + rope", "log_n(original_length=4) + rope", "path", "tupe")
+HOSTED += ("rope(scaling=dynamic_ntk(factor=4, original_length=4))", "self_extend(window=3, group=2) >> rope")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(pytest.param(spec, marks=pytest.mark.slow) for spec in HOSTED),
+        *(pytest.param(NAMED[name], id=name, marks=pytest.mark.thorough) for name in CACHED),
+    ],
+)
+def test_decoding_is_the_full_pass(spec):
+    """Of a packed row and one that is padded left; only of the last tokens, where logits depend on the length so far."""
+    model = decoder(spec)
+
+    @jax.jit
+    def run(params):
+        whole = model.apply(params, TOKENS, PADDED)
+        out, caches = model.apply(params, TOKENS[:, :5], taken(PADDED, 0, 5), cache_size=LENGTH, method="prefill")
+        outs = [out]
+        for start, stop in ((5, 6), (6, LENGTH)):
+            out, caches = model.apply(
+                params, TOKENS[:, start:stop], taken(PADDED, start, stop), caches, method="extend"
+            )
+            outs.append(out)
+        return whole, jnp.concatenate(outs, axis=1)
+
+    whole, cached = run(initial(model))
+    there = PADDED.segment > 0
+    if Needs.DOCUMENT_LENGTH in pj.parse(spec).needs:
+        there = there & (np.arange(LENGTH) == LENGTH - 1)
+    np.testing.assert_allclose(cached[there], whole[there], rtol=0, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_packed_and_padded_are_as_alone():
+    model = decoder("rope + alibi")
+    params = initial(model)
+    run = jax.jit(lambda tokens, site: model.apply(params, tokens, site))
+    together = run(TOKENS, PADDED)
+    alone = run(TOKENS[:1, 4:], pj.sites(5)), run(TOKENS[1:, 3:], pj.sites(6))
+    np.testing.assert_allclose(together[0, 4:], alone[0][0], atol=1e-5)
+    np.testing.assert_allclose(together[1, 3:], alone[1][0], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_tiles_have_the_gradients_of_the_whole():
+    model = decoder("rope + t5")
+
+    def gradients(model, params):
+        return jax.jit(jax.grad(lambda params: jnp.square(model.apply(params, TOKENS, PADDED)).sum()))(params)
+
+    one, other = (gradients(model.clone(implementation=name), initial(model)) for name in ("dense", "blockwise"))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3), one, other)
+
+
+@pytest.mark.slow
+def test_generation_continues_as_full_passes_do():
+    model = decoder("rope")
+    params = initial(model)
+    prompt = taken(PADDED, 0, 7)
+    continued = generate(model, params, TOKENS[:, :7], prompt, steps=2)
+    site = jax.tree.map(jnp.asarray, PADDED)
+    tokens = TOKENS[:, :7]
+    for step in range(2):
+        logits = jax.jit(model.apply)(params, tokens, taken(site, 0, 7 + step))
+        token = jnp.argmax(logits[:, -1], axis=-1)
+        np.testing.assert_array_equal(continued[:, step], token)
+        tokens = jnp.concatenate([tokens, token[:, None]], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("cope + rope", r"reads the content of queries or keys in its bias"),
+        ("value_rotary + rope", r"transforms values \(`value`\)"),
+        ("deberta(shared=True)", r"projects codes by the layer's own matrices"),
+        ("self_extend(window=3, group=2) >> (rope + ssmax)", r"an encoding that needs whole heads"),
+    ],
+)
+def test_what_a_latent_cannot_host_is_refused(spec, message):
+    with pytest.raises(ValueError, match=rf"{message}.*leave `latent` or this encoding out"):
+        jax.eval_shape(decoder(spec).init, jax.random.key(0), TOKENS, pj.sites(LENGTH))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NAMED)
+def test_every_encoding_is_hosted_or_refused(name):
+    refusal = pytest.raises(ValueError, match="leave `latent` or this encoding out")
+    with refusal if name in REFUSED else contextlib.nullcontext():
+        jax.eval_shape(decoder(NAMED[name]).init, jax.random.key(0), TOKENS, pj.sites(LENGTH))
+
+
+def test_sizes_are_read_as_they_are_written():
+    assert Latent.read(str(COMPRESSED)) == COMPRESSED
+    assert Decoder(7, latent=str(LATENT)).block.latent == LATENT
+    assert Decoder(7, latent=LATENT).block.scale == 12**-0.5
+    with pytest.raises(ValueError, match=r"latent has no argument 'kv_rank'; did you mean 'kv_lora_rank'"):
+        Latent.read("latent(kv_rank=4)")
+    with pytest.raises(ValueError, match=r"latent\(argument=value\) is asked for, got 'rope'"):
+        Latent.read("rope")
+    with pytest.raises(ValueError, match=r"latent\(v_head_dim=\.\.\.\) is a number of channels of at least 1, got 0"):
+        Latent(4, 4, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(num_kv_heads=1), r"num_kv_heads=1 is not of latent attention.*set num_kv_heads=None, or latent=None"),
+        (dict(qk_norm=True), r"qk_norm=True is not of latent attention.*set qk_norm=False"),
+        (dict(attention_bias=("key",)), r"name both or neither"),
+    ],
+)
+def test_fields_that_say_nothing_of_a_latent_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        BlockConfig(latent=LATENT, **fields)
