@@ -6,12 +6,13 @@ What they read is data, made beforehand in NumPy by the functions at the end of 
     site = graph(adjacency, position=laplacian_eigenvectors(adjacency, 8))     # and for laplacian, beside them
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float32, Int32, Shaped
+from jaxtyping import Float32, Int, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Relation, Site, stands
 from posjax.encodings.masks import at_least
@@ -96,7 +97,7 @@ class Centrality(Encoding):
 
     def embed(self, params, x, site):
         degree = (_relation(self, site).distance == 1).sum(axis=1)
-        code = jnp.asarray(params["table"])[np.minimum(degree, self.max_degree)]
+        code = jnp.asarray(params["table"])[numpy_if_known(degree).minimum(degree, self.max_degree)]
         return added(x, jnp.where(stands(site)[:, None], code, 0.0), site)
 
 
@@ -298,7 +299,7 @@ def graph(
 
     nowhere = np.arange(1, length + 1, dtype=np.int32) * (np.arange(length) < prefix)
     segment = (np.arange(length) < prefix + count).astype(np.int32)
-    relation = Relation(row(np.arange(count, dtype=np.int32)), row(distance, length - count, fill=-1))
+    relation = Relation(row(np.arange(count, dtype=np.int32)), row(distance, behind, fill=-1))
     whole = np.issubdtype(position.dtype, np.integer)
     return Site(row(position).astype(np.int32 if whole else np.float32), segment, nowhere, relation=relation)
 
@@ -356,7 +357,7 @@ def random_walks(adjacency: Shaped[np.ndarray, "N N"], k: int) -> Float32[np.nda
     return np.stack(found, axis=1).astype(np.float32)
 
 
-def tree_paths(parents: Int32[np.ndarray, " N"], depth: int) -> Int32[np.ndarray, "N D"]:
+def tree_paths(parents: Sequence[int] | Int[np.ndarray, " N"], depth: int) -> Int32[np.ndarray, "N D"]:
     """The branches from each node up to the root, as `tree` reads them: from 1, its own first, 0 above the root.
 
     Children of a node are counted in the order of their numbers. Of a longer path the `depth` branches next to the node

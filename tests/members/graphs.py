@@ -71,12 +71,12 @@ MEMBERS = {
         decoder="",
     ),
     "laplacian": Member(
-        grids("laplacian(pos_enc_dim=2)") + lines("laplacian(pos_enc_dim=1)"),
+        grids("laplacian(pos_enc_dim=2)") + lines("interpolate(factor=8) >> laplacian(pos_enc_dim=1)"),
         FeaturesOracle,
         {"pos_enc_dim": st.integers(1, 64)},
     ),
     "random_walk": Member(
-        grids("random_walk(pos_enc_dim=2)") + lines("random_walk(pos_enc_dim=1)"),
+        grids("random_walk(pos_enc_dim=2)") + lines("interpolate(factor=8) >> random_walk(pos_enc_dim=1)"),
         FeaturesOracle,
         {"pos_enc_dim": st.integers(1, 64)},
     ),
@@ -85,5 +85,6 @@ MEMBERS = {
         TreeOracle,
         {"depth": st.integers(1, 16), "degree": st.integers(1, 16)},
         vit="tree(depth=2, degree=3)",
+        decoder="tree(depth=1, degree=16)",
     ),
 }
