@@ -5,9 +5,9 @@
     /tmp/goldens/bin/python tests/goldens/make_graphs.py /tmp/Graphormer
 
 in the environment that tests/goldens/make.py describes; the result is graphs.npz. Graphormer's layers are run as they are, on
-distances by scipy (their own are in Cython). Transcribed are laplacian_positional_encoding of
-graphdeeplearning/graphtransformer and init_positional_encoding of vijaydwivedi75/gnn-lspe (both data/molecules.py), which need
-DGL, and microsoft/icecaps (estimators/abstract_transformer_estimator.py and util/trees.py), which needs TensorFlow 1.
+distances by scipy (their own are in Cython). Transcribed are, of code that needs DGL or TensorFlow 1: of data/molecules.py in
+graphdeeplearning/graphtransformer laplacian_positional_encoding, in vijaydwivedi75/gnn-lspe init_positional_encoding; and of
+microsoft/icecaps estimators/abstract_transformer_estimator.py and util/trees.py.
 """
 
 import importlib.util
