@@ -126,7 +126,7 @@ def test_positions_are_free_beside_a_relation():
         encoding = pj.parse(spec)
         x, hosted = pj.host(encoding, encoding.init(jax.random.key(0), DIMS), jnp.ones((6, DIMS.width)), site, key=None)
         q = x.reshape(6, HEADS, HEAD_DIM)
-        assert np.isfinite(hosted.attend(q, q, q, implementation="dense")).all()
+        assert np.isfinite(hosted.attend(q, q, q, x=x, implementation="dense")).all()
 
 
 @pytest.mark.parametrize("spec", ["graphormer", "centrality"])
