@@ -31,6 +31,18 @@ Params = Any  # any pytree of arrays; () where an encoding learns nothing
 Grid = tuple[int | tuple[int, ...], ...]
 
 
+class Relation(NamedTuple):
+    """How far each token is from the nodes of its document's graph. Every leaf has the tokens as its first axis.
+
+    A pair of tokens is looked up: the query's row of `distance` at the key's `node`. So tokens keep their relations in any
+    order, rows are cut, packed, padded and cached as positions are, and positions stay free for something else. The columns
+    of a packed row are those of its largest document; what a smaller one leaves over is -1.
+    """
+
+    node: Int32[Array, " T"]  # which node of its document the token is, from 0; of padding and prefix tokens any
+    distance: Int32[Array, "T N"]  # steps from the token to each node; -1 where no path leads there
+
+
 class Site(NamedTuple):
     """Where each token of one sequence stands. Every leaf has the tokens as its first axis.
 
@@ -43,6 +55,7 @@ class Site(NamedTuple):
     segment: Int32[Array, " T"]  # document within a packed row; 0 is padding
     prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
     state: Any = ()  # what the encoding itself keeps of each token; travels into the KV cache
+    relation: Any = ()  # relations of pairs that are data: a `Relation`, or a pytree that an encoding of one's own reads
 
 
 class Dims(NamedTuple):
@@ -89,9 +102,8 @@ class Needs(enum.Flag):
     WHOLE_ROWS = enum.auto()  # `bias`, `product` or `weigh` needs all the keys of a query in one tile
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
-    WHOLE_HEAD = (
-        enum.auto()
-    )  # `rotate` scales queries or appends channels, so it is given heads whole; keys keep their own
+    WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: where keys are split, it is given them whole
+    RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
 
 

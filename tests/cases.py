@@ -14,6 +14,8 @@ import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
 from posjax.attention.attend import finish, transform
 from posjax.attention.blockwise import blockwise
+from posjax.encoding import Needs
+from posjax.encodings.graphs import shortest_paths
 
 HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is no power of two
 WIDTH = HEADS * HEAD_DIM
@@ -87,10 +89,24 @@ def world(case: Case) -> World:
         dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=42, prefix=2)
     else:
         dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=24, grid=grid, prefix=prefix)
+    if Needs.RELATION in encoding.needs:
+        site = with_relation(site)
     params = encoding.init(jax.random.key(1), dims)
     x = jax.random.normal(jax.random.key(2), (len(site.segment), WIDTH))
     weights = 0.3 * jax.random.normal(jax.random.key(3), (3, WIDTH, HEADS, HEAD_DIM))
     return World(encoding, params, x, site, weights)
+
+
+def with_relation(site: pj.Site) -> pj.Site:
+    """The site, with tokens in no order as nodes of a graph in two parts, of which edges lead both ways but for one."""
+    random, count = np.random.default_rng(0), 16  # as many nodes as there are, and more
+    adjacency = np.zeros((count, count))
+    for part in (np.arange(9), np.arange(9, count)):
+        parent = [random.integers(0, n) for n in range(1, len(part))]
+        adjacency[part[1:], part[parent]] = adjacency[part[parent], part[1:]] = 1
+    adjacency[2, 7] = 1
+    node = random.permutation(count)[: len(site.segment)].astype(np.int32)
+    return site._replace(relation=pj.Relation(node, shortest_paths(adjacency)[node]))
 
 
 def project(encoding, params, x, site, weights, past=None):

@@ -34,7 +34,7 @@ def attention(encoding, params, x, site, weights, *, causal=False):
         ]
         for position_map in maps:
             position = position_map.place(position, prefix, segment)
-        members.append((oracle, Row(position, prefix, segment, x, None, None)))
+        members.append((oracle, Row(position, prefix, segment, x, None, None, site.relation)))
     for oracle, row in members:
         x = x + oracle.codes(x, row)
     q, k, v = (np.tensordot(x, w, axes=1) for w in weights)

@@ -180,6 +180,10 @@ def check(q, k, v, q_site: Site, k_site: Site) -> None:
     for what, tokens, site in (("q", q, q_site), ("k", k, k_site)):
         if site.position.shape[0] != tokens.shape[0]:
             raise ValueError(f"{what} has {tokens.shape[0]} tokens, {what}_site {site.position.shape[0]}")
+        if related := [leaf.shape[0] for leaf in jax.tree.leaves(site.relation) if leaf.shape[0] != tokens.shape[0]]:
+            raise ValueError(
+                f"{what} has {tokens.shape[0]} tokens, {what}_site.relation {related[0]}: each leaf has a row for each token"
+            )
     if q_site.position.shape[1:] != k_site.position.shape[1:]:
         raise ValueError(
             f"queries and keys must stand on the same axes: got positions {q_site.position.shape} and {k_site.position.shape}"

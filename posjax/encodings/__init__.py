@@ -37,6 +37,11 @@ from posjax.encodings.gates import SelectiveRope as selective_rope
 from posjax.encodings.grape import GrapeA as grape_a
 from posjax.encodings.grape import GrapeAP as grape_ap
 from posjax.encodings.grape import GrapeM as grape_m
+from posjax.encodings.graphs import Centrality as centrality
+from posjax.encodings.graphs import Graphormer as graphormer
+from posjax.encodings.graphs import Laplacian as laplacian
+from posjax.encodings.graphs import RandomWalk as random_walk
+from posjax.encodings.graphs import Tree as tree
 from posjax.encodings.masks import BigBird as bigbird
 from posjax.encodings.masks import Chunked as chunked
 from posjax.encodings.masks import Dilated as dilated
@@ -128,6 +133,7 @@ __all__ = [
     "cape",
     "carope",
     "cayley_string",
+    "centrality",
     "chunked",
     "circulant_string",
     "clipped",
@@ -152,10 +158,12 @@ __all__ = [
     "grape_a",
     "grape_ap",
     "grape_m",
+    "graphormer",
     "harope",
     "hope",
     "interpolate",
     "kerple",
+    "laplacian",
     "learned",
     "learned_factorized",
     "learned_sink",
@@ -180,6 +188,7 @@ __all__ = [
     "pose",
     "position_coupling",
     "random_float",
+    "random_walk",
     "randomized",
     "raster",
     "repo",
@@ -211,6 +220,7 @@ __all__ = [
     "t5",
     "tapa",
     "transformer_xl",
+    "tree",
     "tupe",
     "unpad",
     "value_rotary",

@@ -50,10 +50,15 @@ def generate(
     Raises:
       ValueError: for a negative temperature, a missing key, a top_k or stop outside the vocabulary, a top_p outside (0, 1],
         either of them where nothing is drawn, a prompt row without tokens, an `EncoderDecoder` without memory or another
-        model with it.
+        model with it; for sites with a relation, which says nothing of tokens to come.
       FloatingPointError: where logits are not finite, as behind the end of a learned table (not under an outer jit).
     """
     _check(model, steps, temperature, top_k, top_p, stop, key)
+    if jax.tree.leaves(site.relation):
+        raise ValueError(
+            "generated tokens stand one position further each, and site.relation does not say how they are related: call the "
+            "model's prefill and extend, with the site of each token"
+        )
     if isinstance(model, EncoderDecoder) != (memory is not None):
         raise ValueError("an EncoderDecoder, and no other model, needs memory=model.apply(..., method='encode')")
     key = jax.random.key(0) if key is None else key

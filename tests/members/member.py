@@ -38,6 +38,7 @@ class Row(NamedTuple):
     x: np.ndarray  # [T, M], the layer's input, codes added
     q: np.ndarray  # [T, H, D], untransformed
     k: np.ndarray
+    relation: tuple = ()  # of the site, as it is given
 
     @property
     def num_heads(self):

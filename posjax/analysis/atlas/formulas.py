@@ -57,6 +57,19 @@ _ADDED = {
         r"x_t \leftarrow x_t + E_{\mathrm{place}(t) + k}",
         r"k \sim U\{0, \dots, k_{\max}\}\ \text{in training, else}\ 0",
     ),
+    "centrality": (r"x_i \leftarrow x_i + z_{\deg(i)}",),
+    "laplacian": (
+        r"x_i \leftarrow x_i + C\,\left(u_{1,i}, \dots, u_{k,i}\right) + c",
+        r"\left(I - D^{-1/2} A\,D^{-1/2}\right) u_j = \lambda_j u_j,\quad 0 = \lambda_0 \le \lambda_1 \le \dots",
+    ),
+    "random_walk": (
+        r"x_i \leftarrow x_i + C\,\left(R_{ii}, \left(R^2\right)_{ii}, \dots, \left(R^k\right)_{ii}\right) + c,\quad"
+        r" R = D^{-1} A",
+    ),
+    "tree": (
+        r"x_i \leftarrow x_i + \left[\,\left[i_a = b\right] p_f^a \sqrt{\left(1 - p_f^2\right) M/2}\,\right]_{a,b,f}",
+        r"i_a\ \text{the branch}\ a\ \text{levels above node}\ i,\quad p_f = \tanh w_f",
+    ),
     "peg": (r"x_p \leftarrow x_p + b + \sum_{o} w_o \odot x_{p+o}",),
 }
 _BIASES = {
@@ -76,6 +89,10 @@ _BIASES = {
         r"\mathrm{bucket}(d) = \begin{cases} d & d < \frac{K}{2} \\"
         r" \min\left(K-1,\ \frac{K}{2} + \left\lfloor \frac{K}{2}\,\frac{\ln(2d/K)}{\ln(2d_{\max}/K)} \right\rfloor\right)"
         r" & \text{else} \end{cases}\quad\text{for the } K \text{ buckets of a side}",
+    ),
+    "graphormer": (
+        r"b^{(h)}_{ij} = B_{h,\,\phi(i,j)}",
+        r"\phi(i,j)\ \text{the edges on the shortest path from node}\ i\ \text{to node}\ j",
     ),
     "swin": (r"b^{(h)}_{mn} = B_{h,\,\Delta y,\,\Delta x},\quad (\Delta y, \Delta x) = m - n",),
     "beit": (

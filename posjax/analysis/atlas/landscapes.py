@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 
 import posjax as pj
 from posjax.analysis.encoding.catalogue import documentation, parameter_shapes, summary
-from posjax.analysis.encoding.worlds import awake, grid_width
+from posjax.analysis.encoding.worlds import awake, grid_width, with_relation
 from posjax.analysis.report.families import family_of
 from posjax.analysis.scorecard.specs import every_name, spec_of
 from posjax.attention.dense import tile_logits, visible
@@ -142,6 +142,7 @@ def subject(encoding: Encoding) -> Subject:
         dims, site = DIMS._replace(length=8 * LENGTH), sites(LENGTH)
     else:
         dims, site = DIMS._replace(grid=sizes), grid(*sizes)
+    site = with_relation(encoding, site)
     params = initial(encoding, dims)
     lowered = jax.jit(functools.partial(logits, encoding, dims)).lower(params, site)
     operations = float((lowered.cost_analysis() or {}).get("flops", math.nan))  # before any optimisation

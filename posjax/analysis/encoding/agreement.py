@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import posjax as pj
-from posjax.analysis.encoding.worlds import awake, grid_width, normal, volume
+from posjax.analysis.encoding.worlds import awake, grid_width, normal, volume, with_relation
 from posjax.encoding import Dims, Encoding, Needs, Params, Site
 
 _FAINT = 0.01  # a gradient is compared with its largest number, or with this share of the largest one in its group
@@ -63,6 +63,7 @@ def make_layer(
     else:
         side = round(length ** (1 / num_axes))
         site = volume((side,) * num_axes, prefix=prefix)
+    site = with_relation(encoding, site)
     grid = (side, grid_width(encoding) or side) if num_axes == 2 else None
     width = num_heads * head_dim
     dims = Dims(width, num_heads, head_dim, length=4 * length if num_axes == 1 else None, grid=grid, prefix=prefix)

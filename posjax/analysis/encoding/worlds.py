@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.encoding import Dims, Encoding, Params, Placed, PositionMap, Site, Sum, axes, grid, sites
+from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes, grid, sites
 
 _LINE, _GRID, _PREFIX = 24, (6, 7), 2
 _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero
@@ -50,7 +50,7 @@ def make_world(encoding: Encoding, dims: Dims, num_axes: int) -> World:
         site = volume((3, 2, 2, *[1] * (num_axes - 3)), prefix=_PREFIX)
     x = normal(2, len(site.segment), dims.width)
     weights = 0.3 * normal(3, 3, dims.width, dims.num_heads, dims.head_dim)
-    return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, site, weights)
+    return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, with_relation(encoding, site), weights)
 
 
 def normal(seed: int, *shape: int) -> jax.Array:
@@ -63,6 +63,15 @@ def volume(sizes: tuple[int, ...], prefix: int = 0) -> Site:
     position = np.stack(np.mgrid[tuple(slice(size) for size in sizes)], axis=-1).reshape(-1, len(sizes))
     flat = grid(1, len(position), prefix)
     return flat._replace(position=np.pad(position, [(prefix, 0), (0, 0)]).astype(np.int32))
+
+
+def with_relation(encoding: Encoding, site: Site) -> Site:
+    """The site, with a relation where the encoding needs one: tokens are nodes, and edges lead to the next places."""
+    if Needs.RELATION not in encoding.needs or jax.tree.leaves(site.relation):
+        return site
+    position = np.asarray(axes(site))
+    distance = np.abs(position[:, None] - position[None]).sum(axis=2).astype(np.int32)
+    return site._replace(relation=Relation(np.arange(len(position), dtype=np.int32), distance))
 
 
 def awake(params: Params) -> tuple[Params, list[str]]:

@@ -26,16 +26,16 @@ class Family(NamedTuple):
 
 
 NONE, OTHER, RESCALED, WINDOWS = "none", "other", "rescaled rotary", "windows and views"
-_WAVES = "sinusoidal scaled_sinusoidal fourier sincos2d_big_vision sincos2d_mae"
-_TABLES = "learned learned_factorized abacus tupe"
+_WAVES = "sinusoidal scaled_sinusoidal fourier laplacian sincos2d_big_vision sincos2d_mae"
+_TABLES = "learned learned_factorized abacus centrality tupe"
 _ROTARY = "rope axial_rope cayley_string circulant_string comrope dinov3 fope harope hope lerope liere mhrope mrope"
 _ROTARY += " p_rope pope rope_mixed rope_pp spherical_rope value_rotary xpos"
 _DECAY = "alibi alibi_pi bam kerple lookhere sandwich"
-_LEARNED = "t5 beit dape deberta dpb fire shaw swin swin_v2 transformer_xl"
+_LEARNED = "t5 beit dape deberta dpb fire graphormer shaw swin swin_v2 transformer_xl"
 _CONTEXTUAL = "cope cable carope data_dependent_alibi fox grape_a grape_ap grape_m path repo selective_rope"
 _CONTEXTUAL += " stick_breaking tapa"
 _WINDOWS = "window bigbird chunked dilated dual_chunk learned_sink longformer rerope self_extend sinks streaming"
-_OTHER = "peg llama4_temperature log_n ssmax"
+_OTHER = "peg llama4_temperature log_n random_walk ssmax tree"
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         NONE: Family("no position", "#8a8a8a", "o", "●", "none"),

@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 
+from posjax.analysis.encoding.worlds import with_relation
 from posjax.analysis.scorecard.measures import BLIND, Found, difference, softmax, translation
 from posjax.analysis.scorecard.parts import rotation
 from posjax.analysis.scorecard.probe import Logits, Probe, box, content_logits, logits, make_probe, places
@@ -41,7 +42,7 @@ def _refusal(encoding: Encoding, dims: Dims, num_axes: int, key: jax.Array) -> s
 
 
 def _forward(encoding, dims, extent, key):
-    site = box(extent)  # known while tracing, so that everything that can be refused is
+    site = with_relation(encoding, box(extent))  # known while tracing, so that everything that can be refused is
     x = jax.random.normal(key, (len(site.segment), dims.width))
     return content_logits(encoding, dims.num_heads, encoding.init(key, dims), x, x, site, np.arange(len(x)))[0]
 

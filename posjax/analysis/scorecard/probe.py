@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posjax.analysis.encoding.worlds import with_relation
 from posjax.attention import BEFORE_ATTENTION, attend
 from posjax.attention.dense import tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site
@@ -81,6 +82,7 @@ def logits(
     Raises:
       ValueError: for places that a position map refuses.
     """
+    site = with_relation(probe.encoding, site)
     probe.encoding.place(probe.params, site)  # with places that are known
     rows = np.arange(site.segment.shape[0]) if rows is None else rows
     params = probe.params if params is None else params
@@ -138,7 +140,8 @@ def cached_logits(probe: Probe, long: tuple[int, ...], rows: np.ndarray) -> np.n
 
     With all of `long` at hand from the start it is `logits`.
     """
-    arguments = (probe.params, probe.q, probe.k, box(probe.extent), box(long), rows)
+    short, long = (with_relation(probe.encoding, box(extent)) for extent in (probe.extent, long))
+    arguments = (probe.params, probe.q, probe.k, short, long, rows)
     return np.asarray(_cached_operator(probe.encoding, probe.dims.num_heads, *arguments))
 
 
@@ -158,6 +161,7 @@ def _cached_operator(encoding, num_heads, params, q, k, short, long, rows):
 
 def attention(probe: Probe, x: np.ndarray, site: Site) -> np.ndarray:
     """[T, H, D]: one bidirectional attention layer on tokens [T, M], with identity projections."""
+    site = with_relation(probe.encoding, site)
     return np.asarray(_attention(probe.encoding, probe.dims.num_heads, probe.params, x, site))
 
 
@@ -174,7 +178,7 @@ def _attention(encoding, num_heads, params, x, site):
 def codes(encoding: Encoding, params: Params, width: int, site: Site, seed: int = 0) -> np.ndarray | None:
     """[T, M] in float64: what `embed` adds to any tokens; None if that is nothing, or depends on the tokens."""
     x = np.random.default_rng(seed).normal(size=(site.segment.shape[0], width)).astype(np.float32)
-    code, added = _codes(encoding, params, x, site)
+    code, added = _codes(encoding, params, x, with_relation(encoding, site))
     scale = np.abs(code).max()
     if scale == 0 or np.abs(added - code).max() > 1e-5 * (scale + np.abs(x).max()):
         return None
@@ -190,7 +194,8 @@ def _codes(encoding, params, x, site):
 def transforms(probe: Probe, other_content: bool = False) -> tuple[np.ndarray, np.ndarray] | None:
     """[T, H, C, D] matrices by which `rotate` acts on queries and on keys at each place; None if it is not linear."""
     x = np.random.default_rng(1 + other_content).normal(size=(probe.num_tokens, probe.dims.width)).astype(np.float32)
-    q_matrix, k_matrix, error = _transforms(probe.encoding, probe.dims.num_heads, probe.params, x, box(probe.extent))
+    site = with_relation(probe.encoding, box(probe.extent))
+    q_matrix, k_matrix, error = _transforms(probe.encoding, probe.dims.num_heads, probe.params, x, site)
     if not error < 1e-4:
         return None
     return np.asarray(q_matrix, np.float64), np.asarray(k_matrix, np.float64)

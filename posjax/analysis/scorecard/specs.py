@@ -28,6 +28,10 @@ _ARGUMENTS = {
     "riflex.length": lambda n: 4 * n,
     "riflex.repetition": lambda n: n,
     "randomized.length": lambda n: 8 * n,
+    "laplacian.pos_enc_dim": lambda n: 2,
+    "random_walk.pos_enc_dim": lambda n: 2,
+    "tree.depth": lambda n: 2,
+    "tree.degree": lambda n: 2 * round(n**0.5),  # as many rows and columns as the longest boxes have
     "short_factor": lambda n: (1.0,) * 16,
     "long_factor": lambda n: tuple(1 + 3 * c / 15 for c in range(16)),
 }

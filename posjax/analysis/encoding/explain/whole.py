@@ -10,7 +10,7 @@ from posjax.analysis.encoding import probes
 from posjax.analysis.encoding.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.analysis.encoding.explain.parts import Example, labels, sections
 from posjax.analysis.encoding.explain.text import heading, number, place, prose, short, table, title
-from posjax.analysis.encoding.worlds import Part, awake, parts, volume
+from posjax.analysis.encoding.worlds import Part, awake, parts, volume, with_relation
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid
 
 
@@ -24,6 +24,7 @@ def explain(
     """
     dims, site = _dims(length, grid, prefix, head_dim, num_heads), tokens(length, grid, prefix)
     _check_axes(encoding, site)
+    site = with_relation(encoding, site)
     params, asleep = awake(encoding.init(jax.random.key(0), dims))
     found = list(parts(encoding, params, site))
     lines = prose(str(encoding))
@@ -196,6 +197,7 @@ def plot(
 
     dims, site = _dims(length, grid, prefix, head_dim, num_heads), tokens(length, grid, prefix)
     _check_axes(encoding, site)
+    site = with_relation(encoding, site)
     params, _ = awake(encoding.init(jax.random.key(0), dims))
     directory.mkdir(parents=True, exist_ok=True)
     stem = "".join(c if c.isalnum() else "_" for c in str(encoding).replace("()", "")).strip("_")[:60]
