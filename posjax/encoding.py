@@ -102,7 +102,7 @@ class Needs(enum.Flag):
     WHOLE_ROWS = enum.auto()  # `bias`, `product` or `weigh` needs all the keys of a query in one tile
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
-    WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: where keys are split, it is given them whole
+    WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: it is never given a part of a head
     RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
 
