@@ -12,7 +12,7 @@ from posjax.studies.records import read_records
 from posjax.studies.resolutions import Resolutions
 from posjax.training.tasks import make_task
 
-ALGORITHMIC = ("randomized_positions", "contextual_counting", "length_generalization")
+ALGORITHMIC = ("randomized_positions", "contextual_counting", "length_generalization", "state_tracking")
 
 
 def config(name):

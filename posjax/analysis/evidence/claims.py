@@ -130,6 +130,8 @@ LOOKHERE = Source("Fuller et al.", 2024, "2405.13985")
 DINOV3 = Source("Simeoni et al.", 2025, "2508.10104")
 ABACUS = Source("McLeish et al.", 2024, "2405.17399")
 COUPLING = Source("Cho et al.", 2024, "2405.20671")
+PATH = Source("Yang et al.", 2025, "2505.16381")
+STICKS = Source("Tan et al.", 2024, "2410.17980")
 P_ROPE = Source("Barbero et al.", 2024, "2410.06205")
 
 
@@ -704,6 +706,86 @@ _COUNTING = (
     ),
 )
 
+# State tracking: what encodings that read the content claim to follow and others to lose.
+_FLIPS = Table("state_tracking", "flip_flop", "accuracy by length")
+_SPARSELY, _DENSELY = (
+    Table("state_tracking", "flip_flop", f"accuracy by length, flip_flop_{how}") for how in ("sparse", "dense")
+)
+_RECALL, _WORDS, _SUMS = (
+    Table("state_tracking", task, "accuracy by length") for task in ("recall", "words", "addition")
+)
+_BIT, _PAIRS, _LETTERS, _DIGITS_ADDED = 64, 32, 8, 6  # tokens, tokens, letters, digits: what is trained
+_BASELINES = ("rope", "stick_breaking", "fox")  # the paper's
+
+
+def _path_ahead(table: Table, at: int) -> tuple[Expectation, ...]:
+    return tuple(above(table("path", at) - table(row, at)) for row in _BASELINES)
+
+
+_FIGURE_2 = "figure 2; no number"
+_TRACKING = (
+    Claim(
+        "path-follows-far-writes",
+        PATH,
+        "table 1, flip-flop with 98 % ignored, one layer",
+        "One layer of PaTH follows a bit that was written far away, which RoPE, stick-breaking and forget gates lose.",
+        _path_ahead(_SPARSELY, _BIT),
+        {"error (%), PaTH": 0.0001, "RoPE": 40.3, "stick-breaking": 38.9, "FoX": 36.3},
+    ),
+    Claim(
+        "path-learns-flip-flop",
+        PATH,
+        "table 1, flip-flop as trained, one layer",
+        "As it was trained, too, flip-flop is learned by one layer of PaTH and not by one of the others.",
+        _path_ahead(_FLIPS, _BIT),
+        {"error (%), PaTH": 0.0, "RoPE": 6.9, "stick-breaking": 9.6, "FoX": 8.3},
+    ),
+    Claim(
+        "near-writes-are-easy",
+        PATH,
+        "table 1, flip-flop with 10 % ignored, one layer",
+        "Where little is ignored, stick-breaking and forget gates make no more errors than RoPE.",
+        tuple(above(_DENSELY(row, _BIT) - _DENSELY("rope", _BIT), -_TIE) for row in _BASELINES[1:]),
+        {"error (%), RoPE": 0.01, "stick-breaking": 0.0, "FoX": 0.0},
+    ),
+    Claim(
+        "gates-lose-far-writes-less",
+        PATH,
+        "table 1, flip-flop with 98 % ignored, one layer",
+        "Forget gates lose a bit that was written far away less often than RoPE.",
+        (above(_SPARSELY("fox", _BIT) - _SPARSELY("rope", _BIT)),),
+        {"error (%), FoX": 36.3, "RoPE": 40.3},
+    ),
+    Claim(
+        "path-recalls",
+        PATH,
+        f"{_FIGURE_2}; there keys have several values, here one",
+        "Two layers of PaTH recall the values of many keys where RoPE, stick-breaking and forget gates do not.",
+        _path_ahead(_RECALL, _PAIRS),
+    ),
+    Claim(
+        "sticks-recall-further",
+        STICKS,
+        "abstract, which speaks of language; our own control, no number",
+        "Of twice as many keys as were trained stick-breaking attention recalls more than RoPE.",
+        (above(_RECALL("stick_breaking", 2 * _PAIRS) - _RECALL("rope", 2 * _PAIRS)),),
+    ),
+    Claim(
+        "path-multiplies",
+        PATH,
+        f"{_FIGURE_2}; there the layers are counted that reach 90 %",
+        "With as many layers PaTH tells more products of A5 than RoPE, stick-breaking and forget gates.",
+        _path_ahead(_WORDS, _LETTERS),
+    ),
+    Claim(
+        "path-adds-further",
+        PATH,
+        "our own control of arithmetic; no number",
+        "PaTH adds numbers twice as long as those of training better than RoPE.",
+        (above(_SUMS("path", 2 * _DIGITS_ADDED) - _SUMS("rope", 2 * _DIGITS_ADDED)),),
+    ),
+)
+
 # Length generalisation, mean over lengths that were not trained. The papers count exact matches, which are rare at this size:
 # the share of right tokens is what can separate rows.
 _LONGER = {task: Table("length_generalization", task, "accuracy") for task in ("addition", "copy", "sort", "scan")}
@@ -955,6 +1037,7 @@ CLAIMS = (
     *_RETRIEVAL,
     *_TABLE8,
     *_COUNTING,
+    *_TRACKING,
     *_GENERALIZATION,
     *_RESOLUTIONS,
     *_HEAD_COUNT,

@@ -225,6 +225,7 @@ STUDIES = (
         "configs/papers/vit_table8.py",
     ),
     Study("contextual_counting", "Who counts what matters?", "configs/papers/contextual_counting.py"),
+    Study("state_tracking", "Who follows a state?", "configs/papers/state_tracking.py"),
     Study("length_generalization", "Who solves longer problems?", "configs/papers/length_generalization.py"),
     Study("resolutions", "Who reads larger images?", "configs/resolutions.py", "resolutions"),
     Study("heads", "What does the number of heads do to ALiBi?", "configs/papers/heads.py"),
