@@ -714,7 +714,7 @@ _SPARSELY, _DENSELY = (
 _RECALL, _WORDS, _SUMS = (
     Table("state_tracking", task, "accuracy by length") for task in ("recall", "words", "addition")
 )
-_BIT, _PAIRS, _LETTERS, _DIGITS_ADDED = 64, 32, 8, 6  # tokens, tokens, letters, digits: what is trained
+_BIT, _ROW_OF_KEYS, _LETTERS, _DIGITS_ADDED = 64, 32, 8, 6  # tokens, tokens, letters, digits: what is trained
 _BASELINES = ("rope", "stick_breaking", "fox")  # the paper's
 
 
@@ -761,14 +761,14 @@ _TRACKING = (
         PATH,
         f"{_FIGURE_2}; there keys have several values, here one",
         "Two layers of PaTH recall the values of many keys where RoPE, stick-breaking and forget gates do not.",
-        _path_ahead(_RECALL, _PAIRS),
+        _path_ahead(_RECALL, _ROW_OF_KEYS),
     ),
     Claim(
         "sticks-recall-further",
         STICKS,
         "abstract, which speaks of language; our own control, no number",
         "Of twice as many keys as were trained stick-breaking attention recalls more than RoPE.",
-        (above(_RECALL("stick_breaking", 2 * _PAIRS) - _RECALL("rope", 2 * _PAIRS)),),
+        (above(_RECALL("stick_breaking", 2 * _ROW_OF_KEYS) - _RECALL("rope", 2 * _ROW_OF_KEYS)),),
     ),
     Claim(
         "path-multiplies",
