@@ -5,8 +5,8 @@
 
 Yang et al. (2025), PaTH, arXiv 2505.16381, section 4.1: flip-flop in one layer of 64 channels and two heads, as here; recall
 in two layers of 256 channels and rows of 768 tokens; the word problem of A5 by the number of layers. Pilots of one seed:
-flip-flop with writes far away 1.00 by path after 300 steps, 0.55 to 0.58 by all others; recall 1.00 by stick_breaking and 0.20
-by rope (600 steps); words 0.61 by path, 0.59 by rope (2000 steps), and 0.40 by path in one layer.
+flip-flop with writes far away 1.00 by path after 300 steps, 0.55 to 0.58 by all others; recall 1.00 by stick_breaking and
+0.20 by rope (600 steps); words 0.61 by path, 0.59 by rope (2000 steps), and 0.40 by path in one layer.
 
 On an accelerator, with the lengths that the claims of results/README.md are about: --config.studies.words.steps=40000
 --config.studies.words.batch_size=256 --config.studies.words.model.width=256
