@@ -5,10 +5,8 @@
 
 DIR holds tasks_train_length.txt and tasks_test_length.txt of github brendenlake/SCAN, or these with .gz. Kazemnejad et al.
 (2023), arXiv 2305.19466: 107 million parameters, 40,000 steps of 64 problems. Here: 0.1 million, 500 to 1000 steps of 16, in
-addition 32. Pilots of one seed at 2e-3, accuracy at the trained length and beyond: copy 0.99 and 0.90 with coupling, 0.56 and
-0.19 with rope (800 steps); addition 0.60 and 0.41 with coupling (1200 steps); scan 0.91 and 0.77 without positions (1000
-steps). Cost: about 4300 seconds of one core, predicted from these. On an accelerator, in each study:
---config.studies.copy.model.width=512 --config.studies.copy.model.depth=12 --config.studies.copy.steps=40000
+addition 32. Cost: 3100 seconds of one core, and some 1600 for choosing rates, on a busy machine. On an accelerator, in each
+study: --config.studies.copy.model.width=512 --config.studies.copy.model.depth=12 --config.studies.copy.steps=40000
 --config.studies.copy.batch_size=64
 """
 

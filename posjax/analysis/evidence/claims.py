@@ -791,6 +791,9 @@ _TRACKING = (
 _LONGER = {task: Table("length_generalization", task, "accuracy") for task in ("addition", "copy", "sort", "scan")}
 
 
+_ACTIONS = Table("length_generalization", "scan", "accuracy by length")
+
+
 def _longer(better: str, worse: str) -> Contrast:
     """How much better one row does than another, mean over the tasks."""
     return mean([task(better) - task(worse) for task in _LONGER.values()])
@@ -821,6 +824,12 @@ _GENERALIZATION = (
         "On SCAN's split by length a decoder without an encoding is ahead of RoPE and of absolute codes.",
         tuple(above(_LONGER["scan"]("none") - _LONGER["scan"](row)) for row in ("rope", "sinusoidal")),
         {"none (%)": 79.7, "RoPE": 28.3, "absolute": 5.7},
+        tried="A learning rate of its own, and whether the commands were learned as they were trained on: sinusoidal codes "
+        "learn them sooner; no longer training, which the paper's has.",
+        follow_up=tuple(
+            Looked(_ACTIONS("sinusoidal", length) - _ACTIONS("none", length), f"sinusoidal - none at {length} actions")
+            for length in (22, 48)
+        ),
     ),
     Claim(
         "absolute-codes-do-not-copy",
