@@ -2,6 +2,7 @@
 
     python -m experiments.scorecard                                     # the whole catalogue, into runs/scorecard
     python -m experiments.scorecard --out=results/scorecard             # the one that is committed
+    python -m experiments.scorecard --out=results/scorecard --missing   # only encodings that it lacks
     python -m experiments.scorecard "rope()" "rope() + alibi()" --out=runs/two
     python -m experiments.scorecard mine --import=my_encoding.py --out=runs/mine
     python -m experiments.scorecard --checkpoint=runs/vit --out=runs/vit/scorecard      # what a training run has learned
@@ -39,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
     parser.add_argument("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     parser.add_argument("--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure what this run has learned")
+    parser.add_argument(
+        "--missing", action="store_true", help="keep the cards that lie in --out and make those it lacks"
+    )
     parser.add_argument("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
     parser.add_argument("--seed", type=int, default=0, help="of parameters and contents (default: 0)")
     args = parser.parse_args(argv)
@@ -50,12 +54,32 @@ def main(argv: list[str] | None = None) -> int:
         began = time.monotonic()
         rows, notes = _rows(args)
         cli.writable(args.out)
-        cards = _cards(rows, args.seed)
+        kept, before = _kept(args.out, rows, args) if args.missing else ({}, {})
+        new = _cards({label: row for label, row in rows.items() if label not in kept}, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
-        about |= {"command": cli.command_line("scorecard", given)}
-        _write(args.out, cards, about | describe(tune_allocator()), notes)
+        about |= {"command": cli.command_line("scorecard", given), **describe(tune_allocator())}
+        if before:
+            added = {"commit": about["commit"], "seconds": about["seconds"], "labels": list(new)}
+            about = before | {"added": [*before.get("added", []), *([added] if new else [])]}
+        _write(args.out, {label: (kept | new)[label] for label in rows}, about, notes)
 
     return cli.answer(work, args.imports, traceback=args.traceback)
+
+
+def _kept(
+    out: pathlib.Path, rows: Mapping[str, Row], args: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cards in a folder that belong to these rows, and what is said of how they were made; nothing where none are."""
+    if not (out / "scorecard.json").exists():
+        return {}, {}
+    found = json.loads((out / "scorecard.json").read_text())
+    for name in ("seed", "length"):
+        if found["about"][name] != getattr(args, name):
+            was = f"{out} was measured with --{name}={found['about'][name]}, not {getattr(args, name)}"
+            raise ValueError(f"--missing: {was}: give that, or another --out")
+    return {label: card for label, card in found["cards"].items() if label in rows and "error" not in card}, found[
+        "about"
+    ]
 
 
 def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
@@ -141,6 +165,8 @@ def _write(out: pathlib.Path, cards, about: dict[str, Any], notes: tuple[str, ..
         console.print(view)
     made = f"seed {about['seed']}, {about['length']} tokens, {about['seconds']} s on {about['device']}"
     notes += (f"Made by {about['command']}: {made} with {about['cpus']} CPUs, jax {about['jax']}.",)
+    for later in about.get("added", ()):
+        notes += (f"Added at commit {later['commit']}, in {later['seconds']} s: {', '.join(later['labels'])}.",)
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(strict({"about": about, "cards": cards, "notes": notes}), indent=1, allow_nan=False)
     replace_file(out / "scorecard.json", text.encode() + b"\n")

@@ -193,6 +193,23 @@ def test_one_refusal_does_not_lose_the_others(tmp_path, monkeypatch, capsys):
     assert "`t5()`: no places" in table
 
 
+def test_only_what_is_missing_is_measured(tmp_path, monkeypatch, capsys):
+    measured = []
+    measure = lambda encoding, **told: measured.append(str(encoding)) or card_of_ones()  # noqa: E731
+    monkeypatch.setattr("posjax.analysis.scorecard.card.scorecard", measure)
+    out = f"--out={tmp_path}"
+    assert command.main(["none", "--length=64", out]) == 0
+    assert command.main(["sinusoidal", "none", "--length=64", "--missing", out]) == 0
+    assert measured == ["none()", "sinusoidal()"]
+    found = json.loads((tmp_path / "scorecard.json").read_text())
+    assert list(found["cards"]) == ["sinusoidal()", "none()"]
+    assert found["about"]["added"][0]["labels"] == ["sinusoidal()"]
+    assert found["notes"][-1].startswith("Added at commit")
+    assert "sinusoidal()" in (tmp_path / "table.md").read_text()
+    assert command.main(["alibi", "--length=128", "--missing", out]) == 2
+    assert "was measured with --length=64, not 128" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [(["rop()"], "did you mean 'rope'"), (["--length=8"], "too short"), (["t5", "--checkpoint=x"], "not both")],
