@@ -33,9 +33,10 @@ def of_width(spec, width=OLD[1]):
     return re.sub(r"raster\(width=\d+\)", f"raster(width={width})", spec)
 
 
-SPECS = sorted({*MORE, *(of_width(member.on(GRID)) for member in MEMBERS.values() if member.on(GRID))})
 # The axes of a tree are the branches of its levels: a grid has more of them than it allows.
-ON_GRIDS = [spec for spec in SPECS if ("raster" not in spec or spec in MORE) and not spec.startswith("tree(")]
+MEMBERS_ON_GRIDS = [member.on(GRID) for name, member in MEMBERS.items() if name != "tree" and member.on(GRID)]
+SPECS = sorted({*MORE, *map(of_width, MEMBERS_ON_GRIDS)})
+ON_GRIDS = [spec for spec in SPECS if "raster" not in spec or spec in MORE]
 FINITE = ["beit(stddev=1)", "swin_v2(hidden_dim=6)"]
 LEARNED = ["learned(stddev=1)", "learned_factorized(stddev=1)", "swin(stddev=1)", "beit(stddev=1)", "tupe(stddev=1)"]
 LEARNED += ["raster(width=6) >> learned(stddev=1)", *MORE]
