@@ -99,7 +99,7 @@ class Needs(enum.Flag):
     WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
     DOCUMENT_LENGTH = enum.auto()  # logits depend on how many keys there are: caches keep all keys, untransformed
-    WHOLE_ROWS = enum.auto()  # `bias`, `product` or `weigh` needs all the keys of a query in one tile
+    WHOLE_ROWS = enum.auto()  # `bias` or `product` needs all the keys of a query in one tile, as `weigh` always does
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
     WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: it is never given a part of a head
@@ -643,6 +643,11 @@ def _value_text(value: object) -> str:
 def stands(site: Site) -> Bool[Array, " T"]:
     """Which tokens stand somewhere, that is, are no class token or register."""
     return jnp.asarray(site.prefix == 0)
+
+
+def reads_rows(encoding: Encoding) -> bool:
+    """Whether all keys of a query must be in one tile: because it says so, or makes the weights of whole rows."""
+    return Needs.WHOLE_ROWS in encoding.needs or "weigh" in encoding.hooks
 
 
 def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:

@@ -60,9 +60,16 @@ def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
 
 # What was published from 2024 on and acts in a decoder, by what it does; the most that it may cost goes by that.
 _TURNS = ("p_rope", "rope_mixed", "lerope", "pope", "value_rotary", "harope", "comrope", "circulant_string")
-_TURNS += ("cayley_string", "spherical_rope", "liere", "rope_pp", "bam", "learned_sink", "ssmax")
+_TURNS += ("cayley_string", "spherical_rope", "liere", "rope_pp", "tapa", "bam", "learned_sink", "ssmax")
 _READS = ("fox", "cable", "carope", "repo", "selective_rope", "grape_a", "grape_m")  # a state for each token
-_ROWS = ("cope", "dape", "dape(kernel_size=3)", "grape_ap", "path")  # logits that need all keys of a query
+_ROWS = (
+    "cope",
+    "dape",
+    "dape(kernel_size=3)",
+    "grape_ap",
+    "path",
+    "stick_breaking",
+)  # logits that need all keys of a query
 
 
 def newest(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:

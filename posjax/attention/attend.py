@@ -77,7 +77,13 @@ def attend(
     name = choose(encoding, q, k, v, q_site, k_site, **told).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
-    if not isinstance(scale, float | int):  # learned: kernels take a number
+    if not isinstance(scale, float | int) and "product" in encoding.hooks:  # which need not be linear in queries
+        if name != "dense":
+            raise ValueError(
+                f"a scale that is traced goes into queries, and {encoding} multiplies them with keys in its own way: "
+                f"implementation={name!r} takes a number for it, implementation='dense' an array"
+            )
+    elif not isinstance(scale, float | int):  # learned: kernels take a number
         operands, scale = operands._replace(rotated_q=(operands.rotated_q * scale).astype(q.dtype)), 1.0
     if not return_weights:
         options = dict(scale=scale) if softcap is None else dict(scale=scale, softcap=softcap)
@@ -180,9 +186,10 @@ def check(q, k, v, q_site: Site, k_site: Site) -> None:
     for what, tokens, site in (("q", q, q_site), ("k", k, k_site)):
         if site.position.shape[0] != tokens.shape[0]:
             raise ValueError(f"{what} has {tokens.shape[0]} tokens, {what}_site {site.position.shape[0]}")
-        if related := [leaf.shape[0] for leaf in jax.tree.leaves(site.relation) if leaf.shape[0] != tokens.shape[0]]:
+        if related := [leaf.shape for leaf in jax.tree.leaves(site.relation) if leaf.shape[:1] != tokens.shape[:1]]:
             raise ValueError(
-                f"{what} has {tokens.shape[0]} tokens, {what}_site.relation {related[0]}: each leaf has a row for each token"
+                f"{what} has {tokens.shape[0]} tokens, {what}_site.relation a leaf of shape {related[0]}: "
+                "each has a row for each token"
             )
     if q_site.position.shape[1:] != k_site.position.shape[1:]:
         raise ValueError(

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
 from posjax.attention.dense import Operands, dense
 from posjax.attention.tile_extras import reads_content
-from posjax.encoding import Array, Encoding, Needs, Params, Site, axes
+from posjax.encoding import Array, Encoding, Needs, Params, Site, axes, reads_rows
 from posjax.mask import Memory
 
 
@@ -195,7 +195,7 @@ def _joined(past: _Tokens, new: _Tokens) -> _Tokens:
 
 def _memory(encoding: Encoding, site: Site) -> Memory:
     """How much of a document a cache must remember: all, if the encoding looks beyond pairs of tokens on a line."""
-    if encoding.needs & (Needs.WHOLE_ROWS | Needs.DOCUMENT_LENGTH) or axes(site).shape[1] > 1:
+    if reads_rows(encoding) or Needs.DOCUMENT_LENGTH in encoding.needs or axes(site).shape[1] > 1:
         return Memory()
     memory = encoding.mask().memory
     return memory._replace(last=max(memory.last, encoding.observes))

@@ -27,7 +27,7 @@ class Operands(NamedTuple):
 
 
 def dense(
-    encoding: Encoding, x: Operands, *, scale: float, softcap: float | None = None
+    encoding: Encoding, x: Operands, *, scale: float | Array, softcap: float | None = None
 ) -> tuple[Float[jax.Array, "T H F"], Float[jax.Array, "H T S"]]:
     """The output and the weights of attention; both are zero for a query that sees nothing.
 

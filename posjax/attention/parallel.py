@@ -23,7 +23,7 @@ from jaxtyping import Float, Int32
 from posjax.attention.attend import attend, check, check_consumed, orders_of
 from posjax.attention.blockwise import SAVED
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
-from posjax.encoding import Array, Encoding, Needs, Params, Site
+from posjax.encoding import Array, Encoding, Needs, Params, Site, reads_rows
 
 _ORDERS = ["contiguous", "zigzag"]
 _KEYS = ["gather", "ring"]
@@ -171,7 +171,7 @@ def _on_all_devices(of_one_device, context: ContextParallel):
 
 
 def _check_ring(encoding: Encoding, implementation: str) -> None:
-    if encoding.needs & (Needs.DOCUMENT_LENGTH | Needs.WHOLE_ROWS):
+    if Needs.DOCUMENT_LENGTH in encoding.needs or reads_rows(encoding):
         raise ValueError(f"{encoding} needs the keys of all devices at once: ContextParallel(keys='gather')")
     if implementation not in ("auto", "blockwise"):
         raise ValueError(

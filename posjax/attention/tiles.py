@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from posjax.attention.dense import Operands
-from posjax.encoding import Array, Encoding, Needs
+from posjax.encoding import Array, Encoding, reads_rows
 from posjax.mask import Bounds
 
 _GROUP = 64  # tiles of queries, or of keys, in a group at most
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) -> tuple[int, int]:
     """The number of queries and of keys in a tile; `tile` is the largest allowed, by default what suits the encoding."""
     tile = tile or encoding.mask().tile or _TILE
-    if Needs.WHOLE_ROWS in encoding.needs:
+    if reads_rows(encoding):
         return min(tile, _ROWS, queries), keys
     return _even(queries, tile), _even(keys, tile)
 

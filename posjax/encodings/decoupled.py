@@ -109,6 +109,9 @@ class _Behind(Composition):
     def sink(self, params, num_heads):
         return self.encoding.sink(params, num_heads)
 
+    def weigh(self, params, logits, seen, q_site, k_site):
+        return self.encoding.weigh(params, logits, seen, q_site, k_site)
+
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         encoding, params = self.encoding.resized(params, old_grid, new_grid, method)
         return replace(self, encoding=encoding), params

@@ -371,8 +371,8 @@ def tree_paths(parents: Sequence[int] | Int[np.ndarray, " N"], depth: int) -> In
     """
     parents = np.asarray(parents)
     count = len(parents)
-    if depth < 1:
-        raise ValueError(f"tree_paths needs a depth of at least 1, got {depth}")
+    if depth < 1 or not count:
+        raise ValueError(f"tree_paths needs a node and a depth of at least 1, got {count} nodes and {depth}")
     if ((parents < -1) | (parents >= count)).any():
         raise ValueError(f"parents of {count} nodes are from 0 to {count - 1}, -1 for a root; got {parents.tolist()}")
     siblings = np.tri(count, dtype=bool) & (parents[:, None] == parents)

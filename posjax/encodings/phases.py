@@ -18,7 +18,8 @@ class Tapa(Encoding):
     A are the first theta D channels of a head, for the amplitude, and P the others, for the phase; nothing is learned. Wang
     et al. (2025), arXiv 2509.12635, equation 12, with the quadratic phase of equation 10; defaults are those of section 4.1.
     No code of the authors could be read, so there is no golden. The division by sqrt(theta D) takes the place of that by
-    sqrt(D): another `scale` of attention scales the amplitude alone. Rotations by other parts of a sum come before both
+    sqrt(D): another `scale` of attention scales the amplitude alone, while temperatures and attention factors of other
+    parts, which scale queries or keys, scale the phase too. Rotations by other parts of a sum come before both
     products: of pairs that lie in one of them, as `rope(layout="interleaved") + tapa()`; pairs (c, c + D/2) would be torn
     apart, and logits would then see where tokens stand. Where one of the two stands nowhere the phase is 0. It is
     computed in float32; but the rounding of q and k grows by 2 pi |m - n|^alpha |q_P . k_P|, so that long queries and keys

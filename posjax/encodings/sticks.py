@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float32, Int
 
-from posjax.encoding import Array, Encoding, Needs, Site, both_stand
+from posjax.encoding import Array, Encoding, Site, both_stand
 from posjax.encodings.offsets import choose, for_all
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
@@ -33,16 +33,14 @@ class StickBreaking(Encoding):
     one tile.
 
     Args:
-      attend_current: a query weighs its own key too, before all others; the authors' option of this name. So does it then
-        with other tokens at its position, which causality may hide.
+      attend_current: a query weighs its own key too, in its place in the order; the authors' option of this name. So does
+        it then with other tokens at its position, which causality may hide.
 
     Raises:
       ValueError: for positions of several axes. A sum refuses two encodings that weigh, and one beside a sink.
     """
 
     dimensions = (1,)
-    needs = Needs.WHOLE_ROWS
-
     attend_current: bool = False
 
     def weigh(self, params, logits, seen, q_site, k_site):

@@ -8,7 +8,7 @@ import optax
 from ml_collections import ConfigDict
 
 from posjax.data.algorithms import Rows, load_problems, problem_batches, problem_epoch
-from posjax.encoding import Needs, Site
+from posjax.encoding import Site, reads_rows
 from posjax.models.kinds import KINDS, make_model
 from posjax.spec import nearest, parse_layers
 from posjax.training.classification import once
@@ -162,7 +162,7 @@ class Algorithmic:
 def _refuse_sums(pattern: str) -> None:
     """Coupled positions fall back to where the question began: what adds up tokens in their order would read the answer."""
     for encoding in parse_layers(pattern):
-        if encoding.observes or encoding.needs & Needs.WHOLE_ROWS:
+        if encoding.observes or reads_rows(encoding):
             raise ValueError(
                 f"data.positions='coupled' do not rise along a row, and {encoding} adds up tokens in the order of "
                 "positions: it would read the answer; use data.positions='order'"

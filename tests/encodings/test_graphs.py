@@ -9,7 +9,7 @@ from cases import HEAD_DIM, HEADS, joined, rows
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
 from posjax.encodings.graphs import graph, laplacian_eigenvectors, random_walks, shortest_paths, tree_paths
-from posjax.models import Decoder
+from posjax.models import Decoder, Encoder
 from posjax.models.generate import generate
 
 DIMS = pj.Dims(HEADS * HEAD_DIM, HEADS, HEAD_DIM)
@@ -194,3 +194,24 @@ def test_a_branch_beyond_the_degree_is_refused_or_nan():
     traced = np.asarray(jax.jit(lambda site: encoding.embed(params, x, site))(site))
     assert np.isnan(traced[3]).all()
     assert np.isfinite(traced[:3]).all()
+
+
+@pytest.mark.slow
+def test_graphs_train():
+    """A step of an encoder reaches the parameters of each; with learned codes beside a bias, none beside features."""
+    of_distances = graph(RING, prefix=1)
+    features = laplacian_eigenvectors(RING, 2)
+    at = lambda position: pj.sites(len(position))._replace(position=position)  # noqa: E731
+    for spec, site in {
+        "graphormer(max_distance=3) + centrality": of_distances,
+        "laplacian(pos_enc_dim=2)": at(features),
+        "random_walk(pos_enc_dim=2)": at(random_walks(RING, 2)),
+        "tree(depth=2, degree=3)": at(tree_paths([-1, 0, 0, 1, 1, 2], 2)),
+    }.items():
+        model = Encoder(vocab_size=6, encoding=spec, width=16, num_heads=2, depth=1, placement="pre", head=None)
+        tokens = np.arange(len(site.segment), dtype=np.int32)[None] % 6
+        params = model.init(jax.random.key(0), tokens, site)
+        loss = lambda params: jnp.sum(jnp.sin(model.apply(params, tokens, site)))  # noqa: B023, E731
+        for path, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(jax.grad(loss))(params)):
+            if "encoding" in jax.tree_util.keystr(path):
+                assert np.any(leaf), (spec, jax.tree_util.keystr(path))

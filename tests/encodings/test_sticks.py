@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.encoding import Needs
 
 HEADS, DIM = 2, 4
 SITE = pj.sites(6)
@@ -105,8 +104,6 @@ def test_sums_that_cannot_be(spec, message):
 
 class Gated(pj.Encoding):
     """Weights by a learned slope of each head and the positions of keys: all that a `weigh` may read."""
-
-    needs = Needs.WHOLE_ROWS
 
     def weigh(self, params, logits, seen, q_site, k_site):
         return jnp.where(seen, jax.nn.sigmoid(params[:, None, None] * logits) * k_site.position, 0.0)

@@ -13,7 +13,8 @@ from drawn import drawn
 from members import LINE, MEMBERS
 
 import posjax as pj
-from posjax.encoding import Needs
+from posjax.encoding import HOOKS, Needs
+from posjax.encodings.decoupled import decoupled
 from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Latent, generate
 from posjax.models.latent import LatentAttention
@@ -220,6 +221,7 @@ CACHED = [name for name in NAMED if name not in REFUSED and not pj.parse(NAMED[n
 
 HOSTED = ("rope + alibi", "window(3) + rope", "log_n(original_length=4) + rope", "path", "tupe")
 HOSTED += ("rope(scaling=dynamic_ntk(factor=4, original_length=4))", "self_extend(window=3, group=2) >> rope")
+HOSTED += ("self_extend(window=3, group=2) >> (rope + stick_breaking)",)
 
 
 @pytest.mark.parametrize(
@@ -301,6 +303,13 @@ def test_generation_continues_as_full_passes_do():
 def test_what_a_latent_cannot_host_is_refused(spec, message):
     with pytest.raises(ValueError, match=rf"{message}.*leave `latent` or this encoding out"):
         jax.eval_shape(decoder(spec).init, jax.random.key(0), TOKENS, pj.sites(LENGTH))
+
+
+def test_what_stands_behind_passes_every_hook_on():
+    """But those of values, which are refused."""
+    behind = decoupled(pj.parse("self_extend(window=3, group=2) >> (rope + stick_breaking)"), 4)
+    own = {hook for hook in HOOKS if getattr(type(behind), hook) is not getattr(pj.Encoding, hook)}
+    assert {*HOOKS} - own == {"value", "read", "output"}
 
 
 @pytest.mark.thorough

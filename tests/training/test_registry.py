@@ -24,7 +24,7 @@ def programs(specs):
     groups = {}
     for name, spec in specs.items():
         encoding = pj.parse(spec)
-        alone = name if Needs.HEAD_DIM in encoding.needs else None
+        alone = name if Needs.HEAD_DIM in encoding.needs or "weigh" in encoding.hooks else None
         groups.setdefault((encoding.needs, "mask" in encoding.hooks, alone), []).append(name)
     summed = [names[first : first + TOGETHER] for names in groups.values() for first in range(0, len(names), TOGETHER)]
     return [pytest.param(" + ".join(f"({specs[name]})" for name in names), id=" ".join(names)) for names in summed]
@@ -79,6 +79,6 @@ def test_decoder(spec, data_dir):
 
 
 def test_every_name_trains_somewhere():
-    """Of graphs those in tests/encodings/test_graphs.py."""
+    """Of graphs by test_graphs_train in tests/encodings/test_graphs.py."""
     on_graphs = {name for name, member in MEMBERS.items() if Needs.RELATION in pj.parse(member.variants[0].spec).needs}
     assert {*VIT} | {*DECODER} | on_graphs >= {*MEMBERS}
