@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
-    studies = {"flip_flop": _flip_flop(), "recall": _recall(), "words": _words(), "addition": _addition()}
+    studies = {"flip_flop": _flip_flop(), "recall": _recall(), "addition": _addition(), "words": _words()}
     config.studies = ConfigDict(studies, sort_keys=False)
     return config
 
