@@ -13,6 +13,7 @@ import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
 from posjax.attention.attend import transform
 from posjax.attention.blockwise import blockwise
+from posjax.encoding import Needs
 
 
 def close(a, b, atol=1e-5):
@@ -104,6 +105,9 @@ def traced(case, implementation):
     whole = pj.sites(length) if case.kind != GRID else pj.grid(64, 64)
     if "raster" in case.spec:
         whole = whole._replace(position=whole.position % np.int32(7))
+    if Needs.RELATION in w.encoding.needs:  # of many tokens to few nodes: to as many it would be squared itself
+        node = np.arange(length, dtype=np.int32) % 16
+        whole = whole._replace(relation=pj.Relation(node, abs(node[:, None] - np.arange(16, dtype=np.int32))))
     site = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, w.encoding.place(w.params, whole)))
     x = jax.ShapeDtypeStruct((length, WIDTH), jnp.float32)
     site = jax.eval_shape(w.encoding.observe, w.params, x, site)
