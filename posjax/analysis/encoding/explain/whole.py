@@ -128,15 +128,23 @@ def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple
         [names[m], names[n], difference, number(found.plain[0, m, n]), _logit(found, m, n)]
         for m, n, difference in _pairs(site, sizes)
     ]
-    lines += [*prose(text), "", *table(["m", "n", "m - n", "logit before", "logit after"], rows), ""]
-    spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
-    lines += prose(_verdict(encoding, spread, found, site))
+    after, shown = "logit after", "logits"
+    if "weigh" in encoding.hooks:
+        after, shown = "log weight", "log weights"
+        text += " Its weights are no softmax of logits: what is shown is their logs."
+    lines += [*prose(text), "", *table(["m", "n", "m - n", "logit before", after], rows), ""]
+    lines += prose(_verdict(encoding, found, site))
     if not found.seen.all():
         lines += prose("Hidden are the keys that the query does not see.")
-    return [*lines, *_logit_matrix(found, names)]
+    return [*lines, *_logit_matrix(found, names, shown)]
 
 
-def _verdict(encoding: Encoding, spread: float, found: probes.Logits, site: Site) -> str:
+def _verdict(encoding: Encoding, found: probes.Logits, site: Site) -> str:
+    if not found.seen.any():
+        return "No query sees a key here: give more tokens."
+    spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
+    if "weigh" in encoding.hooks:
+        return _verdict_of_weights(spread)
     shift = f"over all pairs that are equally far apart, logits differ by at most {short(spread)}"
     alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
     if alike and not found.seen.all():
@@ -153,6 +161,13 @@ def _verdict(encoding: Encoding, spread: float, found: probes.Logits, site: Site
             "ALL tokens by the same amount changes nothing."
         )
     return f"Equal differences do NOT give equal logits: {shift}. Attention also sees where in the sequence it is."
+
+
+def _verdict_of_weights(spread: float) -> str:
+    shift = f"over all pairs that are equally far apart, their logs differ by at most {short(spread)}"
+    if spread < 1e-3:
+        return f"Equal differences give equal weights ({shift})."
+    return f"Equal differences do NOT give equal weights: {shift}."
 
 
 def _logit(found: probes.Logits, m: int, n: int) -> str:
@@ -178,10 +193,10 @@ def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, st
     return found
 
 
-def _logit_matrix(found: probes.Logits, names: list[str]) -> list[str]:
+def _logit_matrix(found: probes.Logits, names: list[str], what: str) -> list[str]:
     shown = range(min(len(names), 9))
     rows = [[names[m], *[_logit(found, m, n) for n in shown]] for m in shown]
-    return [*heading("logits of the first tokens, head 0 (row: query, column: key)"), *table(["", *names[:9]], rows)]
+    return [*heading(f"{what} of the first tokens, head 0 (row: query, column: key)"), *table(["", *names[:9]], rows)]
 
 
 def plot(
