@@ -205,6 +205,14 @@ def test_mistakes_are_one_line(explained, arguments, message):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("spec", ["laplacian", "tree(depth=4, degree=2)"])
+def test_more_axes_than_examples_have_are_told_without_a_mend_that_does_not_help(explained, spec):
+    code, _, err = explained(spec)
+    assert code == 2
+    assert "cannot be explained" in err
+    assert "--grid" not in err
+
+
 @pytest.mark.parametrize("flag", ["--grid=4", "--grid=0x3", "--length=0", "--num_heads=two"])
 def test_sizes_that_are_none(flag, capsys):
     with pytest.raises(SystemExit) as stopped:

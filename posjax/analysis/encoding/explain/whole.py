@@ -10,8 +10,10 @@ from posjax.analysis.encoding import probes
 from posjax.analysis.encoding.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.analysis.encoding.explain.parts import Example, labels, sections
 from posjax.analysis.encoding.explain.text import heading, number, place, prose, short, table, title
-from posjax.analysis.encoding.worlds import Part, awake, parts, volume, with_relation
+from posjax.analysis.encoding.worlds import Part, awake, axes_taken, parts, volume, with_relation
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid
+
+_MENDS = {1: "leave --grid out", 2: "give --grid=HxW", 3: "give --grid=DxHxW"}  # by the number of axes that are needed
 
 
 def explain(
@@ -62,10 +64,15 @@ def _dims(length, sizes, prefix, head_dim, num_heads) -> Dims:
 
 def _check_axes(encoding: Encoding, site: Site) -> None:
     num_axes = 1 if site.position.ndim == 1 else site.position.shape[1]
-    if num_axes not in encoding.dimensions:
-        takes = " or ".join(map(str, encoding.dimensions)) or "no"
-        mend = "leave --grid out" if 1 in encoding.dimensions else "give --grid=HxW"
-        raise ValueError(f"{encoding} takes positions of {takes} axes, the example has {num_axes}: {mend}")
+    taken = axes_taken(encoding)
+    if num_axes in taken:
+        return
+    takes = f"{encoding} takes positions of {' or '.join(map(str, taken))} axes"
+    if min(taken) > len(_MENDS):
+        raise ValueError(
+            f"{takes}: examples have {len(_MENDS)} at most, so it cannot be explained; give it arguments for so few"
+        )
+    raise ValueError(f"{takes}, the example has {num_axes}: {_MENDS[min(taken)]}")
 
 
 def _standing(site: Site, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -131,7 +138,7 @@ def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple
     after, shown = "logit after", "logits"
     if "weigh" in encoding.hooks:
         after, shown = "log weight", "log weights"
-        text += " Its weights are no softmax of logits: what is shown is their logs."
+        text = f"{encoding} makes weights that are no softmax of logits: their logs are shown. {text}"
     lines += [*prose(text), "", *table(["m", "n", "m - n", "logit before", after], rows), ""]
     lines += prose(_verdict(encoding, found, site))
     if not found.seen.all():
