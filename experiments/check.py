@@ -26,10 +26,12 @@ def main(argv: list[str] | None = None) -> int:
 def _check(args: argparse.Namespace) -> int:
     from posjax import parse
     from posjax.analysis.encoding.properties import check
+    from posjax.analysis.encoding.worlds import axes_taken
 
     encoding = parse(args.spec)
     failed = 0
-    usual = [num_axes for num_axes in (1, 2) if num_axes in encoding.dimensions] or encoding.dimensions[:1]
+    taken = axes_taken(encoding)
+    usual = [num_axes for num_axes in (1, 2) if num_axes in taken] or taken[:1]
     for num_axes in usual if args.axes is None else (args.axes,):
         print(f"{encoding}, tokens on {num_axes} {'axis' if num_axes == 1 else 'axes'}:")
         for row in check(encoding, num_axes=num_axes):

@@ -19,10 +19,11 @@ from jaxtyping import Bool, Float
 
 import posjax as pj
 from posjax.analysis.encoding.catalogue import documentation, parameter_shapes, summary
+from posjax.analysis.encoding.probes import weighed_logits
 from posjax.analysis.encoding.worlds import awake, grid_width, with_relation
 from posjax.analysis.report.families import family_of
+from posjax.analysis.scorecard.measures import softmax
 from posjax.analysis.scorecard.specs import every_name, spec_of
-from posjax.attention.dense import tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site, grid, sites
 from posjax.spec import layers_text, parse_layers
 
@@ -42,7 +43,7 @@ _UNSEEN = 255
 
 
 class Seen(NamedTuple):
-    """What attention sees of some tokens, those of a line causally.
+    """What attention sees of some tokens; logits are those of `weighed_logits`.
 
     Attributes:
       like: mean logits of words with themselves, where all tokens are one word.
@@ -58,7 +59,8 @@ class Seen(NamedTuple):
 class Subject(NamedTuple):
     """One encoding looked at: here, far out, and far out with positions rounded to bfloat16.
 
-    `operations` are those of the program, before any optimisation; `parameters` are learned numbers.
+    `attention` is that among different words here, on a line causal. `operations` are those of the program, before any
+    optimisation; `parameters` are learned numbers.
     """
 
     encoding: Encoding
@@ -66,6 +68,7 @@ class Subject(NamedTuple):
     here: Seen
     far: Seen
     rounded: Seen
+    attention: Float[np.ndarray, "H T T"]
     operations: float
     parameters: int
 
@@ -93,9 +96,13 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
     found = known + own
     rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
     weights = [_mean_attention(layers) for _, layers in found]
-    apart = [[_apart(a, b) for b in weights] for a in weights]
     about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
-    return about | {"pictures": rows, "apart": apart, "own": [name for name, _ in own], "refused": refused}
+    return about | {
+        "pictures": rows,
+        "apart": [[apart(a, b) for b in weights] for a in weights],
+        "own": [name for name, _ in own],
+        "refused": refused,
+    }
 
 
 def _registered() -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
@@ -151,7 +158,8 @@ def subject(encoding: Encoding) -> Subject:
     rounded = far._replace(position=np.asarray(jnp.asarray(far.position, jnp.bfloat16), np.int32))
     looks = [Seen(*map(np.asarray, run(params, at))) for at in (site, far, rounded)]
     learned = sum(math.prod(shape) for shape in parameter_shapes(encoding, dims).values())
-    return Subject(encoding, sizes, *looks, operations, learned)
+    weights = attention(encoding, params, site, looks[0], causal=sizes is None)
+    return Subject(encoding, sizes, *looks, weights, operations, learned)
 
 
 def compiled(lowered: jax.stages.Lowered) -> Callable[..., Any]:
@@ -177,12 +185,11 @@ def logits(encoding: Encoding, dims: Dims, params: Params, site: Site):
         at = encoding.observe(params, x, placed)
         q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
         rotated = encoding.rotate(params, q, at, k, at)
-        found = tile_logits(encoding, dims.head_dim**-0.5, params, q, k, *rotated, at, at)
-        return jnp.broadcast_to(found, (dims.num_heads, count, count)), visible(encoding, at, at)
+        return weighed_logits(encoding, dims.head_dim**-0.5, params, q, k, *rotated, at, at)
 
     words, weights = _content(dims, count)
     found, seen = jax.lax.map(one, (words, weights))
-    return jnp.mean(found[:-1], axis=0), found[-1], jnp.broadcast_to(seen[-1], (count, count))
+    return jnp.mean(found[:-1], axis=0), found[-1], seen[-1]
 
 
 def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[np.ndarray, "N 2 M H D"]]:
@@ -195,13 +202,12 @@ def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[
     return np.float32(np.concatenate([words, text])), np.float32(np.concatenate([alike, weights[None]]))
 
 
-def attention(look: Seen, causal: bool) -> Float[np.ndarray, "H T T"]:
-    """Attention among different words, in float64."""
+def attention(encoding: Encoding, params: Params, site: Site, look: Seen, causal: bool) -> Float[np.ndarray, "H T T"]:
+    """Attention among different words. Rows sum to less than 1 where a sink, or what stands for the softmax, has it so."""
     seen = np.tril(look.seen) if causal else look.seen
-    found = np.where(seen, look.text.astype(np.float64), -np.inf)
-    peak = found.max(axis=-1, keepdims=True)
-    weights = np.exp(found - np.where(np.isfinite(peak), peak, 0.0))
-    return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300)
+    if "weigh" in encoding.hooks:  # `text` has the logs of its weights
+        return np.where(seen, np.exp(look.text), 0.0)
+    return np.asarray(encoding.weigh(params, look.text, seen, site, site))
 
 
 def _row(name: str, layers: tuple[Subject, ...], card: Any) -> dict[str, Any]:
@@ -264,7 +270,7 @@ def _change(after: Seen, before: Seen) -> float | str | None:
 
 def _same(of: Subject) -> float:
     """Per cent of pairs of places that attend alike where all tokens are one word, keys after the query too."""
-    found = attention(of.here._replace(text=of.here.like), causal=False)
+    found = softmax(np.where(of.here.seen, of.here.like, -np.inf))
     rows = np.moveaxis(found, 1, 0).reshape(len(of.here.seen), -1)
     norm = float(np.linalg.norm(rows, axis=1).mean())
     first, second = np.triu_indices(len(rows), 1)
@@ -278,9 +284,15 @@ def _worst(values: Iterable[float | str | None]) -> float | str | None:
 
 
 def _mean_attention(layers: tuple[Subject, ...]) -> Float[np.ndarray, "H T T"]:
-    return np.mean([attention(each.here, causal=each.grid is None) for each in layers], axis=0)
+    return np.mean([each.attention for each in layers], axis=0)
 
 
-def _apart(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
-    """Per mille of attention that goes to other keys, mean over heads and queries; None where tokens are others."""
-    return round(1000 * float(np.abs(a - b).sum(axis=-1).mean() / 2)) if a.shape == b.shape else None
+def apart(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
+    """Per mille of attention that goes to other keys, mean over heads and queries; None where tokens are others.
+
+    What a query leaves of an attention of 1 counts as a key of its own.
+    """
+    if a.shape != b.shape:
+        return None
+    left = np.abs(a.sum(axis=-1) - b.sum(axis=-1))
+    return round(1000 * float((np.abs(a - b).sum(axis=-1) + left).mean() / 2))

@@ -22,6 +22,8 @@ from scipy.optimize import nnls
 from posjax.attention.tiles import tile_sizes
 from posjax.encoding import Encoding, sites
 from posjax.models import Decoder
+from posjax.models.block import GATED
+from posjax.models.latent import Latent
 from posjax.spec import nearest, parse_layers
 
 ATTENTIONS = ("dense", "blockwise", "window")
@@ -30,7 +32,10 @@ _FLOAT = 4  # bytes of logits, statistics and what an optimiser keeps
 
 
 class Sizes(NamedTuple):
-    """A decoder's sizes; `value_bytes` is that of an activation, `parameters` counts the encoding's, too."""
+    """A decoder's sizes.
+
+    `mlp_dim` is that of all experts, `value_bytes` that of an activation; `parameters` counts the encoding's, too.
+    """
 
     vocab_size: int
     width: int
@@ -44,6 +49,24 @@ class Sizes(NamedTuple):
     encodings: tuple[Encoding, ...]  # they say how large the tiles of blockwise attention are
     value_bytes: int = 4
     parameter_bytes: int = 4
+    latent: Latent | None = None
+
+    @property
+    def value_dim(self) -> int:
+        """Channels of a head's values."""
+        return self.head_dim if self.latent is None else self.latent.v_head_dim
+
+    @property
+    def slot(self) -> int:
+        """Channels that a layer's cache keeps of a token."""
+        if self.latent is None:
+            return self.num_kv_heads * (self.head_dim + self.value_dim)
+        return self.latent.kv_lora_rank + self.latent.qk_rope_head_dim
+
+    @property
+    def compressed(self) -> int:
+        """Channels of a token between the two projections to its queries, keys and values."""
+        return 0 if self.latent is None else self.slot + (self.latent.q_lora_rank or 0)
 
 
 class Cost(NamedTuple):
@@ -86,20 +109,21 @@ def sizes_of(model: Decoder) -> Sizes:
     """The sizes of a decoder, its parameters counted without making them."""
     token = jax.ShapeDtypeStruct((1, 2), jnp.int32)
     variables = jax.eval_shape(lambda token: model.init(jax.random.key(0), token, sites(2)), token)
-    heads = model.num_heads
+    block = model.block
     return Sizes(
         model.vocab_size,
         model.width,
         model.depth,
-        heads,
-        model.num_kv_heads or heads,
-        model.width // heads,
-        model.mlp_dim or 4 * model.width,
-        model.mlp == "swiglu",
+        model.num_heads,
+        block.key_heads,
+        block.channels,
+        block.mlp_channels * max(block.num_experts, 1),
+        block.mlp in GATED,
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables)),
         parse_layers(model.encoding),
         jnp.dtype(model.dtype).itemsize,
         jnp.dtype(model.param_dtype).itemsize,
+        block.latent,
     )
 
 
@@ -132,19 +156,21 @@ def cost(sizes: Sizes, length: int, *, attention: str, work: str, batch: int = 1
         0.0,
         0.0 if attention == "dense" else _tile_bytes(sizes, tile, training),
         again * 2 * tokens * _weights(sizes),
-        attended * 4 * pairs * sizes.num_heads * sizes.head_dim,
+        attended * 2 * pairs * sizes.num_heads * (sizes.head_dim + sizes.value_dim),
     )
 
 
 def _activations(sizes: Sizes, training: bool) -> float:
     """Bytes for each token: what the backward pass reads again of every layer, or what is alive at once in one."""
-    width, kv_width = sizes.width, sizes.num_kv_heads * sizes.head_dim
-    read = 2 * width + 2 * kv_width  # q, k, v and what attention reads
+    width, turned = sizes.width, (sizes.num_heads + sizes.num_kv_heads) * sizes.head_dim
+    # q, k, v, what they are projected from and what attention reads
+    read = turned + (sizes.num_heads + sizes.num_kv_heads) * sizes.value_dim + sizes.compressed
     hidden = sizes.mlp_dim * (3 if sizes.gated else 2)
     if training:
         # Before and after both norms, q and k also rotated, the hidden layer before and after its activation.
-        return sizes.value_bytes * (sizes.depth * (4 * width + read + width + kv_width + hidden) + 4 * width)
-    return sizes.value_bytes * (2 * width + max(read + width, sizes.mlp_dim * (2 if sizes.gated else 1)))
+        return sizes.value_bytes * (sizes.depth * (4 * width + read + turned + hidden) + 4 * width)
+    rotated = sizes.num_heads * sizes.head_dim
+    return sizes.value_bytes * (2 * width + max(read + rotated, sizes.mlp_dim * (2 if sizes.gated else 1)))
 
 
 def _attention_bytes(sizes: Sizes, length: int, attention: str, training: bool) -> float:
@@ -153,9 +179,8 @@ def _attention_bytes(sizes: Sizes, length: int, attention: str, training: bool) 
         layers = 3 * sizes.depth + 1 if training else 2
         return layers * sizes.num_heads * length**2 * _FLOAT
     statistics = 2 * length * sizes.num_heads * _FLOAT
-    return (
-        statistics + (4 if training else 1) * length * sizes.width * _FLOAT
-    )  # gradients, or what has been read so far
+    so_far = length * sizes.num_heads * sizes.value_dim * _FLOAT  # what has been read, and gradients of that size
+    return statistics + (4 if training else 1) * so_far
 
 
 def tile_of(sizes: Sizes, length: int) -> tuple[int, int]:
@@ -183,13 +208,23 @@ def _pairs(length: int, attention: str, window: int | None, tile: tuple[int, int
 
 def _weights(sizes: Sizes) -> float:
     """Weights that a token is multiplied with: those of the products, the head among them."""
-    width, kv_width = sizes.width, sizes.num_kv_heads * sizes.head_dim
-    layer = 2 * width**2 + 2 * width * kv_width + (3 if sizes.gated else 2) * width * sizes.mlp_dim
-    return sizes.depth * layer + width * sizes.vocab_size
+    layer = _attention_weights(sizes) + (3 if sizes.gated else 2) * sizes.width * sizes.mlp_dim
+    return sizes.depth * layer + sizes.width * sizes.vocab_size
+
+
+def _attention_weights(sizes: Sizes) -> int:
+    """Of one layer's projections."""
+    width, queries, read = sizes.width, sizes.num_heads * sizes.head_dim, sizes.num_heads * sizes.value_dim
+    if sizes.latent is None:
+        return width * (queries + read + sizes.slot)
+    rank = sizes.latent.q_lora_rank
+    up = sizes.latent.kv_lora_rank * (sizes.num_heads * sizes.latent.qk_nope_head_dim + read)
+    return width * (sizes.compressed + read) + up + (width if rank is None else rank) * queries
 
 
 def _decoding(sizes: Sizes, seen: int, batch: int) -> Cost:
-    slot = 2 * sizes.num_kv_heads * sizes.head_dim * sizes.value_bytes + 4 * _FLOAT  # key, value, site and order
+    slot = sizes.slot * sizes.value_bytes + 4 * _FLOAT  # key, value, site and order
+    multiplied = sizes.head_dim + sizes.value_dim if sizes.latent is None else sizes.slot + sizes.latent.kv_lora_rank
     return Cost(
         sizes.parameters * sizes.parameter_bytes,
         batch * _activations(sizes, training=False),
@@ -198,7 +233,7 @@ def _decoding(sizes: Sizes, seen: int, batch: int) -> Cost:
         sizes.depth * batch * seen * slot,
         0.0,
         2 * batch * _weights(sizes),
-        sizes.depth * 4 * batch * seen * sizes.num_heads * sizes.head_dim,
+        sizes.depth * 2 * batch * seen * sizes.num_heads * multiplied,
     )
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import posjax as pj
-from posjax.analysis.encoding.worlds import awake, grid_width, normal, volume, with_relation
+from posjax.analysis.encoding.worlds import awake, axes_taken, grid_width, normal, volume, with_relation
 from posjax.encoding import Dims, Encoding, Needs, Params, Site
 
 _FAINT = 0.01  # a gradient is compared with its largest number, or with this share of the largest one in its group
@@ -55,7 +55,7 @@ def make_layer(
       num_axes: of positions; the smallest number that the encoding takes where None.
       plain: the tokens of one document without padding, instead of `documents`; on grids they always are.
     """
-    num_axes, prefix = num_axes or encoding.dimensions[0], 0
+    num_axes, prefix = num_axes or axes_taken(encoding)[0], 0
     causal = num_axes == 1 and Needs.BOTH_DIRECTIONS not in encoding.needs
     if num_axes == 1:
         prefix = 0 if plain or causal else 1

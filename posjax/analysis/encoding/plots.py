@@ -15,7 +15,6 @@ from posjax.analysis.encoding import probes
 from posjax.analysis.encoding.catalogue import overridden
 from posjax.analysis.encoding.worlds import Part, normal, parts
 from posjax.analysis.report.plots import GREY, HUES, SMALL
-from posjax.attention.dense import tile_logits, visible
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _WORDS = 64  # random words that a curve of logits is the mean of
@@ -142,7 +141,8 @@ def _logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Figur
     values, seen = self_logits(encoding, params, dims, site)
     shown = sorted({round(h) for h in np.linspace(0, len(values) - 1, min(_HEADS, len(values)))})
     sizes = _grid_of(site)
-    about = f"{encoding}: logit of a word with itself, mean of {_WORDS} random ones"
+    quantity = "log weight" if "weigh" in encoding.hooks else "logit"
+    about = f"{encoding}: {quantity} of a word with itself, mean of {_WORDS} random ones"
     if sizes is not None:
         figure, panels = _panels_of_heads(len(shown))
         token = _middle(site, sizes)
@@ -158,7 +158,7 @@ def _logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Figur
         _curve(panel, values[head], seen, site, style, f"head {head}")
     panel.axvline(0, color=GREY, linewidth=0.6)
     panel.set_xlabel("query's position less the key's (line: mean over pairs; band: all of them)", fontsize=SMALL + 1)
-    panel.set_ylabel("logit", fontsize=SMALL + 1)
+    panel.set_ylabel(quantity, fontsize=SMALL + 1)
     _tidy(panel)
     panel.legend(frameon=False, fontsize=SMALL)
     figure.suptitle(about, fontsize=SMALL + 2, wrap=True)
@@ -177,7 +177,7 @@ def _curve(panel: Axes, values: np.ndarray, seen: np.ndarray, site: Site, color:
 
 
 def self_logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> tuple[np.ndarray, np.ndarray]:
-    """[H, T, S] logits of one word at all places, q and k its own projection; and which of them are seen."""
+    """[H, T, S] `probes.weighed_logits` of one word at all places, q and k its own projection; and which are seen."""
     weights = normal(5, dims.width, dims.num_heads, dims.head_dim) * dims.width**-0.5
     placed = encoding.place(params, site)
 
@@ -186,7 +186,7 @@ def self_logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> t
         at = encoding.observe(params, x, placed)
         q = jnp.einsum("tm,mhd->thd", x, weights)
         rotated = encoding.rotate(params, q, at, q, at)
-        return tile_logits(encoding, dims.head_dim**-0.5, params, q, q, *rotated, at, at), visible(encoding, at, at)
+        return probes.weighed_logits(encoding, dims.head_dim**-0.5, params, q, q, *rotated, at, at)
 
     words = normal(6, _WORDS, dims.width)
     step = jax.jit(one)  # a word at a time: the logits of all of them might not fit

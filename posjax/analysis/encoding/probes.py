@@ -36,7 +36,10 @@ class Turns(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """What attention sees of one word that stands everywhere; `plain` is without any encoding."""
+    """What attention sees of one word that stands everywhere; `plain` is without any encoding.
+
+    `encoded` and `seen` are those of `weighed_logits`.
+    """
 
     plain: Float[np.ndarray, "H T S"]
     encoded: Float[np.ndarray, "H T S"]
@@ -149,6 +152,23 @@ def weighed(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
     return np.asarray(part.encoding.weigh(part.params, jnp.zeros((dims.num_heads, *seen.shape)), seen, site, site))[0]
 
 
+def weighed_logits(
+    encoding: Encoding, scale: float, params: Params, q, k, rotated_q, rotated_k, q_site: Site, k_site: Site
+) -> tuple[Float[jax.Array, "H T S"], Bool[jax.Array, "T S"]]:
+    """Logits whose softmax gives the weights of attention, normalised, and which keys have any weight.
+
+    They are attention's own. Of an encoding that weighs without a softmax (`weigh`) they are the logs of its weights; a
+    weight of 0 has the log of the smallest normal number, and a key of weight 0 in all heads is not seen.
+    """
+    logits = tile_logits(encoding, scale, params, q, k, rotated_q, rotated_k, q_site, k_site)
+    logits = jnp.broadcast_to(logits, (q.shape[1], *logits.shape[1:]))
+    seen = jnp.broadcast_to(visible(encoding, q_site, k_site), logits.shape[1:])
+    if "weigh" not in encoding.hooks:
+        return logits, seen
+    weights = encoding.weigh(params, logits, seen, q_site, k_site)
+    return jnp.log(jnp.maximum(weights, jnp.finfo(jnp.float32).tiny)), seen & (weights > 0).any(axis=0)
+
+
 class _Ruler(Encoding):
     """Its bias is the first axis of query's position less key's."""
 
@@ -198,8 +218,7 @@ def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Log
     placed = encoding.observe(params, x, placed)
     q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
     rotated = encoding.rotate(params, q, placed, k, placed)
-    encoded = tile_logits(encoding, scale, params, q, k, *rotated, placed, placed)
-    return Logits(*map(np.asarray, (plain, encoded, visible(encoding, placed, placed))))
+    return Logits(*map(np.asarray, (plain, *weighed_logits(encoding, scale, params, q, k, *rotated, placed, placed))))
 
 
 def offsets(site: Site) -> np.ndarray:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.analysis.encoding.worlds import World, default_dims, joined, make_world, moved, rows
+from posjax.analysis.encoding.worlds import World, axes_taken, default_dims, joined, make_world, moved, rows
 from posjax.attention import BEFORE_ATTENTION, attend, attend_cached, empty_cache
 from posjax.attention.attend import finish, transform
 from posjax.attention.blockwise import blockwise
@@ -56,11 +56,12 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
       num_axes: of positions; by default the smallest number that the encoding takes. Beyond 1 there are 2 prefix tokens.
 
     Raises:
-      ValueError: where the encoding refuses `dims`, or does not take so many axes.
+      ValueError: where the encoding refuses `dims`, or does not take so many axes, or any number of them.
     """
-    num_axes = encoding.dimensions[0] if num_axes is None else num_axes
-    if num_axes not in encoding.dimensions:
-        raise ValueError(f"{encoding} takes positions of {encoding.dimensions} axes, not {num_axes}")
+    taken = axes_taken(encoding)
+    num_axes = taken[0] if num_axes is None else num_axes
+    if num_axes not in taken:
+        raise ValueError(f"{encoding} takes positions of {taken} axes, not {num_axes}")
     dims = default_dims(encoding, num_axes) if dims is None else dims
     world = make_world(encoding, dims, num_axes)
     forward(world)  # what refuses these sizes says so here, once

@@ -53,6 +53,22 @@ def make_world(encoding: Encoding, dims: Dims, num_axes: int) -> World:
     return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, with_relation(encoding, site), weights)
 
 
+def axes_taken(encoding: Encoding) -> tuple[int, ...]:
+    """The numbers of position axes that an encoding takes: one at least.
+
+    Raises:
+      ValueError: where no number suits all of its parts.
+    """
+    if encoding.dimensions:
+        return encoding.dimensions
+    parts = getattr(encoding, "members", ())
+    each = "; ".join(f"{part} takes {' or '.join(map(str, part.dimensions)) or 'none'}" for part in parts)
+    raise ValueError(
+        f"no number of position axes suits all parts of {encoding}{f' ({each})' * bool(each)}: leave one out, or change its "
+        "arguments"
+    )
+
+
 def normal(seed: int, *shape: int) -> jax.Array:
     """Independent standard normal numbers; NumPy's, which compile nothing."""
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from posjax.analysis.encoding.worlds import axes_taken
 from posjax.analysis.scorecard import axes, measures, parts
 from posjax.analysis.scorecard.measures import Found
 from posjax.analysis.scorecard.probe import Probe, box, codes, logits, make_probe, places
@@ -151,7 +152,7 @@ def _extent(encoding: Encoding, dims: Dims | None, length: int) -> tuple[int, ..
     """Where an encoding is at home: the grid of its model, a line if it takes one, else a square or cube of its size."""
     if dims is not None and dims.grid is not None and 2 in encoding.dimensions:
         return tuple(dims.grid)
-    num_axes = min(encoding.dimensions)
+    num_axes = min(axes_taken(encoding))
     return (round(length ** (1 / num_axes)),) * num_axes
 
 

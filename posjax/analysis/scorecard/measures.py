@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import rankdata
 
+from posjax.analysis.encoding.worlds import with_relation
 from posjax.analysis.scorecard.probe import (
     Logits,
     Probe,
@@ -55,7 +56,7 @@ def _in_bfloat16(probe: Probe, longer: tuple[int, ...]) -> Logits:
     params = jax.tree.map(_through_bfloat16, probe.params)
 
     def at(shift) -> Logits:
-        site = box(probe.extent, shift)
+        site = with_relation(probe.encoding, box(probe.extent, shift))  # of places that are not rounded
         return logits(probe, site._replace(position=_through_bfloat16(site.position)), params=params)
 
     try:
@@ -95,7 +96,7 @@ def _through_bfloat16(x):
 def determinism(probe: Probe, base: Logits, long: tuple[int, ...], far: Logits | None, rows: np.ndarray):
     """Does a logit depend on anything but its two tokens and the past between them?"""
     small = (_SMALL,) if probe.num_axes == 1 else (2,) * (probe.num_axes - 1) + (6,)
-    site, scale = box(small), base.scale
+    site, scale = with_relation(probe.encoding, box(small)), base.scale
     every = np.arange(site.segment.shape[0])
     q, k = (np.repeat(x[:, None], len(every), axis=1) for x in (probe.q, probe.k))
     alone = logits(probe, site).value

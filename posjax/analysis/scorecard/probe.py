@@ -5,7 +5,7 @@
 A content is one vector for all queries and one for all keys, drawn N(0, 1), so that nothing but places differs between
 the entries of L[c, h]. Projections to q, k and v are the identity. All of the contract takes part: place, embed, observe
 (of the key contents: gates read what is remembered), rotate, product, bias and mask. What stands for the softmax (weigh)
-is read as the logs of its weights, of which the softmax is these weights again, but for their sum.
+is read as the logs of its weights: their softmax gives the weights back, normalised.
 """
 
 import functools
@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posjax.analysis.encoding.probes import weighed_logits
 from posjax.analysis.encoding.worlds import with_relation
 from posjax.attention import BEFORE_ATTENTION, attend
-from posjax.attention.dense import tile_logits, visible
+from posjax.attention.dense import visible
 from posjax.encoding import Dims, Encoding, Params, Site
 
 CONTENTS = 8
@@ -116,13 +117,9 @@ def content_logits(encoding, num_heads, params, q_tokens, k_tokens, site, rows):
 
 
 def _tile(encoding, params, q, k, rotated_q, rotated_k, q_site, k_site):
-    value = tile_logits(encoding, q.shape[-1] ** -0.5, params, q, k, rotated_q, rotated_k, q_site, k_site)
-    value = jnp.broadcast_to(value, (q.shape[1], *value.shape[1:]))
-    seen = visible(encoding, q_site, k_site)
-    if "weigh" in encoding.hooks:
-        weights = encoding.weigh(params, value, seen, q_site, k_site)
-        value = jnp.log(jnp.maximum(weights, jnp.finfo(jnp.float32).tiny))
-    return value, seen
+    scale = q.shape[-1] ** -0.5
+    value, _ = weighed_logits(encoding, scale, params, q, k, rotated_q, rotated_k, q_site, k_site)
+    return value, visible(encoding, q_site, k_site)
 
 
 def projected(encoding, num_heads, params, q_tokens, k_tokens, site):

@@ -23,6 +23,7 @@ _ARGUMENTS = {
     "max_offset": lambda n: n // 4,
     "abacus.length": lambda n: 8 * n,
     "abacus.max_offset": lambda n: 99,
+    "clipped.count": lambda n: 5,  # of 16 frequencies, as 20 of the paper's 64
     "pose.length": lambda n: 4 * n,
     "random_float.length": lambda n: 8 * n,
     "riflex.length": lambda n: 4 * n,

@@ -9,7 +9,7 @@ import numpy as np
 from posjax.analysis.vision import attention as maps
 from posjax.analysis.vision import positions
 from posjax.analysis.vision.filters import Components, filter_components
-from posjax.analysis.vision.intermediates import Intermediates, dims_of, hosted, watched
+from posjax.analysis.vision.intermediates import Intermediates, dims_of, hosted, turning, watched
 from posjax.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
 from posjax.analysis.vision.subject import Pictures
 
@@ -153,7 +153,8 @@ def _of_batch(seen: Intermediates, images: Pictures, told: Told | None) -> np.nd
             maps.share_of_prefix(weights, images.site),
         ]
         if told is not None:
-            used = positions.frequency_use(seen.query[layer], seen.key[layer], told.waves[layer].pairs, images.site)
+            q, k = (turning(images.subject.model, each[layer]) for each in (seen.query, seen.key))
+            used = positions.frequency_use(q, k, told.waves[layer].pairs, images.site)
             columns += [*used.product.T, *used.query.T, *used.key.T]
         layers.append(np.stack(columns, axis=-1))
     return np.stack(layers)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from posjax.encoding import Dims, Encoding, Params, Site
+from posjax.encoding import Array, Dims, Encoding, Params, Site
 from posjax.models.transformer import layer_hosts
 from posjax.models.vit import ViT
 from posjax.spec import parse_layers
@@ -20,7 +20,7 @@ class Intermediates(NamedTuple):
 
     output: Float[jax.Array, "B ..."]  # logits, or what the model pools
     weights: list[Float[jax.Array, "B H T T"]]
-    query: list[Float[jax.Array, "B T H D"]]  # before `rotate`
+    query: list[Float[jax.Array, "B T H D"]]  # before `rotate`, which acts on its `turning` channels
     key: list[Float[jax.Array, "B T K D"]]
     tokens: list[Float[jax.Array, "B T M"]]
 
@@ -63,6 +63,11 @@ def hosted(model: ViT, params: Any) -> list[Hosted]:
 
 
 def dims_of(model: ViT) -> Dims:
-    """The sizes that the model's encodings were made for."""
+    """The sizes that the model's encodings were made for: `head_dim` are the channels of a head that they may rotate."""
     grid = model.patches(*model.image_size)
-    return Dims(model.width, model.num_heads, model.width // model.num_heads, grid=grid, prefix=model.num_prefix)
+    return Dims(model.width, model.num_heads, model.block.turning_channels, grid=grid, prefix=model.num_prefix)
+
+
+def turning(model: ViT, x: Float[Array, "B T H D"]) -> Float[Array, "B T H C"]:
+    """The channels of queries or keys that encodings may rotate: all, but of latent attention the last ones alone."""
+    return x[..., -model.block.turning_channels :]

@@ -10,20 +10,24 @@ import posjax as pj
 from posjax.analysis.atlas import images, landscapes
 
 
-@pytest.fixture(scope="module")
-def rope():
-    return landscapes.subject(pj.parse("rope()"))
-
-
-def test_attention_is_that_of_attend(rope):
+@pytest.mark.parametrize("spec", ["rope()", "learned_sink()", "stick_breaking()"])
+def test_attention_is_that_of_attend(spec):
     """The same text through the public call, whose queries and keys are projected here."""
+    subject = landscapes.subject(pj.parse(spec))
     rng, dims, count = np.random.default_rng(0), landscapes.DIMS, landscapes.LENGTH
     rng.normal(size=(landscapes.WORDS, 1, dims.width))
     weights = np.float32(rng.normal(size=(2, dims.width, dims.num_heads, dims.head_dim)) * dims.width**-0.5)
     q, k = jnp.einsum("tm,nmhd->nthd", np.float32(rng.normal(size=(count, dims.width))), weights)
     site = pj.sites(count)
-    _, expected = pj.attend(rope.encoding, (), q, k, k, site, site, causal=True, return_weights=True)
-    np.testing.assert_allclose(landscapes.attention(rope.here, causal=True), expected, atol=1e-5)
+    params = landscapes.initial(subject.encoding, dims)
+    _, expected = pj.attend(subject.encoding, params, q, k, k, site, site, causal=True, return_weights=True)
+    np.testing.assert_allclose(subject.attention, expected, atol=1e-5)
+    assert (subject.attention.sum(-1) > 0.999).all() == (spec == "rope()")
+
+
+def test_attention_that_no_key_gets_counts_as_a_key():
+    whole, half = np.full((1, 2, 2), 0.5), np.full((1, 2, 2), 0.25)
+    assert [landscapes.apart(whole, other) for other in (whole, half, 0 * half)] == [0, 500, 1000]
 
 
 def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):

@@ -16,6 +16,7 @@ from posjax.models import Decoder
 
 CONFIGS = pathlib.Path(__file__).parents[3] / "configs"
 SMALL = dict(vocab_size=32, width=32, depth=2, num_heads=2)
+LATENT = "latent(kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, q_lora_rank=20)"
 
 
 sizes_once = functools.cache(sizes_of)
@@ -31,9 +32,19 @@ def test_parameters_are_those_of_the_model():
     assert sizes_of(model).parameters == sum(leaf.size for leaf in jax.tree.leaves(variables))
 
 
-@pytest.mark.parametrize("mlp", ["gelu", "swiglu"])
-def test_operations_are_those_that_xla_counts(mlp):
-    model, tokens = Decoder(**SMALL, mlp=mlp, encoding="none", implementation="dense"), jnp.zeros((1, 64), jnp.int32)
+@pytest.mark.parametrize(
+    "more",
+    [
+        dict(mlp="gelu"),
+        dict(mlp="geglu"),
+        dict(head_dim=40, num_kv_heads=1),
+        dict(num_experts=3),
+        dict(latent=LATENT),
+        dict(latent=LATENT.replace(", q_lora_rank=20", "")),
+    ],
+)
+def test_operations_are_those_that_xla_counts(more):
+    model, tokens = Decoder(**SMALL, **more, encoding="none", implementation="dense"), jnp.zeros((1, 64), jnp.int32)
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), tokens, sites(64)))
     counted = jax.jit(model.apply).lower(variables, tokens, sites(64)).cost_analysis()["flops"]
     predicted = cost_of(model=model)
@@ -66,8 +77,9 @@ def test_a_window_bounds_the_cache_and_nothing_is_free():
     assert steps[1].cache == 64 * 2 * (2 * 32 * 4 + 4 * 4)
 
 
-def test_the_cache_has_the_bytes_that_the_model_makes():
-    model, token = Decoder(**SMALL, num_kv_heads=1), jnp.zeros((1, 1), jnp.int32)
+@pytest.mark.parametrize("more", [dict(num_kv_heads=1), dict(head_dim=40), dict(latent=LATENT)])
+def test_the_cache_has_the_bytes_that_the_model_makes(more):
+    model, token = Decoder(**SMALL, **more), jnp.zeros((1, 1), jnp.int32)
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), token, sites(1)))
     prefill = functools.partial(model.apply, cache_size=256, method=Decoder.prefill)
     caches = jax.eval_shape(prefill, variables, token, sites(1))[1]

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import experiments.check as command
 import posjax as pj
 from posjax.analysis.encoding.properties import PROPERTIES, check, check_one
 from posjax.analysis.encoding.worlds import default_dims, make_world
+from posjax.analysis.scorecard.card import scorecard
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,17 @@ def test_what_holds_passes(spec, num_axes):
     assert [row.name for row in rows] == list(PROPERTIES)
     assert [str(row) for row in rows if not row.ok] == []
     assert sum(math.isnan(row.error) for row in rows) == (spec == "learned()")  # which is not relative
+
+
+def test_parts_that_take_no_number_of_axes_alike_are_refused(capsys):
+    spec = "laplacian(pos_enc_dim=6) + tree(depth=2, degree=3)"
+    for run in (check, scorecard):
+        with pytest.raises(ValueError, match="no number of position axes suits all parts"):
+            run(pj.parse(spec))
+    assert command.main([spec]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "laplacian(pos_enc_dim=6) takes 6; tree(depth=2, degree=3) takes 2" in told.err
 
 
 def each(count, first=0):

@@ -9,6 +9,7 @@ from members import GRID, LINE, MEMBERS, one_of_each
 import posjax as pj
 import posjax.spec
 from experiments import explain
+from posjax.analysis.encoding.plots import self_logits
 
 FAST = {"none", "sinusoidal", "learned", "rope", "alibi", "raster"}
 OF_A_KIND = one_of_each(LINE).keys() | one_of_each(GRID).keys()
@@ -84,6 +85,29 @@ def test_equal_differences_give_equal_logits_or_not(explained):
     _, masked, _ = explained("window(3)")
     assert "the mask alone" in " ".join(masked.split())
     assert "   0  # # # . ." in masked
+
+
+def test_weights_that_are_no_softmax_tell_places_apart(explained):
+    """With one logit z everywhere, of z = 0 say, the key at distance d gets beta (1 - beta)^(d - 1)."""
+    _, out, _ = explained("stick_breaking")
+    flat = " ".join(out.split())
+    assert "All logits are equal" not in flat
+    assert "Equal differences give equal weights" in flat
+    rows = [numbers(line) for line in out.split("logit before  log weight\n")[1].split("\n\n")[0].splitlines()]
+    for _, _, distance, z, log_weight in rows:
+        beta = 1 / (1 + np.exp(-z))
+        np.testing.assert_allclose(log_weight, np.log(beta) + (distance - 1) * np.log(1 - beta), atol=2e-3)
+    _, out, _ = explained("sinusoidal() + stick_breaking()")
+    assert "Equal differences do NOT give equal weights" in out
+    assert "No query sees a key" in explained("stick_breaking", "--length=1")[1]
+
+
+def test_a_picture_of_weights_shows_their_logs():
+    encoding, dims = pj.parse("stick_breaking"), pj.Dims(16, 2, 8)
+    values, seen = self_logits(encoding, (), dims, pj.sites(6))
+    np.testing.assert_array_equal(seen, np.tri(6, k=-1, dtype=bool))
+    falls = values[:, 5, :5]
+    assert (np.diff(falls) > 0).all()  # the nearer a key, the more it gets
 
 
 def test_codes_of_neighbours_are_a_linear_map_apart_only_for_sinusoids(explained):
@@ -179,6 +203,14 @@ def test_mistakes_are_one_line(explained, arguments, message):
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("spec", ["laplacian", "tree(depth=4, degree=2)"])
+def test_more_axes_than_examples_have_are_told_without_a_mend_that_does_not_help(explained, spec):
+    code, _, err = explained(spec)
+    assert code == 2
+    assert "cannot be explained" in err
+    assert "--grid" not in err
 
 
 @pytest.mark.parametrize("flag", ["--grid=4", "--grid=0x3", "--length=0", "--num_heads=two"])

@@ -103,6 +103,13 @@ def test_implied_positions_are_found_out():
     assert scorecard_measures.permutation(sound)["P_both"].value < 1e-5
 
 
+@pytest.mark.parametrize("spec", ["centrality(max_degree=4)", "graphormer(max_distance=20)"])
+def test_encodings_of_graphs_are_measured_on_graphs(spec):
+    of_graph = probe(spec)
+    found = scorecard_measures.determinism(of_graph, logits(of_graph, box((64,))), (256,), None, np.arange(64))
+    assert max(found["D_batch"].value, found["D_jit"].value) < 1e-5
+
+
 def test_without_an_encoding_a_layer_permutes_with_its_tokens():
     assert scorecard_measures.permutation(probe("none()"))["P_tokens"].value < 1e-5
     assert scorecard_measures.permutation(probe("rope()"))["P_tokens"].value > 1e-2
@@ -149,6 +156,16 @@ def test_every_registered_name_is_in_the_catalogue():
     for spec in specs:
         assert pj.parse(spec)
     assert all(any(name in spec for spec in specs) for name in pj.names())
+
+
+def test_frequency_scalings_of_the_catalogue_fit_its_heads():
+    """16 frequencies each."""
+    q, site = np.ones((4, 8, 32), np.float32), pj.sites(4)
+    for spec in every_spec(256)[0]:
+        if spec.startswith("rope(scaling="):
+            rope = pj.parse(spec)
+            params = rope.init(jax.random.key(0), pj.Dims(256, 8, 32))
+            jax.eval_shape(lambda q, rope=rope, params=params: rope.rotate(params, q, site, q, site), q)
 
 
 @pytest.mark.parametrize(

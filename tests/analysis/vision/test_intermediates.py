@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.analysis.vision.intermediates import dims_of, hosted, watched
+import posjax as pj
+from posjax.analysis.vision.intermediates import dims_of, hosted, turning, watched
+from posjax.analysis.vision.positions import frequency_use, waves
 from posjax.attention.dense import tile_logits
 from posjax.models import ViT
 
@@ -53,3 +55,24 @@ def test_every_layer_has_the_encoding_that_it_hosts(injection, encoding, names):
     else:
         assert [str(layer.encoding) for layer in found] == ["none()", "alibi()"]
     assert dims_of(model) == (16, 2, 8, None, (3, 4), 2)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        dict(head_dim=12),
+        dict(latent="latent(kv_lora_rank=6, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5)"),
+    ],
+)
+def test_pairs_are_those_of_the_channels_that_turn(more):
+    """Each channel holds its own number; RoPE has the same pair of its two halves in every head, on both axes."""
+    model = ViT(num_classes=5, encoding="rope", **SIZES, **more)
+    site = model.sites(6, 8)
+    x = np.broadcast_to(np.arange(1.0, model.block.channels + 1), (1, len(site.segment), 2, model.block.channels))
+    first = model.block.latent.qk_nope_head_dim if "latent" in more else 0
+    found = waves(pj.parse("rope"), (), dims_of(model), site)
+    assert 2 * len(found.pairs) == model.block.channels - first
+    used = frequency_use(turning(model, x), turning(model, x), found.pairs, site)
+    expected = [np.hypot(first + 1 + a, first + 1 + b) for a, b in found.pairs]
+    np.testing.assert_allclose(used.query, [expected] * 2)

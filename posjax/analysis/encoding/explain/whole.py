@@ -10,8 +10,10 @@ from posjax.analysis.encoding import probes
 from posjax.analysis.encoding.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.analysis.encoding.explain.parts import Example, labels, sections
 from posjax.analysis.encoding.explain.text import heading, number, place, prose, short, table, title
-from posjax.analysis.encoding.worlds import Part, awake, parts, volume, with_relation
+from posjax.analysis.encoding.worlds import Part, awake, axes_taken, parts, volume, with_relation
 from posjax.encoding import Dims, Encoding, PositionMap, Site, grid
+
+_MENDS = {1: "leave --grid out", 2: "give --grid=HxW", 3: "give --grid=DxHxW"}  # by the number of axes that are needed
 
 
 def explain(
@@ -62,10 +64,15 @@ def _dims(length, sizes, prefix, head_dim, num_heads) -> Dims:
 
 def _check_axes(encoding: Encoding, site: Site) -> None:
     num_axes = 1 if site.position.ndim == 1 else site.position.shape[1]
-    if num_axes not in encoding.dimensions:
-        takes = " or ".join(map(str, encoding.dimensions)) or "no"
-        mend = "leave --grid out" if 1 in encoding.dimensions else "give --grid=HxW"
-        raise ValueError(f"{encoding} takes positions of {takes} axes, the example has {num_axes}: {mend}")
+    taken = axes_taken(encoding)
+    if num_axes in taken:
+        return
+    takes = f"{encoding} takes positions of {' or '.join(map(str, taken))} axes"
+    if min(taken) > len(_MENDS):
+        raise ValueError(
+            f"{takes}: examples have {len(_MENDS)} at most, so it cannot be explained; give it arguments for so few"
+        )
+    raise ValueError(f"{takes}, the example has {num_axes}: {_MENDS[min(taken)]}")
 
 
 def _standing(site: Site, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -128,15 +135,23 @@ def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple
         [names[m], names[n], difference, number(found.plain[0, m, n]), _logit(found, m, n)]
         for m, n, difference in _pairs(site, sizes)
     ]
-    lines += [*prose(text), "", *table(["m", "n", "m - n", "logit before", "logit after"], rows), ""]
-    spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
-    lines += prose(_verdict(encoding, spread, found, site))
+    after, shown = "logit after", "logits"
+    if "weigh" in encoding.hooks:
+        after, shown = "log weight", "log weights"
+        text = f"{encoding} makes weights that are no softmax of logits: their logs are shown. {text}"
+    lines += [*prose(text), "", *table(["m", "n", "m - n", "logit before", after], rows), ""]
+    lines += prose(_verdict(encoding, found, site))
     if not found.seen.all():
         lines += prose("Hidden are the keys that the query does not see.")
-    return [*lines, *_logit_matrix(found, names)]
+    return [*lines, *_logit_matrix(found, names, shown)]
 
 
-def _verdict(encoding: Encoding, spread: float, found: probes.Logits, site: Site) -> str:
+def _verdict(encoding: Encoding, found: probes.Logits, site: Site) -> str:
+    if not found.seen.any():
+        return "No query sees a key here: give more tokens."
+    spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
+    if "weigh" in encoding.hooks:
+        return _verdict_of_weights(spread)
     shift = f"over all pairs that are equally far apart, logits differ by at most {short(spread)}"
     alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
     if alike and not found.seen.all():
@@ -153,6 +168,13 @@ def _verdict(encoding: Encoding, spread: float, found: probes.Logits, site: Site
             "ALL tokens by the same amount changes nothing."
         )
     return f"Equal differences do NOT give equal logits: {shift}. Attention also sees where in the sequence it is."
+
+
+def _verdict_of_weights(spread: float) -> str:
+    shift = f"over all pairs that are equally far apart, their logs differ by at most {short(spread)}"
+    if spread < 1e-3:
+        return f"Equal differences give equal weights ({shift})."
+    return f"Equal differences do NOT give equal weights: {shift}."
 
 
 def _logit(found: probes.Logits, m: int, n: int) -> str:
@@ -178,10 +200,10 @@ def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, st
     return found
 
 
-def _logit_matrix(found: probes.Logits, names: list[str]) -> list[str]:
+def _logit_matrix(found: probes.Logits, names: list[str], what: str) -> list[str]:
     shown = range(min(len(names), 9))
     rows = [[names[m], *[_logit(found, m, n) for n in shown]] for m in shown]
-    return [*heading("logits of the first tokens, head 0 (row: query, column: key)"), *table(["", *names[:9]], rows)]
+    return [*heading(f"{what} of the first tokens, head 0 (row: query, column: key)"), *table(["", *names[:9]], rows)]
 
 
 def plot(
