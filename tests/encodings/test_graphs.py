@@ -172,7 +172,7 @@ def test_a_node_without_a_column_is_refused_or_nan():
         (lambda: pj.parse("tree(depth=4, degree=8)").init(jax.random.key(0), DIMS), "level, 32; the width is 24"),
         (
             lambda: attended(graph(PATH)._replace(relation=graph(RING).relation)),
-            r"q_site\.relation 6: each leaf has a row for each token",
+            r"q_site\.relation a leaf of shape \(6,.*each has a row for each token",
         ),
         (
             lambda: generate(Decoder(vocab_size=3), {}, jnp.zeros((1, 4), jnp.int32), graph(PATH), steps=2),
