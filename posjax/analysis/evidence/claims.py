@@ -722,7 +722,6 @@ def _path_ahead(table: Table, at: int) -> tuple[Expectation, ...]:
     return tuple(above(table("path", at) - table(row, at)) for row in _BASELINES)
 
 
-_FIGURE_2 = "figure 2; no number"
 _TRACKING = (
     Claim(
         "path-follows-far-writes",
@@ -759,9 +758,9 @@ _TRACKING = (
     Claim(
         "path-recalls",
         PATH,
-        f"{_FIGURE_2}; there keys have several values, here one",
-        "Two layers of PaTH recall the values of many keys where RoPE, stick-breaking and forget gates do not.",
-        _path_ahead(_RECALL, _ROW_OF_KEYS),
+        "section 4.1, the last value of each key; no number; there keys have several values, here one",
+        "Two layers of PaTH recall more values of keys than two layers with RoPE.",
+        (above(_RECALL("path", _ROW_OF_KEYS) - _RECALL("rope", _ROW_OF_KEYS)),),
     ),
     Claim(
         "sticks-recall-further",
@@ -773,7 +772,7 @@ _TRACKING = (
     Claim(
         "path-multiplies",
         PATH,
-        f"{_FIGURE_2}; there the layers are counted that reach 90 %",
+        "figure 2; no number; there the layers are counted that reach 90 %",
         "With as many layers PaTH tells more products of A5 than RoPE, stick-breaking and forget gates.",
         _path_ahead(_WORDS, _LETTERS),
     ),
