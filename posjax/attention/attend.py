@@ -77,13 +77,12 @@ def attend(
     name = choose(encoding, q, k, v, q_site, k_site, **told).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
-    if not isinstance(scale, float | int) and "product" in encoding.hooks:  # which need not be linear in queries
-        if name != "dense":
+    if name != "dense" and not isinstance(scale, float | int):  # learned: others take a number
+        if "product" in encoding.hooks:
             raise ValueError(
                 f"a scale that is traced goes into queries, and {encoding} multiplies them with keys in its own way: "
                 f"implementation={name!r} takes a number for it, implementation='dense' an array"
             )
-    elif not isinstance(scale, float | int):  # learned: kernels take a number
         operands, scale = operands._replace(rotated_q=(operands.rotated_q * scale).astype(q.dtype)), 1.0
     if not return_weights:
         options = dict(scale=scale) if softcap is None else dict(scale=scale, softcap=softcap)

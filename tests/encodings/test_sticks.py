@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.attention.tiles import tile_sizes
 
 HEADS, DIM = 2, 4
 SITE = pj.sites(6)
@@ -114,6 +115,13 @@ class Whither(pj.Encoding):
 
     def read(self, params, weights, q_site, k_site):
         return jnp.einsum("hts,s,he->the", weights, jnp.cos(1.0 * k_site.position), params)
+
+
+def test_what_weighs_is_given_whole_rows():
+    """It need not say so itself."""
+    for encoding in (Gated(), pj.parse("rope") + Gated(), pj.parse("stick_breaking")):
+        assert tile_sizes(encoding, 16, 16, 4) == (4, 16)
+    assert tile_sizes(pj.parse("rope"), 16, 16, 4) == (4, 4)
 
 
 SLOPES, VECTORS = jnp.array([0.5, 2.0]), jnp.ones((HEADS, DIM))

@@ -310,6 +310,10 @@ def test_what_stands_behind_passes_every_hook_on():
     behind = decoupled(pj.parse("self_extend(window=3, group=2) >> (rope + stick_breaking)"), 4)
     own = {hook for hook in HOOKS if getattr(type(behind), hook) is not getattr(pj.Encoding, hook)}
     assert {*HOOKS} - own == {"value", "read", "output"}
+    logits, site = jax.random.normal(jax.random.key(0), (2, LENGTH, LENGTH)), pj.sites(LENGTH)
+    params = behind.init(jax.random.key(1), pj.Dims(8, 2, 4))
+    weights = behind.weigh(params, logits, np.tri(LENGTH, dtype=bool), site, site)
+    assert not np.any(weights[:, 0]), "a stick gives the first token nothing, a softmax all"
 
 
 @pytest.mark.thorough
