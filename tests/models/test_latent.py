@@ -312,6 +312,7 @@ def test_what_stands_behind_passes_every_hook_on():
     assert {*HOOKS} - own == {"value", "read", "output"}
     logits, site = jax.random.normal(jax.random.key(0), (2, LENGTH, LENGTH)), pj.sites(LENGTH)
     params = behind.init(jax.random.key(1), pj.Dims(8, 2, 4))
+    site = behind.place(params, site)
     weights = behind.weigh(params, logits, np.tri(LENGTH, dtype=bool), site, site)
     assert not np.any(weights[:, 0]), "a stick gives the first token nothing, a softmax all"
 
