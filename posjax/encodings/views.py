@@ -122,6 +122,8 @@ class Viewed(Placed):
         return self.encoding.output(params[1], out, q_site.state[0])
 
     def weigh(self, params, logits, seen, q_site, k_site):
+        if "weigh" not in self.hooks:
+            return Encoding.weigh(self, params, logits, seen, q_site, k_site)
         return self.encoding.weigh(params[1], logits, seen, q_site.state[0], k_site.state[0])
 
     def _index(self, q_site: Site, k_site: Site) -> Int32[Array, "T S"]:

@@ -202,3 +202,11 @@ def test_codes_are_added_as_without_views():
 def test_refusals(spec, message):
     with pytest.raises(ValueError, match=message):
         pj.parse(spec)
+
+
+def test_the_softmax_of_a_view_reads_no_states():
+    """What does not weigh by positions is also asked by reports, of sites that nothing was placed at."""
+    encoding, site = pj.parse("self_extend(group=2, window=4) >> rope()"), pj.sites(6)
+    logits, seen = jax.random.normal(jax.random.key(0), (2, 6, 6)), np.tril(np.ones((6, 6), bool))
+    expected = jax.nn.softmax(logits, axis=-1, where=seen)
+    np.testing.assert_allclose(encoding.weigh(((), ()), logits, seen, site, site), expected, atol=1e-6)

@@ -84,7 +84,7 @@ MEMBERS = {
         grids("tree(depth=2, degree=6)") + lines("tree(depth=1, degree=20)"),
         TreeOracle,
         {"depth": st.integers(1, 16), "degree": st.integers(1, 16)},
-        vit="tree(depth=2, degree=3)",
+        vit="tree(depth=2, degree=6)",
         decoder="tree(depth=1, degree=16)",
     ),
 }
