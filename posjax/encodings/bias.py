@@ -157,10 +157,6 @@ class T5(ElementwiseBias):
         if self.max_distance <= per_side // 2:
             raise ValueError(f"t5 needs max_distance > {per_side // 2}, its exact buckets; got {self}")
 
-    @property
-    def constant_beyond(self):
-        return self.max_distance
-
     def init(self, key, dims):
         shape = (self.num_buckets, dims.num_heads)
         shape = shape if dims.grid is None else (len(dims.grid), *shape)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +35,18 @@ class ElementwiseBias(OffsetBias):
     `where`, arithmetic, abs, exp and log, but no look-ups or reductions.
     """
 
-    # If finite, the bias depends on the whole part of the offset only, and is constant beyond this offset on either side:
-    # tiles on a line then look it up in a table.
-    constant_beyond: ClassVar[float] = math.inf
+    def buckets(self) -> Int32[np.ndarray, " O"] | None:
+        """Of a bias that is one of its constants at each whole offset: its index, from offset -far to far = (O - 1) / 2.
+
+        Beyond it is as at far, between whole offsets as at the one nearer to 0. On several axes it is a sum, to which each
+        axis has its own share of the constants. None for all other biases.
+        """
+        return None
+
+    @property
+    def constant_beyond(self) -> float:
+        """From this offset on, on either side, the bias is constant."""
+        return math.inf if (buckets := self.buckets()) is None else (len(buckets) - 1) // 2
 
     def constants(self, params: Params, num_heads: int) -> Float[Array, "H P"]:
         """The constants of each head for `logit`, in float32; gradients flow back through them to the parameters."""
@@ -49,14 +58,20 @@ class ElementwiseBias(OffsetBias):
 
     def of_offset(self, params, offset, num_heads):
         constants = self.constants(params, num_heads)
-        each = tuple(constants[:, index, None, None] for index in range(constants.shape[1]))
-        stepwise = math.isfinite(far := self.constant_beyond)
-        offset = whole_offset(offset, far) if stepwise else offset
         axes = tuple(offset[..., axis] for axis in range(offset.shape[-1]))
-        if len(axes) > 1 or not stepwise:
-            return self.logit(each, axes)
-        table = self.logit(tuple(constant[..., 0] for constant in each), (np.arange(-far, far + 1, dtype=np.int32),))
-        return jnp.take(table, axes[0] + far, axis=1, mode="clip")  # the offset is clipped just above
+        if (buckets := self.buckets()) is None:
+            return self.logit(tuple(constants[:, index, None, None] for index in range(constants.shape[1])), axes)
+        if constants.shape[1] != (told := len(axes) * (int(buckets.max()) + 1)):
+            raise ValueError(f"{self} has {constants.shape[1]} constants a head, {len(axes)} position axes take {told}")
+        shares = jnp.split(constants, len(axes), axis=1)
+        return sum(_looked_up(share, buckets, axis) for share, axis in zip(shares, axes, strict=True))
+
+
+def _looked_up(constants: Float[Array, "H P"], buckets: np.ndarray, offset: Shaped[Array, "T S"]) -> Float[Array, "H T S"]:
+    """In two steps, since the gradient of the second, a scatter, is the faster the fewer rows it has."""
+    far = (len(buckets) - 1) // 2
+    bucket = jnp.take(buckets, whole_offset(offset, far) + far, mode="clip")  # all of them exist: the offset is clipped
+    return jnp.take(constants, bucket, axis=1, mode="clip")
 
 
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
