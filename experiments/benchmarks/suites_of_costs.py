@@ -58,24 +58,20 @@ def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     return _over_none({"kind": "decode", "steps": 16}, limits, cells)
 
 
-# What was published from 2024 on and acts in a decoder, by what it does; the most that it may cost goes by that.
-_TURNS = ("p_rope", "rope_mixed", "lerope", "pope", "value_rotary", "harope", "comrope", "circulant_string")
-_TURNS += ("cayley_string", "spherical_rope", "liere", "rope_pp", "tapa", "bam", "learned_sink", "ssmax")
-_READS = ("fox", "cable", "carope", "repo", "selective_rope", "grape_a", "grape_m")  # a state for each token
-_ROWS = (
-    "cope",
-    "dape",
-    "dape(kernel_size=3)",
-    "grape_ap",
-    "path",
-    "stick_breaking",
-)  # logits that need all keys of a query
+# What was published from 2024 on and acts on a line, by the most that it may cost over none.
+_NEWEST = {
+    # Turns, offsets and sinks: a few operations on each channel or logit.
+    1.3: "p_rope rope_mixed lerope value_rotary harope circulant_string rope_pp bam learned_sink ssmax",
+    # Twice the channels, or a state of each token.
+    1.6: "pope fox cable carope repo selective_rope grape_a grape_m",
+    # A matrix for each token, or logits that need all keys of a query.
+    10.0: "comrope cayley_string liere tapa cope dape dape(kernel_size=3) grape_ap path stick_breaking",
+}
 
 
 def newest(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     """Encodings of 2024 to 2026 over none: a training step of a decoder and its temporaries, and 16 steps of decoding."""
-    most = dict.fromkeys(_TURNS, 1.3) | dict.fromkeys(_READS, 1.6) | dict.fromkeys(_ROWS, 10.0)
-    most = {str(parse(name)): limit for name, limit in most.items()}
+    most = {str(parse(name)): limit for limit, names in _NEWEST.items() for name in names.split()}
     shared = {"width": 128, "heads": 4}
     train, decoding = {"kind": "train_decoder", "batch": 4}, {"kind": "decode", "batch": 1, "steps": 16}
     cells = [{**shared, **train, "mode": "step", "length": n} for n in lengths or ((64,) if quick else (256,))]

@@ -67,7 +67,9 @@ class ElementwiseBias(OffsetBias):
         return sum(_looked_up(share, buckets, axis) for share, axis in zip(shares, axes, strict=True))
 
 
-def _looked_up(constants: Float[Array, "H P"], buckets: np.ndarray, offset: Shaped[Array, "T S"]) -> Float[Array, "H T S"]:
+def _looked_up(
+    constants: Float[Array, "H P"], buckets: np.ndarray, offset: Shaped[Array, "T S"]
+) -> Float[Array, "H T S"]:
     """In two steps, since the gradient of the second, a scatter, is the faster the fewer rows it has."""
     far = (len(buckets) - 1) // 2
     bucket = jnp.take(buckets, whole_offset(offset, far) + far, mode="clip")  # all of them exist: the offset is clipped
