@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
-from posjax.attention.cache import Cache, attend_cached, empty_cache, remember, slots_needed
+from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, remember, slots_needed
 from posjax.attention.parallel import ContextParallel, attend_parallel
 from posjax.encoding import Array, Encoding, Needs, Params, Site
 from posjax.spec import encoding_value
@@ -115,7 +115,7 @@ class Hosted:
         def one(site, x, q, k, v, cache):
             prompt = cache is None
             site = self.encoding.observe(self.params, x, site, None if prompt else cache.site)
-            cache = self._empty(site, k, v, cache_size) if prompt else cache
+            cache = self._empty(site, q, k, v, cache_size) if prompt else cache
             told = dict(prefill=prompt, consumed=BEFORE_ATTENTION, **options)
             return attend_cached(self.encoding, self.params, q, k, v, site, cache, **told)
 
@@ -140,7 +140,7 @@ class Hosted:
         def one(site, x, q, k, v):
             site = self.encoding.observe(self.params, x, site)
             told = dict(value_dim=value_dim, consumed=BEFORE_ATTENTION)
-            return remember(self.encoding, self.params, q, k, v, site, self._empty(site, k, v, cache_size), **told)
+            return remember(self.encoding, self.params, q, k, v, site, self._empty(site, q, k, v, cache_size), **told)
 
         return self._each(one, x, q, k, v)
 
@@ -239,10 +239,11 @@ class Hosted:
         axes = (batch_axis(self.site), *(0 for _ in (x, *others)))
         return jax.vmap(function, in_axes=axes, spmd_axis_name=spmd_axis_name)(self.site, x, *others)
 
-    def _empty(self, site: Site, k, v, size: int) -> Cache:
+    def _empty(self, site: Site, q, k, v, size: int) -> Cache:
         """A cache for the tokens of a prompt of these keys and values, with `site` as observed, and of those to come."""
         slots = slots_needed(self.encoding, site, size)
-        return empty_cache(slots, *k.shape[1:], site, k.dtype, value_dim=0 if v is None else v.shape[2])
+        channels = key_channels(self.encoding, self.params, q, k, v, site)
+        return empty_cache(slots, k.shape[1], channels, site, k.dtype, value_dim=0 if v is None else v.shape[2])
 
     def _refuse_cached(self, x) -> None:
         self._refuse(x, causal=True)

@@ -7,7 +7,7 @@ encoding acts before attention.
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
 from posjax.attention.backends import Asked, Backend, register
-from posjax.attention.cache import Cache, attend_cached, empty_cache, remember, slots_needed
+from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, remember, slots_needed
 from posjax.attention.choose import Choice, choose
 from posjax.attention.dense import Operands
 from posjax.attention.parallel import ContextParallel, attend_parallel, unzigzag, zigzag
@@ -25,6 +25,7 @@ __all__ = [
     "attend_parallel",
     "choose",
     "empty_cache",
+    "key_channels",
     "register",
     "remember",
     "slots_needed",

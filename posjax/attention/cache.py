@@ -1,8 +1,9 @@
 """Cached decoding: keys, values and sites of the tokens so far, in arrays of a fixed size.
 
 A slot that holds no token has segment 0 and is never seen, so nothing here computes with lengths. Keys and values are kept
-as attention multiplies them, after `rotate` and `value`. If these depend on the number of keys or change the shape of keys
-(channels, or heads that share one), or if `bias` reads raw keys, both are kept raw and transformed at every step.
+as attention multiplies them, after `rotate` and `value`. If these depend on the number of keys or differ by heads that
+share a key, or if `bias` reads raw keys, both are kept raw and transformed at every step. So they are where `rotate` changes
+the number of channels and the cache was made for raw keys; `key_channels` says for how many it is better made.
 
 Slots are filled in the order of the tokens. If the `memory` of the encoding's mask is bounded and fits, the cache is a
 ring, for any number of tokens: the first tokens of the current document keep their slots, each later one overwrites the
@@ -43,7 +44,7 @@ def empty_cache(
 ) -> Cache:
     """A cache of `size` slots and `num_heads` key heads, for tokens with sites of the same structure as `site`.
 
-    Values have `value_dim` channels a head, `head_dim` where None.
+    Keys have `head_dim` channels a head, or those of `key_channels`, and values `value_dim`, `head_dim` where None.
     """
     slots = jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), site)
     key = jnp.zeros((num_heads, size, head_dim), dtype)
@@ -51,6 +52,30 @@ def empty_cache(
     zero, nowhere = jnp.int32(0), jnp.zeros((), slots.position.dtype)
     in_ring = dict(document=zero, length=zero, position=nowhere, forgotten=_nothing(slots.position.dtype))
     return Cache(key, value, slots, jnp.zeros(size, jnp.int32), zero, **in_ring, lost=jnp.asarray(False))
+
+
+def key_channels(
+    encoding: Encoding,
+    params: Params,
+    q: Float[Array, "T H D"],
+    k: Float[Array, "T K D"],
+    v: Float[Array, "T K E"] | None,
+    site: Site,
+) -> int:
+    """The channels of keys in a cache that need not transform them again at each step; D where they are kept raw anyway.
+
+    `v` is None where values are channels of the keys.
+    """
+    if v is None:
+        return k.shape[2]
+    rotated = jax.eval_shape(lambda *qkv: transform(encoding, params, *qkv, site, site).rotated_k, q, k, v)
+    return k.shape[2] if _are_kept_raw(encoding, params, q, k, site, rotated.shape[1]) else rotated.shape[2]
+
+
+def _are_kept_raw(encoding: Encoding, params: Params, q, k, site: Site, rotated_heads: int) -> bool:
+    """Whether no cache holds keys after `rotate`."""
+    by_head = rotated_heads != k.shape[1]
+    return by_head or Needs.DOCUMENT_LENGTH in encoding.needs or reads_content(encoding, params, q, k, site, site)[1]
 
 
 def slots_needed(encoding: Encoding, site: Site, size: int) -> int:
@@ -106,7 +131,8 @@ def attend_cached(
     if new.raw:
         operands = transform(encoding, params, q, seen.key, values, site, seen.site, **orders)
     else:
-        operands = here._replace(k=seen.key, rotated_k=seen.key, v=values, k_site=seen.site, **orders)
+        of_shape = seen.key[..., : k.shape[2]]  # which no bias reads
+        operands = here._replace(k=of_shape, rotated_k=seen.key, v=values, k_site=seen.site, **orders)
     operands = operands._replace(rotated_k=operands.rotated_k.astype(q.dtype), v=operands.v.astype(q.dtype))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     out, _ = dense(encoding, operands, scale=scale, softcap=softcap)
@@ -145,17 +171,19 @@ def _taken_in(encoding: Encoding, params: Params, q, k, v, site: Site, cache: Ca
     check(q, k, values, site, site)
     if v is None and "value" in encoding.hooks:
         raise ValueError(f"{encoding} transforms values: keep them beside the keys, as v")
-    _check_fits(cache, k, k[..., :0] if v is None else v)
     memory, size = _memory(encoding, site), len(cache.order)
     ring = sum(memory) <= size
     if not ring and len(k) > size:
         raise ValueError(f"a prompt of {len(k)} tokens does not fit a cache of {size} slots")
     here = transform(encoding, params, q, k, values, site, site)
-    raw = here.rotated_k.shape != k.shape or Needs.DOCUMENT_LENGTH in encoding.needs
-    raw = raw or reads_content(encoding, params, q, k, site, site)[1]
+    heads, channels = here.rotated_k.shape[1:]
+    raw = _are_kept_raw(encoding, params, q, k, site, heads) or (
+        channels != k.shape[2] and cache.key.shape[2] != channels
+    )
     order = cache.filled + jnp.arange(len(k), dtype=jnp.int32)
     kept = k[..., :0] if v is None else v if raw else here.v
     tokens = _Tokens(k if raw else here.rotated_k, kept, site, order)
+    _check_fits(cache, tokens)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     return _TakenIn(here, tokens, after, raw, ring)
 
@@ -167,9 +195,9 @@ def _values(k: Float[Array, "T K D"], v: Float[Array, "T K E"] | None, value_dim
     return k[..., :value_dim] if v is None else v
 
 
-def _check_fits(cache: Cache, k: Float[Array, "T K D"], v: Float[Array, "T K E"]) -> None:
+def _check_fits(cache: Cache, tokens: "_Tokens") -> None:
     made = cache.key.shape[0], cache.key.shape[2], cache.value.shape[1]
-    given = *k.shape[1:], v.shape[2]
+    given = *tokens.key.shape[1:], tokens.value.shape[2]
     if made != given:
         sizes = [f"{heads} key heads of {dim} channels with values of {value}" for heads, dim, value in (made, given)]
         raise ValueError(

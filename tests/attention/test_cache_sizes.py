@@ -7,7 +7,7 @@ import pytest
 from cases import rows
 
 import posjax as pj
-from posjax.attention import attend_cached, empty_cache, slots_needed
+from posjax.attention import attend_cached, empty_cache, key_channels, slots_needed
 from posjax.encoding import Needs
 
 TOKENS, HEADS, KV_HEADS, HEAD_DIM = 5, 4, 2, 4
@@ -39,6 +39,22 @@ def test_shared_keys_that_heads_turn_differently_are_kept_as_they_are():
     out, cache = attend_cached(ByHead(), (), Q, K, V, SITE, cache_of())
     np.testing.assert_allclose(out, full(ByHead(), Q, K, V), atol=1e-5)
     np.testing.assert_allclose(jnp.swapaxes(cache.key, 0, 1)[:TOKENS], K)
+
+
+@pytest.mark.parametrize("channels", [HEAD_DIM, 2 * HEAD_DIM], ids=["raw", "as multiplied"])
+def test_keys_that_get_more_channels_are_kept_as_the_cache_was_made(channels):
+    encoding, wide = pj.parse("pope"), jnp.repeat(K, 2, axis=1)
+    params = encoding.init(jax.random.key(0), pj.Dims(16, HEADS, HEAD_DIM))
+    values = jnp.repeat(V, 2, axis=1)
+    expected = pj.attend(encoding, params, Q, wide, values, SITE, SITE, causal=True, implementation="dense")
+    out, cache = jax.jit(lambda q, k, v, cache: attend_cached(encoding, params, q, k, v, SITE, cache))(
+        Q, wide, values, empty_cache(8, HEADS, channels, SITE, value_dim=HEAD_DIM)
+    )
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+    held = wide if channels == HEAD_DIM else encoding.rotate(params, Q, SITE, wide, SITE)[1]
+    np.testing.assert_allclose(jnp.swapaxes(cache.key, 0, 1)[:TOKENS], held, atol=1e-6)
+    assert key_channels(encoding, params, Q, wide, values, SITE) == 2 * HEAD_DIM
+    assert key_channels(encoding, params, Q, K, V, SITE) == HEAD_DIM  # heads that share a key turn it differently
 
 
 def test_a_cache_of_other_sizes_is_refused():
