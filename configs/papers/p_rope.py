@@ -4,9 +4,9 @@ Not run here: a difference of 0.005 nats takes an accelerator.
 
     python -m experiments.ablate --config=configs/papers/p_rope.py --config.studies.books.data.files=books_pd
 
-`books_pd` is a directory of long texts, as in configs/extrapolate_books.py; any large set of text will do. Barbero et al.
-(2024), arXiv 2410.06205, table 2: Gemma of 2 billion parameters trained from scratch, validation perplexity on Wikipedia.
-Here: 25 million parameters, windows of 1024 bytes.
+`books_pd` is a directory of long texts whose names say their split: train__*.txt.xz, valid__*, test__* (plain .txt will do);
+any large set of text will do. Barbero et al. (2024), arXiv 2410.06205, table 2: Gemma of 2 billion parameters trained from
+scratch, validation perplexity on Wikipedia. Here: 25 million parameters, windows of 1024 bytes.
 """
 
 import math

@@ -8,6 +8,9 @@ in two layers of 256 channels and rows of 768 tokens; the word problem of A5 by 
 flip-flop with writes far away 1.00 by path after 300 steps, 0.55 to 0.58 by all others; recall 1.00 by stick_breaking and
 0.20 by rope (600 steps); words 0.61 by path, 0.59 by rope (2000 steps), and 0.40 by path in one layer.
 
+Cost: three core-hours; a row of addition takes 2 minutes of one core, one of words 4 to 10. Expected:
+results/state_tracking, made with --workdir=results/state_tracking.
+
 On an accelerator, with the lengths that the claims of results/README.md are about: --config.studies.words.steps=40000
 --config.studies.words.batch_size=256 --config.studies.words.model.width=256
 """

@@ -8,8 +8,8 @@ channels and 4 layers trained from scratch for 2.3 epochs, test accuracy. LaPE i
 have; 2-D Shaw, T5 and LookHere are rows that it does not have. Ties of this size are exploratory: six seeds tell differences
 of about half a percentage point.
 
-Cost: 45 ms of one CPU core a step and seed (2-D Shaw and T5 more), 13 rows of 9 runs of 2400 steps: about four hours of one
-core; two processes with NPROC=1, --rows=0/2 and --rows=1/2, share it. Expected: results/vit_table8, made with
+Cost: 50 to 100 ms of one CPU core a step and seed (Shaw's rows a half more), 13 rows of 9 runs of 2400 steps: four to eight
+hours of one core; two processes with NPROC=1, --rows=0/2 and --rows=1/2, share it. Expected: results/vit_table8, made with
 --workdir=results/vit_table8. On an accelerator, in each of the studies stem, every_layer, shared and LaPE:
 --config.studies.stem.model.variant=Ti/4 --config.studies.stem.steps=20000 --config.studies.stem.batch_size=256
 """

@@ -57,7 +57,7 @@ def test_an_ablation_with_its_paper_and_axis(tmp_path, capsys):
     assert str(directory / "table.md") in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["extrapolate", "resolutions"])
+@pytest.mark.parametrize("name", ["retrieval", "resolutions"])
 def test_other_kinds_are_known_by_their_records(name, tmp_path):
     shutil.copytree(RESULTS / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png", "*.html", "results.jsonl"))
     lines = (RESULTS / name / "results.jsonl").read_text().splitlines()[:3]

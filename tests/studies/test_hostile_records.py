@@ -16,7 +16,7 @@ from posjax.analysis.statistics import all_runs, group, line_of_curves, metric_v
 from posjax.studies.records import read_records
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
-STUDIES = ("quickstart", "extrapolate", "resolutions")
+STUDIES = ("quickstart", "retrieval", "resolutions")
 LINES = {name: next((RESULTS / name).rglob("results.jsonl")).read_text().splitlines()[:6] for name in STUDIES}
 
 

@@ -223,6 +223,7 @@ STUDIES = (
         "vit_table8",
         "Which position embedding does a ViT take, and where is it added?",
         "configs/papers/vit_table8.py",
+        note="These records are older than the config: four seeds, one rate for all rows, fewer rows.",
     ),
     Study("contextual_counting", "Who counts what matters?", "configs/papers/contextual_counting.py"),
     Study("state_tracking", "Who follows a state?", "configs/papers/state_tracking.py"),
@@ -232,14 +233,6 @@ STUDIES = (
     Study("data_size", "Does inductive bias help more with few images?", "configs/data_size.py"),
     Study("fashion_vit", "Encodings in a ViT, in half an hour.", "configs/fashion_vit.py"),
     Study("quickstart", "Encodings in both, in minutes.", "configs/quickstart.py"),
-    Study(
-        "extrapolate",
-        "A first look at reading novels further.",
-        "configs/extrapolate_books.py",
-        "extrapolate",
-        "--config.data.files=books_pd",
-        "It was stopped and taken up again, with fewer rows each time; too few seeds to conclude from.",
-    ),
     Study("p_rope", "RoPE without its lowest frequencies, on an accelerator.", "configs/papers/p_rope.py"),
     Study("rope_vit", "Rotary ViTs on larger images, on an accelerator.", "configs/papers/rope_vit.py", "resolutions"),
 )
