@@ -61,8 +61,8 @@ class ElementwiseBias(OffsetBias):
         axes = tuple(offset[..., axis] for axis in range(offset.shape[-1]))
         if (buckets := self.buckets()) is None:
             return self.logit(tuple(constants[:, index, None, None] for index in range(constants.shape[1])), axes)
-        if constants.shape[1] != (told := len(axes) * (int(buckets.max()) + 1)):
-            raise ValueError(f"{self} has {constants.shape[1]} constants a head, {len(axes)} position axes take {told}")
+        if (count := constants.shape[1] // (int(buckets.max()) + 1)) != len(axes):
+            raise ValueError(f"{self} has constants for {count} position axes, got {len(axes)}")
         shares = jnp.split(constants, len(axes), axis=1)
         return sum(_looked_up(share, buckets, axis) for share, axis in zip(shares, axes, strict=True))
 

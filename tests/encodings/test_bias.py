@@ -244,7 +244,6 @@ SIZES = {
     "no window": ("swin()", dict(), pj.sites(3), r"swin needs to know its window: give Dims\(grid"),
     "no window for an MLP": ("swin_v2()", dict(), pj.sites(3), "swin_v2 needs to know its window"),
     "a line's window": ("swin()", dict(length=3), pj.grid(1, 3), "positions of 1 axes, got 2"),
-    "a line's buckets": ("t5()", dict(), pj.grid(1, 3), "32 constants a head, 2 position axes take 64"),
     "a line's network": ("dpb()", dict(), pj.grid(1, 3), "1 position axes, got 2"),
     "a line's MLP": ("swin_v2()", dict(length=3), pj.grid(1, 3), "window of 1 axes, got positions of 2"),
     "more undirected heads than heads": ("lookhere(undirected=5)", dict(), pj.grid(1, 3), "as many heads, got 4"),
