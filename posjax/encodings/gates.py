@@ -34,6 +34,7 @@ class _Gate(Encoding):
 
     def observe(self, params, x, site, past=None):
         self.coordinates(site)
+        past = last_before(site, past, self.observes)
         order = Order.of(site, past)
         return site._replace(state=order.total(self.gate(params, x), () if past is None else past.state))
 
@@ -175,6 +176,7 @@ class SelectiveRope(Encoding):
 
     def observe(self, params, x, site, past=None):
         self.coordinates(site)
+        past = last_before(site, past, self.observes)
         order = Order.of(site, past)
         before = ((), ()) if past is None else past.state
         heads, pairs = params["taps"].shape[1:]
@@ -245,6 +247,7 @@ class CaRope(Encoding):
 
     def observe(self, params, x, site, past=None):
         self.coordinates(site)
+        past = last_before(site, past, self.observes)
         order = Order.of(site, past)
         log_frequency = -jnp.log1p(
             jax.nn.softplus(_linear({"kernel": params.kernel, "bias": params.bias}, x))
@@ -254,6 +257,32 @@ class CaRope(Encoding):
 
     def rotate(self, params, q, q_site, k, k_site):
         return tuple(rotated(x, 2 * np.pi * site.state, "half") for x, site in ((q, q_site), (k, k_site)))
+
+
+def last_before(site: Site, past: Site | None, count: int) -> Site | None:
+    """Of a past, the last `count` tokens of its document before a single new one; several new tokens need all of it.
+
+    Found by as many passes over the past, where `Order` sorts it. Places that no token takes have segment 0.
+    """
+    if past is None or len(site.segment) > 1 or len(past.segment) <= count:
+        return past
+    position, new = (jax.lax.stop_gradient(jnp.asarray(axes(s)[:, 0])) for s in (past, site))
+    document = jnp.where(site.prefix == 0, site.segment, 0)
+    left = (past.segment == document) & (document > 0) & (past.prefix == 0) & (position <= new)
+    slot, nowhere = jnp.arange(len(left)), _least(position.dtype)
+    chosen = []
+    for _ in range(count):
+        latest = jnp.max(jnp.where(left, position, nowhere))
+        # Of tokens at one position the one furthest along the cache; -1 where none is left.
+        chosen.append(jnp.max(jnp.where(left & (position == latest), slot, -1)))
+        left = left & (slot != chosen[-1])
+    chosen = jnp.stack(chosen[::-1])
+    nearest = jax.tree.map(lambda x: jnp.asarray(x)[chosen], past)
+    return nearest._replace(segment=jnp.where(chosen < 0, 0, nearest.segment))
+
+
+def _least(dtype):
+    return jnp.finfo(dtype).min if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
 
 
 class Order(NamedTuple):

@@ -17,7 +17,7 @@ from jaxtyping import Float, Float32, Shaped
 from posjax.encoding import Array, Encoding, Needs, stands
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.bias import alibi_slopes
-from posjax.encodings.gates import Order
+from posjax.encodings.gates import Order, last_before
 from posjax.encodings.masks import at_least
 from posjax.encodings.pairs import length, per_head, related
 from posjax.encodings.rotary import rotated, rotated_by_head
@@ -204,6 +204,7 @@ class GrapeM(Encoding):
 
     def observe(self, params, x, site, past=None):
         self.coordinates(site)
+        past = last_before(site, past, self.observes)
         logits = jnp.matmul(x.astype(jnp.float32), params["kernel"], precision="highest") + params["bias"]
         gates, order = jax.nn.sigmoid(logits / _GATE_SCALE), Order.of(site, past)
         upto = () if past is None else past.state[0]

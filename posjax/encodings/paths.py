@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Float32
 
 from posjax.encoding import Array, Encoding, Needs
-from posjax.encodings.gates import Order
+from posjax.encodings.gates import Order, last_before
 from posjax.encodings.masks import at_least
 from posjax.encodings.pairs import related
 from posjax.spec import register
@@ -32,7 +32,7 @@ class PaTH(Encoding):
     order matters, and of tokens at one position the order of the arrays. A key later than its query, and one where either
     stands nowhere, is multiplied as it is. Positions that fall along the arrays let a query read what comes after it.
     Products of `_CHUNK` keys are taken at once, by a triangular system of that size, and queries pass through the chunks
-    from the last to the first. A query needs all of its keys in one tile.
+    from the last to the first; a single query passes its keys one by one. A query needs all of its keys in one tile.
 
     Args:
       rank: of the projection.
@@ -56,7 +56,7 @@ class PaTH(Encoding):
 
     @property
     def observes(self):
-        return self.d_conv - 1
+        return max(self.d_conv - 1, 1)
 
     def __post_init__(self):
         at_least(1, self, "rank", "d_conv")
@@ -73,6 +73,7 @@ class PaTH(Encoding):
 
     def observe(self, params, x, site, past=None):
         self.coordinates(site)
+        past = last_before(site, past, self.observes)
         order, x = Order.of(site, past), x.astype(jnp.float32)
         projected = jnp.einsum("tm,mr,rhd->thd", x, params["down"], params["up"], precision="highest")
         w = jax.nn.silu(order.convolved(projected, () if past is None else past.state[2], params["taps"]))
@@ -103,6 +104,8 @@ def _along_path(
     Within a chunk, H_n ... H_1 = I - W^T (I + L)^-1 B with rows w of W and beta w of B, and L the part of B W^T below the
     diagonal, the authors' UT transform. Leaving out the last rows of W leaves out the last factors.
     """
+    if len(q) == 1:
+        return _of_one_query(q, k, w, w_beta, passed)
     size = min(_CHUNK, 1 << (len(k) - 1).bit_length())  # a power of two
 
     def chunks(x, axis):
@@ -121,6 +124,18 @@ def _along_path(
     rows = [chunks(x, 0) for x in (k, w, w_beta)]
     _, logits = jax.lax.scan(through, jnp.moveaxis(q, 1, 0), (*rows, chunks(passed, 1)), reverse=True)
     return jnp.moveaxis(logits, 0, 2).reshape(*logits.shape[1:3], -1)[:, :, : len(k)]
+
+
+def _of_one_query(q, k, w, w_beta, passed) -> Float[jax.Array, "H 1 S"]:
+    """As `_along_path`, token by token from the last: to a single query the products of a chunk are the greater work."""
+
+    def through(q, token):
+        k, w, w_beta, passed = token
+        taken = jnp.where(passed, jnp.sum(q * w, axis=-1, keepdims=True), 0.0)
+        return q - taken * w_beta, jnp.sum(q * k, axis=-1)
+
+    _, logits = jax.lax.scan(through, q[0], (k, w, w_beta, passed[0]), reverse=True)
+    return logits.T[:, None]
 
 
 @jax.custom_jvp

@@ -48,6 +48,27 @@ def test_goes_on_from_the_past(spec):
 
 
 @each_gate
+def test_each_token_goes_on_from_all_others(spec):
+    """A single new token, wherever it stands: what comes behind it and other documents are no past of its own."""
+    encoding, params = made(spec)
+    site = pj.Site(
+        np.array([3, 0, 4, 1, 5, 9, 2, 6, 3, 0, 5], np.int32),
+        np.array([1, 2, 1, 2, 1, 1, 2, 1, 2, 0, 1], np.int32),
+        np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0], np.int32),
+    )
+    x = tokens(11)
+    full = encoding.observe(params, x, site)
+    others = np.array(
+        [[m for m in range(11) if m != n] for n in range(10)]
+    )  # the last, with 5 before it, is no new one
+    past = jax.tree.map(lambda leaf: jnp.asarray(leaf)[others], full)
+    past = past._replace(segment=past.segment.at[:, 9].set(np.where(np.arange(10) == 4, 0, past.segment[:, 9])))
+    new = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:10, None], site)
+    single = jax.jit(jax.vmap(encoding.observe, (None, 0, 0, 0)))(params, x[:10, None], new, past)
+    close(jax.tree.map(lambda leaf: leaf[:, 0], single.state), jax.tree.map(lambda leaf: leaf[:10], full.state))
+
+
+@each_gate
 def test_only_the_order_of_positions_matters(spec):
     encoding, params = made(spec)
     observe, x = jax.jit(encoding.observe), tokens(6)
