@@ -585,6 +585,7 @@ _RETRIEVAL = (
 
 # Table 8 of the ViT paper.
 _STEM, _EVERY, _LAPE = (Table("vit_table8", table, "accuracy") for table in ("stem", "every_layer", "LaPE"))
+_FASHION = Table("fashion_vit", "fashion_vit", "accuracy")
 _TABLE8 = (
     Claim(
         "vit-1d-beats-none",
@@ -619,6 +620,8 @@ _TABLE8 = (
         "Relative attention over rows and columns is ahead of no encoding.",
         (above(_STEM("2-D Shaw") - _STEM("none")),),
         {"relative (%)": 70.5, "none": 68.2},
+        tried="A learning rate of its own, and another bias of rows and columns, T5's; no training as long as theirs.",
+        follow_up=(Looked(_STEM("T5") - _STEM("none"), "T5 - none"),),
     ),
     Claim(
         "vit-relative-needs-the-grid",
@@ -639,6 +642,11 @@ _TABLE8 = (
             ),
         ),
         {"points": 1.6},
+        tried="Another data set, and whether it is ahead of no encoding here.",
+        follow_up=(
+            Looked(_FASHION("lookhere") - _FASHION("learned"), "LookHere - learned on Fashion-MNIST"),
+            Looked(_STEM("LookHere") - _STEM("none"), "LookHere - none"),
+        ),
     ),
     Claim(
         "vit-1d-ties-2d",
@@ -945,7 +953,6 @@ _DATA_SIZE = (
 )
 
 # ViTs on Fashion-MNIST, and both in minutes.
-_FASHION = Table("fashion_vit", "fashion_vit", "accuracy")
 _SMALL = (
     Claim(
         "vit-learned-beats-none",

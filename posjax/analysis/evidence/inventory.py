@@ -223,7 +223,7 @@ STUDIES = (
         "vit_table8",
         "Which position embedding does a ViT take, and where is it added?",
         "configs/papers/vit_table8.py",
-        note="These records are older than the config: four seeds, one rate for all rows, fewer rows.",
+        note="The rows of LaPE are still to be run; those of the other columns are whole.",
     ),
     Study("contextual_counting", "Who counts what matters?", "configs/papers/contextual_counting.py"),
     Study("state_tracking", "Who follows a state?", "configs/papers/state_tracking.py"),
