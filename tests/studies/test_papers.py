@@ -80,7 +80,8 @@ OF_PROBLEMS = {"data.length": 4, "data.shortest": 4, "eval_lengths": (4,), "eval
 )
 def test_they_train_at_other_sizes(name, kind, group, label, small, tmp_path, monkeypatch):
     made = config(name)
-    (table,) = made[group].values()
+    table = next(iter(made[group].values()))
+    made[group] = ConfigDict({next(iter(made[group])): table})
     with table.ignore_type():
         table.update_from_flattened_dict(SMALL | small)
     for rows in ("encodings", "rows", "policies"):
