@@ -23,17 +23,13 @@ ONE_PASS = {
 
 
 class Study(NamedTuple):
-    """A study whose records lie in a folder of results, or will: what it asks, and the command that runs it.
-
-    `note` is what a reader must know of how it was run and no record says.
-    """
+    """A study whose records lie in a folder of results, or will: what it asks, and the command that runs it."""
 
     folder: str
     asks: str
     config: str
     module: str = "ablate"
     arguments: str = ""
-    note: str = ""
 
     @property
     def command(self) -> str:
@@ -220,10 +216,7 @@ STUDIES = (
         "--config.data.files=books_pd",
     ),
     Study(
-        "vit_table8",
-        "Which position embedding does a ViT take, and where is it added?",
-        "configs/papers/vit_table8.py",
-        note="The rows of LaPE are still to be run; those of the other columns are whole.",
+        "vit_table8", "Which position embedding does a ViT take, and where is it added?", "configs/papers/vit_table8.py"
     ),
     Study("contextual_counting", "Who counts what matters?", "configs/papers/contextual_counting.py"),
     Study("state_tracking", "Who follows a state?", "configs/papers/state_tracking.py"),

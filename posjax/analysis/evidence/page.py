@@ -203,20 +203,13 @@ def _inventory(folders: Mapping[str, Folder]) -> str:
             )
         )
     table = grid(("folder", "rows", "seeds", "core-hours", "commits", "command"), rows, left=6)
-    notes = [
-        f"- [{study.folder}]({study.folder}/table.md): {study.note}" for study in STUDIES if _noted(study, folders)
-    ]
     others = [f"- [{name}]({name}): {what}. `python -m experiments.{command}`" for name, what, command in _OTHERS]
     told = (
         "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "
         "Versions, device, data digest and config hash stand in every record; a commit that ends in `-dirty` had changed "
         "files. Beside them:"
     )
-    return "\n\n".join([table, told, "\n".join([*notes, *others]), _ABSENT])
-
-
-def _noted(study: Study, folders: Mapping[str, Folder]) -> bool:
-    return bool(study.note) and study.folder in folders
+    return "\n\n".join([table, told, "\n".join(others), _ABSENT])
 
 
 __all__ = ["NAME", "PICTURE", "Folder", "render", "write"]
