@@ -29,7 +29,8 @@ def get_config() -> ConfigDict:
         "a ResNet. Shares are taken of each class, the same for all seeds; smaller shares lie within larger ones. All see "
         "60,000 images in training: each once of the whole set, each a hundred times of 1 %."
     )
-    config.seeds = (0, 1, 2)
+    config.seeds = (0, 1, 2, 3, 4)
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
     config.axis = ConfigDict({"title": "share of the training images", "values": _SHARES})
     config.studies = ConfigDict({name: _study(share) for name, share in _SHARES.items()}, sort_keys=False)
     return config

@@ -36,7 +36,8 @@ def get_config(names: str = ",".join(_NAMES)) -> ConfigDict:
         "The two are trained on random parts (data.least_area), Caltech-101 on whole images. "
         "Runs are short: levels are those of early training, the shapes of the curves are what is compared."
     )
-    config.seeds = (0, 1, 2)
+    config.seeds = (0, 1, 2, 3, 4)
+    config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
     wanted = names.split(",")
     for name in wanted:
         if name not in _NAMES:
