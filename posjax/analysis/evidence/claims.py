@@ -677,6 +677,8 @@ _TABLE8 = (
 # Contextual counting: the flip-flop language as it was trained on, and with writes that stand far away.
 _INSIDE = Table("contextual_counting", "flip_flop", "accuracy by length")
 _SPARSE = Table("contextual_counting", "flip_flop", "accuracy by length, flip_flop_sparse")
+_LONGER_INSIDE = Table("contextual_counting", "longer", "accuracy by length")
+_LONGER_SPARSE = Table("contextual_counting", "longer", "accuracy by length, flip_flop_sparse")
 _SYMBOLS = 128
 _COUNTING = (
     Claim(
@@ -685,8 +687,15 @@ _COUNTING = (
         "abstract; no number",
         "Contextual positions are ahead of RoPE on flip-flop out of distribution.",
         (above(_SPARSE("cope", _SYMBOLS) - _SPARSE("rope", _SYMBOLS)),),
-        tried="A learning rate of its own, and whether the language was learned as it was trained on; no longer training.",
-        follow_up=(Looked(_INSIDE("cope", _SYMBOLS) - _INSIDE("rope", _SYMBOLS), "CoPE - RoPE in distribution"),),
+        tried="A learning rate of its own, whether the language was learned as it was trained on, and a training four times "
+        "as long.",
+        follow_up=(
+            Looked(_INSIDE("cope", _SYMBOLS) - _INSIDE("rope", _SYMBOLS), "CoPE - RoPE in distribution"),
+            Looked(
+                _LONGER_SPARSE("cope", _SYMBOLS) - _LONGER_SPARSE("rope", _SYMBOLS),
+                "CoPE - RoPE out of distribution, trained longer",
+            ),
+        ),
     ),
     Claim(
         "cope-beats-alibi-and-none",
@@ -703,7 +712,12 @@ _COUNTING = (
         "abstract; no number",
         "In distribution contextual positions are not behind RoPE.",
         (above(_INSIDE("cope", _SYMBOLS) - _INSIDE("rope", _SYMBOLS), -_TIE),),
-        tried="A learning rate of its own; no longer training.",
+        tried="A learning rate of its own, and a training four times as long, after which some of its seeds have learned the "
+        "language as RoPE has and others have not.",
+        follow_up=(
+            Looked(_LONGER_INSIDE("cope", _SYMBOLS) - _LONGER_INSIDE("rope", _SYMBOLS), "CoPE - RoPE, trained longer"),
+            Looked(_LONGER_INSIDE("cope", _SYMBOLS) - _INSIDE("cope", _SYMBOLS), "CoPE, trained longer - shorter"),
+        ),
     ),
     Claim(
         "fox-ahead-on-flip-flop",
