@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, ScalarFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 from PIL import Image
 from scipy.optimize import isotonic_regression
 
@@ -413,8 +413,8 @@ def scale_y(axes: Axes, lines: Mapping[str, Line], logarithmic: bool = True) -> 
     if logarithmic and low > 0 and high > 4 * low:
         axes.set_yscale("log")
         axes.set_ylim(low * (low / high) ** 0.08, high * (high / low) ** 0.04)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom, top)

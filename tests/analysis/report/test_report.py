@@ -202,6 +202,19 @@ def test_names_of_many_lines_stand_in_panels_and_do_not_overlap(draw):
         assert np.diff(centres).min(initial=np.inf) > figure.dpi * plots.SMALL / 72
 
 
+@pytest.mark.parametrize("last", [0.2, 1e-3, 1e-6])
+def test_marks_of_a_logarithmic_axis_are_told_apart(last):
+    records = runs("lm", labels=("none", "rope"))
+    for run in records:
+        run["curve"] = [[10, 1.0], [20, last**0.5], [30, last]]
+    (axes,) = plots.learning_curves(records).axes
+    low, high = axes.get_ylim()
+    shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    named = axes.yaxis.get_major_formatter().format_ticks(shown)
+    assert 2 <= len(shown) <= 12
+    np.testing.assert_allclose([float(name) for name in named], shown)
+
+
 def test_what_is_measured_after_each_block_is_drawn_over_the_blocks(tmp_path):
     records = runs("lm", labels=("none", "rope"), seeds=2)
     for run in records:
