@@ -49,7 +49,7 @@ def measured(sources: Sources) -> dict[str, Any]:
 
 
 def _study(study: Study, folder: Folder | None) -> dict[str, Any]:
-    told = {"folder": study.folder, "asks": study.asks, "command": study.command, "note": study.note}
+    told = {"folder": study.folder, "asks": study.asks, "command": study.command}
     if folder is None:
         return told | {"kinds": _KINDS_OF.get(study.module, [ONE]), "tables": {}}
     runs = all_runs({f"{table} {label}": r for table, rows in folder.tables.items() for label, r in rows.items()})
