@@ -373,7 +373,7 @@ def whole_tuning(tuning: ConfigDict, training: ConfigDict) -> ConfigDict:
 
 def finetune_config(base: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDict:
     """The configuration of a fine-tune: the base's, at another length, with as many tokens a step or as many sequences as
-    `tuning.batch_size` says."""
+    `tuning.batch_size` says, of which `tuning.retrieval_share`, or the base's share, are retrieval tasks."""
     row = ConfigDict(base.to_dict())
     row.model.encoding = spec
     row.batch_size = tuning.get("batch_size") or max(1, base.batch_size * base.data.length // tuning.length)
@@ -383,6 +383,7 @@ def finetune_config(base: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDi
         row.data.ladder.steps = 0
     if "first_steps" in row.data.retrieval:
         row.data.retrieval.first_steps = 0
+    row.data.retrieval.share = tuning.get("retrieval_share", base.data.retrieval.share)
     row.optimizer.learning_rate, row.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
     return row.lock()
 

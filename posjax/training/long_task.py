@@ -23,8 +23,8 @@ class LongDocuments(LanguageModel):
     rows of retrieval tasks are seen whole.
 
     Raises:
-      ValueError: for a share outside [0, 1], a negative weight or number of steps, or a training length that a task does not
-        fit into.
+      ValueError: for a share outside [0, 1], one that leaves a batch without a row of retrieval, a negative weight or number
+        of steps, or a training length that a task does not fit into.
     """
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
@@ -37,6 +37,11 @@ class LongDocuments(LanguageModel):
         if self._first_steps < 0:
             raise ValueError(f"data.retrieval.first_steps={self._first_steps} must not be negative")
         self._rows, self._weight, self._tasks = round(mixed.share * config.batch_size), mixed.weight, tuple(mixed.tasks)
+        if mixed.share and not self._rows:
+            raise ValueError(
+                f"data.retrieval.share={mixed.share} of batch_size={config.batch_size} rows is no row: nothing would be "
+                f"retrieved in training; take a larger batch, or a share of at least 1/{config.batch_size}"
+            )
         super().__init__(config, splits)
         asked = {self._length} if self._rows or self._first_steps else set()
         asked |= {*self._eval_lengths} if self._alone else set()

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from posjax.studies import environment, study
 from posjax.studies.ablation import Ablation
+from posjax.studies.extrapolation import finetune_config, plan, training_config
 from posjax.studies.records import read_records
 from posjax.studies.resolutions import Resolutions
 from posjax.training.tasks import make_task
@@ -67,6 +68,17 @@ OF_TEXT |= {"eval_tokens": 65, "eval_batch_size": 4, "model.dtype": "float32"}
 OF_IMAGES = {"data.name": "digits", "data.image_size": (8, 8), "model.variant": None, "model.patch_size": 2}
 OF_IMAGES |= {"model.drop_path": 0.0, "evaluation.images": 4, "evaluation.resolutions": (8, 16), "eval_batch_size": 4}
 OF_PROBLEMS = {"data.length": 4, "data.shortest": 4, "eval_lengths": (4,), "eval_examples": 4, "eval_batch_size": 4}
+
+
+def test_a_tuned_context_keeps_its_retrieval():
+    """Of the two rows of a step a quarter, the share of training, would be none: tuning would unlearn what is asked."""
+    made = config("context_extension")
+    rows = [row for row in plan(made, {"rope": training_config(made, "rope")}) if row.tuning]
+    assert len(rows) == 6
+    for row in rows:
+        tuned = finetune_config(row.training, row.tuning, row.tuning.spec)
+        assert tuned.batch_size * tuned.data.length == row.training.batch_size * row.training.data.length
+        assert round(tuned.batch_size * tuned.data.retrieval.share) == 1
 
 
 @pytest.mark.slow

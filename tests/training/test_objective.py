@@ -194,6 +194,9 @@ def test_an_answer_weighs_what_it_is_told_beside_text(data_dir):
     np.testing.assert_array_equal(batches[2]["weight"], [[0] * 15 + [2.5]] * 2)
     config.data.retrieval.share = 0.0
     np.testing.assert_array_equal(LongDocuments(config).batches(0)[3]["weight"], np.ones((2, 16)))
+    config.data.retrieval.share = 0.25  # half a row: rounded it is none
+    with pytest.raises(ValueError, match=r"share=0\.25 of batch_size=2 rows is no row.*at least 1/2"):
+        LongDocuments(config)
 
 
 def test_what_is_trained_on_answers_alone_is_scored_on_answers_of_other_problems(data_dir):

@@ -429,6 +429,12 @@ _RANDOMIZED = (
 # Context extension: trained on 256 bytes, read under other encodings without tuning, or after a tuning on 1024.
 _EXTENDED, _PASSKEY = Table("context_extension", SLIDING, "loss"), Table("context_extension", "passkey", "exact match")
 _TRAINED, _TARGET, _BEYOND, _FAR = 256, 1024, 2048, 8192
+
+
+def _longer(table: Table) -> Contrast:
+    return table("PI, tuned longer", _TARGET) - table("rope, tuned longer", _TARGET)
+
+
 _CONTEXT = (
     Claim(
         "pi-untuned-beats-extrapolation",
@@ -454,10 +460,15 @@ _CONTEXT = (
         (below(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope, tuned", _TARGET)),),
         {"perplexity at 8192, PI": 6.95, "tuning alone": 7.69},
         tried="Whether it is the length that costs, or the finer positions that a short tuning has not brought back: the "
-        "same difference at the trained length, and beyond the tuned one.",
-        follow_up=tuple(
-            Looked(_EXTENDED("PI, tuned", length) - _EXTENDED("rope, tuned", length), f"PI - tuning alone at {length}")
-            for length in (_TRAINED, 2 * _TARGET)
+        "same difference at the trained length, beyond the tuned one, and after a tuning three times as long.",
+        follow_up=(
+            *(
+                Looked(
+                    _EXTENDED("PI, tuned", length) - _EXTENDED("rope, tuned", length), f"PI - tuning alone at {length}"
+                )
+                for length in (_TRAINED, _BEYOND)
+            ),
+            Looked(_longer(_EXTENDED), f"PI - tuning alone, both longer, at {_TARGET}"),
         ),
     ),
     Claim(
@@ -467,6 +478,11 @@ _CONTEXT = (
         "Tuned with position interpolation a model finds more pass keys in the longer context than tuned without.",
         (above(_PASSKEY("PI, tuned", _TARGET) - _PASSKEY("rope, tuned", _TARGET)),),
         {"tokens, PI": 8192, "tuning alone": 1792},
+        tried="A tuning three times as long, and how many keys each finds at the trained length.",
+        follow_up=(
+            Looked(_longer(_PASSKEY), f"PI - tuning alone, both longer, at {_TARGET}"),
+            Looked(_PASSKEY("PI, tuned", _TRAINED) - _PASSKEY("rope, tuned", _TRAINED), f"at {_TRAINED}"),
+        ),
     ),
     Claim(
         "ntk-beats-pi-untuned",
