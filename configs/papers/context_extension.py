@@ -14,7 +14,7 @@ channels, 8 frequencies: with 8 of them there would be 4 to scale. No row has AL
 A step of tuning has two rows, one of them retrieval: tuned on text alone, the model unlearns it. Two tunings are done three
 times as long, too, for what they have not brought back in 300 steps.
 
-Cost: about an hour of one CPU core: 3000 steps at 45 ms a seed, with 3 points to choose the rate by, 3000 steps of tuning at
+Cost: about an hour of one CPU core: 4500 steps at 45 ms a seed, with 3 points to choose the rate by, 3000 steps of tuning at
 some 90 ms, and a minute or so to read each of the 16 rows. All rows have one base, so that --rows cannot share it.
 Expected: results/context_extension. In a pilot of one seed and 2400 steps the base finds 75 % of the passkeys at 256 and none
 at 1024, where it finds 50 % when tuned. On an accelerator override sizes only: --config.model.width=512
@@ -62,11 +62,11 @@ def get_config() -> ConfigDict:
     config.data.name = "books_pd"
     config.data.eval_split = "test"
     config.data.length = _TRAINED
-    config.data.retrieval.first_steps = 2000
+    config.data.retrieval.first_steps = 1500
     config.data.retrieval.share = 0.25
     config.data.retrieval.tasks = ("passkey",)
     config.model.num_heads = 4
-    config.steps = 3000
+    config.steps = 4500
     config.optimizer.warmup_steps = 100
     config.batch_size = 8
     config.checkpoint_every = 600
