@@ -8,6 +8,7 @@ import pytest
 
 import posjax
 from posjax.analysis.evidence import matrix, numbers, page
+from posjax.analysis.evidence.verdicts import FAILS
 from posjax.analysis.statistics import train_length
 from posjax.studies.results import Results, read_results
 
@@ -39,9 +40,18 @@ def test_every_number_of_the_page_comes_from_a_record_or_a_source(rendered):
 def test_links_of_the_page_lead_somewhere(rendered):
     text = numbers.plain(rendered)
     anchors = set(re.findall(r'<a id="([^"]+)">', text))
+    anchors |= {
+        re.sub(r"[^a-z ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^## (.+)$", text, re.M)
+    }
     for link in re.findall(r"\]\(([^)]+)\)", text):
         there = link[1:] in anchors if link.startswith("#") else (RESULTS / link).exists()
         assert there, link
+
+
+def test_what_contradicts_a_paper_says_what_was_tried_and_what_is_open(results):
+    against = [each.claim for each in page.judge(results[0]) if each.verdict == FAILS]
+    assert against
+    assert [claim.id for claim in against if not (claim.tried and claim.remains)] == []
 
 
 def test_claims_that_documents_link_to_are_on_the_page(rendered):

@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
         "each key again, and twice as many keys beyond. words: two layers, four heads; up to eight of the six letters that "
         "generate A5, and sixteen beyond; the product at each letter is one of 60. addition: two layers, two heads; numbers "
         "of 1 to 6 digits, least significant digit first, and of 12 beyond. Accuracy is the share of answers that are "
-        "right; learning rates are chosen by it at the trained length. What learns has more parameters, path by a sixth."
+        "right; learning rates are chosen by it at the trained length. What learns has more parameters, path up to a tenth."
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))

@@ -13,10 +13,10 @@ from posjax.analysis.atlas.formulas import FORMULAS
 from posjax.analysis.atlas.sources import Sources
 from posjax.analysis.evidence import page
 from posjax.analysis.evidence.claims import Expectation
-from posjax.analysis.evidence.contrast import evaluate, unit_of
+from posjax.analysis.evidence.contrast import unit_of
 from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, commits, core_hours, regime_of
 from posjax.analysis.evidence.numbers import plain
-from posjax.analysis.evidence.verdicts import Judged
+from posjax.analysis.evidence.verdicts import Judged, looked_at
 from posjax.analysis.report.families import FAMILIES, family_of
 from posjax.analysis.report.plots import Style, styles
 from posjax.analysis.report.table import Unit
@@ -179,7 +179,6 @@ def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
     """A claim as the page of results has it: source, ours, verdict."""
     claim = judged.claim
     tables = {name: folder.tables for name, folder in sources.folders.items()}
-    looked = [(each.name, evaluate(each.contrast, tables)) for each in claim.follow_up]
     return {
         "id": claim.id,
         "says": claim.says,
@@ -192,12 +191,10 @@ def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
         "p": None if math.isnan(judged.p) else "p < 0.001" if judged.p < 0.001 else f"p = {judged.p:.2g}",
         "tests": judged.tests,
         "regime": plain(regime_of(claim.cells, sources.folders).text()) if judged.estimates else "",
+        "doubt": claim.doubt,
         "tried": claim.tried,
-        "looked": [
-            f"{name}: {each.interval().scaled(claim.unit.scale).text(claim.unit.digits, signed=True)}"
-            for name, each in looked
-            if each
-        ],
+        "remains": claim.remains,
+        "looked": looked_at(claim, tables),
         "folder": claim.folder,
     }
 

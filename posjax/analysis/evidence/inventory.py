@@ -78,7 +78,7 @@ class Regime(NamedTuple):
         parts = [
             (self.parameters, "{:,}", "parameter"),
             (self.steps, "{:,}", "step"),
-            (self.passes, "{:.2g}", "pass"),
+            (self.passes, "{:.3g}", "pass"),
             (self.seeds, "{}", "seed"),
         ]
         told = [f"{_span(values, form)} {_many(what, values)}" for values, form, what in parts if values]
@@ -126,7 +126,8 @@ def _trained_by(run: Record, table: str, config: Mapping[str, Any]) -> Mapping[s
     tuning = found.get("finetune", {}).get(run.get("base"), {}).get(run["label"], {})
     own = {"optimizer": {"learning_rate": tuning["learning_rate"]}} if tuning.get("learning_rate") else {}
     if tuning and "retrieval" in found.get("data", {}):
-        own["data"] = {"retrieval": {"first_steps": 0}}  # retrieval alone is for the first training
+        share = tuning.get("retrieval_share", found["data"]["retrieval"].get("share", 0.0))
+        own["data"] = {"retrieval": {"first_steps": 0, "share": share}}  # retrieval alone is for the first training
     return _changed(_changed(found, found.get("rows", {}).get(run["label"], {})), own)
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posjax.analysis.evidence import advice, matrix
-from posjax.analysis.evidence.claims import CLAIMS, Expectation
-from posjax.analysis.evidence.contrast import evaluate
+from posjax.analysis.evidence.claims import CLAIMS, CONTROL, PUBLISHED, REPEAT, ROLES, Claim, Expectation
 from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, commits, core_hours, regime_of
 from posjax.analysis.evidence.numbers import ink, plain
-from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_claims
+from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_claims, looked_at
 from posjax.analysis.report import plots
 from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.report.table import Unit
@@ -70,14 +69,19 @@ def judge(folders: Mapping[str, Folder]) -> list[Judged]:
 
 def _summary(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
     counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in (HOLDS, FAILS, UNCLEAR, NOT_RUN)}
+    held = {role: sum(each.claim.role == role for each in judged if each.verdict == HOLDS) for role in ROLES}
     records = [record for folder in folders.values() for record in folder.records]
     cost = sum(map(core_hours, folders.values()))
     return (
         "Generated from the records in this folder by `python -m experiments.report`; a test checks that it is current.\n\n"
         f"Of {ink(len(judged))} claims {ink(counts[HOLDS])} hold at this size, {ink(counts[FAILS])} do not, "
-        f"{ink(counts[UNCLEAR])} are not separable, and {ink(counts[NOT_RUN])} have not been run. Behind them are "
-        f"{ink(f'{len(records):,}')} records and at most {ink(f'{cost:.0f}')} core-hours of training, of choosing "
-        "learning rates and of evaluating."
+        f"{ink(counts[UNCLEAR])} are not separable, and {ink(counts[NOT_RUN])} have not been run. Of those that hold "
+        f"{ink(held[PUBLISHED])} are published, {ink(held[REPEAT])} repeat one of these on other data and "
+        f"{ink(held[CONTROL])} are controls of our own. Behind them are {ink(f'{len(records):,}')} records and at most "
+        f"{ink(f'{cost:.0f}')} core-hours of training, of choosing learning rates and of evaluating.\n\n"
+        "On this page: [claims](#claims), [the matrix](#the-matrix), "
+        "[which encoding should I use?](#which-encoding-should-i-use), [against the literature](#against-the-literature), "
+        "[how each study was run](#how-each-study-was-run)."
     )
 
 
@@ -87,8 +91,11 @@ def _claims(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
         f"Ours are means over seeds ± half-widths of {ink(f'{1 - LEVEL:.0%}')} intervals, each uncorrected; they leave out "
         "the sampling of the test set. Rows of the same weights are paired by seed, others are not (Welch). A claim *holds* "
         "if ours lies in the range that the claim says, and *does not* if it lies outside, each after Holm's correction over "
-        "the claims of its study; otherwise it is *not separable* at this size. Accuracies are in points, losses in "
-        "nats, errors of positions in bytes."
+        "the claims of its study, not over the page; otherwise it is *not separable* at this size. Where ours has several "
+        "lines all of them are the claim: it holds by the weakest and fails by any. p is of the side on which ours lies, "
+        "so beside *not separable* a small one may speak against the claim. A tie is claimed within a margin; it is "
+        "exploratory. Accuracies are in points, losses in nats, errors of positions in bytes. *Beside it* stands what "
+        "bounds or explains the result and was not tested."
     )
     parts = [told]
     for study in STUDIES:
@@ -100,7 +107,8 @@ def _claims(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
 def _heading(study: Study, judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
     if study.folder not in folders:
         return f"{study.asks} Not run here: `{study.command}`"
-    return f"{study.asks} [Table]({study.folder}/table.md), {ink(judged[0].tests)} tests: `{study.command}`"
+    many = "test" if judged[0].tests == 1 else "tests"
+    return f"{study.asks} [Table]({study.folder}/table.md), {ink(judged[0].tests)} {many}: `{study.command}`"
 
 
 def _table(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
@@ -113,18 +121,22 @@ def _table(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
             _ours(expected, found, claim.unit) for expected, found in zip(claim.expects, each.estimates, strict=False)
         )
         regime = regime_of(claim.cells, folders).text() if each.estimates else ""
-        anchor = f'<a id="{claim.id}"></a>{claim.id}'
-        rows.append(
-            (f"{anchor}: {claim.says}", f"{source}: {paper}" if paper else source, ours or "-", _verdict(each), regime)
-        )
+        if (
+            claim.follow_up and each.estimates and each.verdict != FAILS
+        ):  # of those that fail: in a section of their own
+            ours += f"<br>*Beside it*: {_looked(claim, folders)}"
+        says = f'<a id="{claim.id}"></a>{claim.id}: {claim.says}' + (f" *Doubt*: {claim.doubt}" if claim.doubt else "")
+        rows.append((says, f"{source}: {paper}" if paper else source, ours or "-", _verdict(each), regime))
     return grid(("claim", "paper", "ours", "verdict", "regime"), rows, left=5)
 
 
 def _ours(expected: Expectation, found: Any, unit: Unit) -> str:
     """``alibi @4096 - alibi @128: +0.012 ± 0.003 (below 0.02)``."""
     name = escape_markdown(expected.name or str(expected.contrast)).replace("@", "at ")
-    digits = unit.digits
-    return ink(f"{name}: {found.interval().scaled(unit.scale).text(digits, signed=True)} ({asked(expected, unit)})")
+    digits, (metric, *_) = unit.digits, {cell.metric for _, cell in expected.contrast.terms}
+    return ink(
+        f"{metric}, {name}: {found.interval().scaled(unit.scale).text(digits, signed=True)} ({asked(expected, unit)})"
+    )
 
 
 def asked(expected: Expectation, unit: Unit) -> str:
@@ -170,15 +182,17 @@ def _against(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
 
 
 def _contradiction(judged: Judged, folders: Mapping[str, Folder]) -> str:
-    claim, tables = judged.claim, {name: folder.tables for name, folder in folders.items()}
+    claim = judged.claim
     ours = "; ".join(_ours(e, found, claim.unit) for e, found in zip(claim.expects, judged.estimates, strict=True))
-    looked = [(each.name, evaluate(each.contrast, tables)) for each in claim.follow_up]
-    digits, scale = claim.unit.digits, claim.unit.scale
-    shown = [
-        ink(f"{name}: {found.interval().scaled(scale).text(digits, signed=True)}") for name, found in looked if found
-    ]
-    tried = " ".join([claim.tried or "Nothing yet.", *([f"{'; '.join(shown)}."] if shown else [])])
-    return f"- [{claim.id}](#{claim.id}): {claim.says} ({ink(claim.source)}) Ours: {ours}. *Tried*: {tried}"
+    looked = _looked(claim, folders)
+    tried = " ".join([claim.tried or "Nothing yet.", *([f"{looked}."] if looked else [])])
+    remains = claim.remains or "What else could explain it."
+    says = f"- [{claim.id}](#{claim.id}): {claim.says} ({ink(claim.source)}) Ours: {ours}."
+    return f"{says} *Tried*: {tried} *Open*: {remains}"
+
+
+def _looked(claim: Claim, folders: Mapping[str, Folder]) -> str:
+    return "; ".join(map(ink, looked_at(claim, {name: folder.tables for name, folder in folders.items()})))
 
 
 def _inventory(folders: Mapping[str, Folder]) -> str:

@@ -74,6 +74,13 @@ def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
     return False, min(1.0, len(each) * min(p for inside, p in each if not inside))
 
 
+def looked_at(claim: Claim, folders: Mapping[str, Tables]) -> list[str]:
+    """What was looked at beside a claim, where there are records of it, as ``RoPE - none: +1.90 ± 9.28``."""
+    found = [(each.name, evaluate(each.contrast, folders)) for each in claim.follow_up]
+    scale, digits = claim.unit.scale, claim.unit.digits
+    return [f"{name}: {each.interval().scaled(scale).text(digits, signed=True)}" for name, each in found if each]
+
+
 def of_range(expected: Expectation, found: Estimate) -> tuple[bool, float]:
     """(whether the estimate lies within the range, two-sided p-value of the end that is nearest to denying that)."""
     ends = [end for end in (expected.low, expected.high) if math.isfinite(end)]

@@ -9,7 +9,7 @@ import pytest
 
 from posjax.analysis.evidence import matrix, numbers, page
 from posjax.analysis.evidence.advice import SITUATIONS, Field, standing
-from posjax.analysis.evidence.claims import CLAIMS, Claim, Source, above, below, within
+from posjax.analysis.evidence.claims import CLAIMS, CONTROL, ROLES, Claim, Source, above, below, within
 from posjax.analysis.evidence.contrast import Table, evaluate, mean
 from posjax.analysis.evidence.inventory import STUDIES, core_hours, folder_of, passes, regime_of
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, judge_claims
@@ -126,7 +126,8 @@ def test_the_matrix_and_who_leads():
     assert (found.leader, found.tied, found.behind) == ("rope", (), ())
     assert found.lead.separated
     leads = standing(Field(IMAGES, None, "rope", "accuracy"), FOLDERS)
-    assert leads == ("rope", None, (), ("none", "alibi"))
+    assert leads == ("rope", None, (), ("alibi", "none"))  # best first
+    assert standing(Field(IMAGES, None, "rope", "accuracy", ("alibi",)), FOLDERS).behind == ("none",)
     assert standing(Field(IMAGES, None, "fox", "accuracy"), FOLDERS) is None
 
 
@@ -147,7 +148,9 @@ def test_claims_are_data_that_can_be_read():
     folders = {study.folder for study in STUDIES}
     for each in CLAIMS:
         assert {cell.folder for cell in each.cells} == {each.folder} <= folders, each.id
-        assert numbers.loose(f"{each.says} {each.tried}") == [], each.id
+        assert numbers.loose(f"{each.says} {each.doubt} {each.tried} {each.remains}") == [], each.id
+        assert each.role in ROLES
+        assert (each.role == CONTROL) == ("our own control" in each.place), each.id
         assert each.paper or "no number" in each.place or "no accuracy" in each.place, each.id
         for expected in each.expects:
             assert -math.inf < expected.low < expected.high or expected.low < expected.high < math.inf, each.id
@@ -205,5 +208,5 @@ def test_a_page_with_every_claim_judged():
     assert {each.verdict for each in page.judge(folders)} == {HOLDS, UNCLEAR, FAILS}
     assert numbers.loose(text) == []
     assert "Not run: " not in text
-    assert text.count("*Doubt*: ") == len(SITUATIONS)
+    assert text.count("*Doubt*: ") == len(SITUATIONS) + sum(bool(each.doubt) for each in CLAIMS)
     assert matrix.figure(matrix.matrix(folders, page.judge(folders))).axes

@@ -257,7 +257,10 @@
       el("h2", {}, claim.says), el("p", {}, el("b", {}, claim.verdict), claim.p ? ` (${claim.p} after Holm's correction over ${claim.tests} tests)` : ""),
       el("p", {}, "Paper: ", el("a", {href: `https://arxiv.org/abs/${claim.arxiv}`, rel: "noreferrer"}, claim.source), `, ${claim.place}${claim.paper.length ? `: ${claim.paper.join("; ")}` : ""}.`),
       el("p", {}, "Ours:"), el("ul", {}, ...ours), claim.regime ? el("p", {class: "note"}, `Regime: ${claim.regime}.`) : null,
-      claim.tried ? el("p", {}, `Tried: ${claim.tried} ${claim.looked.join("; ")}`) : null,
+      claim.doubt ? el("p", {}, `Doubt: ${claim.doubt}`) : null,
+      claim.tried ? el("p", {}, `Tried: ${claim.tried}`) : null,
+      claim.looked.length ? el("p", {}, `Beside it: ${claim.looked.join("; ")}.`) : null,
+      claim.remains ? el("p", {}, `Open: ${claim.remains}`) : null,
       el("p", {class: "note"}, claim.id, ". Command: ", el("code", {}, command)));
   }
 
