@@ -498,8 +498,11 @@ _CONTEXT = (
         "has at the trained length.",
         (below(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope, tuned", _TRAINED), _FLAT),),
         {"perplexity at 2048, as trained": 7.20, "at 8192, tuned PI": 6.95},
+        tried="What the same tuning costs at the trained length (pi-tuned-beats-tuning-alone), and one three times as long.",
+        remains="How long a tuning brings the loss of the trained length back.",
         follow_up=(
             Looked(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope", _TRAINED), "less RoPE as it was trained"),
+            Looked(_EXTENDED("PI, tuned longer", _TARGET) - _EXTENDED("rope, tuned longer", _TRAINED), "both longer"),
         ),
     ),
     Claim(
