@@ -131,11 +131,12 @@ def _table(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
 
 
 def _ours(expected: Expectation, found: Any, unit: Unit) -> str:
-    """``alibi @4096 - alibi @128: +0.012 ± 0.003 (below 0.02)``."""
+    """``loss, alibi at 4096 - alibi at 128: +0.012 ± 0.003 (below 0.02)``."""
     name = escape_markdown(expected.name or str(expected.contrast)).replace("@", "at ")
-    digits, (metric, *_) = unit.digits, {cell.metric for _, cell in expected.contrast.terms}
+    metrics = {cell.metric.replace(" by length", "") for _, cell in expected.contrast.terms}
+    what = f"{metrics.pop()}, {name}" if len(metrics) == 1 else name
     return ink(
-        f"{metric}, {name}: {found.interval().scaled(unit.scale).text(digits, signed=True)} ({asked(expected, unit)})"
+        f"{what}: {found.interval().scaled(unit.scale).text(unit.digits, signed=True)} ({asked(expected, unit)})"
     )
 
 
