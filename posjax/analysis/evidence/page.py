@@ -11,6 +11,7 @@ from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, commits, 
 from posjax.analysis.evidence.numbers import ink, plain
 from posjax.analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, UNCLEAR, Judged, judge_claims, looked_at
 from posjax.analysis.report import plots
+from posjax.analysis.report.families import FAMILIES
 from posjax.analysis.report.markdown import escape_markdown, grid
 from posjax.analysis.report.table import Unit
 from posjax.analysis.statistics import LEVEL
@@ -162,7 +163,8 @@ def _matrix(made: matrix.Matrix, folders: Mapping[str, Folder], cards: Mapping[s
         f"{matrix.NONE_THERE} not measured; exploratory, by Holm's correction over all cells and claims of a study. Of text "
         "lower is better. Beside them: how many of a group's properties on the [scorecard](scorecard/table.md) are as an "
         "ideal encoding's, of those that apply; the time of a training step of quickstart's decoder over that "
-        "of `none` (the other studies shared their machine); parameters that it adds."
+        "of `none` (the other studies shared their machine); parameters that it adds. Marks are of families: "
+        f"{'; '.join(f'{family.glyph} {family.about}' for family in FAMILIES.values())}."
     )
     places = [
         f"{ink(title)}: {', '.join(f'[{t.folder}]({t.folder}/table.md)' for t in dict.fromkeys(t for t, _ in source[:1]))}"
