@@ -3,7 +3,7 @@
     python -m experiments.prepare --name=fashion_mnist
     python -m experiments.ablate --config=configs/fashion_vit.py
 
-Cost: about an hour of one CPU core and 20 minutes for choosing rates; two processes with NPROC=1, --rows=0/2 and --rows=1/2,
+Cost: about an hour of one CPU core, with what chooses rates; two processes with NPROC=1, --rows=0/2 and --rows=1/2,
 share it. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
 accelerator give it what it deserves: --config.studies.fashion_vit.model.width=192
 --config.studies.fashion_vit.model.depth=12 and more steps.
@@ -17,11 +17,12 @@ from configs import vit
 def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "fashion_vit"
-    config.title = "Seven positional encodings in a ViT on Fashion-MNIST"
+    config.title = "Eight positional encodings in a ViT on Fashion-MNIST"
     config.point = "Which positional encoding helps a small ViT, and does it matter that it knows directions?"
     config.notes = (
-        "Patches of 4x4 pixels, a grid of 7x7. rope, alibi, lookhere, sinusoidal and t5 see (row, column), learned is the "
-        "flat table of the ViT paper. Two thirds of a pass over the training images: differences are those of early training."
+        "Patches of 4x4 pixels, a grid of 7x7. rope, alibi, kerple, lookhere, sinusoidal and t5 see (row, column), learned "
+        "is the flat table of the ViT paper. Two thirds of a pass over the training images: differences are those of early "
+        "training."
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
@@ -38,6 +39,7 @@ def _fashion_vit() -> ConfigDict:
             "learned": "learned",
             "rope": "rope(base=100)",
             "alibi": "alibi",
+            "kerple": "kerple",
             "lookhere": "lookhere",
             "t5": "t5",
         },

@@ -85,7 +85,13 @@ SITUATIONS = (
             (Field(Table("fashion_vit", "fashion_vit", "accuracy"), None, "none", "accuracy on Fashion-MNIST"),),
             (Field(Table("vit_table8", "stem", "accuracy"), None, "none", "accuracy on CIFAR-10"),),
         ),
-        ("vit-learned-beats-none", "vit-2d-beats-none", "vit-alibi-beats-none", "vit-direction-helps"),
+        (
+            "vit-learned-beats-none",
+            "vit-2d-beats-none",
+            "vit-alibi-beats-none",
+            "vit-direction-helps",
+            "vit-direction-beats-learned-decay",
+        ),
         "Small images and short trainings: what leads here by little may not lead elsewhere.",
     ),
     Situation(

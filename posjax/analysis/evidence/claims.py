@@ -1113,6 +1113,15 @@ _SMALL = (
         role=CONTROL,
     ),
     Claim(
+        "vit-direction-beats-learned-decay",
+        LOOKHERE,
+        "our own control of 2-D KERPLE; no number",
+        "Heads that look one way, with nothing learned, are ahead of biases that learn how to fall with the distance.",
+        (above(_FASHION("lookhere") - _FASHION("kerple")),),
+        role=CONTROL,
+        follow_up=(Looked(_FASHION("kerple") - _FASHION("alibi"), "KERPLE - ALiBi"),),
+    ),
+    Claim(
         "alibi-flat-at-8x-quickstart",
         PRESS,
         "table 2",
