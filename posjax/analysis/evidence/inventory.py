@@ -225,8 +225,8 @@ STUDIES = (
     Study("resolutions", "Who reads larger images?", "configs/resolutions.py", "resolutions"),
     Study("heads", "What does the number of heads do to ALiBi?", "configs/papers/heads.py"),
     Study("data_size", "Does inductive bias help more with few images?", "configs/data_size.py"),
-    Study("fashion_vit", "Encodings in a ViT, in half an hour.", "configs/fashion_vit.py"),
-    Study("quickstart", "Encodings in both, in minutes.", "configs/quickstart.py"),
+    Study("fashion_vit", "Encodings in a ViT, in an hour.", "configs/fashion_vit.py"),
+    Study("quickstart", "Encodings in both, in minutes, at one learning rate for all.", "configs/quickstart.py"),
     Study("p_rope", "RoPE without its lowest frequencies, on an accelerator.", "configs/papers/p_rope.py"),
     Study("rope_vit", "Rotary ViTs on larger images, on an accelerator.", "configs/papers/rope_vit.py", "resolutions"),
 )
