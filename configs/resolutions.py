@@ -73,7 +73,7 @@ def _fixed_size() -> ConfigDict:
     study, fitted = _shared(), "fit_grid(height={height}, width={width})"
     study.data.least_area = 0.35  # things of several sizes are seen in training, as in the recipes of the papers
     study.model.patch_size = 4
-    study.encodings = encodings(learned="learned", swin="swin")
+    study.encodings = encodings(learned="learned", alibi="alibi", swin="swin")
     rescaled = fitted + " >> axial_rope(base=100)"
     study.policies = policies(
         learned={"resized": "resized"},
@@ -120,7 +120,9 @@ def _caltech101() -> ConfigDict:
     study.data.max_patches = 64
     study.data.image_size = (128, 128)  # of tables: no image of 64 patches has more than 16 on a side
     study.model.patch_size = 8
-    study.encodings = encodings(learned="learned(resize='jax_linear')", swin="swin")
+    study.encodings = encodings(
+        learned="learned(resize='jax_linear')"
+    )  # biases of distance are compared on the small sets
     study.policies = policies(
         sincos2d={"": "as trained", "rescaled": "interpolate(factor={scale}) >> sincos2d_mae"},
         axial={
@@ -129,8 +131,6 @@ def _caltech101() -> ConfigDict:
             "NTK": "axial_rope(base=100, scaling=ntk(factor={factor}))",
         },
         mixed={"": "as trained", "rescaled": "interpolate(factor={scale}) >> rope_mixed"},
-        alibi={"": "as trained", "rescaled": "interpolate(factor={scale}) >> alibi"},
-        swin={"resized": "resized"},
     )
     study.steps = 800
     study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
@@ -140,19 +140,17 @@ def _caltech101() -> ConfigDict:
     return study
 
 
-def encodings(**specs: str) -> ConfigDict:
+def encodings(*, learned: str, **biases: str) -> ConfigDict:
     """{label: spec}, in the order of tables and figures."""
     fixed = {
         "none": "none",
-        "learned": specs["learned"],
+        "learned": learned,
         "sincos2d": "sincos2d_mae",
         "axial": "axial_rope(base=100)",
         "mixed": "rope_mixed",
         "dinov3": "dinov3",
-        "alibi": "alibi",
-        "swin": specs["swin"],
     }
-    return ConfigDict(fixed, sort_keys=False)
+    return ConfigDict(fixed | biases, sort_keys=False)
 
 
 def policies(**each: dict[str, str]) -> ConfigDict:

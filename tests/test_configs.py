@@ -82,7 +82,10 @@ def hashes(study):
 def test_fields_that_came_later_leave_committed_results_their_names():
     results = CONFIGS.parent / "results" / "quickstart" / "results.jsonl"
     records = [json.loads(line) for line in results.read_text().splitlines()]
-    assert hashes("quickstart").items() <= {(each["study"], each["label"]): each["config_hash"] for each in records}.items()
+    assert (
+        hashes("quickstart").items()
+        <= {(each["study"], each["label"]): each["config_hash"] for each in records}.items()
+    )
 
 
 def test_a_field_that_came_later_counts_where_it_is_set():
