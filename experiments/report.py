@@ -36,9 +36,13 @@ def _folders(directories: list[pathlib.Path]) -> None:
 def _again(directory: pathlib.Path) -> list[pathlib.Path]:
     if (directory / "scorecard.json").exists():
         from posjax.analysis.scorecard.show import show_again
-    else:
-        from posjax.studies.again import show_again
-    return show_again(directory)
+
+        return show_again(directory)
+    from posjax.studies.again import show_again
+    from posjax.studies.results import listed
+
+    study = listed(directory.resolve().name)
+    return show_again(directory, cli.load(study.config) if study else None)
 
 
 if __name__ == "__main__":

@@ -127,6 +127,12 @@ class Extrapolation(Study):
                 data.retrieval_batch(task, **given, tokenizer=self.documents.tokenizer)
         return rows
 
+    def labels(self) -> list[tuple[str, str]]:
+        config = self.config
+        bases = [*config.encodings, *config.get("rows", {})]
+        read = [(base, config.variants.get(base, {}), config.finetune.get(base, {})) for base in bases]
+        return [(config.name, label) for base, *others in read for label in (base, *others[0], *others[1])]
+
     def make_task(self, config: ConfigDict) -> Task:
         return LongDocuments(config, self.splits)
 

@@ -5,10 +5,15 @@ import pathlib
 import shutil
 
 import pytest
+from ml_collections import ConfigDict
 
-from experiments import report
+from experiments import cli, report
+from posjax.studies.ablation import Ablation
 from posjax.studies.again import show_again
+from posjax.studies.extrapolation import Extrapolation
 from posjax.studies.records import Record, newest
+from posjax.studies.resolutions import Resolutions
+from posjax.studies.results import listed
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 
@@ -55,6 +60,55 @@ def test_an_ablation_with_its_paper_and_axis(tmp_path, capsys):
     show_again(directory)  # the page that is read for its command is now our own
     assert {path: path.read_bytes() for path in directory.iterdir()} == before
     assert str(directory / "table.md") in capsys.readouterr().out
+
+
+def test_a_study_with_claims_answers_them_first(tmp_path):
+    """Those of the folder's name, as results/README.md judges them; a study of a user's own decides none."""
+    heads = RESULTS / "heads"
+    records = [json.loads(line) | {"curve": []} for line in (heads / "results.jsonl").read_text().splitlines()]
+    (tmp_path / "heads").mkdir()
+    page = folder(tmp_path / "heads", records) / "report.html"
+    show_again(page.parent)
+    said = "gap to RoPE at the training length shrinks with more heads. <strong>holds</strong>: alibi @128 (heads_8)"
+    assert (
+        page.read_text().index("Findings</h2>") < page.read_text().index(said) < page.read_text().index("best is rope")
+    )
+    assert "with more heads. **holds**: alibi @128" in (tmp_path / "heads" / "table.md").read_text()
+    (tmp_path / "heads").rename(tmp_path / "mine")
+    show_again(tmp_path / "mine")
+    assert "Claims of the literature" not in (tmp_path / "mine" / "report.html").read_text()
+
+
+def test_rows_stand_in_the_order_of_todays_config(tmp_path):
+    """Records of several hosts are in the order in which rows were finished, and config.json is sorted."""
+    encodings = ConfigDict({"rope": "rope", "none": "none"}, sort_keys=False)
+    today = ConfigDict({"studies": {"1%": {"encodings": encodings}, "stem": {"encodings": {}}}})
+    show_again(folder(tmp_path, [*ablation(), *(each | {"label": "other"} for each in ablation())]), today)
+    lines = (tmp_path / "table.md").read_text().splitlines()
+    shown = [line.split(" | ")[0].strip("#| ") for line in lines if line.startswith(("##", "| "))]
+    assert [name for name in shown if name not in ("encoding", "---")] == [
+        "1%", "rope", "none", "other", "stem", "none", "rope", "other",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["train_short_test_long", "resolutions", "vit_table8"])
+def test_labels_are_those_of_the_rows(name):
+    study = listed(name)
+    config = cli.load(study.config)
+    kind = {"extrapolate": Extrapolation, "resolutions": Resolutions, "ablate": Ablation}[study.module].to_show(config)
+    records = [json.loads(line) for line in (RESULTS / name / "results.jsonl").read_text().splitlines()]
+    assert {(each["study"], each["label"]) for each in records} == set(kind.labels())
+
+
+def test_a_page_that_names_no_command_names_that_of_the_folder(tmp_path):
+    directory = tmp_path / "results" / "quickstart"
+    directory.mkdir(parents=True)
+    command = "<pre>python -m experiments.ablate --config=configs/quickstart.py --workdir=results/quickstart</pre>"
+    show_again(folder(directory, ablation()))
+    assert command in (directory / "report.html").read_text()
+    (directory / "report.html").write_text("<h2>How to reproduce</h2>\n<pre>python -m x --a=1</pre>")
+    show_again(directory)
+    assert "<pre>python -m x --a=1 --workdir=results/quickstart</pre>" in (directory / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", ["retrieval", "resolutions"])

@@ -44,6 +44,14 @@ nav ul { columns: 16rem; padding-left: 1.25rem; }
 Draw = Callable[[Sequence[Record], dict[str, plots.Style]], Figure]
 
 
+class Answer(NamedTuple):
+    """A claim that the study decides: the claim, the verdict on it, and the numbers behind that."""
+
+    claim: str
+    verdict: str
+    numbers: str
+
+
 class About(NamedTuple):
     """What a page says beside its tables and figures."""
 
@@ -52,6 +60,7 @@ class About(NamedTuple):
     notes: str = ""  # plain text below the findings
     command: str | None = None  # the shell command that produced the records, shown under "How to reproduce"
     point: str = ""  # what the study is about, in a sentence; numbers are left to the findings
+    answers: Sequence[Answer] = ()  # come before the findings of the tables
 
 
 class Saved(NamedTuple):
@@ -115,13 +124,26 @@ def write_pages(
     Returns:
       The paths of table.md, the figures and report.html.
     """
-    markdown = "\n".join([f"# {escape_markdown(about.title)}\n", *map(to_markdown, tables)])
+    markdown = "\n".join([f"# {escape_markdown(about.title)}\n", *_answers_markdown(about), *map(to_markdown, tables)])
     page = _page(records, tables, figures, about)
     texts = {directory / "table.md": markdown, directory / "report.html": page}
     for path, text in texts.items():
         replace_file(path, text.encode())
     drawn = [each.path for saved in figures.values() for each in saved]
     return [directory / "table.md", *drawn, directory / "report.html"]
+
+
+def _answers_markdown(about: About) -> list[str]:
+    lines = [f"- {escape_markdown(a.claim)} **{a.verdict}**: {escape_markdown(a.numbers)}" for a in about.answers]
+    return ["\n".join([*lines, "", ANSWERED, ""])] if lines else []
+
+
+# What a reader needs beside the answers.
+ANSWERED = (
+    "Claims of the literature, judged after Holm's correction over the claims of this study. Differences with their 95 % "
+    "intervals, and in brackets the range that the claim says: accuracies in points, losses in nats, errors of positions in "
+    "bytes."
+)
 
 
 def save_figures(drawn: Mapping[str, plots.Captioned], directory: Path, stem: str = "") -> list[Saved]:
@@ -206,10 +228,19 @@ def _findings_html(tables: Sequence[StudyTable], about: About) -> list[str]:
     parts = [f'<p class="point">{html.escape(about.point)}</p>'] if about.point else []
     several = len(tables) > 1
     items = [f"{table.study}: {text}" if several else text for table in tables for text in table.findings]
-    if items:
-        listed = "\n".join(f"<li>{html.escape(text)}</li>" for text in items)
-        parts.append(f"<h2>Findings</h2>\n<ul>\n{listed}\n</ul>")
-    return parts
+    answers = [
+        f"{html.escape(each.claim)} <strong>{html.escape(each.verdict)}</strong>: {html.escape(each.numbers)}"
+        for each in about.answers
+    ]
+    if answers or items:
+        parts.append("<h2>Findings</h2>")
+    parts += [*_list_html(answers), f'<p class="small">{html.escape(ANSWERED)}</p>'] if answers else []
+    return parts + _list_html(list(map(html.escape, items)))
+
+
+def _list_html(items: Sequence[str]) -> list[str]:
+    listed = "\n".join(f"<li>{item}</li>" for item in items)
+    return [f"<ul>\n{listed}\n</ul>"] if items else []
 
 
 def _contents_html(named: Mapping[str, str]) -> str:
