@@ -11,6 +11,7 @@ records name them first, so a table reads like its config.
 """
 
 import math
+import re
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +32,9 @@ class Metric(NamedTuple):
 
     name: str
     length: int | None = None
+
+
+ACCURACY = Metric("accuracy")
 
 
 class Interval(NamedTuple):
@@ -329,6 +333,24 @@ def metrics_of(rows: Rows) -> list[Metric]:
     return sorted(set(found), key=lambda metric: (names.index(metric.name), metric.length or 0))
 
 
+POSITION_ERROR = "position error"  # in what the text is made of
+_BY_BLOCK = re.compile(r"(?P<what>.+) after (?P<block>\d+) blocks(?:, (?P<of>.+))?")
+
+
+def by_block(metrics: Iterable[Metric]) -> dict[tuple[str, str], dict[int, Metric]]:
+    """(what, of) -> block -> the metric called "<what> after <block> blocks[, <of>]"; `of` is "" where the text is meant."""
+    found: dict[tuple[str, str], dict[int, Metric]] = {}
+    for metric in metrics:
+        if match := _BY_BLOCK.fullmatch(metric.name):
+            found.setdefault((match["what"], match["of"] or ""), {})[int(match["block"])] = metric
+    return {named: dict(sorted(blocks.items())) for named, blocks in sorted(found.items())}
+
+
+def with_unit(what: str, runs: Iterable[Record]) -> str:
+    """The title of something measured after each block: errors of positions are in bytes or tokens."""
+    return f"{what} ({unit_of_text(runs)}s)" if what == POSITION_ERROR else what
+
+
 def metric_values(runs: Sequence[Record], metric: Metric) -> tuple[list[float], int]:
     """Finite values of a metric over the runs of a row, and how many runs should have given one.
 
@@ -360,8 +382,8 @@ def headline(rows: Rows) -> list[Metric]:
     Exact matches that are 0 everywhere tell nothing: then it is the accuracy.
     """
     metrics = metrics_of(rows)
-    if Metric("accuracy") in metrics:
-        return [Metric("accuracy")]
+    if ACCURACY in metrics:
+        return [ACCURACY]
     for name in BY_LENGTH:
         found = [metric for metric in metrics if metric.name == name]
         if any(any(metric_values(runs, metric)[0]) for metric in found for runs in rows.values()):

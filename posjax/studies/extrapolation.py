@@ -269,7 +269,9 @@ class Extrapolation(Study):
         for record in records:
             if "spec" in record:
                 print(f"{record['label']}, seed {record['seed']}: {record['spec']}")
-        return summarize(list(views(records))), write_length_report(records, directory, about)
+        tasks_first = self.config.data.retrieval.share == 1  # trained on nothing else
+        tables = summarize(list(views(records, tasks_first)))
+        return tables, write_length_report(records, directory, about, tasks_first)
 
 
 def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool = False) -> list[Row]:

@@ -9,7 +9,6 @@ family has a panel of its own, with `none` and the best line repeated in grey.
 import io
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +22,16 @@ from PIL import Image
 from scipy.optimize import isotonic_regression
 
 from posjax.analysis.report.families import FAMILIES, family_of
+from posjax.analysis.report.table import unit_of
 from posjax.analysis.statistics import (
+    ACCURACY,
     Interval,
     Line,
     Metric,
     Record,
     Rows,
+    all_runs,
+    by_block,
     finite_note,
     group,
     is_none,
@@ -39,6 +42,7 @@ from posjax.analysis.statistics import (
     metrics_of,
     train_length,
     unit_of_text,
+    with_unit,
 )
 from posjax.files import replace_file
 
@@ -100,28 +104,30 @@ def split(panels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return found
 
 
-def accuracy_by_encoding(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
-    """Mean accuracy (%) with its 95 % interval, every seed as a dot; one line per encoding, in the order of the table.
+def points_by_encoding(
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, metric: Metric = ACCURACY
+) -> Figure:
+    """Mean of a metric with its 95 % interval, every seed as a dot; one line per encoding, in the order of the table.
 
     Raises:
-      ValueError: no accuracy in the records, or records of several studies.
+      ValueError: the metric is not in the records, or records of several studies.
     """
-    rows, look = _one_study(records), look or styles(records)
-    found = {label: metric_values(runs, Metric("accuracy")) for label, runs in rows.items()}
+    rows, look, unit = _one_study(records), look or styles(records), unit_of(metric.name)
+    found = {label: metric_values(runs, metric) for label, runs in rows.items()}
     if not any(values for values, _ in found.values()):
-        raise ValueError(f"no finite 'accuracy' in the records; metrics are {metrics_of(rows)}")
+        raise ValueError(f"no finite {metric.name!r} in the records; metrics are {metrics_of(rows)}")
     figure = Figure(figsize=(6.8, 1.0 + 0.34 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     for y, (label, (values, n)) in enumerate(found.items()):
-        interval = mean_interval(values).scaled(100) if values else None
+        interval = mean_interval(values).scaled(unit.scale) if values else None
         if interval:
-            _accuracy_row(axes, y, 100 * np.array(values), interval, look[label])
+            _points_row(axes, y, unit.scale * np.array(values), interval, look[label])
             if is_none(rows[label]):
                 axes.axvline(interval.mean, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
         axes.text(
             1.02,
             y,
-            _accuracy_text(interval, values, n),
+            _points_text(interval, values, n, unit.digits),
             transform=axes.get_yaxis_transform(),
             va="center",
             fontsize=SMALL + 1,
@@ -130,9 +136,12 @@ def accuracy_by_encoding(records: Sequence[Record], look: Mapping[str, Style] | 
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
     axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    low, high = axes.get_xlim()
-    axes.set_xlim(max(low, -1.0), min(high, 100.5))
-    axes.set_xlabel("accuracy (%): seeds, mean, 95 % interval")
+    if unit.best is max:  # shares in per cent
+        low, high = axes.get_xlim()
+        axes.set_xlim(max(low, -1.0), min(high, 100.5))
+    title = f"loss (nats per {unit_of_text(records)})" if metric.name == "loss" else f"{metric.name}{unit.suffix}"
+    at = "" if metric.length is None else f" at {metric.length} {unit_of_text(records)}s"
+    axes.set_xlabel(f"{title}{at}: seeds, mean, 95 % interval")
     return figure
 
 
@@ -178,34 +187,34 @@ def _by_length(records, look, metric: Metric, order: Callable, factor: float, ti
     return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
 
 
-BY_BLOCK = re.compile(r"(?P<what>.+) after (?P<block>\d+) blocks(?:, (?P<of>.+))?")  # names of metrics
-
-
 def metric_by_block(
-    records: Sequence[Record], look: Mapping[str, Style] | None = None, what: str = "", of: str | None = None
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, what: str = "", of: str = ""
 ) -> Figure:
     """Mean with its 95 % band of the metrics "<what> after <block> blocks[, <of>]" over the blocks of the model.
+
+    A dotted line is at what `none` has before the blocks, where nothing tells positions.
 
     Raises:
       ValueError: no such metric in the records, or records of several studies.
     """
     rows, look = _one_study(records), look or styles(records)
-    matches = ((metric, BY_BLOCK.fullmatch(metric.name)) for metric in metrics_of(rows))
-    found = {int(m["block"]): metric for metric, m in matches if m and (m["what"], m["of"]) == (what, of)}
+    found = by_block(metrics_of(rows)).get((what, of))
     if not found:
         raise ValueError(f"no metric {what!r} by block, of {of!r}, in the records; metrics are {metrics_of(rows)}")
-    blocks = sorted(found)
-    lines = {label: line_by_length(runs, [found[block] for block in blocks]) for label, runs in rows.items()}
-    lines = {label: line._replace(x=np.array(blocks, float)) for label, line in lines.items()}
+    lines = {label: line_by_length(runs, list(found.values())) for label, runs in rows.items()}
+    lines = {label: line._replace(x=np.array(list(found), float)) for label, line in lines.items()}
+    blind = [lines[label].mean[0] for label, runs in rows.items() if is_none(runs) and 0 in found]
 
     def dress(axes: Axes, first: bool) -> None:
-        axes.set_xticks(blocks)
+        axes.set_xticks(list(found))
+        for level in blind:
+            axes.axhline(level, color=INK, linewidth=1, linestyle=":", zorder=0)
 
     def scale(axes: Axes) -> None:
         scale_y(axes, lines, logarithmic=False)
 
-    shown = references(rows, lines, min)
-    labels = ("blocks", what if of is None else f"{what}: {of}")
+    shown, title = references(rows, lines, min), with_unit(what, all_runs(rows))
+    labels = ("after block", f"{title}: {of}" if of else title)
     return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
 
 
@@ -358,7 +367,7 @@ def _one_study(records: Sequence[Record]) -> Rows:
     return next(iter(studies.values()))
 
 
-def _accuracy_row(axes: Axes, y: int, values: np.ndarray, interval: Interval, style: Style) -> None:
+def _points_row(axes: Axes, y: int, values: np.ndarray, interval: Interval, style: Style) -> None:
     """Seeds as small dots below the mean and its bar, spread a little by order, so that equal ones can be counted."""
     spread = np.linspace(-0.07, 0.07, len(values)) if len(values) > 1 else np.zeros(1)
     axes.scatter(values, y + 0.22 + spread, s=11, color=style.color, alpha=0.55, linewidths=0)
@@ -376,8 +385,8 @@ def _accuracy_row(axes: Axes, y: int, values: np.ndarray, interval: Interval, st
     )
 
 
-def _accuracy_text(interval: Interval | None, values: Sequence[float], n: int) -> str:
-    text = interval.text(2) if interval else "-"
+def _points_text(interval: Interval | None, values: Sequence[float], n: int, digits: int) -> str:
+    text = interval.text(digits) if interval else "-"
     return f"{text} ({note})" if (note := finite_note(values, n)) else text
 
 

@@ -11,6 +11,7 @@ from PIL import Image
 from posjax.analysis.report import plots
 from posjax.analysis.report.families import FAMILIES
 from posjax.analysis.report.page import About, write_report
+from posjax.analysis.statistics import Metric
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
 
@@ -176,7 +177,7 @@ def test_looks_are_those_of_families_whatever_the_study():
     assert again["axial_rope"].dash != again["rope"].dash
 
 
-@pytest.mark.parametrize("draw", [plots.accuracy_by_encoding, plots.loss_by_length, plots.learning_curves])
+@pytest.mark.parametrize("draw", [plots.points_by_encoding, plots.loss_by_length, plots.learning_curves])
 def test_figures_of_nothing_raise(draw):
     records = [run | {"metrics": {"other": 1.0}, "curve": []} for run in runs()]
     with pytest.raises(ValueError, match=r"accuracy|loss|curve"):
@@ -226,8 +227,45 @@ def test_what_is_measured_after_each_block_is_drawn_over_the_blocks(tmp_path):
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[0, 1], [1, 2], [10, 11]])
     names = [path.name for path in write_report(records, tmp_path, About("t"))]
     assert names == ["table.md", "lm_error_text.png", "lm_error_noise.png", "report.html"]
-    with pytest.raises(ValueError, match="no metric 'x' by block, of None"):
+    (blind,) = [line for line in figure.axes[0].lines if line.get_linestyle() == ":" and line.get_xdata()[0] == 0]
+    assert set(blind.get_ydata()) == {1.0}  # what none has before the blocks
+    with pytest.raises(ValueError, match="no metric 'x' by block, of ''"):
         plots.metric_by_block(records, what="x")
+
+
+def test_errors_of_positions_have_a_unit_and_a_finding(tmp_path):
+    records = runs("lm", labels=("none", "rope"), seeds=3)
+    for run in records:
+        start, end = {"none": (32.0, 20.0), "rope": (1.0, 1.0)}[run["label"]]
+        run["curve"] = []
+        run["metrics"] = {
+            f"position error after {b} blocks": x + 0.01 * run["seed"] * b for b, x in ((0, start), (2, end))
+        }
+    assert plots.metric_by_block(records, what="position error").get_supylabel() == "position error (bytes)"
+    write_report(records, tmp_path, About("t"))
+    said = (
+        "position error (bytes) of text, before the blocks and after 2: none 32.00 to 20.02 (-11.98 ± 0.05, separated)"
+    )
+    assert said in (tmp_path / "table.md").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert re.search(r"<figcaption>position error of text after each block: .* Dotted: none before the blocks", page)
+    assert page.count(said) == 3  # a finding, the caption, and the same for who does not see the figure
+
+
+def test_a_single_length_is_drawn_as_points(tmp_path):
+    records = [run | {"metrics": {"loss": {"128": 2.0 + 0.1 * run["seed"]}}} for run in runs("lm")]
+    paths = write_report(records, tmp_path, About("t"))
+    assert [path.name for path in paths] == ["table.md", "lm_loss.png", "lm_learning_curves.png", "report.html"]
+    figure = plots.points_by_encoding(records, metric=Metric("loss", 128))
+    assert figure.axes[0].get_xlabel() == "loss (nats per byte) at 128 bytes: seeds, mean, 95 % interval"
+    assert "2.100 ± 0.248" in [text.get_text() for text in figure.axes[0].texts]
+
+
+@pytest.mark.parametrize(("most", "drawn"), [(0.004, False), (0.2, True)])
+def test_whole_answers_that_nobody_has_right_are_not_drawn(most, drawn, tmp_path):
+    records = [run | {"metrics": {"exact match": {"22": most, "48": 0.0}}, "curve": []} for run in runs("lm")]
+    names = [path.name for path in write_report(records, tmp_path, About("t"))]
+    assert ("lm_exact_match_by_length.png" in names) == drawn
 
 
 def test_training_length_is_marked():
