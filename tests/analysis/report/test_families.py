@@ -67,6 +67,8 @@ def test_every_registered_encoding_has_a_family_or_moves_positions():
         ("learned(resize='jax_linear')", "tables"),
         ("rope(), rope(), none()", "rotary"),
         ("randomized() >> none()", "none"),
+        ("(axis(index=0) >> rope()) + (axis(index=1) >> abacus(length=64))", "tables"),
+        ("none() + rope() + none()", "rotary"),
         ("-", OTHER),
     ],
 )
