@@ -91,7 +91,8 @@ class StudyTable:
 
 
 def summarize(records: Sequence[Record]) -> list[StudyTable]:
-    """One table per study: each metric with its interval, the effect against `none`, cost and seeds.
+    """One table per study: what rows are compared by with its interval and the effect against `none`, then other metrics,
+    cost, and seeds where rows differ in them.
 
     Raises:
       ValueError: as `group`; or runs of one study that were trained at different lengths.
@@ -104,14 +105,18 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
     reference = next((label for label, runs in rows.items() if is_none(runs)), None)
     best = {metric: best_row(rows, metric) for metric in metrics}
     judged = judge(_family(rows, best, reference, compared))
-    columns = [(_title(m, trained), metric_cells(rows, m, best[m], judged)) for m in metrics]
+    first = [metric for metric in metrics if metric.name in {each.name for each in compared}]
+    by_metric = {m: (_title(m, trained), metric_cells(rows, m, best[m], judged)) for m in metrics}
+    columns = [by_metric[metric] for metric in first]
     if reference:
         columns += [(f"Δ {_title(m, None)} vs none", _effect_cells(rows, reference, m, judged)) for m in compared]
+    columns += [by_metric[metric] for metric in metrics if metric not in first]
     if any("tuned" in run for run in all_runs(rows)):
         columns.append(("learning rate", [_rate_cell(runs) for runs in rows.values()]))
     columns.append(("parameters", [_parameters_cell(runs) for runs in rows.values()]))
     columns.append(("step (ms)", [_step_cell(runs) for runs in rows.values()]))
-    columns.append(("seeds", [Cell(str(len(runs))) for runs in rows.values()]))
+    if len({len(runs) for runs in rows.values()}) > 1:  # else the caption says it
+        columns.append(("seeds", [Cell(str(len(runs))) for runs in rows.values()]))
     titles, cells = zip(*columns, strict=True)
     table_rows = tuple(
         Row(label, runs[0]["encoding"], row)
