@@ -242,10 +242,7 @@ def along(
     shown = plots.references(rows, lines, unit_of(metric.name).best)
     labels = (title, f"{_title(records, metric)}: mean, 95 % interval")
 
-    def scale(axes: Axes) -> None:
-        plots.scale_y(axes, lines, logarithmic=False)
-
-    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels, scale=scale)
+    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels)
 
 
 def forest(records: Sequence[Record], paper: Paper) -> Figure:
@@ -266,8 +263,8 @@ def forest(records: Sequence[Record], paper: Paper) -> Figure:
     axes.axvspan(-paper.tie * unit.scale, paper.tie * unit.scale, color="#eeeeee", zorder=0)
     axes.axvline(0, color="black", linewidth=0.8, zorder=1)
     for y, each in enumerate(found):
-        color = _JUDGED.get(each.judgement, plots.GREY)
-        ours, face = each.ours.scaled(unit.scale).interval(), color if each.judgement in _JUDGED else "white"
+        color = JUDGED.get(each.judgement, plots.GREY)
+        ours, face = each.ours.scaled(unit.scale).interval(), color if each.judgement in JUDGED else "white"
         half = None if math.isnan(ours.half_width) else ours.half_width
         look = dict(fmt="o", color=color, markerfacecolor=face, markersize=6, elinewidth=1.6, capsize=3)
         axes.errorbar(ours.mean, y, xerr=half, **look)
@@ -282,11 +279,12 @@ def forest(records: Sequence[Record], paper: Paper) -> Figure:
         )
     axes.set_yticks(range(len(found)), [each.what for each in found], parse_math=False, fontsize=plots.SMALL)
     axes.set_ylim(len(found) - 0.4, -0.6)
-    axes.set_xlabel(f"difference of {paper.metric}{unit.suffix}: ◇ the paper's, ● ours with its 95 % interval")
+    points = " (points)" if unit.scale == 100 else unit.suffix
+    axes.set_xlabel(f"difference of {paper.metric}{points}: ◇ the paper's, ● ours with its 95 % interval")
     return figure
 
 
-_JUDGED = {"agrees": "#0016bc", "disagrees": "#a03000"}
+JUDGED = {"agrees": "#4f7fd0", "disagrees": "#e8590c"}  # colours of no family
 
 
 def _along(studies: Mapping[str, Rows], values: Mapping[str, float], label: str, metric: Metric) -> Line:
