@@ -30,8 +30,6 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
     if not lines:
         raise ValueError(f"no record has the loss by position in windows of {length}")
     trained = next((run["train_length"] for run in all_runs(rows) if run.get("train_length")), None)
-    low = min(line.mean.min() for line in lines.values())
-    top = max(1.15 * max(line.mean[-1] for line in lines.values()), 1.6 * low)
     ticks = [2**power for power in range(0, length.bit_length(), 2 if length < 2**12 else 4)]
 
     def dress(axes: Axes, first: bool) -> None:
@@ -45,7 +43,6 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
         dress,
         references=plots.references(rows, lines, min),
         labels=(f"{unit}s before in a window of {length:,}", f"loss (nats per {unit})"),
-        scale=lambda axes: axes.set_ylim(0.92 * low, top),
     )
 
 

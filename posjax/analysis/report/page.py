@@ -184,11 +184,12 @@ def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dic
         drawn[first] = draw, " ".join((*(text for text in table.findings if text not in by_block.values()), told))
     drawn = _by_block(rows, by_block) | drawn
     if any(np.isfinite(line_of_curves(runs).mean).any() for runs in rows.values()):
-        drawn["learning_curves"] = plots.learning_curves, f"Training loss by step: {_BAND}"
+        drawn["learning_curves"] = plots.learning_curves, f"Training loss by step: {_OF_LOSS}"
     return {name: plots.Captioned(draw(all_runs(rows), look), told) for name, (draw, told) in drawn.items()}
 
 
 _SEEDS, _BAND = "Every dot is a seed.", "mean and 95 % interval over seeds."
+_OF_LOSS = "mean and 95 % interval over seeds, where the axis is logarithmic those of the logarithm."
 _FEW = 0.01  # whole answers right, below which no figure shows them
 
 
@@ -204,7 +205,8 @@ def _by_length(finite: set[Metric], name: str, draw: Draw) -> dict[str, tuple[Dr
     stem = name.removesuffix(" by length").replace(" ", "_")
     if len(lengths) == 1:
         return {stem: (functools.partial(plots.points_by_encoding, metric=lengths[0]), _SEEDS)}
-    return {f"{stem}_by_length": (draw, _BAND.capitalize())} if lengths else {}
+    told = _OF_LOSS if name == "loss" else _BAND
+    return {f"{stem}_by_length": (draw, told.capitalize())} if lengths else {}
 
 
 def _by_block(rows: Rows, findings: Mapping[tuple[str, str], str]) -> dict[str, tuple[Draw, str]]:

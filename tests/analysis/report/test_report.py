@@ -191,7 +191,14 @@ def test_names_of_many_lines_stand_in_panels_and_do_not_overlap(draw):
     labels = ["none", "rope", "alibi", *(f"e{i}" for i in range(9))]
     figure = draw(runs("lm", labels=labels))
     panels = [axes for axes in figure.axes if axes.get_visible() and axes.lines]
-    assert [axes.get_title(loc="left") for axes in panels] == ["none", "rotary", "decay", "other", "other (2)"]
+    assert [axes.get_title(loc="left") for axes in panels] == [
+        "none",
+        "rotary",
+        "decay",
+        "other",
+        "other (2)",
+        "other (3)",
+    ]
     named = [[text.get_text() for text in axes.texts if text.get_text() in labels] for axes in panels]
     assert all("none" in names and len(names) <= plots.MOST for names in named)
     assert set().union(*named) == set(labels)
@@ -201,6 +208,30 @@ def test_names_of_many_lines_stand_in_panels_and_do_not_overlap(draw):
         texts = [text for text in axes.texts if text.get_text() in labels]
         centres = np.sort([axes.transAxes.transform(text.xyann)[1] for text in texts])
         assert np.diff(centres).min(initial=np.inf) > figure.dpi * plots.SMALL / 72
+
+
+def test_a_band_on_a_logarithmic_axis_ends_above_its_floor():
+    """That of a mean less a half-width of 0 or below does not end."""
+    records = runs("lm", labels=("none",), seeds=3)
+    for run, last in zip(records, (0.001, 0.01, 0.1), strict=True):
+        run["curve"] = [[10, 1.0], [20, last]]
+    (axes,) = plots.learning_curves(records).axes
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [1.0, 0.01])  # a geometric mean
+    low, high = np.sort(axes.collections[0].get_paths()[0].vertices[:, 1])[[0, -1]]
+    half_width = 4.3027 * np.log(10) / 3**0.5
+    np.testing.assert_allclose([low, high], [0.01 * np.exp(-half_width), 0.01 * np.exp(half_width)], rtol=1e-3)
+
+
+def test_a_panel_has_three_lines_of_a_family_at_most():
+    few = {label: [{"encoding": f"{label}()"}] for label in ("none", "rope", "fox", "cope", "path", "tapa")}
+    assert plots.by_family(few) == {
+        "none, rotary": ["none", "rope"], "contextual": ["fox", "cope", "path"], "contextual (2)": ["tapa"],
+    }  # fmt: skip
+    del few["tapa"]
+    assert plots.by_family(few) == {"": list(few)}
+    look = plots.styles(runs(labels=("fox", "cope", "path", "tapa", "repo", "cable", "carope", "grape_m")))
+    assert len({(each.dash, each.filled) for each in look.values()}) == 8
+    assert look["fox"].filled != look["cope"].filled
 
 
 @pytest.mark.parametrize("last", [0.2, 1e-3, 1e-6])
@@ -272,6 +303,8 @@ def test_training_length_is_marked():
     records = [run | {"train_length": 128} for run in runs("lm")]
     axes = plots.loss_by_length(records).axes[0]
     assert any(list(line.get_xdata()) == [128, 128] for line in axes.lines)
+    (told,) = [text for text in axes.texts if text.get_text() == "training length"]
+    assert told.xy == (128, 1)  # at the top, above all lines
 
 
 def test_ticks_that_are_near_each_other_have_one_name():
