@@ -5,7 +5,8 @@
     python -m experiments.report                                            # results/README.md, which judges all of them
 
 A folder holds what a command has written: config.json and results.jsonl of a study (of experiments.ablate, extrapolate or
-resolutions), or scorecard.json. Its table.md, PNG plots and report.html are replaced. A folder that cannot be shown again is
+resolutions), or scorecard.json. Its table.md, PNG plots and report.html are replaced; rows of a study of ours stand in the
+order of its config as it is now, and the claims that it decides come first. A folder that cannot be shown again is
 told in one line, exit 2; those before it are done. Without a folder, README.md and its picture are written in `results`:
 claims of the literature, encodings by tasks, and which one to take.
 """

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from posjax.analysis.evidence import page
 from posjax.analysis.evidence.claims import CLAIMS
 from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, folder_of
-from posjax.analysis.evidence.verdicts import Judged, judge_claims
+from posjax.analysis.evidence.verdicts import NOT_RUN, Judged, judge_claims
 from posjax.analysis.report.page import Answer
 from posjax.analysis.statistics import Record
 from posjax.studies.tuning import read_study
@@ -55,7 +55,9 @@ def answers(name: str, records: Sequence[Record], config: Mapping[str, Any]) -> 
     claims = [claim for claim in CLAIMS if claim.folder == name]
     if not claims:
         return ()
-    return tuple(map(_answer, judge_claims(claims, {name: folder_of(records, config).tables})))
+    judged = judge_claims(claims, {name: folder_of(records, config).tables})
+    # A folder of which no claim can be judged has the name alone.
+    return () if all(each.verdict == NOT_RUN for each in judged) else tuple(map(_answer, judged))
 
 
 def _answer(judged: Judged) -> Answer:

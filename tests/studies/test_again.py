@@ -68,7 +68,8 @@ def test_a_study_with_claims_answers_them_first(tmp_path):
     records = [json.loads(line) | {"curve": []} for line in (heads / "results.jsonl").read_text().splitlines()]
     (tmp_path / "heads").mkdir()
     page = folder(tmp_path / "heads", records) / "report.html"
-    show_again(page.parent)
+    assert report.main([str(page.parent)]) == 0
+    assert (page.parent / "along.png").exists()  # by an axis of today's config, which the folder's has not
     said = "gap to RoPE at the training length shrinks with more heads. <strong>holds</strong>: alibi @128 (heads_8)"
     assert (
         page.read_text().index("Findings</h2>") < page.read_text().index(said) < page.read_text().index("best is rope")
@@ -77,6 +78,8 @@ def test_a_study_with_claims_answers_them_first(tmp_path):
     (tmp_path / "heads").rename(tmp_path / "mine")
     show_again(tmp_path / "mine")
     assert "Claims of the literature" not in (tmp_path / "mine" / "report.html").read_text()
+    show_again(folder(tmp_path / "mine", ablation()).rename(tmp_path / "heads"))  # has the name alone
+    assert "Claims of the literature" not in (tmp_path / "heads" / "report.html").read_text()
 
 
 def test_rows_stand_in_the_order_of_todays_config(tmp_path):
