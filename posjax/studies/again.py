@@ -26,7 +26,7 @@ def show_again(directory: pathlib.Path, today: ConfigDict | None = None) -> list
     Args:
       directory: with config.json and results.jsonl.
       today: the study's config as it is now. Rows stand in its order, which config.json does not keep, and it adds the
-        `_SHOWN` that the study was run without.
+        `_SHOWN` that the study was run without. That of a study of another name is not looked at.
 
     Raises:
       ValueError: says what a study's folder lacks, or which records cannot be shown in one table.
@@ -36,8 +36,10 @@ def show_again(directory: pathlib.Path, today: ConfigDict | None = None) -> list
             raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
     config = ConfigDict(json.loads((directory / "config.json").read_text()), allow_dotted_keys=True, sort_keys=False)
     records = [record.fields() for record in read_study(directory)[0]]
-    for name in _SHOWN:
-        if today is not None and name in today and name not in config:
+    if today is not None and today.name != config.get("name"):
+        today = None
+    for name in _SHOWN if today else ():
+        if name in today and name not in config:
             config[name] = today[name]
     tasks = {record["task"] for record in records}
     kind = KINDS.get(next(iter(tasks))) if len(tasks) == 1 else None

@@ -67,7 +67,7 @@ def test_a_study_with_claims_answers_them_first(tmp_path):
     heads = RESULTS / "heads"
     records = [json.loads(line) | {"curve": []} for line in (heads / "results.jsonl").read_text().splitlines()]
     (tmp_path / "heads").mkdir()
-    page = folder(tmp_path / "heads", records) / "report.html"
+    page = folder(tmp_path / "heads", records, name="heads") / "report.html"
     assert report.main([str(page.parent)]) == 0
     assert (page.parent / "along.png").exists()  # by an axis of today's config, which the folder's has not
     said = "gap to RoPE at the training length shrinks with more heads. <strong>holds</strong>: alibi @128 (heads_8)"
@@ -85,13 +85,14 @@ def test_a_study_with_claims_answers_them_first(tmp_path):
 def test_rows_stand_in_the_order_of_todays_config(tmp_path):
     """Records of several hosts are in the order in which rows were finished, and config.json is sorted."""
     encodings = ConfigDict({"rope": "rope", "none": "none"}, sort_keys=False)
-    today = ConfigDict({"studies": {"1%": {"encodings": encodings}, "stem": {"encodings": {}}}})
+    today = ConfigDict({"name": "s", "studies": {"1%": {"encodings": encodings}, "stem": {"encodings": {}}}})
     show_again(folder(tmp_path, [*ablation(), *(each | {"label": "other"} for each in ablation())]), today)
     lines = (tmp_path / "table.md").read_text().splitlines()
     shown = [line.split(" | ")[0].strip("#| ") for line in lines if line.startswith(("##", "| "))]
     assert [name for name in shown if name not in ("encoding", "---")] == [
         "1%", "rope", "none", "other", "stem", "none", "rope", "other",
     ]  # fmt: skip
+    show_again(tmp_path, ConfigDict({"name": "of another kind"}))
 
 
 @pytest.mark.parametrize("name", ["train_short_test_long", "resolutions", "vit_table8"])

@@ -174,10 +174,15 @@ def _counted(found: Sequence[Compared]) -> str:
 
 
 def along_figures(records: Sequence[Record], values: Mapping[str, float], title: str) -> dict[str, plots.Captioned]:
-    """`along`; its caption says what the ends of the axis have in common, and whose gain between them differs."""
+    """`along`, of what studies are compared by; none where that is nothing.
+
+    Its caption says what the ends of the axis have in common, and whose gain between them differs.
+    """
     studies = group(records)
     first, last = (pick(studies, key=values.__getitem__) for pick in (min, max))
-    metric = headline(studies[first])[0]
+    if not (compared := headline(studies[first])):
+        return {}
+    metric = compared[0]
     told = _gains(studies, first, last, metric)
     return {"along": plots.Captioned(along(records, values, title, metric), f"{_title(records, metric)}: {told}")}
 

@@ -125,7 +125,8 @@ def points_by_encoding(
     Raises:
       ValueError: the metric is not in the records, or records of several studies.
     """
-    rows, look, unit = _one_study(records), look or styles(records), unit_of(metric.name)
+    rows, look, name = _one_study(records), look or styles(records), metric.name.partition(" by length")[0]
+    unit, text = unit_of(name), unit_of_text(records)
     found = {label: metric_values(runs, metric) for label, runs in rows.items()}
     if not any(values for values, _ in found.values()):
         raise ValueError(f"no finite {metric.name!r} in the records; metrics are {metrics_of(rows)}")
@@ -152,8 +153,8 @@ def points_by_encoding(
     if unit.best is max:  # shares in per cent
         low, high = axes.get_xlim()
         axes.set_xlim(max(low, -1.0), min(high, 100.5))
-    title = f"loss (nats per {unit_of_text(records)})" if metric.name == "loss" else f"{metric.name}{unit.suffix}"
-    at = "" if metric.length is None else f" at {metric.length} {unit_of_text(records)}s"
+    title = f"loss (nats per {text})" if name == "loss" else f"{name}{unit.suffix}"
+    at = "" if metric.length is None else f" at {metric.length} {text}s"
     axes.set_xlabel(f"{title}{at}: seeds, mean, 95 % interval")
     return figure
 

@@ -116,3 +116,5 @@ def test_a_loss_lies_along_an_axis_and_falls_where_it_gains():
     )
     assert "how much that others gain more: alibi +0.300 ± 0.0" in caption
     assert "(separated), at 0.05" in caption
+    others = [each | {"metrics": {"other": 1.0}} for each in found]
+    assert along_figures(others, {"heads_2": 2, "heads_8": 8}, "number of heads") == {}

@@ -290,6 +290,9 @@ def test_a_single_length_is_drawn_as_points(tmp_path):
     figure = plots.points_by_encoding(records, metric=Metric("loss", 128))
     assert figure.axes[0].get_xlabel() == "loss (nats per byte) at 128 bytes: seeds, mean, 95 % interval"
     assert "2.100 ± 0.248" in [text.get_text() for text in figure.axes[0].texts]
+    shares = [run | {"metrics": {"exact match by length": {"128": 0.5}}} for run in records]
+    axes = plots.points_by_encoding(shares, metric=Metric("exact match by length", 128)).axes[0]
+    assert axes.get_xlabel().startswith("exact match (%) at 128 bytes")
 
 
 @pytest.mark.parametrize(("most", "drawn"), [(0.004, False), (0.2, True)])
