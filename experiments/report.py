@@ -5,7 +5,8 @@
     python -m experiments.report                                            # results/README.md, which judges all of them
 
 A folder holds what a command has written: config.json and results.jsonl of a study (of experiments.ablate, extrapolate or
-resolutions), or scorecard.json. Its table.md, PNG plots and report.html are replaced. A folder that cannot be shown again is
+resolutions), or scorecard.json. Its table.md, PNG plots and report.html are replaced; rows of a study of ours stand in the
+order of its config as it is now, and the claims that it decides come first. A folder that cannot be shown again is
 told in one line, exit 2; those before it are done. Without a folder, README.md and its picture are written in `results`:
 claims of the literature, encodings by tasks, and which one to take.
 """
@@ -36,9 +37,13 @@ def _folders(directories: list[pathlib.Path]) -> None:
 def _again(directory: pathlib.Path) -> list[pathlib.Path]:
     if (directory / "scorecard.json").exists():
         from posjax.analysis.scorecard.show import show_again
-    else:
-        from posjax.studies.again import show_again
-    return show_again(directory)
+
+        return show_again(directory)
+    from posjax.studies.again import show_again
+    from posjax.studies.results import listed
+
+    study = listed(directory.resolve().name)
+    return show_again(directory, cli.load(study.config) if study else None)
 
 
 if __name__ == "__main__":

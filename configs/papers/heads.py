@@ -16,6 +16,8 @@ from ml_collections import ConfigDict
 
 from configs import decoder
 
+_HEADS = (2, 4, 8)
+
 
 def get_config() -> ConfigDict:
     config = ConfigDict()
@@ -27,7 +29,8 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
-    config.studies = ConfigDict({f"heads_{heads}": _study(heads) for heads in (2, 4, 8)}, sort_keys=False)
+    config.axis = ConfigDict({"title": "number of heads", "values": {f"heads_{heads}": heads for heads in _HEADS}})
+    config.studies = ConfigDict({f"heads_{heads}": _study(heads) for heads in _HEADS}, sort_keys=False)
     return config
 
 

@@ -11,6 +11,7 @@ records name them first, so a table reads like its config.
 """
 
 import math
+import re
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +32,9 @@ class Metric(NamedTuple):
 
     name: str
     length: int | None = None
+
+
+ACCURACY = Metric("accuracy")
 
 
 class Interval(NamedTuple):
@@ -329,6 +333,24 @@ def metrics_of(rows: Rows) -> list[Metric]:
     return sorted(set(found), key=lambda metric: (names.index(metric.name), metric.length or 0))
 
 
+POSITION_ERROR = "position error"  # in what the text is made of
+_BY_BLOCK = re.compile(r"(?P<what>.+) after (?P<block>\d+) blocks(?:, (?P<of>.+))?")
+
+
+def by_block(metrics: Iterable[Metric]) -> dict[tuple[str, str], dict[int, Metric]]:
+    """(what, of) -> block -> the metric called "<what> after <block> blocks[, <of>]"; `of` is "" where the text is meant."""
+    found: dict[tuple[str, str], dict[int, Metric]] = {}
+    for metric in metrics:
+        if match := _BY_BLOCK.fullmatch(metric.name):
+            found.setdefault((match["what"], match["of"] or ""), {})[int(match["block"])] = metric
+    return {named: dict(sorted(blocks.items())) for named, blocks in sorted(found.items())}
+
+
+def with_unit(what: str, runs: Iterable[Record]) -> str:
+    """The title of something measured after each block: errors of positions are in bytes or tokens."""
+    return f"{what} ({unit_of_text(runs)}s)" if what == POSITION_ERROR else what
+
+
 def metric_values(runs: Sequence[Record], metric: Metric) -> tuple[list[float], int]:
     """Finite values of a metric over the runs of a row, and how many runs should have given one.
 
@@ -360,8 +382,8 @@ def headline(rows: Rows) -> list[Metric]:
     Exact matches that are 0 everywhere tell nothing: then it is the accuracy.
     """
     metrics = metrics_of(rows)
-    if Metric("accuracy") in metrics:
-        return [Metric("accuracy")]
+    if ACCURACY in metrics:
+        return [ACCURACY]
     for name in BY_LENGTH:
         found = [metric for metric in metrics if metric.name == name]
         if any(any(metric_values(runs, metric)[0]) for metric in found for runs in rows.values()):
@@ -385,12 +407,26 @@ def all_runs(rows: Rows) -> list[Record]:
 
 
 class Line(NamedTuple):
-    """One encoding's curve, [n] points each; nan where not every seed is finite, so that no mean is of survivors."""
+    """One encoding's curve, [n] points each; nan where not every seed is finite, so that no mean is of survivors.
+
+    Attributes:
+      note: "" or e.g. "3/5 finite".
+      geometric: the mean is that of the logarithms, of which `half_width` is, too.
+    """
 
     x: np.ndarray
     mean: np.ndarray
     half_width: np.ndarray
-    note: str  # "" or e.g. "3/5 finite"
+    note: str
+    geometric: bool = False
+
+    @property
+    def low(self) -> np.ndarray:
+        return self.mean * np.exp(-self.half_width) if self.geometric else self.mean - self.half_width
+
+    @property
+    def high(self) -> np.ndarray:
+        return self.mean * np.exp(self.half_width) if self.geometric else self.mean + self.half_width
 
 
 def finite_note(values: Sequence[float], n: int) -> str:
@@ -398,28 +434,31 @@ def finite_note(values: Sequence[float], n: int) -> str:
     return f"{len(values)}/{n} finite" if len(values) < n else ""
 
 
-def line_by_length(runs: Sequence[Record], metrics: Sequence[Metric]) -> Line:
+def line_by_length(runs: Sequence[Record], metrics: Sequence[Metric], geometric: bool = False) -> Line:
     """One row's metric over its evaluated lengths (tokens)."""
-    return _line([metric.length for metric in metrics], [metric_values(runs, metric) for metric in metrics])
+    return _line([metric.length for metric in metrics], [metric_values(runs, m) for m in metrics], geometric)
 
 
-def line_of_curves(runs: Sequence[Record]) -> Line:
+def line_of_curves(runs: Sequence[Record], geometric: bool = False) -> Line:
     """One row's training loss over the steps that all its seeds recorded; empty if a seed has no curve."""
     curves = [dict(run["curve"]) for run in runs if run.get("curve")]
     if len(curves) < len(runs):
-        return _line([], [])._replace(note=f"{len(curves)}/{len(runs)} curves")
+        return _line([], [], geometric)._replace(note=f"{len(curves)}/{len(runs)} curves")
     steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-    return _line(steps, [(_finite(curve[step] for curve in curves), len(runs)) for step in steps])
+    return _line(steps, [(_finite(curve[step] for curve in curves), len(runs)) for step in steps], geometric)
 
 
-def _line(x: Sequence[float], found: Sequence[tuple[list[float], int]]) -> Line:
+def _line(x: Sequence[float], found: Sequence[tuple[list[float], int]], geometric: bool) -> Line:
     """``found``: finite values and number of runs at each x, as `metric_values` gives them."""
     nothing = Interval(math.nan, math.nan, 0)
-    intervals = [mean_interval(values) if values and len(values) == n else nothing for values, n in found]
     fewest, n = min(((values, n) for values, n in found), key=lambda pair: len(pair[0]) - pair[1], default=([], 0))
+    if geometric:
+        found = [([math.log(value) for value in values if value > 0], n) for values, n in found]
+    intervals = [mean_interval(values) if values and len(values) == n else nothing for values, n in found]
     mean = np.array([interval.mean for interval in intervals], float)
     half_width = np.array([interval.half_width for interval in intervals], float)
-    return Line(np.array(x, float), mean, half_width, finite_note(fewest, n))
+    note = finite_note(fewest, n)
+    return Line(np.array(x, float), np.exp(mean) if geometric else mean, half_width, note, geometric)
 
 
 def _finite(values: Iterable[float | None]) -> list[float]:

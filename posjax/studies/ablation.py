@@ -29,6 +29,8 @@ from posjax.training.loop import flat_fields
 if TYPE_CHECKING:
     from posjax.analysis.report.page import About
 
+_PARTS = ("encodings", "rows")  # of a study, where its rows are listed
+
 
 class Ablation(Study):
     """`config.studies`: tables whose rows are `encodings`, {label: spec}, or `rows`, {label: fields}, which set any field.
@@ -84,6 +86,10 @@ class Ablation(Study):
                 rows += [self._at(row, point) for row, (point, _) in zip(same, at, strict=True)]
         labels_differ(rows)
         return rows
+
+    def labels(self) -> list[tuple[str, str]]:
+        studies = self.config.studies.items()
+        return [(name, label) for name, study in studies for part in _PARTS for label in study.get(part, {})]
 
     def measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Training's own scores, and of a point of a sweep that on what it is chosen by."""
@@ -154,7 +160,7 @@ def _of_one(config: ConfigDict) -> ConfigDict:
 
 def _rows(study: str, listed: ConfigDict, fields: ConfigDict) -> list[Row]:
     """The rows that a study lists, with these fields, which may be those of a point of a sweep."""
-    common = {name: value for name, value in fields.to_dict().items() if name not in ("encodings", "rows", "seed")}
+    common = {name: value for name, value in fields.to_dict().items() if name not in (*_PARTS, "seed")}
     changes = {label: {"model": {"encoding": spec}} for label, spec in listed.get("encodings", {}).items()}
     changes |= {label: own.to_dict() for label, own in listed.get("rows", {}).items()}
     if not changes:

@@ -127,6 +127,12 @@ class Extrapolation(Study):
                 data.retrieval_batch(task, **given, tokenizer=self.documents.tokenizer)
         return rows
 
+    def labels(self) -> list[tuple[str, str]]:
+        config = self.config
+        bases = [*config.encodings, *config.get("rows", {})]
+        read = [(base, config.variants.get(base, {}), config.finetune.get(base, {})) for base in bases]
+        return [(config.name, label) for base, *others in read for label in (base, *others[0], *others[1])]
+
     def make_task(self, config: ConfigDict) -> Task:
         return LongDocuments(config, self.splits)
 
@@ -263,7 +269,9 @@ class Extrapolation(Study):
         for record in records:
             if "spec" in record:
                 print(f"{record['label']}, seed {record['seed']}: {record['spec']}")
-        return summarize(list(views(records))), write_length_report(records, directory, about)
+        tasks_first = self.config.data.retrieval.share == 1  # trained on nothing else
+        tables = summarize(list(views(records, tasks_first)))
+        return tables, write_length_report(records, directory, about, tasks_first)
 
 
 def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool = False) -> list[Row]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from posjax.analysis.readout import position_error
+from posjax.analysis.statistics import POSITION_ERROR
 from posjax.encoding import sites
 from posjax.studies.ablation import Ablation
 from posjax.studies.records import row_hash
@@ -51,7 +52,7 @@ class PositionProbes(Ablation):
                 half = len(tokens) // 2
                 for block, features in enumerate(look(params, tokens)):
                     error = position_error(features[:half], features[half:], probe.seed)
-                    metrics[f"position error after {block} blocks{name}"] = error
+                    metrics[f"{POSITION_ERROR} after {block} blocks{name}"] = error
             found.append(metrics)
         # A model of another study was trained at the rate that was chosen there.
         elsewhere = probe.checkpoints.get(row.study) is not None

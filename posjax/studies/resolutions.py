@@ -49,6 +49,14 @@ class Resolutions(Study):
     def rows(self) -> list[Row]:
         return [row for name, study in self.config.sets.items() for row in plan(name, study)]
 
+    def labels(self) -> list[tuple[str, str]]:
+        found = []
+        for name, study in self.config.sets.items():
+            for base in study.encodings:
+                named = [*study.policies.get(base, [""]), *study.finetune.get(base, {})]
+                found += [(name, f"{base}, {policy}" if policy else base) for policy in named]
+        return found
+
     def make_task(self, config: ConfigDict) -> Task:
         """Measured afterwards, but for what chooses a learning rate."""
         task = super().make_task(config)

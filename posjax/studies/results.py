@@ -2,11 +2,15 @@
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from posjax.analysis.evidence import page
-from posjax.analysis.evidence.inventory import STUDIES, Folder, folder_of
+from posjax.analysis.evidence.claims import CLAIMS
+from posjax.analysis.evidence.inventory import STUDIES, Folder, Study, folder_of
+from posjax.analysis.evidence.verdicts import NOT_RUN, Judged, judge_claims
+from posjax.analysis.report.page import Answer
+from posjax.analysis.statistics import Record
 from posjax.studies.tuning import read_study
 
 
@@ -39,6 +43,31 @@ def read_results(directory: pathlib.Path) -> Results:
         raise ValueError(f"{directory} holds no records of a study; a folder of results has folders named {known}")
     cards = directory / "scorecard" / "scorecard.json"
     return Results(folders, json.loads(cards.read_text())["cards"] if cards.exists() else {})
+
+
+def listed(name: str) -> Study | None:
+    """The study of ours whose results lie in a folder of this name; None for a study of a user's own."""
+    return next((study for study in STUDIES if study.folder == name), None)
+
+
+def answers(name: str, records: Sequence[Record], config: Mapping[str, Any]) -> tuple[Answer, ...]:
+    """The claims that the study of a folder's name decides, judged by its records; none for a study of a user's own."""
+    claims = [claim for claim in CLAIMS if claim.folder == name]
+    if not claims:
+        return ()
+    judged = judge_claims(claims, {name: folder_of(records, config).tables})
+    # A folder of which no claim can be judged has the name alone.
+    return () if all(each.verdict == NOT_RUN for each in judged) else tuple(map(_answer, judged))
+
+
+def _answer(judged: Judged) -> Answer:
+    claim, unit = judged.claim, judged.claim.unit
+    told = [
+        f"{expected.name or expected.contrast} {found.interval().scaled(unit.scale).text(unit.digits, signed=True)} "
+        f"({page.asked(expected, unit)})"
+        for expected, found in zip(claim.expects, judged.estimates, strict=False)  # a claim that is not run has none
+    ]
+    return Answer(claim.says, judged.verdict, "; ".join(told) or "rows are missing")
 
 
 def write_page(directory: pathlib.Path) -> list[pathlib.Path]:

@@ -128,6 +128,10 @@ class Study:
         """All rows in the order of the table; specs are read now, so that a typo costs no training."""
         raise NotImplementedError
 
+    def labels(self) -> list[tuple[str, str]]:
+        """(study, label) of the rows in the order of the table, by the config's names alone: no spec is read."""
+        return []
+
     def make_task(self, config: ConfigDict) -> Task:
         """What a configuration of a training or fine-tune trains."""
         return make_task(config, self.splits)
@@ -494,16 +498,24 @@ def show_study(study: Study, records: Sequence[Mapping[str, Any]], workdir: path
 
     from posjax.analysis.report.table import to_rich
 
-    tables, paths = study.show(records, workdir, about_of(study.config, command))
+    tables, paths = study.show(records, workdir, about_of(study.config, command, records, workdir))
     console = Console(width=None if sys.stdout.isatty() else study.columns)
     for table in tables:
         console.print(to_rich(table, console.width))
     print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
 
 
-def about_of(config: ConfigDict, command: str | None) -> "About":
-    """What a page says of a study beside its records."""
+def about_of(
+    config: ConfigDict, command: str | None, records: Sequence[Mapping[str, Any]], directory: pathlib.Path
+) -> "About":
+    """What a page says of a study beside its records.
+
+    Args:
+      directory: of the study; its name tells which claims the study decides.
+    """
     from posjax.analysis.report.page import About
+    from posjax.studies.results import answers
 
     text = json.dumps(config.to_dict(), indent=2, default=list)
-    return About(config.title, text, config.notes, command, config.get("point", ""))
+    decided = answers(directory.resolve().name, records, config.to_dict())
+    return About(config.title, text, config.notes, command, config.get("point", ""), decided)

@@ -5,10 +5,15 @@ import pathlib
 import shutil
 
 import pytest
+from ml_collections import ConfigDict
 
-from experiments import report
+from experiments import cli, report
+from posjax.studies.ablation import Ablation
 from posjax.studies.again import show_again
+from posjax.studies.extrapolation import Extrapolation, plan, training_config
 from posjax.studies.records import Record, newest
+from posjax.studies.resolutions import Resolutions
+from posjax.studies.results import listed
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 
@@ -55,6 +60,62 @@ def test_an_ablation_with_its_paper_and_axis(tmp_path, capsys):
     show_again(directory)  # the page that is read for its command is now our own
     assert {path: path.read_bytes() for path in directory.iterdir()} == before
     assert str(directory / "table.md") in capsys.readouterr().out
+
+
+def test_a_study_with_claims_answers_them_first(tmp_path):
+    """Those of the folder's name, as results/README.md judges them; a study of a user's own decides none."""
+    heads = RESULTS / "heads"
+    records = [json.loads(line) | {"curve": []} for line in (heads / "results.jsonl").read_text().splitlines()]
+    (tmp_path / "heads").mkdir()
+    page = folder(tmp_path / "heads", records, name="heads") / "report.html"
+    assert report.main([str(page.parent)]) == 0
+    assert (page.parent / "along.png").exists()  # by an axis of today's config, which the folder's has not
+    said = "gap to RoPE at the training length shrinks with more heads. <strong>holds</strong>: alibi @128 (heads_8)"
+    assert (
+        page.read_text().index("Findings</h2>") < page.read_text().index(said) < page.read_text().index("best is rope")
+    )
+    assert "with more heads. **holds**: alibi @128" in (tmp_path / "heads" / "table.md").read_text()
+    (tmp_path / "heads").rename(tmp_path / "mine")
+    show_again(tmp_path / "mine")
+    assert "Claims of the literature" not in (tmp_path / "mine" / "report.html").read_text()
+    show_again(folder(tmp_path / "mine", ablation()).rename(tmp_path / "heads"))  # has the name alone
+    assert "Claims of the literature" not in (tmp_path / "heads" / "report.html").read_text()
+
+
+def test_rows_stand_in_the_order_of_todays_config(tmp_path):
+    """Records of several hosts are in the order in which rows were finished, and config.json is sorted."""
+    encodings = ConfigDict({"rope": "rope", "none": "none"}, sort_keys=False)
+    today = ConfigDict({"name": "s", "studies": {"1%": {"encodings": encodings}, "stem": {"encodings": {}}}})
+    show_again(folder(tmp_path, [*ablation(), *(each | {"label": "other"} for each in ablation())]), today)
+    lines = (tmp_path / "table.md").read_text().splitlines()
+    shown = [line.split(" | ")[0].strip("#| ") for line in lines if line.startswith(("##", "| "))]
+    assert [name for name in shown if name not in ("encoding", "---")] == [
+        "1%", "rope", "none", "other", "stem", "none", "rope", "other",
+    ]  # fmt: skip
+    show_again(tmp_path, ConfigDict({"name": "of another kind"}))
+
+
+@pytest.mark.parametrize("name", ["context_extension", "resolutions", "length_generalization"])
+def test_labels_are_those_of_the_rows(name):
+    study = listed(name)
+    config = cli.load(study.config)
+    kind = {"extrapolate": Extrapolation, "resolutions": Resolutions, "ablate": Ablation}[study.module]
+    if kind is Extrapolation:  # whose documents need not be there
+        rows = plan(config, {label: training_config(config, spec) for label, spec in config.encodings.items()})
+    else:
+        rows = kind(config).rows()
+    assert kind.to_show(config).labels() == [(row.study, row.label) for row in rows]
+
+
+def test_a_page_that_names_no_command_names_that_of_the_folder(tmp_path):
+    directory = tmp_path / "results" / "quickstart"
+    directory.mkdir(parents=True)
+    command = "<pre>python -m experiments.ablate --config=configs/quickstart.py --workdir=results/quickstart</pre>"
+    show_again(folder(directory, ablation()))
+    assert command in (directory / "report.html").read_text()
+    (directory / "report.html").write_text("<h2>How to reproduce</h2>\n<pre>python -m x --a=1</pre>")
+    show_again(directory)
+    assert "<pre>python -m x --a=1 --workdir=results/quickstart</pre>" in (directory / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", ["retrieval", "resolutions"])

@@ -12,6 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from posjax.analysis.report import plots
 from posjax.analysis.report.table import Cell, Row, StudyTable, Unit, unit_of
 from posjax.analysis.statistics import (
+    ACCURACY,
     LEVEL,
     Estimate,
     Line,
@@ -22,9 +23,11 @@ from posjax.analysis.statistics import (
     difference,
     difference_of_gains,
     group,
+    headline,
     judge,
     mean_interval,
     metric_values,
+    unit_of_text,
     whole,
 )
 
@@ -171,43 +174,59 @@ def _counted(found: Sequence[Compared]) -> str:
 
 
 def along_figures(records: Sequence[Record], values: Mapping[str, float], title: str) -> dict[str, plots.Captioned]:
-    """`accuracy_along`; its caption says what the ends of the axis have in common, and whose gain between them differs."""
+    """`along`, of what studies are compared by; none where that is nothing.
+
+    Its caption says what the ends of the axis have in common, and whose gain between them differs.
+    """
     studies = group(records)
     first, last = (pick(studies, key=values.__getitem__) for pick in (min, max))
-    return {"along": plots.Captioned(accuracy_along(records, values, title), _gains(studies, first, last))}
+    if not (compared := headline(studies[first])):
+        return {}
+    metric = compared[0]
+    told = _gains(studies, first, last, metric)
+    return {"along": plots.Captioned(along(records, values, title, metric), f"{_title(records, metric)}: {told}")}
 
 
-def _gains(studies: Mapping[str, Rows], first: str, last: str) -> str:
+def _title(records: Sequence[Record], metric: Metric) -> str:
+    if metric.name == "loss":
+        return f"loss (nats per {unit_of_text(records)})" if metric.length else "loss (nats)"
+    return f"{metric.name}{unit_of(metric.name).suffix}"
+
+
+def _gains(studies: Mapping[str, Rows], first: str, last: str, metric: Metric) -> str:
     """What each row gains along the axis less what the row gains that gains least, Holm's correction over these."""
-    metric = Metric("accuracy")
+    unit, seen = unit_of(metric.name), "mean and 95 % interval over seeds."
+    sign = unit.scale if unit.best is max else -unit.scale  # a loss that falls is a gain
     ends = [whole(studies[study], metric) for study in (first, last)]
     gains = {
-        label: mean_interval(ends[1][label]).mean - mean_interval(ends[0][label]).mean
+        label: sign * (mean_interval(ends[1][label]).mean - mean_interval(ends[0][label]).mean)
         for label in ends[0]
         if label in ends[1]
     }
     if len(gains) < 2:
-        return "Mean and 95 % interval over seeds."
+        return seen
     least = min(gains, key=gains.__getitem__)
     runs = {label: (studies[first][label], studies[last][label]) for label in gains}
     judged = judge({label: difference_of_gains(runs[label], runs[least], metric) for label in gains if label != least})
+    digits = 1 if unit.scale == 100 else unit.digits
     told = [
-        f"{label} {verdict.estimate.scaled(100).interval().text(1, signed=True)} ({verdict})"
+        f"{label} {verdict.estimate.scaled(sign).interval().text(digits, signed=True)} ({verdict})"
         for label, verdict in judged.items()
     ]
     return (
-        f"Accuracy (%), mean and 95 % interval over seeds. From {first} to {last} {least} gains least; points that others "
+        f"{seen} From {first} to {last} {least} gains least; {'points' if unit.scale == 100 else 'how much'} that others "
         f"gain more: {', '.join(told)}, at {LEVEL:g} after Holm's correction over {len(told)} tests."
     )
 
 
-def accuracy_along(
+def along(
     records: Sequence[Record],
     values: Mapping[str, float],
     title: str,
+    metric: Metric = ACCURACY,
     look: Mapping[str, plots.Style] | None = None,
 ) -> Figure:
-    """Mean accuracy (%) with its 95 % band of every row over the studies, which lie at `values` of a logarithmic axis.
+    """Mean of a metric with its 95 % band of every row over the studies, which lie at `values` of a logarithmic axis.
 
     Raises:
       ValueError: for a study that has no value.
@@ -216,7 +235,7 @@ def accuracy_along(
     if missing := sorted(studies.keys() - values.keys()):
         raise ValueError(f"studies {missing} have no value on the axis {title!r}: its values are {dict(values)}")
     rows = {label: runs for named in studies.values() for label, runs in named.items()}
-    lines = {label: _along(studies, values, label) for label in rows}
+    lines = {label: _along(studies, values, label, metric) for label in rows}
     names = {values[study]: study for study in studies}
 
     def dress(axes: Axes, first: bool) -> None:
@@ -225,13 +244,10 @@ def accuracy_along(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, f"{x:g}")))
         axes.xaxis.set_minor_locator(NullLocator())
 
-    shown = plots.references(rows, lines, max)
-    labels = (title, "accuracy (%): mean, 95 % interval")
+    shown = plots.references(rows, lines, unit_of(metric.name).best)
+    labels = (title, f"{_title(records, metric)}: mean, 95 % interval")
 
-    def scale(axes: Axes) -> None:
-        plots.scale_y(axes, lines, logarithmic=False)
-
-    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels, scale=scale)
+    return plots.line_panels(lines, look, plots.by_family(rows), dress, references=shown, labels=labels)
 
 
 def forest(records: Sequence[Record], paper: Paper) -> Figure:
@@ -252,8 +268,8 @@ def forest(records: Sequence[Record], paper: Paper) -> Figure:
     axes.axvspan(-paper.tie * unit.scale, paper.tie * unit.scale, color="#eeeeee", zorder=0)
     axes.axvline(0, color="black", linewidth=0.8, zorder=1)
     for y, each in enumerate(found):
-        color = _JUDGED.get(each.judgement, plots.GREY)
-        ours, face = each.ours.scaled(unit.scale).interval(), color if each.judgement in _JUDGED else "white"
+        color = JUDGED.get(each.judgement, plots.GREY)
+        ours, face = each.ours.scaled(unit.scale).interval(), color if each.judgement in JUDGED else "white"
         half = None if math.isnan(ours.half_width) else ours.half_width
         look = dict(fmt="o", color=color, markerfacecolor=face, markersize=6, elinewidth=1.6, capsize=3)
         axes.errorbar(ours.mean, y, xerr=half, **look)
@@ -268,18 +284,19 @@ def forest(records: Sequence[Record], paper: Paper) -> Figure:
         )
     axes.set_yticks(range(len(found)), [each.what for each in found], parse_math=False, fontsize=plots.SMALL)
     axes.set_ylim(len(found) - 0.4, -0.6)
-    axes.set_xlabel(f"difference of {paper.metric}{unit.suffix}: ◇ the paper's, ● ours with its 95 % interval")
+    points = " (points)" if unit.scale == 100 else unit.suffix
+    axes.set_xlabel(f"difference of {paper.metric}{points}: ◇ the paper's, ● ours with its 95 % interval")
     return figure
 
 
-_JUDGED = {"agrees": "#0016bc", "disagrees": "#a03000"}
+JUDGED = {"agrees": "#4f7fd0", "disagrees": "#e8590c"}  # colours of no family
 
 
-def _along(studies: Mapping[str, Rows], values: Mapping[str, float], label: str) -> Line:
+def _along(studies: Mapping[str, Rows], values: Mapping[str, float], label: str, metric: Metric) -> Line:
     found: list[tuple[float, Any]] = []
     for study, rows in studies.items():
-        if label in rows and (numbers := metric_values(rows[label], Metric("accuracy"))[0]):
-            found.append((values[study], mean_interval(numbers).scaled(100)))
+        if label in rows and (numbers := metric_values(rows[label], metric)[0]):
+            found.append((values[study], mean_interval(numbers).scaled(unit_of(metric.name).scale)))
     found.sort(key=lambda point: point[0])
     x, intervals = zip(*found, strict=True) if found else ((), ())
     return Line(

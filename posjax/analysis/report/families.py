@@ -61,7 +61,8 @@ _ARGUMENT = re.compile(r"\w+(?==)|'[^']*'|\"[^\"]*\"")  # names of arguments, an
 def family_of(encoding: str) -> str:
     """The family of a canonical spec, which may have placeholders; `OTHER` where no family knows it, as "-" of a ResNet.
 
-    A window or a view decides, then a scaling of frequencies, then the first encoding that knows positions.
+    A window or a view decides, then a scaling of frequencies, then the first encoding that knows positions; what is added
+    to rotations, which many models have beside it, decides before these.
     """
     names = _NAME.findall(_ARGUMENT.sub("", encoding))
     found = [_OF_NAME[name] for name in names if name in _OF_NAME]
@@ -69,4 +70,5 @@ def family_of(encoding: str) -> str:
         return WINDOWS
     if re.search(r"scaling=(?!None)", encoding) and "rotary" in found:
         return RESCALED
-    return next((family for family in found if family != NONE), found[0] if found else OTHER)
+    last = ("rotary", NONE)
+    return min(found, key=lambda family: family in last and 1 + last.index(family), default=OTHER)

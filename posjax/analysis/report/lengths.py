@@ -30,8 +30,6 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
     if not lines:
         raise ValueError(f"no record has the loss by position in windows of {length}")
     trained = next((run["train_length"] for run in all_runs(rows) if run.get("train_length")), None)
-    low = min(line.mean.min() for line in lines.values())
-    top = max(1.15 * max(line.mean[-1] for line in lines.values()), 1.6 * low)
     ticks = [2**power for power in range(0, length.bit_length(), 2 if length < 2**12 else 4)]
 
     def dress(axes: Axes, first: bool) -> None:
@@ -45,7 +43,6 @@ def loss_by_position(records: Sequence[Record], length: int, look: Mapping[str, 
         dress,
         references=plots.references(rows, lines, min),
         labels=(f"{unit}s before in a window of {length:,}", f"loss (nats per {unit})"),
-        scale=lambda axes: axes.set_ylim(0.92 * low, top),
     )
 
 
@@ -195,17 +192,29 @@ SLIDING, CHUNKED = "loss in sliding windows", "loss in windows that do not overl
 PERPLEXITY = "perplexity in sliding windows"  # of tokens: exp of their mean loss
 
 
-def write_length_report(records: Sequence[Record], directory: Path, about: About) -> list[Path]:
+def write_length_report(
+    records: Sequence[Record], directory: Path, about: About, tasks_first: bool = False
+) -> list[Path]:
     """As `write_report`, of records that hold many lengths.
 
     Raises:
       ValueError: no records.
     """
-    return write_report(list(views(records)), directory, about, drawn=figures(records))
+    return write_report(list(views(records, tasks_first)), directory, about, drawn=figures(records))
 
 
-def views(records: Sequence[Record]) -> Iterator[Record]:
-    """The records once for everything that was measured, each time as a study of its own with one metric by length."""
+def views(records: Sequence[Record], tasks_first: bool = False) -> Iterator[Record]:
+    """The records once for everything that was measured, each time as a study of its own with one metric by length.
+
+    Args:
+      tasks_first: whether retrieval comes before the loss, as of models that were trained on nothing else.
+    """
+    parts = (_retrieved, _losses) if tasks_first else (_losses, _retrieved)
+    for part in parts:
+        yield from part(records)
+
+
+def _losses(records: Sequence[Record]) -> Iterator[Record]:
     for study, metric in ((SLIDING, "sliding"), (CHUNKED, "chunked")):
         for record in records:
             yield _view(record, study, {"loss": record["metrics"][metric]})
@@ -214,6 +223,9 @@ def views(records: Sequence[Record]) -> Iterator[Record]:
             losses = record["metrics"]["sliding"]
             exps = {length: None if loss is None else math.exp(loss) for length, loss in losses.items()}
             yield _view(record, PERPLEXITY, {"perplexity": exps})
+
+
+def _retrieved(records: Sequence[Record]) -> Iterator[Record]:
     for task in _tasks(records):
         for record in records:
             if found := record["retrieval"].get(task):
@@ -228,7 +240,9 @@ def figures(records: Sequence[Record]) -> dict[str, Mapping[str, plots.Captioned
     look, unit = plots.styles(records), unit_of_text(records)
     lengths = sorted({int(length) for record in records for length in record["by_position"]})
     drawn: dict[str, dict[str, plots.Captioned]] = {SLIDING: {}, CHUNKED: {}}
-    for key, cost in COSTS.items() if any(record.get("cost") for record in records) else ():
+    for key, cost in COSTS.items():
+        if not _varies(records, key):
+            continue
         told = f"The {cost.title} by length, the least over seeds; dotted: what grows as the length does."
         drawn[SLIDING][f"cost_{key}"] = plots.Captioned(cost_by_length(records, key, look), told)
     for length in _shown(lengths):
@@ -238,6 +252,15 @@ def figures(records: Sequence[Record]) -> dict[str, Mapping[str, plots.Captioned
         told = f"{task}: what is found (%), mean over seeds, by length and depth. Rows without a map find nothing."
         drawn[task] = {"by_depth": plots.Captioned(retrieval_maps(records, task), told)}
     return drawn
+
+
+def _varies(records: Sequence[Record], key: str) -> bool:
+    """Whether a row's cost depends on the length: the temporaries of batches of as many bytes need not."""
+    costs = [_costs(runs, key).mean for runs in _rows(records).values()]
+    return any(len(each) and max(each) > _STEADY * min(each) for each in costs)
+
+
+_STEADY = 1.5  # a cost that rises by no more is flat
 
 
 def _view(record: Record, study: str, metrics: Mapping) -> Record:

@@ -4,7 +4,6 @@ Everything is a function of the arguments: no clock, no host name, so equal reco
 """
 
 import base64
-import collections
 import functools
 import html
 import os
@@ -19,8 +18,19 @@ from matplotlib.figure import Figure
 
 from posjax.analysis.report import plots
 from posjax.analysis.report.markdown import escape_markdown
-from posjax.analysis.report.table import BOLD, StudyTable, shown, summarize, to_markdown, versions_text
-from posjax.analysis.statistics import Metric, Record, Rows, all_runs, group, line_of_curves, metric_values, metrics_of
+from posjax.analysis.report.table import BOLD, StudyTable, block_findings, shown, summarize, to_markdown, versions_text
+from posjax.analysis.statistics import (
+    ACCURACY,
+    Metric,
+    Record,
+    Rows,
+    all_runs,
+    group,
+    is_none,
+    line_of_curves,
+    metric_values,
+    metrics_of,
+)
 from posjax.files import replace_file
 
 STYLE = """
@@ -44,6 +54,14 @@ nav ul { columns: 16rem; padding-left: 1.25rem; }
 Draw = Callable[[Sequence[Record], dict[str, plots.Style]], Figure]
 
 
+class Answer(NamedTuple):
+    """A claim that the study decides: the claim, the verdict on it, and the numbers behind that."""
+
+    claim: str
+    verdict: str
+    numbers: str
+
+
 class About(NamedTuple):
     """What a page says beside its tables and figures."""
 
@@ -52,6 +70,7 @@ class About(NamedTuple):
     notes: str = ""  # plain text below the findings
     command: str | None = None  # the shell command that produced the records, shown under "How to reproduce"
     point: str = ""  # what the study is about, in a sentence; numbers are left to the findings
+    answers: Sequence[Answer] = ()  # come before the findings of the tables
 
 
 class Saved(NamedTuple):
@@ -115,13 +134,26 @@ def write_pages(
     Returns:
       The paths of table.md, the figures and report.html.
     """
-    markdown = "\n".join([f"# {escape_markdown(about.title)}\n", *map(to_markdown, tables)])
+    markdown = "\n".join([f"# {escape_markdown(about.title)}\n", *_answers_markdown(about), *map(to_markdown, tables)])
     page = _page(records, tables, figures, about)
     texts = {directory / "table.md": markdown, directory / "report.html": page}
     for path, text in texts.items():
         replace_file(path, text.encode())
     drawn = [each.path for saved in figures.values() for each in saved]
     return [directory / "table.md", *drawn, directory / "report.html"]
+
+
+def _answers_markdown(about: About) -> list[str]:
+    lines = [f"- {escape_markdown(a.claim)} **{a.verdict}**: {escape_markdown(a.numbers)}" for a in about.answers]
+    return ["\n".join([*lines, "", ANSWERED, ""])] if lines else []
+
+
+# What a reader needs beside the answers.
+ANSWERED = (
+    "Claims of the literature, judged after Holm's correction over the claims of this study. Differences with their 95 % "
+    "intervals, and in brackets the range that the claim says: accuracies in points, losses in nats, errors of positions in "
+    "bytes."
+)
 
 
 def save_figures(drawn: Mapping[str, plots.Captioned], directory: Path, stem: str = "") -> list[Saved]:
@@ -138,33 +170,55 @@ _DPI, _COLORS = 130, 256  # of line drawings, which then take 20 to 60 KB
 def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dict[str, plots.Captioned]:
     """The figures for which a study has at least one finite value; the first one's caption is what the table's tests show."""
     finite = {metric for metric in metrics_of(rows) for runs in rows.values() if metric_values(runs, metric)[0]}
-    lengths = collections.Counter(metric.name for metric in finite if metric.length is not None)
     drawn: dict[str, tuple[Draw, str]] = {}
-    if Metric("accuracy") in finite:
-        drawn["accuracy"] = plots.accuracy_by_encoding, "Every dot is a seed."
+    if ACCURACY in finite:
+        drawn["accuracy"] = plots.points_by_encoding, _SEEDS
     for name in ("exact match", "accuracy", "accuracy by length", "exact match by length"):
-        if lengths[name] > 1:
-            file = f"{name.removesuffix(' by length')} by length".replace(" ", "_")
-            drawn[file] = functools.partial(plots.accuracy_by_length, name=name), "Mean and 95 % interval over seeds."
-    if lengths["loss"]:
-        drawn["loss_by_length"] = plots.loss_by_length, "Mean and 95 % interval over seeds."
+        if not name.startswith("exact match") or _some_are_found(rows, name):
+            draw = functools.partial(plots.accuracy_by_length, name=name)
+            drawn = drawn | _by_length(finite, name, draw) | drawn
+    drawn |= _by_length(finite, "loss", plots.loss_by_length)
+    by_block = block_findings(rows)
     if drawn:
         first, (draw, told) = next(iter(drawn.items()))
-        drawn[first] = draw, " ".join((*table.findings, told))
-    drawn = _by_block(finite) | drawn
+        drawn[first] = draw, " ".join((*(text for text in table.findings if text not in by_block.values()), told))
+    drawn = _by_block(rows, by_block) | drawn
     if any(np.isfinite(line_of_curves(runs).mean).any() for runs in rows.values()):
-        drawn["learning_curves"] = plots.learning_curves, "Training loss by step: mean and 95 % interval over seeds."
+        drawn["learning_curves"] = plots.learning_curves, f"Training loss by step: {_OF_LOSS}"
     return {name: plots.Captioned(draw(all_runs(rows), look), told) for name, (draw, told) in drawn.items()}
 
 
-def _by_block(finite: set[Metric]) -> dict[str, tuple[Draw, str]]:
-    """A figure for each thing that is measured after every block of a model."""
-    matches = filter(None, (plots.BY_BLOCK.fullmatch(metric.name) for metric in finite))
+_SEEDS, _BAND = "Every dot is a seed.", "mean and 95 % interval over seeds."
+_OF_LOSS = "mean and 95 % interval over seeds, where the axis is logarithmic those of the logarithm."
+_FEW = 0.01  # whole answers right, below which no figure shows them
+
+
+def _some_are_found(rows: Rows, name: str) -> bool:
+    """Whether a row has whole answers right, at a length, that a figure could show."""
+    found = [metric_values(runs, m)[0] for m in metrics_of(rows) if m.name == name for runs in rows.values()]
+    return any(np.mean(values) >= _FEW for values in found if values)
+
+
+def _by_length(finite: set[Metric], name: str, draw: Draw) -> dict[str, tuple[Draw, str]]:
+    """A figure over the lengths; where there is one alone, its rows as points."""
+    lengths = [metric for metric in finite if metric.name == name and metric.length is not None]
+    stem = name.removesuffix(" by length").replace(" ", "_")
+    if len(lengths) == 1:
+        return {stem: (functools.partial(plots.points_by_encoding, metric=lengths[0]), _SEEDS)}
+    told = _OF_LOSS if name == "loss" else _BAND
+    return {f"{stem}_by_length": (draw, told.capitalize())} if lengths else {}
+
+
+def _by_block(rows: Rows, findings: Mapping[tuple[str, str], str]) -> dict[str, tuple[Draw, str]]:
+    """A figure for each thing that is measured after every block of a model; its caption is what the tests show of it."""
     drawn = {}
-    for what, of in sorted({(match["what"], match["of"] or "") for match in matches}):
-        named = f"{what}, {of or 'text'}"
-        draw = functools.partial(plots.metric_by_block, what=what, of=of or None)
-        drawn[re.sub(r"\W+", "_", named)] = draw, f"{named}: mean and 95 % interval over seeds."
+    blind = (
+        " Dotted: none before the blocks, where nothing tells positions." if any(map(is_none, rows.values())) else ""
+    )
+    for (what, of), finding in findings.items():
+        draw = functools.partial(plots.metric_by_block, what=what, of=of)
+        told = f"{what} of {of or 'text'} after each block: {_BAND}{blind} {finding}"
+        drawn[re.sub(r"\W+", "_", f"{what}, {of or 'text'}")] = draw, told.strip()
     return drawn
 
 
@@ -206,10 +260,19 @@ def _findings_html(tables: Sequence[StudyTable], about: About) -> list[str]:
     parts = [f'<p class="point">{html.escape(about.point)}</p>'] if about.point else []
     several = len(tables) > 1
     items = [f"{table.study}: {text}" if several else text for table in tables for text in table.findings]
-    if items:
-        listed = "\n".join(f"<li>{html.escape(text)}</li>" for text in items)
-        parts.append(f"<h2>Findings</h2>\n<ul>\n{listed}\n</ul>")
-    return parts
+    answers = [
+        f"{html.escape(each.claim)} <strong>{html.escape(each.verdict)}</strong>: {html.escape(each.numbers)}"
+        for each in about.answers
+    ]
+    if answers or items:
+        parts.append("<h2>Findings</h2>")
+    parts += [*_list_html(answers), f'<p class="small">{html.escape(ANSWERED)}</p>'] if answers else []
+    return parts + _list_html(list(map(html.escape, items)))
+
+
+def _list_html(items: Sequence[str]) -> list[str]:
+    listed = "\n".join(f"<li>{item}</li>" for item in items)
+    return [f"<ul>\n{listed}\n</ul>"] if items else []
 
 
 def _contents_html(named: Mapping[str, str]) -> str:

@@ -9,7 +9,6 @@ family has a panel of its own, with `none` and the best line repeated in grey.
 import io
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +22,16 @@ from PIL import Image
 from scipy.optimize import isotonic_regression
 
 from posjax.analysis.report.families import FAMILIES, family_of
+from posjax.analysis.report.table import unit_of
 from posjax.analysis.statistics import (
+    ACCURACY,
     Interval,
     Line,
     Metric,
     Record,
     Rows,
+    all_runs,
+    by_block,
     finite_note,
     group,
     is_none,
@@ -39,6 +42,7 @@ from posjax.analysis.statistics import (
     metrics_of,
     train_length,
     unit_of_text,
+    with_unit,
 )
 from posjax.files import replace_file
 
@@ -70,58 +74,74 @@ REFERENCE = Style("#b4b4b4", "", (0, (2, 1)))  # of a line that is repeated in a
 
 
 def styles(records: Sequence[Record]) -> dict[str, Style]:
-    """label -> look: the colour and mark of its family; its members differ in dash, then in whether marks are filled."""
+    """label -> look: the colour and mark of its family; its members differ in dash, and in whether marks are filled."""
     rows = {label: runs for study in group(records).values() for label, runs in study.items()}
     found, seen = {}, dict.fromkeys(FAMILIES, 0)
     for label, runs in rows.items():
         name = family_of(runs[0]["encoding"])
         again, dash = divmod(seen[name], len(_DASHES))
+        found[label] = Style(FAMILIES[name].color, FAMILIES[name].marker, _DASHES[dash], (dash + again) % 2 == 0)
         seen[name] += 1
-        found[label] = Style(FAMILIES[name].color, FAMILIES[name].marker, _DASHES[dash], again % 2 == 0)
     return found
 
 
 def by_family(rows: Rows) -> dict[str, list[str]]:
-    """The labels of one panel if they are few, else of a panel of each family: title -> labels."""
-    if len(rows) <= MOST:
-        return {"": list(rows)}
+    """The labels of one panel if they are few, else of a panel of each family: title -> labels.
+
+    A panel has `_ALIKE` lines of one colour at most. Few rows of which more are of one family are two panels or three: the
+    other families together, and that one.
+    """
     found: dict[str, list[str]] = {name: [] for name in FAMILIES}
     for label, runs in rows.items():
         found[family_of(runs[0]["encoding"])].append(label)
-    return split(found)
+    found = {name: labels for name, labels in found.items() if labels}
+    crowded = {name: labels for name, labels in found.items() if len(labels) > _ALIKE}
+    if len(rows) > MOST:
+        return split(found, _ALIKE)
+    if not crowded:
+        return {"": list(rows)}
+    others = [name for name in found if name not in crowded]
+    together = [label for label in rows if not any(label in labels for labels in crowded.values())]
+    return {**({", ".join(others): together} if together else {}), **split(crowded, _ALIKE)}
 
 
-def split(panels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The same panels, those of too many lines in parts and those without lines left out."""
-    room, found = MOST - 2, {}
+_ALIKE = 3
+
+
+def split(panels: Mapping[str, Sequence[str]], room: int = MOST - 2) -> dict[str, list[str]]:
+    """The same panels, those of more lines than there is room for in parts."""
+    found = {}
     for title, labels in panels.items():
         for part in range(0, len(labels), room):
             found[title if part == 0 else f"{title} ({1 + part // room})"] = list(labels[part : part + room])
     return found
 
 
-def accuracy_by_encoding(records: Sequence[Record], look: Mapping[str, Style] | None = None) -> Figure:
-    """Mean accuracy (%) with its 95 % interval, every seed as a dot; one line per encoding, in the order of the table.
+def points_by_encoding(
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, metric: Metric = ACCURACY
+) -> Figure:
+    """Mean of a metric with its 95 % interval, every seed as a dot; one line per encoding, in the order of the table.
 
     Raises:
-      ValueError: no accuracy in the records, or records of several studies.
+      ValueError: the metric is not in the records, or records of several studies.
     """
-    rows, look = _one_study(records), look or styles(records)
-    found = {label: metric_values(runs, Metric("accuracy")) for label, runs in rows.items()}
+    rows, look, name = _one_study(records), look or styles(records), metric.name.partition(" by length")[0]
+    unit, text = unit_of(name), unit_of_text(records)
+    found = {label: metric_values(runs, metric) for label, runs in rows.items()}
     if not any(values for values, _ in found.values()):
-        raise ValueError(f"no finite 'accuracy' in the records; metrics are {metrics_of(rows)}")
+        raise ValueError(f"no finite {metric.name!r} in the records; metrics are {metrics_of(rows)}")
     figure = Figure(figsize=(6.8, 1.0 + 0.34 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     for y, (label, (values, n)) in enumerate(found.items()):
-        interval = mean_interval(values).scaled(100) if values else None
+        interval = mean_interval(values).scaled(unit.scale) if values else None
         if interval:
-            _accuracy_row(axes, y, 100 * np.array(values), interval, look[label])
+            _points_row(axes, y, unit.scale * np.array(values), interval, look[label])
             if is_none(rows[label]):
                 axes.axvline(interval.mean, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
         axes.text(
             1.02,
             y,
-            _accuracy_text(interval, values, n),
+            _points_text(interval, values, n, unit.digits),
             transform=axes.get_yaxis_transform(),
             va="center",
             fontsize=SMALL + 1,
@@ -130,9 +150,12 @@ def accuracy_by_encoding(records: Sequence[Record], look: Mapping[str, Style] | 
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
     axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    low, high = axes.get_xlim()
-    axes.set_xlim(max(low, -1.0), min(high, 100.5))
-    axes.set_xlabel("accuracy (%): seeds, mean, 95 % interval")
+    if unit.best is max:  # shares in per cent
+        low, high = axes.get_xlim()
+        axes.set_xlim(max(low, -1.0), min(high, 100.5))
+    title = f"loss (nats per {text})" if name == "loss" else f"{name}{unit.suffix}"
+    at = "" if metric.length is None else f" at {metric.length} {text}s"
+    axes.set_xlabel(f"{title}{at}: seeds, mean, 95 % interval")
     return figure
 
 
@@ -161,11 +184,14 @@ def accuracy_by_length(
 def _by_length(records, look, metric: Metric, order: Callable, factor: float, title: str, scale) -> Figure:
     rows = _one_study(records)
     metrics = [m for m in metrics_of(rows) if m.name == metric.name and m.length is not None]
-    lines = {label: line_by_length(runs, metrics) for label, runs in rows.items()}
-    lines = {
-        label: each._replace(mean=factor * each.mean, half_width=factor * each.half_width)
-        for label, each in lines.items()
-    }
+    if scale is None:
+        lines = _means(rows, lambda runs, geometric: line_by_length(runs, metrics, geometric))
+    else:
+        lines = {label: line_by_length(runs, metrics) for label, runs in rows.items()}
+        lines = {
+            label: each._replace(mean=factor * each.mean, half_width=factor * each.half_width)
+            for label, each in lines.items()
+        }
     if not any(np.isfinite(line.mean).any() for line in lines.values()):
         raise ValueError(f"no finite {metric.name!r} by length in the records; metrics are {metrics_of(rows)}")
     lengths, trained = [m.length for m in metrics], train_length(rows)
@@ -178,35 +204,32 @@ def _by_length(records, look, metric: Metric, order: Callable, factor: float, ti
     return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
 
 
-BY_BLOCK = re.compile(r"(?P<what>.+) after (?P<block>\d+) blocks(?:, (?P<of>.+))?")  # names of metrics
-
-
 def metric_by_block(
-    records: Sequence[Record], look: Mapping[str, Style] | None = None, what: str = "", of: str | None = None
+    records: Sequence[Record], look: Mapping[str, Style] | None = None, what: str = "", of: str = ""
 ) -> Figure:
     """Mean with its 95 % band of the metrics "<what> after <block> blocks[, <of>]" over the blocks of the model.
+
+    A dotted line is at what `none` has before the blocks, where nothing tells positions.
 
     Raises:
       ValueError: no such metric in the records, or records of several studies.
     """
     rows, look = _one_study(records), look or styles(records)
-    matches = ((metric, BY_BLOCK.fullmatch(metric.name)) for metric in metrics_of(rows))
-    found = {int(m["block"]): metric for metric, m in matches if m and (m["what"], m["of"]) == (what, of)}
+    found = by_block(metrics_of(rows)).get((what, of))
     if not found:
         raise ValueError(f"no metric {what!r} by block, of {of!r}, in the records; metrics are {metrics_of(rows)}")
-    blocks = sorted(found)
-    lines = {label: line_by_length(runs, [found[block] for block in blocks]) for label, runs in rows.items()}
-    lines = {label: line._replace(x=np.array(blocks, float)) for label, line in lines.items()}
+    lines = {label: line_by_length(runs, list(found.values())) for label, runs in rows.items()}
+    lines = {label: line._replace(x=np.array(list(found), float)) for label, line in lines.items()}
+    blind = [lines[label].mean[0] for label, runs in rows.items() if is_none(runs) and 0 in found]
 
     def dress(axes: Axes, first: bool) -> None:
-        axes.set_xticks(blocks)
+        axes.set_xticks(list(found))
+        for level in blind:
+            axes.axhline(level, color=INK, linewidth=1, linestyle=":", zorder=0)
 
-    def scale(axes: Axes) -> None:
-        scale_y(axes, lines, logarithmic=False)
-
-    shown = references(rows, lines, min)
-    labels = ("blocks", what if of is None else f"{what}: {of}")
-    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
+    shown, title = references(rows, lines, min), with_unit(what, all_runs(rows))
+    labels = ("after block", f"{title}: {of}" if of else title)
+    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels)
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotated: bool = True) -> None:
@@ -222,26 +245,29 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int | None, annotat
         return
     axes.axvline(trained, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
     if annotated:
+        middle = (at[0] + at[-1]) / 2
         axes.annotate(
             "training length",
-            (trained, 0),
+            (trained, 1),
             xycoords=axes.get_xaxis_transform(),
-            xytext=(3, 3),
+            xytext=(0, 2),
             textcoords="offset points",
+            ha="left" if (np.log2(trained) if wide else trained) <= middle else "right",
             fontsize=SMALL - 1,
         )
 
 
-def spaced(at: Sequence[float], first: int = 0) -> set[int]:
-    """Which ticks have room for a name: that of index `first`, then from the last one on those that are not too near."""
+def spaced(at: Sequence[float], first: int = 0, near: float = 0.12) -> set[int]:
+    """Which ticks have room for a name: that of index `first`, then from the last one on those that are not too near.
+
+    Args:
+      near: the share of the axis that a name takes.
+    """
     span, found = max(at) - min(at) or 1.0, [first]
     for index in reversed(range(len(at))):
-        if all(abs(at[index] - at[other]) >= _NEAR * span for other in found):
+        if all(abs(at[index] - at[other]) >= near * span for other in found):
             found.append(index)
     return set(found)
-
-
-_NEAR = 0.12  # of the axis
 
 
 def short_length(length: int) -> str:
@@ -256,12 +282,24 @@ def learning_curves(records: Sequence[Record], look: Mapping[str, Style] | None 
       ValueError: no curve in the records, or records of several studies.
     """
     rows, look = _one_study(records), look or styles(records)
-    lines = {label: line_of_curves(runs) for label, runs in rows.items()}
+    lines = _means(rows, line_of_curves)
     if not any(np.isfinite(line.mean).any() for line in lines.values()):
         raise ValueError(f"no row of {list(rows)} has a finite 'curve' for every seed: [[step, train_loss], ...]")
     marked = {label: style._replace(marker="") for label, style in look.items()}
     shown = references(rows, lines, min)
     return line_panels(lines, marked, by_family(rows), references=shown, labels=("training step", "training loss"))
+
+
+def _means(rows: Rows, line_of: Callable[[Sequence[Record], bool], Line]) -> dict[str, Line]:
+    """The line of each row; geometric means where the axis will be logarithmic, on which a band down to 0 has no end."""
+    lines = {label: line_of(runs, False) for label, runs in rows.items()}
+    return {label: line_of(runs, True) for label, runs in rows.items()} if _spans(lines) else lines
+
+
+def _spans(lines: Mapping[str, Line]) -> bool:
+    """Whether the means span more than a factor of four, and an axis of them could be logarithmic."""
+    mean = np.concatenate([line.mean[np.isfinite(line.mean)] for line in lines.values()])
+    return bool(len(mean)) and mean.min() > 0 and mean.max() > 4 * mean.min()
 
 
 def references(rows: Rows, lines: Mapping[str, Line], order: Callable) -> list[str]:
@@ -303,13 +341,13 @@ def line_panels(
     across = min(_ACROSS, len(panels))
     down = -(-len(panels) // across)
     most = max(len(shown) + len(references) * (len(panels) > 1) for shown in panels.values())
-    height = max(3.8, 1.0 + 0.26 * most) if len(panels) == 1 else max(2.0, 0.7 + 0.2 * most)
+    height = max(3.8, 1.0 + 0.26 * most) if len(panels) == 1 else max(2.1 if down > 1 else 2.8, 0.8 + 0.2 * most)
     figure = Figure(figsize=(6.8 if across == 1 else 3.5 * across, height * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axes, (title, shown) in zip(grid.flat, panels.items(), strict=False):
         finish(axes)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-        axes.set_title(title, fontsize=SMALL + 1, loc="left")
+        axes.set_title(title, fontsize=SMALL + 1, loc="left", pad=2 * SMALL)  # above the name of the training length
         repeated = [label for label in references if label not in shown]
         for label in repeated:
             draw_line(axes, lines[label], REFERENCE)
@@ -321,7 +359,7 @@ def line_panels(
     for axes, shown in zip(grid.flat, panels.values(), strict=False):
         repeated = {label: REFERENCE for label in references if label not in shown}
         named = {label: lines[label] for label in (*shown, *repeated)}
-        label_lines(axes, named, {**look, **repeated}, height if len(panels) == 1 else height - 0.6)
+        label_lines(axes, named, {**look, **repeated}, height if len(panels) == 1 else height - 0.7)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     for column in range(across):  # below the lowest panel of a column, which need not be in the last row
@@ -358,7 +396,7 @@ def _one_study(records: Sequence[Record]) -> Rows:
     return next(iter(studies.values()))
 
 
-def _accuracy_row(axes: Axes, y: int, values: np.ndarray, interval: Interval, style: Style) -> None:
+def _points_row(axes: Axes, y: int, values: np.ndarray, interval: Interval, style: Style) -> None:
     """Seeds as small dots below the mean and its bar, spread a little by order, so that equal ones can be counted."""
     spread = np.linspace(-0.07, 0.07, len(values)) if len(values) > 1 else np.zeros(1)
     axes.scatter(values, y + 0.22 + spread, s=11, color=style.color, alpha=0.55, linewidths=0)
@@ -376,8 +414,8 @@ def _accuracy_row(axes: Axes, y: int, values: np.ndarray, interval: Interval, st
     )
 
 
-def _accuracy_text(interval: Interval | None, values: Sequence[float], n: int) -> str:
-    text = interval.text(2) if interval else "-"
+def _points_text(interval: Interval | None, values: Sequence[float], n: int, digits: int) -> str:
+    text = interval.text(digits) if interval else "-"
     return f"{text} ({note})" if (note := finite_note(values, n)) else text
 
 
@@ -395,29 +433,27 @@ def draw_line(axes: Axes, line: Line, style: Style) -> None:
     grey = style is REFERENCE
     axes.plot(line.x, line.mean, color=style.color, linestyle=style.dash, linewidth=1.1 if grey else 1.5, **marks)
     if not grey:
-        low, high = line.mean - line.half_width, line.mean + line.half_width
-        axes.fill_between(line.x, low, high, color=style.color, alpha=0.16, linewidth=0)
+        axes.fill_between(line.x, line.low, line.high, color=style.color, alpha=0.16, linewidth=0)
 
 
-def scale_y(axes: Axes, lines: Mapping[str, Line], logarithmic: bool = True) -> None:
-    """Limits from the means, and a log axis, where that may be, if they span a factor of four.
+def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
+    """Limits from the means, and a logarithmic axis for geometric ones.
 
     Bands add at most a quarter: that of two seeds is 12 standard errors wide and would flatten everything else.
     """
     mean = np.concatenate([line.mean for line in lines.values()])
-    half_width = np.nan_to_num(np.concatenate([line.half_width for line in lines.values()]))
     low, high = np.nanmin(mean), np.nanmax(mean)
-    span = high - low or 0.1 * abs(high) or 1.0
-    bottom = max(np.nanmin(mean - half_width), low - 0.25 * span) - 0.04 * span
-    top = min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span
-    if logarithmic and low > 0 and high > 4 * low:
+    if any(line.geometric for line in lines.values()):
         axes.set_yscale("log")
         axes.set_ylim(low * (low / high) ** 0.08, high * (high / low) ** 0.04)
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_ylim(bottom, top)
+        return
+    half_width = np.nan_to_num(np.concatenate([line.half_width for line in lines.values()]))
+    span = high - low or 0.1 * abs(high) or 1.0
+    bottom = max(np.nanmin(mean - half_width), low - 0.25 * span) - 0.04 * span
+    axes.set_ylim(bottom, min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span)
 
 
 def label_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style], height: float) -> None:

@@ -281,10 +281,7 @@ def accuracy_by_resolution(rows: Rows) -> Figure:
     look = plots.styles(all_runs(rows))
     labels = ("resolution of the test images", "accuracy (%)")
 
-    def scale(axes: Axes) -> None:
-        plots.scale_y(axes, lines, logarithmic=False)
-
-    return plots.line_panels(lines, look, plots.split(panels), dress, references=shown, labels=labels, scale=scale)
+    return plots.line_panels(lines, look, plots.split(panels), dress, references=shown, labels=labels)
 
 
 def _line(curve: Curve, values: np.ndarray) -> Line:
@@ -330,7 +327,7 @@ def _decorate(axes: Axes, scales: Sequence[float], texts: Sequence[str] | None =
     axes.xaxis.set_major_locator(FixedLocator(scales))
     axes.xaxis.set_minor_locator(NullLocator())
     texts = texts or [f"{scale:.3g}x" for scale in scales]
-    named = plots.spaced(np.log2(scales), list(scales).index(1.0) if 1.0 in scales else 0)
+    named = plots.spaced(np.log2(scales), list(scales).index(1.0) if 1.0 in scales else 0, near=0.17)
     axes.set_xticks(scales, [text if i in named else "" for i, text in enumerate(texts)], fontsize=SMALL - 1.5)
 
 

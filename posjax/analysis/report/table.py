@@ -20,6 +20,7 @@ from posjax.analysis.statistics import (
     Rows,
     Verdict,
     all_runs,
+    by_block,
     difference,
     finite_note,
     group,
@@ -32,6 +33,7 @@ from posjax.analysis.statistics import (
     share_weights,
     train_length,
     whole,
+    with_unit,
 )
 
 
@@ -89,7 +91,8 @@ class StudyTable:
 
 
 def summarize(records: Sequence[Record]) -> list[StudyTable]:
-    """One table per study: each metric with its interval, the effect against `none`, cost and seeds.
+    """One table per study: what rows are compared by with its interval and the effect against `none`, then other metrics,
+    cost, and seeds where rows differ in them.
 
     Raises:
       ValueError: as `group`; or runs of one study that were trained at different lengths.
@@ -102,14 +105,18 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
     reference = next((label for label, runs in rows.items() if is_none(runs)), None)
     best = {metric: best_row(rows, metric) for metric in metrics}
     judged = judge(_family(rows, best, reference, compared))
-    columns = [(_title(m, trained), metric_cells(rows, m, best[m], judged)) for m in metrics]
+    first = [metric for metric in metrics if metric.name in {each.name for each in compared}]
+    by_metric = {m: (_title(m, trained), metric_cells(rows, m, best[m], judged)) for m in metrics}
+    columns = [by_metric[metric] for metric in first]
     if reference:
         columns += [(f"Δ {_title(m, None)} vs none", _effect_cells(rows, reference, m, judged)) for m in compared]
+    columns += [by_metric[metric] for metric in metrics if metric not in first]
     if any("tuned" in run for run in all_runs(rows)):
         columns.append(("learning rate", [_rate_cell(runs) for runs in rows.values()]))
     columns.append(("parameters", [_parameters_cell(runs) for runs in rows.values()]))
     columns.append(("step (ms)", [_step_cell(runs) for runs in rows.values()]))
-    columns.append(("seeds", [Cell(str(len(runs))) for runs in rows.values()]))
+    if len({len(runs) for runs in rows.values()}) > 1:  # else the caption says it
+        columns.append(("seeds", [Cell(str(len(runs))) for runs in rows.values()]))
     titles, cells = zip(*columns, strict=True)
     table_rows = tuple(
         Row(label, runs[0]["encoding"], row)
@@ -117,7 +124,8 @@ def _summarize_study(study: str, rows: Rows) -> StudyTable:
     )
     paired = any(share_weights(*(rows[label] for label in pair)) for _, pair in judged)
     notes = filter(None, (how_tested(judged, paired, reference is not None), *_notes(rows)))
-    found = filter(None, (finding(rows, metric, _title(metric, trained), judged, reference) for metric in compared))
+    found = [finding(rows, metric, _title(metric, trained), judged, reference) for metric in compared]
+    found = filter(None, (*found, *block_findings(rows).values()))
     return StudyTable(study, titles, table_rows, _caption(rows, reference is not None), tuple(notes), tuple(found))
 
 
@@ -179,6 +187,31 @@ def finding(rows: Rows, metric: Metric, title: str, judged: Mapping[Any, Verdict
             sides[("better" if gain > 0 else "worse") if found.separated else "not separable"].append(label)
     told = "; ".join(f"{side}: {_listed(labels)}" for side, labels in sides.items() if labels)
     return f"{text} Against {reference}, {told}."
+
+
+def block_findings(rows: Rows) -> dict[tuple[str, str], str]:
+    """How what is measured after each block changes from the first to the last: (what, of), see `by_block` -> a sentence."""
+    return {named: _block_finding(rows, *named, blocks) for named, blocks in by_block(metrics_of(rows)).items()}
+
+
+def _block_finding(rows: Rows, what: str, of: str, blocks: Mapping[int, Metric]) -> str:
+    first, last = min(blocks), max(blocks)
+    ends = {block: whole(rows, blocks[block]) for block in (first, last)}
+    changes = {label: difference(rows[label], rows[label], blocks[last], blocks[first]) for label in ends[last]}
+    changes = {label: each for label, each in changes.items() if label in ends[first]}
+    told = []
+    for label, verdict in judge(changes).items():
+        start, end = (mean_interval(ends[block][label]).mean for block in (first, last))
+        change = verdict.estimate.interval().text(2, signed=True)
+        told.append(f"{label} {start:.2f} to {end:.2f} ({change}, {verdict})")
+    if not told:
+        return ""
+    start = "before the blocks" if first == 0 else f"after {first}"
+    title = f"{with_unit(what, all_runs(rows))} of {of or 'text'}"
+    return (
+        f"{title}, {start} and after {last}: {'; '.join(told)}. Changes are tested paired by seed, at {LEVEL:g} after "
+        "Holm's correction over these rows."
+    )
 
 
 _MANY = 6  # rows that a sentence counts instead of naming them

@@ -109,7 +109,8 @@ def write_pages(cards: Cards, directory: pathlib.Path, notes: Sequence[str] = ()
     """Writes table.md and scorecard.png; returns their paths."""
     table = directory / "table.md"
     replace_file(table, to_markdown(cards, "Scorecard of positional encodings", notes).encode())
-    return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100, colors=96)]
+    # Fewer colours would be nearer to each other than families are drawn.
+    return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100, colors=256)]
 
 
 def show_again(directory: pathlib.Path) -> list[pathlib.Path]:

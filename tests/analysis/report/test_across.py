@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posjax.analysis.report.across import Paper, accuracy_along, paper_table, verdicts
+from posjax.analysis.report.across import Paper, along, along_figures, paper_table, verdicts
 from posjax.analysis.report.table import to_markdown
 
 PAPER = Paper(
@@ -91,9 +91,30 @@ def test_unfinished_cells_make_no_verdict():
 
 def test_rows_lie_along_the_axis_in_its_order():
     found = records(**{"10%__a": [0.6, 0.7], "1%__a": [0.4, 0.5], "1%__b": [0.3, 0.3]})
-    figure = accuracy_along(found, {"1%": 0.01, "10%": 0.1}, "share")
+    figure = along(found, {"1%": 0.01, "10%": 0.1}, "share")
     lines = {tuple(np.round(line.get_xdata(), 3)): line.get_ydata() for line in figure.axes[0].lines}
     np.testing.assert_allclose(lines[0.01, 0.1], [45, 65])
     np.testing.assert_allclose(lines[(0.01,)], [30])
     with pytest.raises(ValueError, match=r"studies \['10%'\] have no value on the axis 'share'"):
-        accuracy_along(found, {"1%": 0.01}, "share")
+        along(found, {"1%": 0.01}, "share")
+
+
+def test_a_loss_lies_along_an_axis_and_falls_where_it_gains():
+    at = {"heads_2": {"rope": [1.9, 1.91, 1.92], "alibi": [2.3, 2.31, 2.32]}}
+    at["heads_8"] = {"rope": [1.8, 1.81, 1.82], "alibi": [1.9, 1.91, 1.92]}
+    found = [
+        {"study": study, "label": label, "encoding": label, "seed": seed, "metrics": {"loss": {"128": loss}}}
+        for study, rows in at.items()
+        for label, losses in rows.items()
+        for seed, loss in enumerate(losses)
+    ]
+    figure, caption = along_figures(found, {"heads_2": 2, "heads_8": 8}, "number of heads")["along"]
+    drawn = [line.get_ydata() for line in figure.axes[0].lines]
+    np.testing.assert_allclose(drawn, [[1.91, 1.81], [2.31, 1.91]])
+    assert caption.startswith(
+        "loss (nats per byte): mean and 95 % interval over seeds. From heads_2 to heads_8 rope gains"
+    )
+    assert "how much that others gain more: alibi +0.300 ± 0.0" in caption
+    assert "(separated), at 0.05" in caption
+    others = [each | {"metrics": {"other": 1.0}} for each in found]
+    assert along_figures(others, {"heads_2": 2, "heads_8": 8}, "number of heads") == {}

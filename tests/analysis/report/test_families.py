@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.analysis.report.across import JUDGED
 from posjax.analysis.report.families import FAMILIES, MAPS, OTHER, RESCALED, WINDOWS, family_of
 
 # Linear RGB as seen with no long- or no middle-wave cones: Machado, Oliveira and Fernandes (2009), table 1, severity 1.
@@ -30,7 +31,8 @@ def lab(rgb):
 
 
 def nearest(seen):
-    colors = [lab(np.array(seen) @ linear(family.color)) for family in FAMILIES.values()]
+    drawn = [*(family.color for family in FAMILIES.values()), *JUDGED.values()]
+    colors = [lab(np.array(seen) @ linear(color)) for color in drawn]
     return min(np.linalg.norm(a - b) for a, b in itertools.combinations(colors, 2))
 
 
@@ -67,6 +69,8 @@ def test_every_registered_encoding_has_a_family_or_moves_positions():
         ("learned(resize='jax_linear')", "tables"),
         ("rope(), rope(), none()", "rotary"),
         ("randomized() >> none()", "none"),
+        ("(axis(index=0) >> rope()) + (axis(index=1) >> abacus(length=64))", "tables"),
+        ("none() + rope() + none()", "rotary"),
         ("-", OTHER),
     ],
 )

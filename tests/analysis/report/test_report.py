@@ -11,6 +11,7 @@ from PIL import Image
 from posjax.analysis.report import plots
 from posjax.analysis.report.families import FAMILIES
 from posjax.analysis.report.page import About, write_report
+from posjax.analysis.statistics import Metric
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
 
@@ -176,7 +177,7 @@ def test_looks_are_those_of_families_whatever_the_study():
     assert again["axial_rope"].dash != again["rope"].dash
 
 
-@pytest.mark.parametrize("draw", [plots.accuracy_by_encoding, plots.loss_by_length, plots.learning_curves])
+@pytest.mark.parametrize("draw", [plots.points_by_encoding, plots.loss_by_length, plots.learning_curves])
 def test_figures_of_nothing_raise(draw):
     records = [run | {"metrics": {"other": 1.0}, "curve": []} for run in runs()]
     with pytest.raises(ValueError, match=r"accuracy|loss|curve"):
@@ -190,7 +191,14 @@ def test_names_of_many_lines_stand_in_panels_and_do_not_overlap(draw):
     labels = ["none", "rope", "alibi", *(f"e{i}" for i in range(9))]
     figure = draw(runs("lm", labels=labels))
     panels = [axes for axes in figure.axes if axes.get_visible() and axes.lines]
-    assert [axes.get_title(loc="left") for axes in panels] == ["none", "rotary", "decay", "other", "other (2)"]
+    assert [axes.get_title(loc="left") for axes in panels] == [
+        "none",
+        "rotary",
+        "decay",
+        "other",
+        "other (2)",
+        "other (3)",
+    ]
     named = [[text.get_text() for text in axes.texts if text.get_text() in labels] for axes in panels]
     assert all("none" in names and len(names) <= plots.MOST for names in named)
     assert set().union(*named) == set(labels)
@@ -200,6 +208,30 @@ def test_names_of_many_lines_stand_in_panels_and_do_not_overlap(draw):
         texts = [text for text in axes.texts if text.get_text() in labels]
         centres = np.sort([axes.transAxes.transform(text.xyann)[1] for text in texts])
         assert np.diff(centres).min(initial=np.inf) > figure.dpi * plots.SMALL / 72
+
+
+def test_a_band_on_a_logarithmic_axis_ends_above_its_floor():
+    """That of a mean less a half-width of 0 or below does not end."""
+    records = runs("lm", labels=("none",), seeds=3)
+    for run, last in zip(records, (0.001, 0.01, 0.1), strict=True):
+        run["curve"] = [[10, 1.0], [20, last]]
+    (axes,) = plots.learning_curves(records).axes
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [1.0, 0.01])  # a geometric mean
+    low, high = np.sort(axes.collections[0].get_paths()[0].vertices[:, 1])[[0, -1]]
+    half_width = 4.3027 * np.log(10) / 3**0.5
+    np.testing.assert_allclose([low, high], [0.01 * np.exp(-half_width), 0.01 * np.exp(half_width)], rtol=1e-3)
+
+
+def test_a_panel_has_three_lines_of_a_family_at_most():
+    few = {label: [{"encoding": f"{label}()"}] for label in ("none", "rope", "fox", "cope", "path", "tapa")}
+    assert plots.by_family(few) == {
+        "none, rotary": ["none", "rope"], "contextual": ["fox", "cope", "path"], "contextual (2)": ["tapa"],
+    }  # fmt: skip
+    del few["tapa"]
+    assert plots.by_family(few) == {"": list(few)}
+    look = plots.styles(runs(labels=("fox", "cope", "path", "tapa", "repo", "cable", "carope", "grape_m")))
+    assert len({(each.dash, each.filled) for each in look.values()}) == 8
+    assert look["fox"].filled != look["cope"].filled
 
 
 @pytest.mark.parametrize("last", [0.2, 1e-3, 1e-6])
@@ -226,14 +258,56 @@ def test_what_is_measured_after_each_block_is_drawn_over_the_blocks(tmp_path):
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[0, 1], [1, 2], [10, 11]])
     names = [path.name for path in write_report(records, tmp_path, About("t"))]
     assert names == ["table.md", "lm_error_text.png", "lm_error_noise.png", "report.html"]
-    with pytest.raises(ValueError, match="no metric 'x' by block, of None"):
+    (blind,) = [line for line in figure.axes[0].lines if line.get_linestyle() == ":" and line.get_xdata()[0] == 0]
+    assert set(blind.get_ydata()) == {1.0}  # what none has before the blocks
+    with pytest.raises(ValueError, match="no metric 'x' by block, of ''"):
         plots.metric_by_block(records, what="x")
+
+
+def test_errors_of_positions_have_a_unit_and_a_finding(tmp_path):
+    records = runs("lm", labels=("none", "rope"), seeds=3)
+    for run in records:
+        start, end = {"none": (32.0, 20.0), "rope": (1.0, 1.0)}[run["label"]]
+        run["curve"] = []
+        run["metrics"] = {
+            f"position error after {b} blocks": x + 0.01 * run["seed"] * b for b, x in ((0, start), (2, end))
+        }
+    assert plots.metric_by_block(records, what="position error").get_supylabel() == "position error (bytes)"
+    write_report(records, tmp_path, About("t"))
+    said = (
+        "position error (bytes) of text, before the blocks and after 2: none 32.00 to 20.02 (-11.98 ± 0.05, separated)"
+    )
+    assert said in (tmp_path / "table.md").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert re.search(r"<figcaption>position error of text after each block: .* Dotted: none before the blocks", page)
+    assert page.count(said) == 3  # a finding, the caption, and the same for who does not see the figure
+
+
+def test_a_single_length_is_drawn_as_points(tmp_path):
+    records = [run | {"metrics": {"loss": {"128": 2.0 + 0.1 * run["seed"]}}} for run in runs("lm")]
+    paths = write_report(records, tmp_path, About("t"))
+    assert [path.name for path in paths] == ["table.md", "lm_loss.png", "lm_learning_curves.png", "report.html"]
+    figure = plots.points_by_encoding(records, metric=Metric("loss", 128))
+    assert figure.axes[0].get_xlabel() == "loss (nats per byte) at 128 bytes: seeds, mean, 95 % interval"
+    assert "2.100 ± 0.248" in [text.get_text() for text in figure.axes[0].texts]
+    shares = [run | {"metrics": {"exact match by length": {"128": 0.5}}} for run in records]
+    axes = plots.points_by_encoding(shares, metric=Metric("exact match by length", 128)).axes[0]
+    assert axes.get_xlabel().startswith("exact match (%) at 128 bytes")
+
+
+@pytest.mark.parametrize(("most", "drawn"), [(0.004, False), (0.2, True)])
+def test_whole_answers_that_nobody_has_right_are_not_drawn(most, drawn, tmp_path):
+    records = [run | {"metrics": {"exact match": {"22": most, "48": 0.0}}, "curve": []} for run in runs("lm")]
+    names = [path.name for path in write_report(records, tmp_path, About("t"))]
+    assert ("lm_exact_match_by_length.png" in names) == drawn
 
 
 def test_training_length_is_marked():
     records = [run | {"train_length": 128} for run in runs("lm")]
     axes = plots.loss_by_length(records).axes[0]
     assert any(list(line.get_xdata()) == [128, 128] for line in axes.lines)
+    (told,) = [text for text in axes.texts if text.get_text() == "training length"]
+    assert told.xy == (128, 1)  # at the top, above all lines
 
 
 def test_ticks_that_are_near_each_other_have_one_name():

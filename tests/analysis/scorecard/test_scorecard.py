@@ -7,16 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import experiments.scorecard as command
 import posjax as pj
 from experiments import report
+from posjax.analysis.report.families import FAMILIES
 from posjax.analysis.scorecard import axes as scorecard_axes
 from posjax.analysis.scorecard import measures as scorecard_measures
 from posjax.analysis.scorecard import parts as scorecard_parts
 from posjax.analysis.scorecard.card import MEASURES, scorecard
 from posjax.analysis.scorecard.probe import Logits, box, logits, make_probe
-from posjax.analysis.scorecard.show import groups, heat_map, number, to_markdown, to_rich
+from posjax.analysis.scorecard.show import groups, heat_map, number, to_markdown, to_rich, write_pages
 from posjax.analysis.scorecard.specs import every_spec
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
@@ -187,6 +189,17 @@ def test_tables_and_picture():
     assert len(figure.axes[0].patches) == len(MEASURES)
     with pytest.raises(ValueError, match="nothing to draw"):
         heat_map({})
+
+
+def test_the_picture_has_the_colours_of_families(tmp_path):
+    """A palette that is too small shifts them nearer to each other than readers can tell."""
+    members = {name: family.members.split() or ["rope(scaling=ntk(factor=2.0))"] for name, family in FAMILIES.items()}
+    labels = {label: name for name, some in members.items() for label in some}
+    cards = {label: card_of_ones(U_gap="fail", A_shift="handled") | {"encoding": label} for label in labels}
+    with Image.open(write_pages(cards, tmp_path)[1]) as image:
+        drawn = {tuple(color) for color in np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0).tolist()}
+    for family in FAMILIES.values():
+        assert tuple(int(family.color[at : at + 2], 16) for at in (1, 3, 5)) in drawn
 
 
 def test_one_refusal_does_not_lose_the_others(tmp_path, monkeypatch, capsys):
