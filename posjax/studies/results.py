@@ -61,13 +61,11 @@ def answers(name: str, records: Sequence[Record], config: Mapping[str, Any]) -> 
 
 
 def _answer(judged: Judged) -> Answer:
-    claim, unit = judged.claim, judged.claim.unit
-    told = [
-        f"{expected.name or expected.contrast} {found.interval().scaled(unit.scale).text(unit.digits, signed=True)} "
-        f"({page.asked(expected, unit)})"
-        for expected, found in zip(claim.expects, judged.estimates, strict=False)  # a claim that is not run has none
-    ]
-    return Answer(claim.says, judged.verdict, "; ".join(told) or "rows are missing")
+    claim = judged.claim
+    # A claim that is not run has no estimates.
+    told = [page.ours(*each, claim.unit) for each in zip(claim.expects, judged.estimates, strict=False)]
+    says = f"{claim.says} Doubt: {claim.doubt}" if claim.doubt else claim.says
+    return Answer(says, judged.verdict, "; ".join(told) or "rows are missing")
 
 
 def write_page(directory: pathlib.Path) -> list[pathlib.Path]:

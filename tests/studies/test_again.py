@@ -70,11 +70,11 @@ def test_a_study_with_claims_answers_them_first(tmp_path):
     page = folder(tmp_path / "heads", records, name="heads") / "report.html"
     assert report.main([str(page.parent)]) == 0
     assert (page.parent / "along.png").exists()  # by an axis of today's config, which the folder's has not
-    said = "gap to RoPE at the training length shrinks with more heads. <strong>holds</strong>: alibi @128 (heads_8)"
+    said = "gap to RoPE at the training length shrinks with more heads. <strong>holds</strong>: loss, alibi at 128 (heads_8)"
     assert (
         page.read_text().index("Findings</h2>") < page.read_text().index(said) < page.read_text().index("best is rope")
     )
-    assert "with more heads. **holds**: alibi @128" in (tmp_path / "heads" / "table.md").read_text()
+    assert "with more heads. **holds**: loss, alibi at 128" in (tmp_path / "heads" / "table.md").read_text()
     (tmp_path / "heads").rename(tmp_path / "mine")
     show_again(tmp_path / "mine")
     assert "Claims of the literature" not in (tmp_path / "mine" / "report.html").read_text()

@@ -131,14 +131,16 @@ def _table(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
     return grid(("claim", "paper", "ours", "verdict", "regime"), rows, left=5)
 
 
-def _ours(expected: Expectation, found: Any, unit: Unit) -> str:
+def ours(expected: Expectation, found: Any, unit: Unit) -> str:
     """``loss, alibi at 4096 - alibi at 128: +0.012 ± 0.003 (below 0.02)``."""
-    name = escape_markdown(expected.name or str(expected.contrast)).replace("@", "at ")
+    name = (expected.name or str(expected.contrast)).replace("@", "at ")
     metrics = {cell.metric.replace(" by length", "") for _, cell in expected.contrast.terms}
     what = f"{metrics.pop()}, {name}" if len(metrics) == 1 else name
-    return ink(
-        f"{what}: {found.interval().scaled(unit.scale).text(unit.digits, signed=True)} ({asked(expected, unit)})"
-    )
+    return f"{what}: {found.interval().scaled(unit.scale).text(unit.digits, signed=True)} ({asked(expected, unit)})"
+
+
+def _ours(expected: Expectation, found: Any, unit: Unit) -> str:
+    return ink(escape_markdown(ours(expected, found, unit)))
 
 
 def asked(expected: Expectation, unit: Unit) -> str:
