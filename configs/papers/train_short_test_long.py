@@ -88,22 +88,18 @@ def get_config(what: str = "") -> ConfigDict:
     config.evaluation.bytes = 8192
     config.evaluation.lengths = (128, 256, 512, 1024, 2048, 4096)
     config.retrieval.tasks, config.retrieval.lengths = (), ()
-    _text(config, what)
+    if what == "books":
+        _books(config)
+    elif what:
+        raise ValueError(f"there is train_short_test_long.py and train_short_test_long.py:books, not :{what}")
     return config
 
 
-def _text(config: ConfigDict, what: str) -> None:
-    """Tiny Shakespeare, where FIRE is trained with another threshold too, or "books"."""
-    if what == "books":
-        config.name = "train_short_test_long_books"
-        config.title = "Train short, test long, on books"
-        config.data.name = "books_pd"
-        config.evaluation.documents = 2
-    elif what:
-        raise ValueError(f"there is train_short_test_long.py and train_short_test_long.py:books, not :{what}")
-    else:
-        # A threshold of a quarter of the trained length, as the paper's 512 is of 2048; by default it starts above that.
-        config.encodings["fire, L=32"] = "fire(init_L=32.0)"
+def _books(config: ConfigDict) -> None:
+    config.name = "train_short_test_long_books"
+    config.title = "Train short, test long, on books"
+    config.data.name = "books_pd"
+    config.evaluation.documents = 2
 
 
 def _longer(config: ConfigDict) -> ConfigDict:
