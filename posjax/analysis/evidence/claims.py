@@ -254,9 +254,9 @@ _TRAIN_SHORT = (
         "FIRE generalises to longer contexts better than RoPE and ALiBi.",
         tuple(below(_SHORT("fire", _32L) - _SHORT(row, _32L)) for row in ("rope", "alibi")),
         tried="Its own learning rate, and the length at which it falls behind ALiBi.",
-        remains="Its threshold: FIRE counts distances in shares of the length from a learned threshold on, which starts above "
-        "the trained length here and at a quarter of it in the paper, and it is at that threshold that it falls behind. Also "
-        "longer trainings and texts whose far past matters.",
+        remains="Its threshold: FIRE counts distances in shares of the length from a learned threshold on, which starts "
+        "above the trained length here and at a quarter of it in the paper; it is beyond it that it falls behind. Also "
+        "longer trainings, and texts whose far past matters.",
         follow_up=tuple(
             Looked(_SHORT("fire", length) - _SHORT("alibi", length), f"FIRE - ALiBi at {length}")
             for length in (_L, _2L, _4L, _8L)
@@ -501,16 +501,12 @@ _CONTEXT = (
         {"perplexity at 8192, PI": 6.95, "tuning alone": 7.69},
         tried="Whether it is the length that costs, or the finer positions that a short tuning has not brought back: the "
         "same difference at the trained length, and beyond the tuned one.",
-        follow_up=(
-            *(
-                Looked(
-                    _EXTENDED("PI, tuned", length) - _EXTENDED("rope, tuned", length), f"PI - tuning alone at {length}"
-                )
-                for length in (_TRAINED, _BEYOND)
-            ),
-            Looked(_tuned_longer(_EXTENDED), f"PI - tuning alone, both longer, at {_TARGET}"),
+        remains="Longer tunings, and models whose base has been trained so long that positions beyond it are as foreign as the "
+        "paper's.",
+        follow_up=tuple(
+            Looked(_EXTENDED("PI, tuned", length) - _EXTENDED("rope, tuned", length), f"PI - tuning alone at {length}")
+            for length in (_TRAINED, _BEYOND)
         ),
-        remains="Models whose base has been trained so long that positions beyond it are as foreign as the paper's.",
     ),
     Claim(
         "pi-tuned-finds-passkeys",
