@@ -501,7 +501,7 @@ _CONTEXT = (
         {"perplexity at 8192, PI": 6.95, "tuning alone": 7.69},
         tried="Whether it is the length that costs, or the finer positions that a short tuning has not brought back: the "
         "same difference at the trained length, and beyond the tuned one.",
-        remains="Longer tunings, and models whose base has been trained so long that positions beyond it are as foreign as the "
+        remains="Longer tunings, and bases trained so long that positions beyond the trained ones are as foreign as the "
         "paper's.",
         follow_up=tuple(
             Looked(_EXTENDED("PI, tuned", length) - _EXTENDED("rope, tuned", length), f"PI - tuning alone at {length}")
