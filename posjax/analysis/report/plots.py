@@ -9,7 +9,7 @@ family has a panel of its own, with `none` and the best line repeated in grey.
 import io
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,18 +85,19 @@ def styles(records: Sequence[Record]) -> dict[str, Style]:
     return found
 
 
-def by_family(rows: Rows) -> dict[str, list[str]]:
+def by_family(rows: Rows, lines: Iterable[Line] = ()) -> dict[str, list[str]]:
     """The labels of one panel if they are few, else of a panel of each family: title -> labels.
 
     A panel has `_ALIKE` lines of one colour at most. Few rows of which more are of one family are two panels or three: the
-    other families together, and that one.
+    other families together, and that one. Bands as wide as the lines lie apart hide each other, so that few rows have a
+    panel for each family then, too.
     """
     found: dict[str, list[str]] = {name: [] for name in FAMILIES}
     for label, runs in rows.items():
         found[family_of(runs[0]["encoding"])].append(label)
     found = {name: labels for name, labels in found.items() if labels}
     crowded = {name: labels for name, labels in found.items() if len(labels) > _ALIKE}
-    if len(rows) > MOST:
+    if len(rows) > MOST or _hidden([*lines]):
         return split(found, _ALIKE)
     if not crowded:
         return {"": list(rows)}
@@ -106,6 +107,16 @@ def by_family(rows: Rows) -> dict[str, list[str]]:
 
 
 _ALIKE = 3
+
+
+def _hidden(lines: Sequence[Line]) -> bool:
+    """Whether half of the points have a band wider than half of the range of all means."""
+    if len(lines) <= _ALIKE:
+        return False
+    means = np.concatenate([np.log(line.mean) if line.geometric else line.mean for line in lines])
+    widths = 2 * np.concatenate([line.half_width for line in lines])
+    known = np.isfinite(means) & np.isfinite(widths)
+    return bool(known.any() and np.median(widths[known]) > np.ptp(means[known]) / 2)
 
 
 def split(panels: Mapping[str, Sequence[str]], room: int = MOST - 2) -> dict[str, list[str]]:
@@ -201,7 +212,9 @@ def _by_length(records, look, metric: Metric, order: Callable, factor: float, ti
 
     shown = references(rows, lines, order)
     labels = (f"evaluated length ({unit_of_text(records)}s)", title)
-    return line_panels(lines, look, by_family(rows), dress, references=shown, labels=labels, scale=scale)
+    return line_panels(
+        lines, look, by_family(rows, lines.values()), dress, references=shown, labels=labels, scale=scale
+    )
 
 
 def metric_by_block(
@@ -287,7 +300,8 @@ def learning_curves(records: Sequence[Record], look: Mapping[str, Style] | None 
         raise ValueError(f"no row of {list(rows)} has a finite 'curve' for every seed: [[step, train_loss], ...]")
     marked = {label: style._replace(marker="") for label, style in look.items()}
     shown = references(rows, lines, min)
-    return line_panels(lines, marked, by_family(rows), references=shown, labels=("training step", "training loss"))
+    panels = by_family(rows, lines.values())
+    return line_panels(lines, marked, panels, references=shown, labels=("training step", "training loss"))
 
 
 def _means(rows: Rows, line_of: Callable[[Sequence[Record], bool], Line]) -> dict[str, Line]:

@@ -11,7 +11,7 @@ from PIL import Image
 from posjax.analysis.report import plots
 from posjax.analysis.report.families import FAMILIES
 from posjax.analysis.report.page import About, write_report
-from posjax.analysis.statistics import Metric
+from posjax.analysis.statistics import Line, Metric
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
 
@@ -229,6 +229,12 @@ def test_a_panel_has_three_lines_of_a_family_at_most():
     }  # fmt: skip
     del few["tapa"]
     assert plots.by_family(few) == {"": list(few)}
+    apart = np.arange(len(few))  # of means, where a band of half that hides others
+    narrow, wide = (
+        [Line(np.ones(1), level * np.ones(1), np.array(half), "") for level in apart] for half in ([0.9], [1.1])
+    )
+    assert plots.by_family(few, narrow) == {"": list(few)}
+    assert list(plots.by_family(few, wide)) == ["none", "rotary", "contextual"]
     look = plots.styles(runs(labels=("fox", "cope", "path", "tapa", "repo", "cable", "carope", "grape_m")))
     assert len({(each.dash, each.filled) for each in look.values()}) == 8
     assert look["fox"].filled != look["cope"].filled
