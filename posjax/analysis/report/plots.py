@@ -110,13 +110,13 @@ _ALIKE = 3
 
 
 def _hidden(lines: Sequence[Line]) -> bool:
-    """Whether half of the points have a band wider than half of the range of all means."""
+    """Whether a quarter of the points have a band wider than half of the range of all means."""
     if len(lines) <= _ALIKE:
         return False
     means = np.concatenate([np.log(line.mean) if line.geometric else line.mean for line in lines])
     widths = 2 * np.concatenate([line.half_width for line in lines])
     known = np.isfinite(means) & np.isfinite(widths)
-    return bool(known.any() and np.median(widths[known]) > np.ptp(means[known]) / 2)
+    return bool(known.any() and np.quantile(widths[known], 0.75) > np.ptp(means[known]) / 2)
 
 
 def split(panels: Mapping[str, Sequence[str]], room: int = MOST - 2) -> dict[str, list[str]]:
