@@ -1031,6 +1031,15 @@ _RESOLUTIONS = (
         "Accuracy is higher somewhat above the trained resolution than at it.",
         (above(_AT["caltech101"]("mixed", 81) - _AT["caltech101"]("mixed", 64)),),
         {"at 224 (%)": 83.8, "at 320": 84.7},
+        tried="Positions fitted to the trained grid, and another data set.",
+        remains="Models of RoPE-ViT's size, and trainings on random parts of images, after which larger ones hold things of the "
+        "size that was seen.",
+        follow_up=(
+            Looked(
+                _AT["caltech101"]("mixed, rescaled", 81) - _AT["caltech101"]("mixed, rescaled", 64), "rescaled, 81 - 64"
+            ),
+            Looked(_AT["fashion_mnist"]("mixed", 32) - _AT["fashion_mnist"]("mixed", 28), "Fashion-MNIST, 32 - 28"),
+        ),
     ),
 )
 
