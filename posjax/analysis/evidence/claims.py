@@ -1032,8 +1032,8 @@ _RESOLUTIONS = (
         (above(_AT["caltech101"]("mixed", 81) - _AT["caltech101"]("mixed", 64)),),
         {"at 224 (%)": 83.8, "at 320": 84.7},
         tried="Positions fitted to the trained grid, and another data set.",
-        remains="Models of RoPE-ViT's size, and trainings on random parts of images, after which larger ones hold things of the "
-        "size that was seen.",
+        remains="Models of RoPE-ViT's size, and trainings on random parts of images, after which larger ones hold things of "
+        "the size that was seen.",
         follow_up=(
             Looked(
                 _AT["caltech101"]("mixed, rescaled", 81) - _AT["caltech101"]("mixed, rescaled", 64), "rescaled, 81 - 64"
