@@ -120,9 +120,8 @@ def _caltech101() -> ConfigDict:
     study.data.max_patches = 64
     study.data.image_size = (128, 128)  # of tables: no image of 64 patches has more than 16 on a side
     study.model.patch_size = 8
-    study.encodings = encodings(
-        learned="learned(resize='jax_linear')"
-    )  # biases of distance are compared on the small sets
+    # Biases of distance are compared on the small sets.
+    study.encodings = encodings(learned="learned(resize='jax_linear')")
     study.policies = policies(
         sincos2d={"": "as trained", "rescaled": "interpolate(factor={scale}) >> sincos2d_mae"},
         axial={

@@ -16,8 +16,7 @@ loss of text and does not learn retrieval: it is not among those tried.
 
 Cost: about an hour of one CPU core: 4500 steps at 45 ms a seed, with 2 points to choose the rate by, 1200 steps of tuning at
 some 90 ms, and a minute or so to read each of the 14 rows. All rows have one base, so that --rows cannot share it.
-Expected: results/context_extension. In a pilot of one seed and 2400 steps the base finds 75 % of the passkeys at 256 and none
-at 1024, where it finds 50 % when tuned. On an accelerator override sizes only: --config.model.width=512
+Expected: results/context_extension. On an accelerator override sizes only: --config.model.width=512
 --config.model.num_heads=8 --config.model.depth=8 --config.batch_size=64 --config.steps=20000
 --config.data.retrieval.first_steps=5000
 """

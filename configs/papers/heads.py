@@ -4,8 +4,8 @@
     python -m experiments.ablate --config=configs/papers/heads.py
 
 ALiBi gives head h of H the slope 2^(-8h/H): two heads have 1/16 and 1/256, eight have all powers of 1/2 from 1/2 to 1/256. So
-decoders that read text have eight; those of configs/papers/retrieval.py have four, of 16 channels, which find pass keys
-sooner. The width is that of configs/papers/train_short_test_long.py in all rows, and so is the learning rate's choice.
+decoders that read text have eight; those that retrieve (configs/papers/retrieval.py, context_extension.py) have four, of 16
+channels. The width is that of configs/papers/train_short_test_long.py in all rows, and so is the learning rate's choice.
 
 Cost: 25 ms of one CPU core a step and seed: 25 minutes on one core, half of it as two processes with NPROC=1, --rows=0/2 and
 --rows=1/2. Expected: results/heads. On an accelerator override sizes only, in each of the studies heads_2, heads_4, heads_8:

@@ -122,9 +122,8 @@ def _table(judged: Sequence[Judged], folders: Mapping[str, Folder]) -> str:
             _ours(expected, found, claim.unit) for expected, found in zip(claim.expects, each.estimates, strict=False)
         )
         regime = regime_of(claim.cells, folders).text() if each.estimates else ""
-        if (
-            claim.follow_up and each.estimates and each.verdict != FAILS
-        ):  # of those that fail: in a section of their own
+        # What was looked at beside a claim that fails stands in a section of its own.
+        if claim.follow_up and each.estimates and each.verdict != FAILS:
             ours += f"<br>*Beside it*: {_looked(claim, folders)}"
         says = f'<a id="{claim.id}"></a>{claim.id}: {claim.says}' + (f" *Doubt*: {claim.doubt}" if claim.doubt else "")
         rows.append((says, f"{source}: {paper}" if paper else source, ours or "-", _verdict(each), regime))
