@@ -69,7 +69,7 @@ def get_config() -> ConfigDict:
 
 
 def rope_variants() -> ConfigDict:
-    """What can be done to a trained rope without training. In braces: see posjax/studies/extrapolation.py."""
+    """What can be done to a trained rope without training. In braces: see experiments/studies/extrapolation.py."""
     return ConfigDict(
         {
             "PI": "rope(scaling=linear(factor={factor}))",

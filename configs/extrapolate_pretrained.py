@@ -97,5 +97,5 @@ def drope(steps: int) -> ConfigDict:
 
 
 def search(method: str, length: int = 4096) -> ConfigDict:
-    """What is searched for, at which length and on what: see posjax/studies/search.py."""
+    """What is searched for, at which length and on what: see experiments/studies/search.py."""
     return ConfigDict(dict(method=method, length=length, split="train", seed=0, **_SEARCHES[method]))

@@ -29,8 +29,8 @@ from experiments import cli
 
 
 def main(config: ConfigDict, workdir: pathlib.Path, sweeps: Sequence[str] = (), choose_by: str = "0.1") -> None:
-    from posjax.studies.ablation import Ablation
-    from posjax.studies.position_probes import PositionProbes
+    from experiments.studies.ablation import Ablation
+    from experiments.studies.position_probes import PositionProbes
 
     kind = PositionProbes if "probe" in config else Ablation
     cli.run_study(kind(config, sweeps, choose_by), workdir, "ablate")

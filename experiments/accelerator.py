@@ -92,7 +92,7 @@ def _chosen(platform: str, args: argparse.Namespace) -> "list[Check]":
 def _measure(checks: "Sequence[Check]", worker: Any, args: argparse.Namespace, began: float) -> None:
     from experiments.accelerators import running
     from experiments.benchmarks.pool import Settings
-    from posjax.studies.environment import commit
+    from experiments.studies.environment import commit
     from posjax.training.metrics import append_jsonl, strict
 
     index, count = args.part

@@ -7,7 +7,7 @@
 
 Under --out: report.html and a PNG per figure, numbers.json (all curves) and arrays.npz (all maps). Figures 6, 7 and 10 of the
 ViT paper (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. The
-functions behind them are in posjax.analysis and take arrays of any model. Errors are one line and exit code 2.
+functions behind them are in experiments.analysis and take arrays of any model. Errors are one line and exit code 2.
 """
 
 import argparse
@@ -37,11 +37,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
-    from posjax.analysis.vision import page
-    from posjax.analysis.vision.findings import left_out, measure, work
-    from posjax.analysis.vision.subject import holds_weights, load, pictures
-    from posjax.studies.environment import describe
-    from posjax.studies.running import bar
+    from experiments.analysis.vision import page
+    from experiments.analysis.vision.findings import left_out, measure, work
+    from experiments.analysis.vision.subject import holds_weights, load, pictures
+    from experiments.studies.environment import describe
+    from experiments.studies.running import bar
 
     checkpoint = pathlib.Path(args.checkpoint)
     if args.data is None and holds_weights(checkpoint):

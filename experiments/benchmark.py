@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(name: str, args: argparse.Namespace) -> None:
     """Measures a suite; its records are on disk after each cell."""
-    from posjax.studies.running import bar
+    from experiments.studies.running import bar
     from posjax.training.metrics import append_jsonl
 
     about, counts = _about(), args.threads or ((1, 0) if name in ("attention", "window") else (1,))
@@ -152,15 +152,15 @@ def _write(out: pathlib.Path) -> None:
 
 def _plots(name: str, records: Sequence[findings.Record], out: pathlib.Path) -> list[pathlib.Path]:
     """One picture of a suite's time and memory, if it was measured at several lengths."""
-    from posjax.analysis.cost.plots import against_length
-    from posjax.analysis.report.plots import save
+    from experiments.cost.plots import against_length
+    from posjax.describe.figures import save
 
     panels = table.panels(records)
     return [save(against_length(panels, columns=3), out / f"{name}.png", dpi=120)] if panels else []
 
 
 def _about() -> dict[str, object]:
-    from posjax.studies.environment import commit
+    from experiments.studies.environment import commit
 
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def page() -> str:
     """The text of docs/catalogue.md."""
-    from posjax.analysis.encoding.catalogue import catalogue, to_markdown, values
+    from posjax.describe.catalogue import catalogue, to_markdown, values
 
     library = [row for row in catalogue() if _of_library(row.cls)]
     return to_markdown(library, [cls for cls in values() if _of_library(cls)])
@@ -51,7 +51,7 @@ def _of_library(cls: type) -> bool:
 def _show(family: str | None) -> None:
     from rich.console import Console
 
-    from posjax.analysis.encoding.catalogue import catalogue, family_of, summing_up, to_rich, values, values_to_rich
+    from posjax.describe.catalogue import catalogue, family_of, summing_up, to_rich, values, values_to_rich
     from posjax.spec import nearest
 
     rows, kinds = catalogue(), values()

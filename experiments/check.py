@@ -25,8 +25,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     from posjax import parse
-    from posjax.analysis.encoding.properties import check
-    from posjax.analysis.encoding.worlds import axes_taken
+    from posjax.describe.properties import check
+    from posjax.describe.worlds import axes_taken
 
     encoding = parse(args.spec)
     failed = 0

@@ -233,13 +233,12 @@ def run(
 
 
 def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
-    """Runs a `posjax.studies.study.Study`, or the part of it that --rows names; its report names this command line, without
-    the workdir.
+    """Runs a `Study`, or the part of it that --rows names; its report names this command line, without the workdir.
 
     Raises:
       StoppedRun: it was asked to stop.
     """
-    from posjax.studies.study import run
+    from experiments.studies.study import run
     from posjax.training.loop import Stopped
 
     try:

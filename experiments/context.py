@@ -7,7 +7,7 @@
 Forward pass, training step and cached decoding, each with dense, blockwise and windowed attention where it applies. Every
 program is compiled for every length, which tells its memory without using it, unless it is predicted to need more than
 twice --memory; it is run where it fits and a call is predicted to take at most --seconds. Lengths up to 4096 calibrate
-the model of costs (posjax.analysis.cost.model) on this machine, and the table has how far its predictions for longer ones are
+the model of costs (experiments.cost.model) on this machine, and the table has how far its predictions for longer ones are
 off. The answer, the length at which each runs out of memory and of time, rests on all that was measured, and says how far
 beyond that it lies.
 
@@ -64,7 +64,7 @@ def main(
       ValueError: for a config that is not a language model's, or lengths of which none can calibrate; for a memory that no
         program fits.
     """
-    from posjax.studies.running import bar, caption
+    from experiments.studies.running import bar, caption
 
     if config.get("task") != "language_model":
         raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
@@ -83,8 +83,8 @@ def main(
 
 def _row(config: ConfigDict, attention: str, work: str, lengths, given: dict[str, Any], done) -> dict[str, Any]:
     """Predictions and measurements of one kind of program by length, and how long its input may be."""
-    from posjax.analysis.cost import model as cost
-    from posjax.analysis.cost.programs import decoder, program
+    from experiments.cost import model as cost
+    from experiments.cost.programs import decoder, program
 
     sizes = cost.sizes_of(decoder(config, attention, lengths[0], given["window"]))
     options = dict(attention=attention, work=work, batch=given["batch"], window=given["window"])
@@ -135,7 +135,7 @@ class _Fitted(NamedTuple):
 
 
 def _fitted(costs, held, taken, lengths) -> _Fitted:
-    from posjax.analysis.cost.model import fit_memory, fit_times
+    from experiments.cost.model import fit_memory, fit_times
 
     chosen, seconds = [costs[n] for n in lengths], [taken[n] for n in lengths]
     times = fit_times(chosen, seconds) if any(second is not None for second in seconds) else None
@@ -155,7 +155,7 @@ def _point(length: int, model: _Fitted, cost: Any, held: float | None, taken: fl
 
 
 def _refuse_if_nothing_ran(rows: list[dict[str, Any]], memory: float) -> None:
-    from posjax.analysis.cost.table import gib
+    from experiments.cost.table import gib
 
     if any(point["seconds"] for row in rows for point in row["points"]):
         return
@@ -168,11 +168,11 @@ def _refuse_if_nothing_ran(rows: list[dict[str, Any]], memory: float) -> None:
 
 
 def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any], workdir: pathlib.Path) -> None:
-    from posjax.analysis.cost import table
-    from posjax.analysis.cost.plots import against_length
-    from posjax.analysis.report.plots import save
+    from experiments.cost import table
+    from experiments.cost.plots import against_length
+    from experiments.studies import environment
+    from posjax.describe.figures import save
     from posjax.files import replace_file
-    from posjax.studies import environment
     from posjax.training.metrics import strict
 
     described = environment.describe(tune_allocator())

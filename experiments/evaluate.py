@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from posjax.analysis.vision.accuracy import load_classifier
+    from experiments.analysis.vision.accuracy import load_classifier
 
     if args.images and (args.data or args.split or args.data_dir or args.limit):
         raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
@@ -76,7 +76,7 @@ def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
 
 
 def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
-    from posjax.analysis.vision.accuracy import accuracy, read_set
+    from experiments.analysis.vision.accuracy import accuracy, read_set
 
     images = read_set(subject, args.data, args.split, args.data_dir, args.limit)
     print(f"{len(images)} images of {images.name}\n\n| image size | top-1 | top-5 |\n| --- | ---: | ---: |")
@@ -87,7 +87,7 @@ def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, in
 
 
 def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
-    from posjax.analysis.vision.accuracy import class_names, likeliest
+    from experiments.analysis.vision.accuracy import class_names, likeliest
 
     names = class_names(subject, args.classes)
     for size in sizes:

@@ -55,7 +55,7 @@ def _explain(args: argparse.Namespace) -> None:
             "give an encoding, as in: explain rope; --lengths and --trained_length are for a --checkpoint"
         )
     from posjax import parse
-    from posjax.analysis.encoding.explain import whole
+    from posjax.describe.explain import whole
 
     encoding = parse(args.spec)
     print("\n".join(whole.explain(encoding, **_sizes_of(args, _TEXT, encoding))))
@@ -66,8 +66,8 @@ def _explain(args: argparse.Namespace) -> None:
 
 
 def _explain_checkpoint(args: argparse.Namespace) -> None:
-    from posjax.analysis.encoding.explain.turning import explain_turning, model_of
-    from posjax.studies.extrapolation import Sizes, fill
+    from experiments.studies.extrapolation import Sizes, fill
+    from posjax.describe.explain.turning import explain_turning, model_of
     from posjax.training.initial import of_own
 
     model = model_of(args.checkpoint)
@@ -83,7 +83,7 @@ def _explain_checkpoint(args: argparse.Namespace) -> None:
 
 def _sizes_of(args: argparse.Namespace, defaults: dict, encoding) -> dict:
     """The sizes of the example: as given, else the defaults; a grid only where it is asked for or needed."""
-    from posjax.analysis.encoding.worlds import grid_width
+    from posjax.describe.worlds import grid_width
 
     sizes = {name: getattr(args, name) or defaults[name] for name in ("length", "head_dim", "num_heads")}
     grid = args.grid

@@ -28,7 +28,7 @@ from experiments import cli
 
 
 def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | None = None) -> None:
-    from posjax.studies.extrapolation import Extrapolation
+    from experiments.studies.extrapolation import Extrapolation
 
     cli.run_study(Extrapolation(config, checkpoint), workdir, "extrapolate")
 

@@ -38,11 +38,11 @@ def _generate(args: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
+    from experiments.studies.long_context import with_encoding
     from posjax import data
     from posjax.encoding import sites
     from posjax.models import Decoder, generate
     from posjax.spec import layers_text, parse_layers
-    from posjax.studies.long_context import with_encoding
     from posjax.training.initial import Start, of_own
 
     text = _prompt(args)

@@ -26,7 +26,7 @@ def main(
 
     Args:
       devices: how many are simulated.
-      accelerators: names of `posjax.analysis.cost.devices`.
+      accelerators: names of `experiments.cost.devices`.
 
     Raises:
       ValueError: an unknown accelerator, or what cannot be trained.
@@ -35,11 +35,11 @@ def main(
 
     import jax
 
-    from posjax.analysis.cost.devices import accelerator
+    from experiments.cost.devices import accelerator
 
     chosen = {name: accelerator(name) for name in accelerators}
     _simulate(devices)
-    from posjax.analysis.cost.plan import plan, predict
+    from experiments.cost.plan import plan, predict
     from posjax.files import replace_file
     from posjax.training.initial import Start, as_started
 
@@ -71,8 +71,8 @@ def _simulate(devices: int) -> None:
 
 
 def _page(config: ConfigDict, found, predictions) -> str:
-    from posjax.analysis.cost.table import duration, gib
-    from posjax.analysis.report.markdown import escape_markdown, grid
+    from experiments.cost.table import duration, gib
+    from posjax.describe.markdown import escape_markdown, grid
 
     parts = (
         ("parameters", found.parameters),

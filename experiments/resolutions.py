@@ -20,7 +20,7 @@ from experiments import cli
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from posjax.studies.resolutions import Resolutions
+    from experiments.studies.resolutions import Resolutions
 
     cli.run_study(Resolutions(config), workdir, "resolutions")
 

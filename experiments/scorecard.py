@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
 
     def work() -> None:
-        from posjax.studies.environment import describe
+        from experiments.studies.environment import describe
 
         began = time.monotonic()
         rows, notes = _rows(args)
@@ -84,7 +84,7 @@ def _kept(
 
 def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
     """What to measure by label, and what a reader must know of it."""
-    from posjax.analysis.scorecard.specs import every_spec
+    from posjax.describe.scorecard.specs import every_spec
     from posjax.spec import parse
 
     if args.checkpoint and args.spec:
@@ -132,9 +132,9 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
 
 def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
     """A card for each label; one that refuses to be measured has {"error": why} and does not lose the others."""
-    from posjax.analysis.scorecard.card import scorecard
+    from experiments.studies.running import bar, caption
+    from posjax.describe.scorecard.card import scorecard
     from posjax.spec import parse
-    from posjax.studies.running import bar, caption
 
     cards = {}
     with bar(len(rows), "encoding") as progress:
@@ -153,7 +153,7 @@ def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
 def _write(out: pathlib.Path, cards, about: dict[str, Any], notes: tuple[str, ...]) -> None:
     from rich.console import Console
 
-    from posjax.analysis.scorecard.show import to_rich, write_pages
+    from experiments.report.scorecard import to_rich, write_pages
     from posjax.files import replace_file
     from posjax.training.metrics import strict
 

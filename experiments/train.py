@@ -31,8 +31,8 @@ from experiments import cli, tune_allocator
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from posjax.studies import environment
-    from posjax.studies.records import (
+    from experiments.studies import environment
+    from experiments.studies.records import (
         Record,
         append_records,
         encoding_of,
@@ -41,8 +41,8 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
         fields_of_training,
         row_hash,
     )
-    from posjax.studies.running import Progress, StopRequest
-    from posjax.studies.study import write_json
+    from experiments.studies.running import Progress, StopRequest
+    from experiments.studies.study import write_json
     from posjax.training.initial import as_started, initial_params
     from posjax.training.loop import Stopped, check, digest, identity, train
     from posjax.training.metrics import config_hash

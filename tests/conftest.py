@@ -22,7 +22,8 @@ import pytest
 from jaxtyping import config, install_import_hook
 
 SOURCE = pathlib.Path(__file__).parents[1]
-STATE_SHAPES = [path for path in sorted((SOURCE / "posjax").rglob("*.py")) if "jaxtyping" in path.read_text()]
+SOURCES = sorted(path for house in ("posjax", "experiments") for path in (SOURCE / house).rglob("*.py"))
+STATE_SHAPES = [path for path in SOURCES if "jaxtyping" in path.read_text()]
 MODULES = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in STATE_SHAPES]
 # An int is welcome where a float is asked for (PEP 484's numeric tower), as in interpolate(factor=2).
 install_import_hook(MODULES, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
@@ -30,7 +31,7 @@ install_import_hook(MODULES, "beartype.beartype(conf=beartype.BeartypeConf(is_pe
 
 def pytest_configure(config):
     """What one worker has compiled, or an earlier run, serves the others; `pytest --cache-clear` forgets it."""
-    from posjax.studies.environment import (
+    from experiments.studies.environment import (
         compilation_cache,  # posjax is imported behind the hook above, or it is not checked
     )
 

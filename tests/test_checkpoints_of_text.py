@@ -13,9 +13,9 @@ from exported import TRAINED, write_llama
 
 import posjax as pj
 from experiments import export, generate, train
+from experiments.studies import environment
+from experiments.studies.long_context import with_encoding
 from posjax import data, pretrained
-from posjax.studies import environment
-from posjax.studies.long_context import with_encoding
 from posjax.training.runs import load_run
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -12,7 +12,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments import cli, tune_allocator
-from posjax.studies import environment
+from experiments.studies import environment
 
 REPO = pathlib.Path(__file__).parents[1]
 
@@ -266,7 +266,7 @@ def test_one_process_at_a_time_works_in_a_directory(tmp_path):
 
 
 def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
-    from posjax.studies import running
+    from experiments.studies import running
 
     monkeypatch.setattr(running, "LINE_EVERY", 0.0)
     monkeypatch.setattr(running, "NOTHING_YET", 1e-9)
@@ -318,7 +318,7 @@ def test_two_commands_do_not_share_a_directory(tmp_path):
 
 def test_the_compilation_cache_is_filled(tmp_path):
     code = (
-        "from posjax.studies.environment import compilation_cache as cache; import sys; cache(sys.argv[1]); "
+        "from experiments.studies.environment import compilation_cache as cache; import sys; cache(sys.argv[1]); "
         "import jax; print(jax.jit(lambda x: x * 3)(2))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=REPO, capture_output=True, check=True)

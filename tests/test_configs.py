@@ -8,9 +8,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments import train
-from posjax.studies import environment
-from posjax.studies.ablation import Ablation
-from posjax.studies.records import row_hash
+from experiments.studies import environment
+from experiments.studies.ablation import Ablation
+from experiments.studies.records import row_hash
 from posjax.training.loop import identity
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from experiments import cli, context
-from posjax.analysis.cost import table
+from experiments.cost import table
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 GIVEN = {"memory": 2.0**30, "seconds": 3.0, "window": 8, "batch": 1}

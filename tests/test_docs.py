@@ -8,7 +8,7 @@ from goldens import CHECKS
 
 import posjax as pj
 import posjax.spec
-from posjax.analysis.encoding.properties import PROPERTIES, check
+from posjax.describe.properties import PROPERTIES, check
 from posjax.encoding import Needs
 from posjax.spec import registered_names
 

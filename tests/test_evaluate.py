@@ -9,8 +9,8 @@ from goldens.pretrained_cases import made
 from PIL import Image
 
 from experiments import evaluate
+from experiments.analysis.vision import accuracy
 from posjax import data, pretrained
-from posjax.analysis.vision import accuracy
 from posjax.models import ViT
 from posjax.pretrained.vision.saving import expected_params, paths_of
 
@@ -57,7 +57,7 @@ def test_accuracy_is_the_share_of_images_whose_class_is_likeliest(file, tmp_path
 @pytest.mark.slow
 def test_a_run_is_evaluated_on_its_own_data(tmp_path, capsys, monkeypatch):
     from experiments import train
-    from posjax.studies import environment
+    from experiments.studies import environment
 
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     data.prepare("digits", tmp_path / "data")

@@ -35,8 +35,7 @@ MAY_IMPORT = {
     "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
     "data": {"encoding", "files"},
     "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files"},
-    "analysis": {*_CONTRACT, "encodings", "attention", "hf", "models", "pretrained", "data", "training", "files"},
-    "studies": {*_CONTRACT, "encodings", "models", "pretrained", "data", "training", "analysis", "files", "checks"},
+    "describe": {*_CONTRACT, "encodings", "attention", "models", "pretrained", "data", "training", "files"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
@@ -111,11 +110,6 @@ def module_of(path):
 def owner(modules, name):
     """The module of ours that an imported name is, or that holds it; None for others'."""
     return name if name in modules else parent if (parent := name.rpartition(".")[0]) in modules else None
-
-
-def test_an_experiment_is_one_module():
-    """What it needs lies in the library's rooms, or in a folder of its own."""
-    assert [path.name for path in (REPO / "experiments").glob("_*.py")] == ["__init__.py"]
 
 
 @of_source

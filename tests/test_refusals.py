@@ -22,8 +22,8 @@ from experiments import (
 from experiments import extrapolate as extrapolate_command
 from experiments import resolutions as resolutions_command
 from experiments import train as train_command
-from posjax.studies import environment
-from posjax.studies.ablation import Ablation
+from experiments.studies import environment
+from experiments.studies.ablation import Ablation
 from posjax.training import loop
 
 TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}

@@ -7,10 +7,10 @@ import re
 import pytest
 
 import posjax
-from posjax.analysis.evidence import matrix, numbers, page
-from posjax.analysis.evidence.verdicts import FAILS
-from posjax.analysis.statistics import train_length
-from posjax.studies.results import Results, read_results
+from experiments.evidence import matrix, numbers, page
+from experiments.evidence.verdicts import FAILS
+from experiments.report.statistics import train_length
+from experiments.studies.results import Results, read_results
 
 REPO = pathlib.Path(__file__).parents[1]
 RESULTS = REPO / "results"

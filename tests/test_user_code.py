@@ -12,8 +12,8 @@ import pytest
 import posjax as pj
 import posjax.spec
 from experiments import catalogue, check, cli, explain
-from posjax.analysis.encoding import properties
-from posjax.analysis.encoding.worlds import default_dims, make_world
+from posjax.describe import properties
+from posjax.describe.worlds import default_dims, make_world
 from posjax.mask import Mask, Span
 
 REPO = pathlib.Path(__file__).parents[1]

@@ -95,7 +95,7 @@ def get_config() -> ConfigDict:
 
 
 def _variants() -> ConfigDict:
-    """What is done without training; in braces: see posjax/studies/extrapolation.py."""
+    """What is done without training; in braces: see experiments/studies/extrapolation.py."""
     known = extrapolate.rope_variants()
     kept = ("PI", "NTK", "YaRN", "Llama 3", "SelfExtend", "streaming")
     variants = {name: known[name] for name in kept}

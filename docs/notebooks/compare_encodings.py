@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 import posjax as pj
-from posjax.analysis.statistics import mean_interval
+from experiments.report.statistics import mean_interval
 from posjax.models import Decoder
 
 SPECS = {

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from posjax.analysis.scorecard.specs import every_spec
 from posjax.attention.backends import backend
+from posjax.describe.scorecard.specs import every_spec
 from posjax.spec import parse
 
 Case = Mapping[str, Any]

@@ -15,8 +15,8 @@ import posjax
 from experiments.benchmarks import jax_models, jax_side
 from experiments.benchmarks.compiling import compiled
 from experiments.benchmarks.contender import Call, Skip
-from posjax.analysis.encoding.agreement import differences, make_layer, with_gradients
 from posjax.attention import backends
+from posjax.describe.agreement import differences, make_layer, with_gradients
 
 # What a kernel that was never run may raise while it is traced, lowered, compiled or run. Anything else ends the worker,
 # whose last words are then the record.

@@ -6,8 +6,8 @@ from typing import Any
 
 from experiments.benchmarks.findings import mib
 from experiments.benchmarks.pool import median, spread
-from posjax.analysis.report import markdown
-from posjax.analysis.report.markdown import escape_markdown
+from experiments.report import markdown
+from posjax.describe.markdown import escape_markdown
 
 Record = Mapping[str, Any]
 

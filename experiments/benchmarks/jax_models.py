@@ -136,7 +136,7 @@ def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) ->
 
 def score(case: Mapping[str, Any]) -> Call:
     """The losses of one document of `length` tokens, as `experiments.extrapolate` reads it: only compiled."""
-    from posjax.studies.long_context import Reader  # needs what reads data sets, which no other contender does
+    from experiments.studies.long_context import Reader  # needs what reads data sets, which no other contender does
 
     model, variables, *_ = _model(case)
     reader = Reader(model, variables["params"], case["batch"], case["length"])

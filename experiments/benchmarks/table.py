@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, mib, seconds
 from experiments.benchmarks.pool import spread
-from posjax.analysis.cost.plots import Curve, Panel
-from posjax.analysis.report import markdown
-from posjax.analysis.report.markdown import escape_markdown
+from experiments.cost.plots import Curve, Panel
+from experiments.report import markdown
+from posjax.describe.markdown import escape_markdown
 
 
 def to_markdown(name: str, records: Sequence[Record], findings: Sequence[Finding], note: str) -> str:

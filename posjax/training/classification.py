@@ -134,7 +134,7 @@ class Classification:
         return math.prod(self.model.patches(*self.table_size_at(resolution)))
 
     def tested_at(self, originals: Any, resolution: int) -> Any:
-        """The evaluation of `posjax.studies.other_sizes.Originals`, for a model and a batch size."""
+        """The evaluation of `experiments.studies.other_sizes.Originals`, for a model and a batch size."""
         return originals.at_size(self.table_size_at(resolution))
 
     def standardised(self, image):

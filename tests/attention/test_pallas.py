@@ -12,12 +12,12 @@ from members import GRID
 from test_blockwise import close, largest
 
 import posjax as pj
-from posjax.analysis.encoding.agreement import documents
 from posjax.attention import sweep
 from posjax.attention.attend import transform
 from posjax.attention.dense import Operands, dense, shown
 from posjax.attention.pallas_gpu import pallas, refusal
 from posjax.attention.pallas_terms import supported, terms
+from posjax.describe.agreement import documents
 from posjax.encoding import members
 from posjax.encodings.bias import Alibi
 from posjax.encodings.pairs import ElementwiseBias

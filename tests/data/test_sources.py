@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from experiments import cli, train
+from experiments.studies import environment
 from posjax import data
 from posjax.attention import backends
 from posjax.data import sets
-from posjax.studies import environment
 
 CODE = '''
 """Rings and poems, and an attention, of one's own."""

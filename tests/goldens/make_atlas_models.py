@@ -1,4 +1,4 @@
-"""Writes posjax/analysis/atlas/models.json: what configurations of well-known models say of positions.
+"""Writes experiments/atlas/models.json: what configurations of well-known models say of positions.
 
     /tmp/goldens/bin/python tests/goldens/make_atlas_models.py
 

@@ -7,10 +7,10 @@ import pytest
 from ml_collections import ConfigDict
 from small import small_decoder, small_vit
 
+from experiments.studies.ablation import Ablation
 from posjax import pretrained
 from posjax.models import ViT, resize_params
 from posjax.models.kinds import make_model
-from posjax.studies.ablation import Ablation
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.initial import Start, as_started, fields_of, initial_params, of_own
 from posjax.training.loop import train

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small import small_decoder, small_vit
 
-from posjax.studies.environment import compilation_cache
+from experiments.studies.environment import compilation_cache
 from posjax.training import loop
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.evaluate import make_score

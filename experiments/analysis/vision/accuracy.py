@@ -1,0 +1,145 @@
+"""What `experiments.evaluate` evaluates: a model with the parameters of each seed, on images of any size."""
+
+import math
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.analysis.vision.subject import Subject, load
+from experiments.report.statistics import mean_interval
+from posjax import data
+from posjax.data.folders import pictures_in
+from posjax.encodings.resize import resampling
+from posjax.models import resize_params
+
+_Z = 1.959964  # 97.5 % of the normal distribution
+
+
+def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -> Subject:
+    """As `load`, of a model with a head; `method` of resizing its tables, None for its own.
+
+    Raises:
+      ValueError: for a model without a head, or an unknown method.
+    """
+    if method is not None:
+        resampling(method)  # says now what it would say behind the first batch
+    subject = load(checkpoint, **told)
+    if not subject.model.num_classes or subject.model.pooling == "none":
+        raise ValueError(
+            f"{checkpoint} has no head, so it knows no classes: train one on it, or look at experiments.analyse"
+        )
+    return subject if method is None else subject._replace(method=method)
+
+
+def read_set(subject: Subject, name: str | None, split: str | None, directory: str | None, limit: int | None):
+    """The images of a set, with labels that the model answers with.
+
+    Raises:
+      ValueError: no set is named, or one of another number of classes than the model's.
+    """
+    own = subject.data
+    if name is None and own is None:
+        raise ValueError("a file of weights does not say which images it is for: give --data=NAME, or --images=DIR")
+    split = split or (own.eval_split if own and name in (None, own.name) else "test")
+    directory = directory or (own.data_dir if own else None)
+    images = data.load_native_images(name or own.name, split, directory, channels=subject.channels)
+    if images.num_classes != subject.model.num_classes:
+        raise ValueError(
+            f"{images.name} has {images.num_classes} classes, the model {subject.model.num_classes}: its head was trained "
+            "on others"
+        )
+    return images if limit is None else data.spread(images, limit)
+
+
+def accuracy(
+    subject: Subject, images, size: tuple[int, int], mode: str | None, fraction: float, batch_size: int
+) -> tuple[str, str]:
+    """Top-1 and top-5 in per cent, with their 95 % intervals."""
+    hits = np.zeros((len(subject.params), 2))
+    models = _at(subject, size)
+    for start in range(0, len(images), batch_size):
+        chosen = range(start, min(start + batch_size, len(images)))
+        pixels = [_preprocessed(images[index], subject, size, mode, fraction) for index in chosen]
+        label = np.asarray(images.label)[chosen.start : chosen.stop]
+        for seed, logits in enumerate(models(np.stack(pixels), batch_size)):
+            rank = rank_of(logits, label)
+            hits[seed] += (rank < 1).sum(), (rank < 5).sum()
+    return tuple(_interval(hits[:, column] / len(images), len(images)) for column in (0, 1))
+
+
+def rank_of(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """How many classes are likelier than the labelled one; of equals the first is, as for argmax, and NaN is the last."""
+    own = np.take_along_axis(logits, label[:, None], axis=1)
+    before = (logits == own) & (np.arange(logits.shape[1]) < label[:, None])
+    return np.where(np.isnan(own[:, 0]), np.inf, ((logits > own) | before).sum(axis=1))
+
+
+def likeliest(
+    subject: Subject, folder: pathlib.Path, size: tuple[int, int], mode: str | None, fraction: float, top: int
+) -> Iterator[tuple[str, list[tuple[int, float]]]]:
+    """For each picture of a folder its name and the likeliest classes, (index, probability), of the mean over seeds.
+
+    Raises:
+      ValueError: a folder without pictures, or one that cannot be read.
+    """
+    pictures = pictures_in(folder)
+    models = _at(subject, size)
+    for picture in pictures:
+        pixels = _preprocessed(picture, subject, size, mode, fraction)[None]
+        chance = np.mean([jax.nn.softmax(logits[0]) for logits in models(pixels, 1)], axis=0)
+        order = np.argsort(-chance, kind="stable")[:top]
+        yield picture.name, [(int(index), float(chance[index])) for index in order]
+
+
+def class_names(subject: Subject, path: str | None) -> tuple[str, ...]:
+    """The names of the model's classes: of a file with one a line, of its configuration, or else numbers.
+
+    Raises:
+      ValueError: for a file of another number of names.
+    """
+    count = subject.model.num_classes
+    if path is None:
+        return subject.classes or tuple(f"class {index}" for index in range(count))
+    names = tuple(line.strip() for line in pathlib.Path(path).read_text().splitlines() if line.strip())
+    if len(names) != count:
+        raise ValueError(f"{path} names {len(names)} classes, the model has {count}")
+    return names
+
+
+def _at(subject: Subject, size: tuple[int, int]):
+    """(pixels [n, h, w, C], batch size) -> logits [n, classes] of each seed; rows are filled up to a batch."""
+    changed = [resize_params(subject.model, params, size, subject.method) for params in subject.params]
+    model, site = changed[0][0], changed[0][0].sites(*size)
+    apply = jax.jit(lambda params, images: model.apply({"params": params}, images, site))
+
+    def logits(pixels: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+        filled = np.concatenate([pixels, np.zeros((batch_size - len(pixels), *pixels.shape[1:]), pixels.dtype)])
+        images = subject.normalised(filled)
+        for _, params in changed:
+            yield np.asarray(apply(params, images))[: len(pixels)]
+
+    return logits
+
+
+def _preprocessed(
+    picture: Any, subject: Subject, size: tuple[int, int], mode: str | None, fraction: float
+) -> np.ndarray:
+    own = subject.data.mode if subject.data and subject.data.mode != "native" else "crop"
+    return data.preprocess(picture, size, mode or own, channels=subject.channels, crop_fraction=fraction)
+
+
+def _interval(values: np.ndarray, count: int) -> str:
+    if len(values) > 1:
+        return mean_interval(values.tolist()).scaled(100).text(2)
+    low, high = wilson(float(values[0]), count)
+    return f"{100 * values[0]:.2f} ({100 * low:.2f} to {100 * high:.2f})"
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share of `count` independent trials: Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953."""
+    centre, scale = share + _Z**2 / (2 * count), 1 + _Z**2 / count
+    half = _Z * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)
+    return (centre - half) / scale, (centre + half) / scale

@@ -1,0 +1,202 @@
+"""The numbers of `experiments.analyse`."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.analysis.vision import attention as maps
+from experiments.analysis.vision import positions
+from experiments.analysis.vision.filters import Components, filter_components
+from experiments.analysis.vision.intermediates import Intermediates, dims_of, hosted, turning, watched
+from experiments.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
+from experiments.analysis.vision.subject import Pictures
+
+SHARES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+_FLOATS = 2**26  # of attention weights of a batch
+_PREDICTED = 250  # images at once
+_PIXEL_STEPS = 8  # shifts below a patch, at most
+
+Tick = Callable[[int], Any]
+
+
+class Attention(NamedTuple):
+    """By seed R and layer L; `use` is None where no pairs of channels turn."""
+
+    distance: np.ndarray  # [R, L, H] pixels
+    uniform: float
+    prefix: np.ndarray  # [R, L, H] share
+    use: np.ndarray | None  # [R, L, H, P] mean of |q_c| |k_c|
+    query: np.ndarray | None  # [R, L, H, P] mean of |q_c|
+    key: np.ndarray | None
+    position: np.ndarray | None  # [R, L + 1, 3]: R^2 of row and column, share of patches named; None for one image
+
+
+class Told(NamedTuple):
+    """What the encodings of one seed tell, by host: parameters that layers share are one host."""
+
+    names: list[str]
+    codes: list[np.ndarray | None]  # [h, w, M]
+    agreement: list[np.ndarray | None]  # [H, h, w, h, w]
+    bias: list[np.ndarray | None]
+    waves: list[positions.Waves | None]  # of each layer
+
+
+class Robustness(NamedTuple):
+    shares: tuple[float, ...]
+    shuffled: np.ndarray  # [R, S, N] bool
+    shifts: list[int]
+    translated: np.ndarray  # [R, S, 4, N] bool
+
+
+class Findings(NamedTuple):
+    attention: Attention
+    told: Told
+    filters: Components
+    rollout: np.ndarray  # [N, h, w] of the first seed
+    answers: np.ndarray | None  # [N] of the first seed
+    robustness: Robustness | None
+
+
+def measure(images: Pictures, look_at: int, show: int, tick: Tick) -> Findings:
+    """Everything. `look_at` images are looked into, `show` of them are shown, all of them are shuffled and moved.
+
+    Args:
+      tick: told how many images were read, of `work(images, look_at)`.
+    """
+    told = _told(images)
+    attention = _attention(images, min(look_at, len(images.pixels)), told, tick)
+    rollout, answers = _rollout(images, show)
+    robustness = _robustness(images, tick) if _is_moved(images) else None
+    kernel = images.subject.params[0]["patches_to_tokens"]["kernel"]
+    return Findings(attention, told, filter_components(kernel), rollout, answers, robustness)
+
+
+def work(images: Pictures, look_at: int) -> int:
+    """Images that will be read."""
+    passes = len(SHARES) + 4 * len(_shifts(images)) - 3 if _is_moved(images) else 0
+    return len(images.subject.params) * (min(look_at, len(images.pixels)) + passes * len(images.pixels))
+
+
+def _is_moved(images: Pictures) -> bool:
+    return images.labels is not None and _is_tiled(images)
+
+
+def _is_tiled(images: Pictures) -> bool:
+    return all(side % images.patch == 0 for side in images.size)
+
+
+def left_out(images: Pictures, look_at: int) -> list[str]:
+    """What is not measured, and why not."""
+    parts = []
+    if images.labels is None:
+        parts.append("patch shuffling and translation: the images have other classes than the model")
+    elif not _is_tiled(images):
+        parts.append(f"patch shuffling and translation: cells of {images.patch} pixels stick out of the images")
+    if min(look_at, len(images.pixels)) < 2:
+        parts.append("the linear probe: it is fitted to one image and scored on another")
+    return parts
+
+
+def _told(images: Pictures) -> Told:
+    model, site, dims = images.subject.model, images.site, dims_of(images.subject.model)
+    layers = hosted(model, images.subject.params[0])
+    hosts = list({host.name: host for host in layers}.values())
+    of = {host.name: [i for i, layer in enumerate(layers) if layer.name == host.name] for host in hosts}
+    names, codes, agreement, bias, waves = [], [], [], [], {}
+    for host in hosts:
+        arguments = host.encoding, host.params, dims, site
+        found = (
+            positions.code_table(*arguments),
+            positions.rotation_agreement(*arguments),
+            positions.bias_map(*arguments),
+        )
+        names.append("all layers" if len(hosts) == 1 else "layer " + ", ".join(str(i + 1) for i in of[host.name]))
+        codes.append(found[0] if found[0].any() else None)
+        agreement.append(None if found[1] is None or np.allclose(found[1], 1) else found[1])
+        bias.append(found[2] if found[2].any() else None)
+        waves[host.name] = positions.waves(*arguments)
+    return Told(names, codes, agreement, bias, [waves[layer.name] for layer in layers])
+
+
+def _attention(images: Pictures, count: int, told: Told, tick: Tick) -> Attention:
+    model, site = images.subject.model, images.site
+    look, batch = watched(model, site), _batch(images)
+    # Layers that host other encodings may turn other pairs: what has no common table is not shown.
+    shapes = {None if waves is None else waves.wave.shape for waves in told.waves}
+    turning = len(shapes) == 1 and None not in shapes
+    found = []
+    for params in images.subject.params:
+        sums, tokens = 0.0, []
+        for first in range(0, count, batch):
+            pixels = images.pixels[first : min(first + batch, count)]
+            seen = look(params, images.subject.normalised(pixels))
+            sums = sums + len(pixels) * _of_batch(seen, images, told if turning else None)
+            tokens.append([np.asarray(layer, np.float32) for layer in seen.tokens])
+            tick(len(pixels))
+        half = count // 2
+        by_layer = (np.concatenate(layer) for layer in zip(*tokens, strict=True))
+        found.append((sums / count, np.array([position_probe(x[:half], x[half:], site) for x in by_layer if half])))
+    means, position = (np.stack(each) for each in zip(*found, strict=True))
+    uniform = maps.uniform_distance(site, images.patch)
+    used = np.split(means[..., 2:], 3, axis=-1) if turning else [None] * 3
+    return Attention(means[..., 0], uniform, means[..., 1], *used, position if half else None)
+
+
+def _of_batch(seen: Intermediates, images: Pictures, told: Told | None) -> np.ndarray:
+    """[L, H, 2 + 3 P]: mean distance, share of the prefix, and use, |q| and |k| of the P pairs of channels."""
+    layers = []
+    for layer, weights in enumerate(seen.weights):
+        columns = [
+            maps.attention_distance(weights, images.site, images.patch),
+            maps.share_of_prefix(weights, images.site),
+        ]
+        if told is not None:
+            q, k = (turning(images.subject.model, each[layer]) for each in (seen.query, seen.key))
+            used = positions.frequency_use(q, k, told.waves[layer].pairs, images.site)
+            columns += [*used.product.T, *used.query.T, *used.key.T]
+        layers.append(np.stack(columns, axis=-1))
+    return np.stack(layers)
+
+
+def _rollout(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None]:
+    model = images.subject.model
+    seen = watched(model, images.site)(images.subject.params[0], images.subject.normalised(images.pixels[:show]))
+    flow = maps.rollout(seen.weights)
+    found = maps.rollout_map(flow, images.site, token=0 if model.pooling.startswith("cls") else None)
+    return found, np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None
+
+
+def _robustness(images: Pictures, tick: Tick) -> Robustness:
+    subject, site, pixels, labels = images.subject, images.site, images.pixels, images.labels
+    answer = jax.jit(lambda params, batch: subject.model.apply({"params": params}, batch, site).argmax(axis=-1))
+    shifts, shuffled, translated = _shifts(images), [], []
+    for params in subject.params:
+
+        def predict(pixels: np.ndarray, params=params) -> np.ndarray:
+            answers = []
+            for first in range(0, len(pixels), _PREDICTED):
+                part = pixels[first : first + _PREDICTED]
+                filled = np.pad(part, [(0, min(_PREDICTED, len(pixels)) - len(part)), *[(0, 0)] * 3])
+                answers.append(np.asarray(answer(params, subject.normalised(filled)))[: len(part)])
+                tick(len(part))
+            return np.concatenate(answers)
+
+        rng = np.random.default_rng(0)  # the same shuffles for every seed
+        shuffled.append(right_when_shuffled(predict, pixels, labels, images.patch, SHARES, rng))
+        translated.append(right_when_translated(predict, pixels, labels, shifts, images.padding))
+    return Robustness(SHARES, np.stack(shuffled), shifts, np.stack(translated))
+
+
+def _shifts(images: Pictures) -> list[int]:
+    """Pixels up to a patch, then whole patches up to half the image; something must be left of it."""
+    patch, side = images.patch, min(images.size)
+    within = {round(i) for i in np.linspace(0, patch, min(patch, _PIXEL_STEPS) + 1)}
+    further = range(patch, side // 2 + 1, max(patch, patch * (side // 2 // patch // 4)))
+    return [shift for shift in sorted(within | set(further)) if shift < side]
+
+
+def _batch(images: Pictures) -> int:
+    tokens = len(images.site.segment)
+    return int(np.clip(_FLOATS // (images.subject.model.depth * images.subject.model.num_heads * tokens**2), 1, 64))

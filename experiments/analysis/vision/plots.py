@@ -1,0 +1,336 @@
+"""Pictures of what a model of images learned, and curves of what it does by depth, frequency, shuffle and shift.
+
+Figures belong to nobody; `posjax.describe.figures.save` writes them.
+Values of curves come with the seeds of an ensemble as their first axis R: means with their 95 % interval over seeds.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from experiments.analysis.vision.filters import Components
+from experiments.report.statistics import Interval, mean_interval
+from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
+
+_TILES = 7  # a side, of similarity maps
+_LAYERS, _HEADS = 4, 6  # shown at most
+_GAP, _SCALE = 3, 8  # between tiles, and of a cell in them
+_LEAST = 32  # pixels a side of a filter, at least
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """Up to `most` of the numbers below count, first and last among them, evenly spread."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
+
+
+def similarity(maps: Float[np.ndarray, "h w h w"], title: str) -> Figure:
+    """Tiles [row, column], each the cosine similarity of the code there to all others."""
+    height, width = maps.shape[:2]
+    rows, columns = evenly(height, _TILES), evenly(width, _TILES)
+    figure = Figure(figsize=(5.6 * width / max(height, width) + 1.4, 5.6 * height / max(height, width) + 0.9))
+    figure.set_layout_engine("constrained")
+    axes = figure.add_subplot()
+    drawn = _tiled([[maps[row, column] for column in columns] for row in rows], _SCALE)
+    image = axes.imshow(drawn, cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
+    for axis, side, shown in ((axes.xaxis, width, columns), (axes.yaxis, height, rows)):
+        axis.set_ticks([i * (_SCALE * side + _GAP) + (_SCALE * side - 1) / 2 for i in range(len(shown))], shown)
+    _bare(axes)
+    axes.set_xlabel("column of the patch", fontsize=SMALL + 1)
+    axes.set_ylabel("row of the patch", fontsize=SMALL + 1)
+    axes.set_title(title, fontsize=SMALL + 3)
+    _bar(figure, image, axes, "cosine similarity")
+    return figure
+
+
+def around_the_middle(
+    maps: Sequence[Float[np.ndarray, "H h w h w"]], names: Sequence[str], title: str, unit: str
+) -> Figure:
+    """What the query in the middle sees of each place: a row for each layer (`names`), a column for each head."""
+    layers, heads = evenly(len(maps), _LAYERS), evenly(len(maps[0]), _HEADS)
+    height, width = maps[0].shape[1:3]
+    middle = height // 2, width // 2
+    shown = np.array([[maps[layer][head][middle] for head in heads] for layer in layers])
+    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+    norm = TwoSlopeNorm(0, -max(-low, high), max(-low, high)) if low < 0 < high else None
+    options = dict(norm=norm, cmap="RdBu_r") if norm else dict(vmin=low, vmax=high, cmap="viridis")
+    figure = Figure(figsize=(1.5 * len(heads) + 1.6, 1.5 * len(layers) * height / width + 1.0), layout="constrained")
+    panels = figure.subplots(len(layers), len(heads), squeeze=False)
+    for row, layer in enumerate(layers):
+        for column, head in enumerate(heads):
+            panel = panels[row, column]
+            image = panel.imshow(shown[row, column], interpolation="nearest", **options)
+            panel.plot(middle[1], middle[0], "o", color="black", markersize=2.5, markerfacecolor="white")
+            _bare(panel)
+            panel.set_xticks([])
+            panel.set_yticks([])
+            if not row:
+                panel.set_title(f"head {head}", fontsize=SMALL + 1)
+            if not column:
+                panel.set_ylabel(names[layer], fontsize=SMALL + 1)
+    figure.suptitle(title, fontsize=SMALL + 3)
+    _bar(figure, image, panels, unit)
+    return figure
+
+
+def filters(found: Components, columns: int = 7) -> Figure:
+    """The components, each with its own contrast, mid grey for 0; one channel is grey, three are colours."""
+    pictures = [_picture(each) for each in found.filters]
+    columns = min(columns, len(pictures))
+    pictures += [np.full_like(pictures[0], 0.9)] * (-len(pictures) % columns)
+    rows = [pictures[first : first + columns] for first in range(0, len(pictures), columns)]
+    drawn = _tiled(rows, -(-_LEAST // len(pictures[0])), empty=0.9)
+    figure = Figure(figsize=(6.2, 0.9 * 6.2 / 7 * len(rows) + 0.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(drawn, interpolation="nearest", cmap="gray", vmin=0, vmax=1)
+    axes.set_axis_off()
+    share = 100 * found.share.sum()
+    axes.set_title(
+        f"first {len(found.share)} principal components of the patch filters ({share:.0f} % of the variance)",
+        fontsize=SMALL + 3,
+    )
+    return figure
+
+
+def rollouts(
+    images: UInt8[np.ndarray, "N h w c"], maps: Float[np.ndarray, "N h2 w2"], names: Sequence[str], title: str
+) -> Figure:
+    """Images above, below them the same with the shares of attention by which the answer is made of their patches."""
+    count, (height, width) = len(images), images.shape[1:3]
+    figure = Figure(figsize=(1.35 * count + 0.9, 2.7 * height / width + 1.0), layout="constrained")
+    panels = figure.subplots(2, count, squeeze=False)
+    ratio = maps * maps[0].size  # 1 where attention is uniform
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    for index in range(count):
+        shown = images[index].mean(axis=-1) if images.shape[-1] == 1 else images[index]
+        panels[0, index].imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        panels[0, index].set_title(names[index], fontsize=SMALL, parse_math=False)
+        panels[1, index].imshow(images[index].mean(axis=-1), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        heat = panels[1, index].imshow(
+            ratio[index],
+            cmap="magma",
+            vmin=ratio.min(),
+            vmax=ratio.max(),
+            alpha=0.65,
+            extent=extent,
+            interpolation="nearest",
+        )
+        for panel in panels[:, index]:
+            panel.set_axis_off()
+    figure.suptitle(title, fontsize=SMALL + 3)
+    _bar(figure, heat, panels[1], "share, times\nnumber of patches")
+    return figure
+
+
+def _picture(component: Float[np.ndarray, "p p2 C"]) -> Float[np.ndarray, "p p2 ..."]:
+    if component.shape[-1] not in (1, 3):
+        component = component.mean(axis=-1, keepdims=True)
+    scaled = 0.5 + 0.5 * component / max(np.abs(component).max(), 1e-12)
+    return np.repeat(scaled, 3, axis=-1) if component.shape[-1] == 1 else scaled
+
+
+def _tiled(tiles: Sequence[Sequence[np.ndarray]], scale: int, empty: float = np.nan) -> np.ndarray:
+    """The pictures, enlarged, in rows and columns with a line of nothing between them."""
+    edge = ((0, _GAP), (0, _GAP), *[(0, 0)] * (tiles[0][0].ndim - 2))
+
+    def one(tile: np.ndarray) -> np.ndarray:
+        return np.pad(tile.repeat(scale, axis=0).repeat(scale, axis=1), edge, constant_values=empty)
+
+    rows = [np.concatenate([one(tile) for tile in row], axis=1) for row in tiles]
+    return np.concatenate(rows)[:-_GAP, :-_GAP]
+
+
+def _bare(axes: Axes) -> None:
+    axes.spines[:].set_visible(False)
+    axes.tick_params(labelsize=SMALL, length=0)
+
+
+def _bar(figure: Figure, image, panels, unit: str) -> None:
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02)
+    bar.set_label(unit, fontsize=SMALL + 1)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    bar.outline.set_visible(False)
+    bar.solids.set_alpha(1)
+
+
+_LAYERS = 6  # shown at most
+
+
+def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float, title: str) -> Figure:
+    """Mean attention distance of every head in every layer, in pixels; `uniform` is that of attention to all alike."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    seeds, layers, heads = distances.shape
+    for layer in range(layers):
+        values = distances[:, layer].ravel()
+        spread = np.linspace(-0.14, 0.14, heads)
+        x = layer + 1 + np.tile(spread, seeds)
+        axes.scatter(x, values, s=16, color=HUES[5], alpha=0.75, linewidths=0, label="a head" if not layer else None)
+    means = [mean_interval(distances[:, layer].mean(axis=1)) for layer in range(layers)]
+    _line(axes, range(1, layers + 1), means, 0, "mean over heads")
+    axes.axhline(uniform, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="uniform attention")
+    axes.set_ylim(0, 1.1 * max(float(np.nanmax(distances)), uniform))
+    axes.set_xlabel("layer", fontsize=SMALL + 1)
+    axes.set_ylabel("mean attention distance (pixels)", fontsize=SMALL + 1)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _finish(axes, title)
+    return figure
+
+
+def position_by_depth(found: Float[np.ndarray, "R L1 3"], chance: float, title: str) -> Figure:
+    """What a linear probe reads of the position before and behind every layer: R^2 of row, of column, share of patches."""
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    layers = range(found.shape[1])
+    for index, name in enumerate(("row", "column")):
+        if np.isfinite(found[..., index]).all():
+            _line(left, layers, [mean_interval(found[:, layer, index]) for layer in layers], index, name)
+    _line(right, layers, [mean_interval(100 * found[:, layer, 2]) for layer in layers], 2, "linear probe")
+    right.axhline(100 * chance, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="chance")
+    left.set_ylim(min(-0.05, np.nanmin(found[..., :2]) - 0.05), 1.05)
+    right.set_ylim(0, 103)
+    left.set_ylabel("R² of the position, held-out images", fontsize=SMALL + 1)
+    right.set_ylabel("patches named right (%)", fontsize=SMALL + 1)
+    for axes in (left, right):
+        shown = evenly(len(layers), 9)
+        axes.set_xticks(shown, ["embedding" if not layer else str(layer) for layer in shown])
+        axes.set_xlabel("tokens behind layer", fontsize=SMALL + 1)
+    _finish(left, "row and column")
+    _finish(right, "index of the patch")
+    figure.suptitle(title, fontsize=SMALL + 3)
+    return figure
+
+
+def robustness(
+    shuffled: Sequence[tuple[float, Interval]],
+    translated: Sequence[tuple[int, Interval]],
+    patch_size: int,
+    chance: float,
+    title: str,
+) -> Figure:
+    """Accuracy by share of the patches shuffled, and by pixels of translation; lines mark shifts by whole patches."""
+    figure = Figure(figsize=(8.4, 3.7), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _line(left, [100 * share for share, _ in shuffled], [each.scaled(100) for _, each in shuffled], 0, "accuracy")
+    _line(right, [shift for shift, _ in translated], [each.scaled(100) for _, each in translated], 2, "accuracy")
+    furthest = max(shift for shift, _ in translated)
+    for whole in range(patch_size, furthest + 1, patch_size):
+        right.axvline(
+            whole, color="#d0d0d0", linewidth=0.8, zorder=0, label="whole patches" if whole == patch_size else None
+        )
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (left, right):
+        axes.axhline(100 * chance, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="chance")
+    left.set_ylim(0, 103)
+    left.set_ylabel("accuracy (%)", fontsize=SMALL + 1)
+    left.set_xlabel("patches shuffled (%)", fontsize=SMALL + 1)
+    right.set_xlabel("translation (pixels, mean of four directions)", fontsize=SMALL + 1)
+    _finish(left, "patches in each other's places")
+    _finish(right, "images moved")
+    right.tick_params(labelleft=True)
+    figure.suptitle(title, fontsize=SMALL + 3)
+    return figure
+
+
+def frequency_use(use: Float[np.ndarray, "L H P"], magnitude: Float[np.ndarray, "L H P"], title: str) -> Figure:
+    """Which share of |q_c| |k_c| each head has in each pair of channels, from the fastest turning to the slowest."""
+    layers, pairs = evenly(len(use), _LAYERS), use.shape[2]
+    share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
+    order = np.argsort(-magnitude, axis=-1, kind="stable")
+    share, magnitude = (np.take_along_axis(each, order, axis=-1) for each in (share, magnitude))
+    figure = Figure(figsize=(min(9.5, 3.6 + 0.22 * pairs), 1.1 + len(layers) * (0.35 + 0.16 * use.shape[1])))
+    figure.set_layout_engine("constrained")
+    panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
+    for panel, layer in zip(panels, layers, strict=True):
+        image = panel.imshow(
+            share[layer] * pairs,
+            aspect="auto",
+            cmap="magma",
+            vmin=0,
+            vmax=share[layers].max() * pairs,
+            interpolation="nearest",
+        )
+        panel.set_ylabel(f"layer {layer + 1}\nhead", fontsize=SMALL)
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        panel.tick_params(labelsize=SMALL)
+    shown = evenly(pairs, 8)
+    mean = magnitude[layers].mean(axis=(0, 1))
+    panels[-1].set_xticks(shown, [_wavelength(mean[pair]) for pair in shown])
+    panels[-1].set_xlabel("pairs of channels, by wavelength (patches; mean over heads)", fontsize=SMALL + 1)
+    figure.suptitle(title, fontsize=SMALL + 3)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02)
+    bar.set_label("share of |q||k|, times\nnumber of pairs", fontsize=SMALL + 1)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def wave_vectors(
+    wave: Float[np.ndarray, "L 2 H P"], use: Float[np.ndarray, "L H P"], names: Sequence[str], title: str
+) -> Figure:
+    """Where on the plane of (column, row) frequencies the pairs of each head turn; larger dots are used more."""
+    layers, heads = evenly(len(wave), 4), wave.shape[2]
+    columns = min(2, len(layers))
+    rows = -(-len(layers) // columns)
+    figure = Figure(figsize=(3.5 * columns + 1.0, 3.4 * rows + 0.6), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
+    limit = 1.08 * max(float(np.abs(wave).max()), 1e-6)
+    for panel, layer in zip(panels, layers, strict=False):
+        for head in range(heads):
+            x, y = wave[layer, 1, head], wave[layer, 0, head]
+            size = 8 + 60 * share[layer, head] / share.max()
+            panel.scatter(
+                x, y, s=size, color=HUES[head % len(HUES)], marker=MARKERS[head // len(HUES) % len(MARKERS)], alpha=0.75,
+                linewidths=0, label=f"head {head}",
+            )  # fmt: skip
+        panel.axhline(0, color=GREY, linewidth=0.6, zorder=0)
+        panel.axvline(0, color=GREY, linewidth=0.6, zorder=0)
+        panel.set(xlim=(-limit, limit), ylim=(limit, -limit), aspect="equal")  # rows count downwards
+        panel.set_title(names[layer], fontsize=SMALL + 2)
+        panel.set_xlabel("along columns (radians per patch)", fontsize=SMALL + 1)
+        panel.set_ylabel("along rows (radians per patch)", fontsize=SMALL + 1)
+        panel.tick_params(labelsize=SMALL)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in panels[len(layers) :]:
+        panel.remove()
+    if heads <= 2 * len(HUES):
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            loc="outside right upper",
+            frameon=False,
+            fontsize=SMALL,
+            handletextpad=0.2,
+            markerscale=1.0,
+        )
+    figure.suptitle(title, fontsize=SMALL + 3)
+    return figure
+
+
+def _line(axes: Axes, x: Sequence[float], found: Sequence[Interval], index: int, name: str) -> None:
+    mean = np.array([each.mean for each in found])
+    half_width = np.nan_to_num([each.half_width for each in found])
+    color, marker = HUES[index], MARKERS[index]
+    axes.plot(x, mean, color=color, marker=marker, markersize=4.5, linewidth=1.5, label=name)
+    if half_width.any():
+        axes.fill_between(x, mean - half_width, mean + half_width, color=color, alpha=0.16, linewidth=0)
+
+
+def _finish(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=SMALL + 2)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=SMALL)
+
+
+def _wavelength(magnitude: float) -> str:
+    return "∞" if magnitude < 1e-6 else f"{2 * np.pi / magnitude:.3g}"

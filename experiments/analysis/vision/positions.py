@@ -1,0 +1,170 @@
+"""What an encoding tells of two patches: how alike their codes are, how alike they are turned, how logits are biased.
+
+Together the three maps cover all ways to act on attention: an additive encoding has codes, a rotary one agreement, a bias a
+bias; of what does nothing they show nothing (codes of 0, an agreement of 1, a bias of 0). Then which frequencies of a rotary
+encoding the heads of a trained model use.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.analysis.vision.attention import patch_index
+from posjax.describe import probes
+from posjax.describe.worlds import Part
+from posjax.encoding import Array, Dims, Encoding, Params, Site
+
+
+def similarity_map(table: Float[Array, "h w M"]) -> Float[np.ndarray, "h w h w"]:
+    """Cosine similarity of the code at (row, column) to that at every other place; nan for a code of zeros.
+
+    Dosovitskiy et al. (2020), arXiv 2010.11929, figure 7 centre and figure 10: result[row, column] is one of its tiles.
+
+    Raises:
+      ValueError: a table that is not [h, w, M].
+    """
+    if np.ndim(table) != 3:
+        raise ValueError(
+            f"a table of codes is [h, w, M], got {np.shape(table)}: leave out the rows of class token and registers, and "
+            "reshape the others to their grid"
+        )
+    table = np.asarray(table, np.float64)
+    length = np.linalg.norm(table, axis=-1, keepdims=True)
+    unit = table / np.where(length > 0, length, np.nan)
+    return np.einsum("ijm,klm->ijkl", unit, unit)
+
+
+def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "h w M"]:
+    """What `embed` adds to each patch: to tokens of zeros or, where that depends on the tokens, to random ones.
+
+    Args:
+      dims: the sizes of the model. site: its tokens as the model gives them, not yet placed.
+
+    Raises:
+      ValueError: patches that do not fill a grid.
+    """
+    codes, _ = probes.codes(_placed(encoding, params, site), dims)
+    return np.asarray(codes)[patch_index(site)]
+
+
+def rotation_agreement(
+    encoding: Encoding, params: Params, dims: Dims, site: Site
+) -> Float[np.ndarray, "H h w h w"] | None:
+    """What `rotate` leaves of the logit of a word with itself, for a query at (row, column) and a key anywhere.
+
+    The mean of q' . k' over q = k of all directions, relative to that of q . k: trace(R_q^T R_k) / D, which for a rotary
+    encoding is the mean of the cosines of its angles between the two places, 1 where both are one. No content enters; what
+    heads make of it is their choice (`frequency_use`). None where `rotate` is not linear in q and k.
+
+    Raises:
+      ValueError: patches that do not fill a grid.
+    """
+    found = probes.transform(_placed(encoding, params, site), dims)
+    if found is None:
+        return None
+    index = patch_index(site)
+    query, key = (np.moveaxis(each[index.ravel()], 1, 0).reshape(dims.num_heads, index.size, -1) for each in found)
+    return (query @ np.swapaxes(key, 1, 2) / dims.head_dim).reshape(-1, *index.shape, *index.shape)
+
+
+def bias_map(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "H h w h w"]:
+    """What `bias` adds to the logit of a query at (row, column) and a key anywhere; of random content where it reads that.
+
+    Raises:
+      ValueError: patches that do not fill a grid.
+    """
+    found, _ = probes.bias(_placed(encoding, params, site), dims)
+    index = patch_index(site)
+    among = np.asarray(found)[:, index.ravel()][..., index.ravel()]
+    return among.reshape(-1, *index.shape, *index.shape)
+
+
+def _placed(encoding: Encoding, params: Params, site: Site) -> Part:
+    return Part(encoding, params, encoding.place(params, site))
+
+
+class Waves(NamedTuple):
+    """The pairs of channels that turn, and by how much from patch to patch.
+
+    `wave` are radians per patch along each axis, within a half turn: on whole patches that is all there is to see.
+    """
+
+    pairs: list[tuple[int, int]]
+    wave: Float[np.ndarray, "A H P"]
+
+    @property
+    def magnitude(self) -> Float[np.ndarray, "H P"]:
+        """Radians per patch along the direction in which a pair turns fastest."""
+        return np.linalg.norm(self.wave, axis=0)
+
+
+class Use(NamedTuple):
+    """Mean 2-norms of the pairs of channels, and their product: a bound on what a pair adds to a logit."""
+
+    query: Float[np.ndarray, "H P"]
+    key: Float[np.ndarray, "H P"]
+    product: Float[np.ndarray, "H P"]  # mean of |q_c| |k_c| over the pairs of tokens of an image, and over images
+
+
+def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves | None:
+    """The wave vectors of every head, read off `rotate`; None where pairs of channels are not what is turned.
+
+    Args:
+      dims: the sizes of the model. site: its tokens as the model gives them; (0, 0) and its neighbours must be among them.
+    """
+    placed = encoding.place(params, site)
+    found = probes.transform(Part(encoding, params, placed), dims)
+    turns = None if found is None else probes.turns(found.query)
+    if turns is None or not turns.pairs:
+        return None
+    rates = probes.frequencies(turns, site, placed)
+    if rates is None:
+        return None
+    return Waves(turns.pairs, rates * _units(site, placed)[:, None, None])
+
+
+def frequency_use(
+    q: Float[Array, "B T H D"], k: Float[Array, "B T K D"], pairs: list[tuple[int, int]], site: Site | None = None
+) -> Use:
+    """How much of queries and keys lies in each pair of channels that turns together.
+
+    Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys; as
+    |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation leaves the norms as they are: q and k
+    may come before or after it.
+
+    Args:
+      pairs: channels (a, b), as in `Waves`.
+      site: of the tokens; those that stand nowhere, which are not turned, are then left out.
+
+    Raises:
+      ValueError: heads of keys that do not divide those of queries.
+    """
+    heads, key_heads = np.shape(q)[2], np.shape(k)[2]
+    if heads % key_heads:
+        raise ValueError(f"{key_heads} key heads cannot be shared evenly by {heads} query heads")
+    if site is not None:
+        stand = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))
+        q, k = np.asarray(q)[:, stand], np.asarray(k)[:, stand]
+    query, key = _mean_norms(q, pairs), np.repeat(_mean_norms(k, pairs), heads // key_heads, axis=1)
+    return Use(query.mean(axis=0), key.mean(axis=0), (query * key).mean(axis=0))
+
+
+def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Float[np.ndarray, "B H P"]:
+    x = np.asarray(x, np.float64)
+    first, second = (x[..., [pair[side] for pair in pairs]] for side in (0, 1))
+    return np.hypot(first, second).mean(axis=1)
+
+
+def _units(site: Site, placed: Site) -> Float[np.ndarray, " A"]:
+    """How far the encoding sees a patch from its neighbour, along each axis; it sees as many axes as there are, or one."""
+    before, after = (np.asarray(each.position, np.float64) for each in (site, placed))
+    if before.shape != after.shape:
+        return np.ones(1 if after.ndim == 1 else after.shape[1])
+    stand = np.asarray(site.prefix) == 0
+    found = []
+    for axis in range(before.shape[1]):
+        first, last = (np.flatnonzero(stand & (before[:, axis] == pick(before[stand, axis]))) for pick in (min, max))
+        span = before[last[0], axis] - before[first[0], axis]
+        found.append((after[last[0], axis] - after[first[0], axis]) / span if span else 1.0)
+    return np.array(found)

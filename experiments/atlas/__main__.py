@@ -1,0 +1,50 @@
+"""Writes the atlas: a static site in which positional encodings are seen, compared and chosen.
+
+    python -m experiments.atlas --out=site            # then open site/index.html
+    python -m experiments.atlas --out=site --compare "rope() + alibi()" "rope, rope, none"     # these two, and all others
+
+The pages are made from the library's own code and from the committed records in `results`; they open from disk and ask no
+server for anything. It takes the extra `atlas` (pip install -e '.[atlas]'). Errors are one line and exit code 2.
+"""
+
+import pathlib
+import sys
+
+from experiments import cli
+
+RESULTS = pathlib.Path(__file__).parents[2] / "results"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = cli.parser("atlas", __doc__)
+    parser.add_argument("--out", default=cli.RUNS / "atlas", metavar="DIR", help=f"(default: {cli.RUNS / 'atlas'})")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR", help="folder of records")
+    parser.add_argument(
+        "--compare",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="SPEC",
+        help="specs, or patterns over layers, to compare",
+    )
+    args = parser.parse_args(argv)
+    return cli.answer(lambda: _write(args), args.imports, traceback=args.traceback)
+
+
+def _write(args) -> None:
+    import jax
+
+    from experiments.atlas.site import write
+    from experiments.atlas.sources import Sources
+    from experiments.studies.results import read_results
+
+    jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run a few times on little
+    out = cli.writable(args.out)
+    paths = write(out, args.results, Sources(*read_results(args.results)), args.compare)
+    size = sum(path.stat().st_size for path in paths)
+    print(f"wrote {out / 'index.html'} and {len(paths) - 1} files beside it, {size / 2**20:.1f} MiB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""What each encoding is, for its card: read off its class, goldens, errata, the scorecard and the records."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments.atlas import models
+from experiments.atlas.formulas import FORMULAS, LETTERS, apart, mathml
+from experiments.atlas.sources import Erratum, Golden, Sources, errata, goldens, names_in
+from experiments.evidence import matrix
+from experiments.evidence.contrast import unit_of
+from experiments.evidence.numbers import plain
+from experiments.report.families import family_of
+from experiments.report.scorecard import MARKS, shown
+from posjax.describe import catalogue
+from posjax.describe.scorecard.card import MEASURES
+from posjax.describe.scorecard.specs import spec_of
+from posjax.encoding import PositionMap
+
+_LENGTH = 256  # of the scorecard, and of the text that configs/decoder.py trains on
+_TRAIN = 'python -m experiments.train --config=configs/{config}.py --config.model.encoding="{spec}"'
+_DIGITS = "python -m experiments.ablate --config=configs/papers/length_generalization.py"
+_COMMANDS = {"abacus": _DIGITS, "position_coupling": _DIGITS}  # their positions are made from the digits of a problem
+# Those that name a number for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
+_SIZES = {"longrope": " --head_dim=32", "mrope": " --head_dim=32", "mhrope": " --num_heads=4"}
+_FITTED = {
+    "mhrope": "mhrope(heads=(1, 1, 2))",
+    "clipped": "rope(scaling=clipped(count=4))",  # of the 4 pairs of a head of experiments.explain
+}
+_YEAR = re.compile(r"(?:19|20)\d\d")
+
+
+def cards(sources: Sources) -> dict[str, Any]:
+    """A card for each registered encoding and frequency scaling, and what they all share.
+
+    Raises:
+      ValueError: a page of the documentation is missing.
+    """
+    proofs, used, measured = goldens(sources.docs), models.by_name(), _by_name(sources.scorecard)
+    studied, rows = _studied(sources), errata(sources.docs)
+    names = frozenset(FORMULAS)
+    named = [(row, names_in(" ".join(row[1:4]), names)) for row in rows]
+    meanings = catalogue.declared_meanings()
+    described = [*map(_of_encoding, catalogue.catalogue()), *map(_of_scaling, catalogue.values())]
+    for card in described:
+        name = card["name"]
+        card |= {
+            "formula": [[mathml(part) for part in apart(line)] for line in FORMULAS.get(name, ())],
+            "golden": _golden(proofs.get(name)),
+            "errata": [_erratum(row) for row, about in named if name in about],
+            "used": used.get(name, []),
+            "measured": _measured(measured.get(name)),
+            "studied": studied.get(name, []),
+        }
+    return {
+        "cards": described,
+        "letters": [[mathml(letter, block=False), meaning] for letter, meaning in LETTERS],
+        "meanings": meanings,
+        "measures": {
+            key: {"group": each.group, "title": each.title, "about": each.about} for key, each in MEASURES.items()
+        },
+        "models": models.source(),
+    }
+
+
+def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
+    """What the class itself says."""
+    spec = spec_of(row.name, _LENGTH) or str(row.example)
+    shortest = f"{row.name}()" if row.cls is type(row.example) and _is_whole(row) else spec
+    return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
+        "kind": "position map" if issubclass(row.cls, PositionMap) else "encoding",
+        "spec": shortest,
+        "family": _family(row.name, spec, row.cls),
+        "acts": [catalogue.HOOKS[hook] for hook in row.hooks],
+        "learned": row.count if row.parameters is not None else None,
+        "learns": catalogue.learns(row),
+        "axes": list(row.dimensions),
+        "relative": row.relative,
+        "by_arguments": sorted(row.depends),
+        "needs": list(row.needs),
+        "reach": row.reach if math.isfinite(row.reach) else None,
+        **_commands(row.name, spec, row.dimensions, row.needs),
+    }
+
+
+def _of_scaling(cls: type) -> dict[str, Any]:
+    """Of a scaling of frequencies, which stands in a rotary encoding and changes where this one acts in nothing."""
+    text = catalogue.documentation(cls)
+    name = cls.spec_name
+    spec = spec_of(name, _LENGTH) or f"rope(scaling={name}())"
+    about = (catalogue.summary(text), catalogue.citation(text), catalogue.arxiv_number(text))
+    return _shared(name, *about, catalogue.family_of(cls)) | {
+        "kind": "frequency scaling",
+        "spec": spec,
+        "family": family_of(spec),
+        "acts": ["changes frequencies"],
+        "learned": 0,
+        "learns": "nothing",
+        "axes": list(catalogue.facts("rope").dimensions),
+        "relative": True,
+        "by_arguments": [],
+        "needs": [],
+        "reach": None,
+        **_commands(name, spec, (1,), ()),
+    }
+
+
+def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, module: str) -> dict[str, Any]:
+    year = _YEAR.search(citation or "")
+    return {
+        "name": name,
+        "summary": summary,
+        "citation": citation,
+        "year": int(year[0]) if year else None,
+        "arxiv": arxiv,
+        "module": f"posjax/encodings/{module}.py" if module != "encodings" else "posjax/encodings/__init__.py",
+    }
+
+
+MAPS = "position maps"
+
+
+def _family(name: str, spec: str, cls: type) -> str:
+    """Of position maps their own: what stands behind them does not make them what they are."""
+    return MAPS if issubclass(cls, PositionMap) and family_of(f"{name}()") == "other" else family_of(spec)
+
+
+def _is_whole(row: catalogue.Facts) -> bool:
+    """Whether a name alone is an encoding: all its arguments have defaults."""
+    return str(row.example) == f"{row.name}()" and not issubclass(row.cls, PositionMap)
+
+
+def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[str]) -> dict[str, str]:
+    """The spec in Python, in a config and on the command line; images where a line of text does not do."""
+    images = 1 not in dimensions or "both_directions" in needs or "axis(" in spec
+    more = _SIZES.get(name, "")
+    more += " --grid=4x4" if 1 not in dimensions or "axis(" in spec else ""
+    # The digits of configs/vit.py are 4 x 4 patches.
+    fitted = re.sub(r"\b(width|height)=\d+", r"\1=4", spec) if images else _FITTED.get(name, spec)
+    train = _TRAIN.format(config="vit" if images else "decoder", spec=fitted)
+    return {
+        "python": f'encoding = pj.parse("{spec}")',
+        "config": f'config.model.encoding = "{fitted}"',
+        "train": _COMMANDS.get(name, train),
+        "explain": f'python -m experiments.explain "{fitted}"{more}',
+    }
+
+
+def _golden(found: Golden | None) -> dict[str, Any] | None:
+    return found and found._asdict()
+
+
+def _erratum(row: Erratum) -> dict[str, str]:
+    return row._asdict()
+
+
+def _by_name(scorecard: Mapping[str, Any]) -> dict[str, Any]:
+    """The cards of the scorecard by what they are about: the scaling, the map, or the encoding itself."""
+    found = {}
+    for spec, card in scorecard.items():
+        name = re.match(r"rope\(scaling=(\w+)|(\w+)", spec)
+        found[name[1] or name[2]] = card
+    return found
+
+
+def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What the scorecard measured: a mark and a value for each measure, and notes."""
+    if card is None or "measures" not in card:
+        return None
+    cells = {key: [MARKS[cell["verdict"]], shown(cell), cell["note"]] for key, cell in card["measures"].items()}
+    return {"spec": card["encoding"], "on": card["measured_on"], "cells": cells}
+
+
+def _studied(sources: Sources) -> dict[str, list[dict[str, Any]]]:
+    """What trainings with each encoding gave against no encoding, and what a step costs, as the matrix of results has it."""
+    if not sources.folders:
+        return {}
+    made = matrix.matrix(sources.folders, sources.judged())
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (name, title), verdict in made.cells.items():
+        table, at = made.sources[title][0]
+        unit = unit_of(table.metric)
+        text = verdict.estimate.interval().scaled(unit.scale).text(unit.digits - (unit.scale > 1), signed=True)
+        found.setdefault(name, []).append(
+            {"what": title, "sign": _SIGNS[matrix.sign_of(verdict, unit)], "text": text, **record_of(table, at)}
+        )
+    for name in made.encodings:
+        found.setdefault(name, []).extend(_costs(name, made, sources))
+    return found
+
+
+_SIGNS = {matrix.AHEAD: "ahead", matrix.BEHIND: "behind", matrix.TIED: "not separable"}
+
+
+def _costs(name: str, made: matrix.Matrix, sources: Sources) -> Iterable[dict[str, Any]]:
+    """The time of a training step over that of `none`, where the machine was not shared."""
+    ratio = plain(matrix.cost(name, made, sources.folders)[0])
+    if ratio != matrix.NONE_THERE and name != "none":
+        yield {
+            "what": "time of a step",
+            "sign": "",
+            "text": ratio,
+            "ratio": float(ratio.rstrip("×")),
+            **record_of(matrix.QUIET),
+        }
+
+
+def record_of(table: Any, at: int | None = None) -> dict[str, Any]:
+    """Where the records of a table of results are shown."""
+    return {"folder": table.folder, "table": table.table, "metric": table.metric, "at": at}

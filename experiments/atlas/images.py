@@ -1,0 +1,67 @@
+"""What a patch of an image sees under encodings that have no closed form: on the trained grid, and on another one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.atlas.landscapes import DIMS, compiled, initial, logits, packed
+from posjax.describe.catalogue import documentation, summary
+from posjax.encoding import Dims, Encoding, Params, grid
+from posjax.encodings.placement import FitGrid
+from posjax.spec import parse
+
+TRAINED, OTHER = (7, 7), (6, 10)
+# Encodings of grids whose pictures depend on what is learned, or that the page has no form for.
+SPECS = (
+    *("rope_mixed()", "dinov3()", "liere()", "learned()", "learned_factorized()", "fourier()", "sincos2d_mae()"),
+    *("swin()", "swin_v2()", "t5()"),
+)
+
+
+def images() -> dict[str, Any]:
+    """{"trained", "other": sizes, "encodings": [{"name", "spec", "summary", and four pictures of all pairs of patches}]}.
+
+    The pictures are "trained", "resized", "rescaled" and "extrapolated"; instead of one there may be {"refused": why}.
+    """
+    return {"trained": TRAINED, "other": OTHER, "encodings": [_of(parse(spec)) for spec in SPECS]}
+
+
+def _of(encoding: Encoding) -> dict[str, Any]:
+    dims = DIMS._replace(grid=TRAINED)
+    params = initial(encoding, dims)
+
+    def rescaled() -> dict[str, Any]:
+        return _picture(FitGrid(*TRAINED) >> encoding, ((), params), dims, OTHER)
+
+    def resized() -> dict[str, Any]:
+        other, others = encoding.resized(params, TRAINED, OTHER)
+        if other == encoding and others is params:
+            return {"refused": "It has no table to resize: it extrapolates."}
+        return _picture(other, others, dims._replace(grid=OTHER), OTHER)
+
+    return {
+        "name": encoding.spec_name,
+        "spec": str(encoding),
+        "summary": summary(documentation(type(encoding))),
+        "trained": _picture(encoding, params, dims, TRAINED),
+        "resized": _or_refused(resized),
+        "rescaled": _or_refused(rescaled),
+        "extrapolated": _or_refused(lambda: _picture(encoding, params, dims, OTHER)),
+    }
+
+
+def _or_refused(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A picture, or what the encoding says where it takes no such grid."""
+    try:
+        return make()
+    except ValueError as error:
+        return {"refused": str(error)}
+
+
+def _picture(encoding: Encoding, params: Params, dims: Dims, sizes: tuple[int, int]) -> dict[str, Any]:
+    site = grid(*sizes)  # known while tracing, so that an encoding refuses what it cannot take
+    run = compiled(jax.jit(lambda params: logits(encoding, dims, params, site)).lower(params))
+    like, _, seen = run(params)
+    return packed(np.asarray(like)[0], np.asarray(seen))

@@ -1,0 +1,298 @@
+"""What attention sees under each encoding: pictures of it, and what sets any two of them apart.
+
+One compiled program for each encoding gives all of it: the mean logits of a few words with themselves, attention among
+different words, and the same far out, with exact positions and with positions rounded to bfloat16.
+"""
+
+import base64
+import functools
+import json
+import math
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+import posjax as pj
+from experiments.report.families import family_of
+from posjax.describe.catalogue import documentation, parameter_shapes, summary
+from posjax.describe.probes import weighed_logits
+from posjax.describe.scorecard.measures import softmax
+from posjax.describe.scorecard.specs import every_name, spec_of
+from posjax.describe.worlds import awake, grid_width, with_relation
+from posjax.encoding import Dims, Encoding, Params, Site, grid, sites
+from posjax.spec import layers_text, parse_layers
+
+LENGTH, SIDE = 48, 7  # tokens of a line, and of a side of a grid
+WORDS = 8  # that a picture is the mean of
+FAR = 2**20
+DIMS = Dims(width=256, num_heads=8, head_dim=32)  # those of the scorecard, which the specs fit
+SCORED = 256  # tokens on which the committed scorecard was measured
+# Measures of the scorecard that a comparison shows.
+MEASURES = ("U_coll", "U_coll_bf16", "R_shift", "X_range", "X_mass", "X_ent", "X_phase", "rho_same")
+# jaxlib 0.10's newer code generator for CPUs takes up to four times as long as the older one, and each program runs once.
+_QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+_OTHER_KEYS = "other keys are seen"
+_SAME = 1e-3  # of the mean norm: rows of attention that are one
+_HIDDEN = -1e8  # logits below are of keys that a head does not see
+_UNSEEN = 255
+
+
+class Seen(NamedTuple):
+    """What attention sees of some tokens; logits are those of `weighed_logits`.
+
+    Attributes:
+      like: mean logits of words with themselves, where all tokens are one word.
+      text: logits of tokens that are all different.
+      seen: which keys a query sees, causality apart.
+    """
+
+    like: Float[np.ndarray, "H T T"]
+    text: Float[np.ndarray, "H T T"]
+    seen: Bool[np.ndarray, "T T"]
+
+
+class Subject(NamedTuple):
+    """One encoding looked at: here, far out, and far out with positions rounded to bfloat16.
+
+    `attention` is that among different words here, on a line causal. `operations` are those of the program, before any
+    optimisation; `parameters` are learned numbers.
+    """
+
+    encoding: Encoding
+    grid: tuple[int, int] | None
+    here: Seen
+    far: Seen
+    rounded: Seen
+    attention: Float[np.ndarray, "H T T"]
+    operations: float
+    parameters: int
+
+
+def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, Any]:
+    """Pictures and comparisons of all registered encodings, and of specs of one's own.
+
+    Args:
+      results: the folder of committed records, of which the scorecard is read.
+      compare: specs, and patterns over layers.
+
+    Raises:
+      ValueError: for a spec that cannot be read, that takes neither a line nor a grid, or whose layers take both.
+    """
+    scored = _scored(results)
+    own = []
+    for text in compare:  # before all others, so that a mistake is told at once
+        encodings = parse_layers(text)
+        if len({_sizes(encoding) for encoding in encodings}) > 1:
+            raise ValueError(
+                f"{text}: its layers take different tokens, a line or grids; compare layers that take the same"
+            )
+        own.append((layers_text(encodings), tuple(map(subject, encodings))))
+    known, refused = _registered()
+    found = known + own
+    rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
+    weights = [_mean_attention(layers) for _, layers in found]
+    about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
+    return about | {
+        "pictures": rows,
+        "apart": [[apart(a, b) for b in weights] for a in weights],
+        "own": [name for name, _ in own],
+        "refused": refused,
+    }
+
+
+def _registered() -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
+    """All registered encodings by name, and why some are left out: a site is not lost for one that fits no such model."""
+    found, refused = [], {}
+    for name in every_name():
+        spec = spec_of(name, LENGTH)
+        if spec is None:
+            refused[name] = "it needs arguments that cannot be made up"
+            continue
+        try:
+            found.append((name, (subject(pj.parse(spec)),)))
+        except ValueError as error:
+            refused[name] = str(error)
+    return found, refused
+
+
+def _is_name(name: str) -> bool:
+    return name in every_name()
+
+
+def _scored(results: pathlib.Path) -> dict[str, Any]:
+    path = results / "scorecard" / "scorecard.json"
+    return json.loads(path.read_text())["cards"] if path.exists() else {}
+
+
+def _sizes(encoding: Encoding) -> tuple[int, int] | None:
+    """The grid that an encoding is looked at on, or None: a line."""
+    if 1 in encoding.dimensions:
+        return None
+    if 2 in encoding.dimensions:
+        return SIDE, grid_width(encoding) or SIDE
+    raise ValueError(f"{encoding} takes neither a line nor a grid: it cannot be compared")
+
+
+def subject(encoding: Encoding) -> Subject:
+    """Looks at 48 tokens on a line, or at 7 x 7 patches where the encoding takes no line.
+
+    Raises:
+      ValueError: where it takes neither.
+    """
+    sizes = _sizes(encoding)
+    if sizes is None:
+        dims, site = DIMS._replace(length=8 * LENGTH), sites(LENGTH)
+    else:
+        dims, site = DIMS._replace(grid=sizes), grid(*sizes)
+    site = with_relation(encoding, site)
+    params = initial(encoding, dims)
+    lowered = jax.jit(functools.partial(logits, encoding, dims)).lower(params, site)
+    operations = float((lowered.cost_analysis() or {}).get("flops", math.nan))  # before any optimisation
+    run = compiled(lowered)
+    far = site._replace(position=site.position + np.int32(FAR))
+    rounded = far._replace(position=np.asarray(jnp.asarray(far.position, jnp.bfloat16), np.int32))
+    looks = [Seen(*map(np.asarray, run(params, at))) for at in (site, far, rounded)]
+    learned = sum(math.prod(shape) for shape in parameter_shapes(encoding, dims).values())
+    weights = attention(encoding, params, site, looks[0], causal=sizes is None)
+    return Subject(encoding, sizes, *looks, weights, operations, learned)
+
+
+def compiled(lowered: jax.stages.Lowered) -> Callable[..., Any]:
+    """A program of which hundreds are compiled, each to be run a few times on little."""
+    return lowered.compile(_QUICK if jax.__version__.startswith("0.10.") else None)
+
+
+def initial(encoding: Encoding, dims: Dims) -> Params:
+    """Its first parameters, with random numbers for those that start at zero."""
+    key = jax.random.key(0)
+    run = compiled(jax.jit(functools.partial(encoding.init, dims=dims)).lower(key))
+    return awake(run(key))[0]
+
+
+def logits(encoding: Encoding, dims: Dims, params: Params, site: Site):
+    """(like [H, T, T], text [H, T, T], seen [T, T]), as in `Seen`."""
+    count = len(site.segment)
+    placed = encoding.place(params, site)
+
+    def one(given):
+        x, weights = given
+        x = encoding.embed(params, x, placed)
+        at = encoding.observe(params, x, placed)
+        q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
+        rotated = encoding.rotate(params, q, at, k, at)
+        return weighed_logits(encoding, dims.head_dim**-0.5, params, q, k, *rotated, at, at)
+
+    words, weights = _content(dims, count)
+    found, seen = jax.lax.map(one, (words, weights))
+    return jnp.mean(found[:-1], axis=0), found[-1], seen[-1]
+
+
+def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[np.ndarray, "N 2 M H D"]]:
+    """Words that stand everywhere, whose queries and keys are the same, and last a text of different words."""
+    rng = np.random.default_rng(0)
+    words = np.broadcast_to(rng.normal(size=(WORDS, 1, dims.width)), (WORDS, count, dims.width))
+    weights = rng.normal(size=(2, dims.width, dims.num_heads, dims.head_dim)) * dims.width**-0.5
+    text = rng.normal(size=(1, count, dims.width))
+    alike = np.broadcast_to(weights[0], (WORDS, *weights.shape))
+    return np.float32(np.concatenate([words, text])), np.float32(np.concatenate([alike, weights[None]]))
+
+
+def attention(encoding: Encoding, params: Params, site: Site, look: Seen, causal: bool) -> Float[np.ndarray, "H T T"]:
+    """Attention among different words. Rows sum to less than 1 where a sink, or what stands for the softmax, has it so."""
+    seen = np.tril(look.seen) if causal else look.seen
+    if "weigh" in encoding.hooks:  # `text` has the logs of its weights
+        return np.where(seen, np.exp(look.text), 0.0)
+    return np.asarray(encoding.weigh(params, look.text, seen, site, site))
+
+
+def _row(name: str, layers: tuple[Subject, ...], card: Any) -> dict[str, Any]:
+    """The picture and the facts of an encoding, or of a pattern: means over its layers, and the worst of them."""
+    first = layers[0]
+    text = layers_text([each.encoding for each in layers])
+    measures = {} if card is None or "measures" not in card else card["measures"]
+    picture = {
+        "name": name,
+        "spec": text,
+        "family": family_of(text),
+        "summary": _summary(layers),
+        "grid": first.grid,
+        "layers": len(layers),
+    }
+    facts = {
+        "shift": _worst(_change(each.far, each.here) for each in layers),
+        "bf16": _worst(_change(each.rounded, each.far) for each in layers),
+        "same": _worst(_same(each) for each in layers),
+        "operations": float(np.mean([each.operations for each in layers])),
+        "parameters": sum(each.parameters for each in layers),
+        "measures": {each: measures[each] for each in MEASURES if each in measures},
+    }
+    return picture | _picture(layers) | facts
+
+
+def _picture(layers: tuple[Subject, ...]) -> dict[str, Any]:
+    """The mean logits of a first head; of a pattern's keys those that any layer sees, by the layers that see them."""
+    like = np.stack([each.here.like[0] for each in layers])
+    seen = np.stack([each.here.seen for each in layers]) & np.isfinite(like) & (like > _HIDDEN)
+    count = seen.sum(axis=0)
+    return packed(np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1), count > 0)
+
+
+def _summary(layers: tuple[Subject, ...]) -> str:
+    if len(layers) > 1:
+        return f"A pattern over {len(layers)} layers; the picture is the mean of those that see a key."
+    encoding = layers[0].encoding
+    return summary(documentation(type(encoding))) if encoding.spec_name else "A composition."
+
+
+def packed(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> dict[str, Any]:
+    """A matrix in a byte for each cell: {"size", "low", "high", "cells"}, 255 for what is not seen."""
+    shown = seen & np.isfinite(values) & (values > _HIDDEN)
+    low, high = (float(f(values[shown])) if shown.any() else 0.0 for f in (np.min, np.max))
+    scaled = np.rint((np.where(shown, values, low) - low) / ((high - low) or 1.0) * (_UNSEEN - 1))
+    cells = np.where(shown, scaled, _UNSEEN).astype(np.uint8)
+    return {"size": len(values), "low": low, "high": high, "cells": base64.b64encode(cells.tobytes()).decode()}
+
+
+def _change(after: Seen, before: Seen) -> float | str | None:
+    """The largest change of a logit over the standard deviation of logits; None where there is nothing so far out."""
+    if not (after.seen == before.seen).all():
+        return _OTHER_KEYS
+    a, b = (look.text[:, np.tril(look.seen)].astype(np.float64) for look in (after, before))
+    if not np.isfinite(a).all() or not np.isfinite(b).all():
+        return None
+    return float(np.abs(np.where(a == b, 0.0, a - b)).max() / before.text[:, before.seen].std())
+
+
+def _same(of: Subject) -> float:
+    """Per cent of pairs of places that attend alike where all tokens are one word, keys after the query too."""
+    found = softmax(np.where(of.here.seen, of.here.like, -np.inf))
+    rows = np.moveaxis(found, 1, 0).reshape(len(of.here.seen), -1)
+    norm = float(np.linalg.norm(rows, axis=1).mean())
+    first, second = np.triu_indices(len(rows), 1)
+    return float(100 * np.mean(np.linalg.norm(rows[first] - rows[second], axis=1) < _SAME * norm))
+
+
+def _worst(values: Iterable[float | str | None]) -> float | str | None:
+    """The largest number; what is no number is worse, and nothing the worst."""
+    found = list(values)
+    return None if None in found else _OTHER_KEYS if _OTHER_KEYS in found else max(found)
+
+
+def _mean_attention(layers: tuple[Subject, ...]) -> Float[np.ndarray, "H T T"]:
+    return np.mean([each.attention for each in layers], axis=0)
+
+
+def apart(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
+    """Per mille of attention that goes to other keys, mean over heads and queries; None where tokens are others.
+
+    What a query leaves of an attention of 1 counts as a key of its own.
+    """
+    if a.shape != b.shape:
+        return None
+    left = np.abs(a.sum(axis=-1) - b.sum(axis=-1))
+    return round(1000 * float((np.abs(a - b).sum(axis=-1) + left).mean() / 2))

@@ -1,0 +1,108 @@
+"""The site: static files as they stand, and the data that the library makes for them.
+
+Browsers give a page that is opened from disk no other files to read, but they run its scripts: each set of data is a script
+of its own, ``atlas.data("cards", {...})``, and what shows it is another.
+"""
+
+import json
+import math
+import pathlib
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import vl_convert
+
+from experiments.atlas import breaks, cards, charts, images, landscapes, measured, which
+from experiments.atlas.sources import Sources
+from experiments.report.families import FAMILIES
+from posjax.describe.figures import GREY
+
+STATIC = pathlib.Path(__file__).with_name("static")
+SCRIPTS = (
+    *("words.js", "charts.js", "map.js", "card.js"),
+    *(
+        "forms.js",
+        "live.js",
+        "kinds.js",
+        "landscape.js",
+        "distance.js",
+        "clocks.js",
+        "scaling.js",
+        "images.js",
+        "compare.js",
+    ),
+    *("measured.js", "which.js", "errata.js", "breaks.js"),
+)  # pages, in the order of the menu; atlas.js comes before them, start.js behind
+
+
+def families() -> dict[str, Any]:
+    """Colour, glyph and meaning of each family."""
+    shown = {name: {"about": each.about, "color": each.color, "glyph": each.glyph} for name, each in FAMILIES.items()}
+    return shown | {cards.MAPS: {"about": "moves of positions, before an encoding", "color": GREY, "glyph": "↷"}}
+
+
+DATA: Mapping[str, Callable[[pathlib.Path], Any]] = {
+    "families": lambda results: families(),
+}
+# What is made from records and the documentation.
+OF_SOURCES: Mapping[str, Callable[[Sources], Any]] = {
+    "cards": cards.cards,
+    "charts": lambda sources: charts.charts(),
+    "images": lambda sources: images.images(),
+    "measured": measured.measured,
+    "which": which.which,
+    "breaks": lambda sources: breaks.page(sources.docs),
+    "errata": lambda sources: breaks.rows(sources.docs),
+}
+
+
+def write(
+    out: pathlib.Path, results: pathlib.Path, sources: Sources | None = None, compare: Sequence[str] = ()
+) -> list[pathlib.Path]:
+    """Writes the site into `out`; the files that it has.
+
+    Args:
+      results: the folder of committed records.
+      sources: what was read from there; None: nothing has been run.
+      compare: specs, and patterns over layers, that are compared with all registered encodings.
+
+    Raises:
+      ValueError: a page of the documentation is missing; for a spec to compare that cannot be read, or that takes neither a
+        line nor a grid.
+    """
+    sources = Sources() if sources is None else sources
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "data").mkdir(exist_ok=True)
+    made = {name: make(results) for name, make in DATA.items()} | {n: make(sources) for n, make in OF_SOURCES.items()}
+    made["landscapes"] = landscapes.landscapes(results, compare)
+    for name, value in made.items():
+        (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(value)});\n')
+    for path in sorted(STATIC.glob("*")):
+        if path.name != "index.html":
+            shutil.copyfile(path, out / path.name)
+    (out / "vega.js").write_text(vl_convert.javascript_bundle())
+    (out / "index.html").write_text(_page(made))
+    return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+def _page(names: Iterable[str]) -> str:
+    """index.html with the scripts of all data and pages."""
+    files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in names), *SCRIPTS, "start.js"]
+    tags = "\n".join(f'<script src="{name}" defer></script>' for name in files)
+    return (STATIC / "index.html").read_text().replace("<!-- scripts -->", tags)
+
+
+def to_json(value: Any) -> str:
+    """JSON of numbers with six digits; what is not finite is null."""
+    return json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

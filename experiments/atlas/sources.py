@@ -1,0 +1,120 @@
+"""What the atlas is made from, beside the library's own code: committed records, and tables of the documentation."""
+
+import html
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from experiments.evidence.inventory import Folder
+from experiments.evidence.page import judge
+from experiments.evidence.verdicts import Judged
+
+# How texts spell names that are words of the language, or several.
+_SPELLED = {
+    "Abacus": "abacus",
+    "big_vision": "sincos2d_big_vision",
+    "data-dependent ALiBi": "data_dependent_alibi",
+    "Dual Chunk Attention": "dual_chunk",
+    "dynamic NTK": "dynamic_ntk",
+    "dynamic scalings": "dynamic_ntk",
+    "Fourier features": "fourier",
+    "Llama 4's temperature": "llama4_temperature",
+    "randomized positions": "randomized",
+    "rotary pairs": "rope",
+    "scalable softmax": "ssmax",
+    "Shaw": "shaw",
+    "Swin v2": "swin_v2",
+}
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+class Sources(NamedTuple):
+    """Attributes:
+    folders: of results, by name, as `experiments.studies.results.read_results` reads them; those that are there.
+    scorecard: cards by spec.
+    docs: the folder of goldens.md and errata.md.
+    """
+
+    folders: Mapping[str, Folder] = {}
+    scorecard: Mapping[str, Any] = {}
+    docs: pathlib.Path = DOCS
+
+    def judged(self) -> list[Judged]:
+        """All claims on the literature, with their verdicts."""
+        return judge(self.folders)
+
+
+class Erratum(NamedTuple):
+    """A row of docs/errata.md, in its own words."""
+
+    section: str
+    what: str
+    who: str
+    posjax: str
+    pinned: str
+
+
+class Golden(NamedTuple):
+    """A row of docs/goldens.md: the largest errors of an encoding; "-" where there is no reference."""
+
+    cases: str
+    formula: str
+    references: tuple[str, ...]
+    comparisons: str
+    error: str
+    bound: str
+
+
+def errata(docs: pathlib.Path) -> list[Erratum]:
+    """Where sources disagree.
+
+    Raises:
+      ValueError: there is no errata.md in the folder.
+    """
+    return [Erratum(section, *cells) for section, cells in _rows(docs / "errata.md") if len(cells) == 4]
+
+
+def goldens(docs: pathlib.Path) -> dict[str, Golden]:
+    """name -> its errors.
+
+    Raises:
+      ValueError: there is no goldens.md in the folder.
+    """
+    found = {}
+    for _, (name, cases, formula, references, *rest) in _rows(docs / "goldens.md"):
+        apart = () if references == "-" else tuple(references.split("; "))
+        found[name.strip("`")] = Golden(cases, formula, apart, *rest)
+    return found
+
+
+def _rows(path: pathlib.Path) -> list[tuple[str, list[str]]]:
+    """(heading, cells) of each row of the tables of a page, without the rows that name the columns."""
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: the atlas reads it from the repository's docs, so run it in a checkout")
+    rows: list[tuple[str, list[str]]] = []
+    heading, before = "", False
+    for line in path.read_text().splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        is_row = line.startswith("|")
+        if is_row and before and not re.fullmatch(r"[|\s:-]+", line):
+            cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
+            rows.append((heading, [html.unescape(cell.strip().replace("\\|", "|")) for cell in cells]))
+        before = is_row
+    return rows
+
+
+def names_in(text: str, names: frozenset[str]) -> set[str]:
+    """The registered names that a text speaks of: as code, or spelled as in papers (ALiBi, CoPE, T5, M-RoPE).
+
+    A word in lower case is no name outside of code: "shape" and "window" are words of the language.
+    """
+    code = " ".join(re.findall(r"`([^`]+)`", text))
+    found = {word for word in re.findall(r"[a-z]\w*", code) if word in names}
+    found |= {name for words, name in _SPELLED.items() if words in text}
+    plain = {name.replace("_", ""): name for name in names}
+    for word in re.findall(r"[A-Za-z][\w-]*", re.sub(r"`[^`]*`", " ", text)):
+        if re.search(r"[A-Z0-9]", word[1:]) and (name := plain.get(re.sub(r"[-_]|'s$", "", word).lower())):
+            found.add(name)
+    return found

@@ -1,0 +1,131 @@
+"""What a trained ViT knows of images at resolutions that it was not trained at.
+
+A policy says what becomes of its encoding there: nothing (`AS_TRAINED`), parameters resized (`RESIZED`), or any spec that
+takes over what was learned. Ensembles all along: leaves of parameters have a leading axis R, one entry per seed.
+"""
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.studies.study import read_under
+from posjax import data
+from posjax.models import ViT
+from posjax.models.resizing import resize_params
+from posjax.models.vit import image_channels
+from posjax.training.classification import scores
+from posjax.training.evaluate import evaluate, make_score
+from posjax.training.tasks import Task
+
+AS_TRAINED, RESIZED = "as trained", "resized"
+
+
+def under(
+    model: ViT, params: Any, policy: str, image_size: tuple[int, int], *, method: str = "torch_bicubic"
+) -> tuple[ViT, Any]:
+    """The model and the parameters [R, ...] that see images of another size under a policy.
+
+    Args:
+      policy: AS_TRAINED, nothing changes; RESIZED, `resize_params`; or the spec of an encoding.
+      image_size: (height, width) that RESIZED makes tables for.
+      method: by which it does, of `posjax.encodings.resize`.
+
+    Raises:
+      ValueError: a spec that learns something else, an unknown method, or an image that the patches do not tile.
+    """
+    if policy == AS_TRAINED:
+        return model, params
+    if policy == RESIZED:
+        changed, _ = resize_params(model, jax.tree.map(operator.itemgetter(0), params), image_size, method)
+        return changed, jax.vmap(lambda one: resize_params(model, one, image_size, method)[1])(params)
+    image = jnp.zeros((1, *model.image_size, image_channels(params)))
+
+    def init(changed: ViT, key: jax.Array) -> Any:
+        return changed.init(key, image, changed.sites(*model.image_size))["params"]
+
+    return read_under(model, params, policy, init)
+
+
+class Originals:
+    """The images of an evaluation split as they are stored, from which those of each resolution are made.
+
+    Args:
+      config: `data` of a classification run.
+      limit: how many images are taken, spread evenly over the split; None takes all.
+      channels: of the images that the model takes.
+
+    Raises:
+      ValueError: a limit below 1.
+    """
+
+    def __init__(self, config: ConfigDict, limit: int | None = None, channels: int = 3):
+        self._config = config
+        images = data.load_native_images(config.name, config.eval_split, config.data_dir, channels=channels)
+        self.images = images if limit is None else data.spread(images, limit)
+
+    def at_size(self, image_size: tuple[int, int]) -> Callable[[ViT, int], "AtSize"]:
+        """All of them at one (height, width), preprocessed as the config says: for a model and a batch size."""
+        images = data.as_images(self.images, image_size, self._config.mode)
+        return lambda model, batch_size: AtSize(model, images, self._config, batch_size)
+
+    def at_budget(self, patch_size: int, max_patches: int) -> Callable[[ViT, int], "AtBudget"]:
+        """Each in its own aspect, of at most `max_patches` patches: for a model and a batch size."""
+        source = data.NativePatches(self.images, patch_size, max_patches)
+        return lambda model, batch_size: AtBudget(model, source, self._config, batch_size)
+
+
+class AtSize:
+    """Images of one size, for `evaluate`."""
+
+    def __init__(self, model: ViT, images: data.Images, config: ConfigDict, batch_size: int):
+        self._model, self._images, self._batch_size = model, images, batch_size
+        self._site = model.sites(*images.image.shape[1:3])
+        self._normal = dict(mean=config.mean, std=config.std)
+
+    def evaluation(self) -> dict[None, Iterator]:
+        return {None: data.image_epoch(self._images, batch_size=self._batch_size)}
+
+    def score(self, params, batch):
+        logits = self._model.apply({"params": params}, data.normalise(batch["image"], **self._normal), self._site)
+        return scores(logits, batch["label"], batch["weight"])
+
+
+class AtBudget:
+    """Images of their own aspects, one a row, for `evaluate`."""
+
+    def __init__(self, model: ViT, source: data.NativePatches, config: ConfigDict, batch_size: int):
+        self._model, self._source, self._batch_size = model, source, batch_size
+        self._normal = dict(mean=config.mean, std=config.std)
+
+    def evaluation(self) -> dict[None, Iterator]:
+        prefix = self._model.num_prefix
+        return {None: data.native_epoch(self._source, batch_size=self._batch_size, prefix=prefix)}
+
+    def score(self, params, batch):
+        patches = data.normalise(batch["patches"], **self._normal)
+        logits = self._model.apply({"params": params}, patches, data.site_of(batch), num_images=1)
+        return scores(logits, batch["label"], batch["weight"])
+
+
+def measure(images: AtSize | AtBudget, params: Any) -> dict[str, np.ndarray]:
+    """{"accuracy": [R], "loss": [R]} of an ensemble."""
+    return evaluate(images, make_score(images), params)
+
+
+class BriefEvaluation:
+    """A task whose training ends with the scores of one batch: what is reported is measured afterwards."""
+
+    def __init__(self, task: Task):
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def evaluation(self) -> dict[str | None, Iterator]:
+        return {name: itertools.islice(batches, 1) for name, batches in self._task.evaluation().items()}

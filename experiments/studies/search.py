@@ -1,0 +1,238 @@
+"""The searches of LongRoPE and LongRoPE2: by how much each frequency of a trained rope is divided, so that long texts are
+read best. One evolution, two ways to vary its candidates.
+
+LongRoPE: Ding et al. (2024), arXiv 2402.13753, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors
+do not decrease from high frequencies to low ones, a population starts from known scalings and their mutations, and each
+round keeps the best as parents of mutations and crossovers; the last factor may exceed the scaling by 1. The paper also
+searches how many first tokens keep their frequencies; here none do.
+
+LongRoPE2: Shang et al. (2025), arXiv 2502.20082, section 3.2, algorithms 1 and 2 (no code of it is published): a candidate
+has a critical frequency, from which on factors lie between the growth of the length and twice that; below it they are those
+of NTK, s^(i/d) with s the factor of the critical frequency d. These are told apart by the loss of answers that stand far from
+what they are about ("needle-driven perplexity"), which is the `weight` of what is read.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from experiments.studies.long_context import read_tokens
+from posjax.data.windows import Batch
+from posjax.encoding import Array, sites
+from posjax.encodings import rope
+from posjax.encodings.angles import angles
+from posjax.encodings.scaling import Scaling, Spectrum
+from posjax.models import Decoder
+from posjax.spec import parse
+
+_CHANGE = 0.3  # probability that a mutation or a crossover looks at a factor, in both papers
+_STEP = 0.01  # of the grid on which LongRoPE's code draws factors; LongRoPE2 tells none
+_STARTS = ("linear(factor={})", "ntk(factor={})", "yarn(factor={}, original_length={})")
+
+
+METHODS = ("longrope", "longrope2")
+
+
+class Budget(NamedTuple):
+    """How much is tried: `population` first, then in each of `rounds` as many `mutations` and `crossovers` of `parents`."""
+
+    population: int = 12
+    rounds: int = 6
+    mutations: int = 6
+    crossovers: int = 6
+    parents: int = 6
+
+
+Factors = Float[np.ndarray, " C"]
+
+
+class Candidates(NamedTuple):
+    """What an evolution is about: arrays of numbers, how they vary, and the factors that they stand for."""
+
+    starts: Sequence[np.ndarray]
+    mutated: Callable[[np.ndarray, np.random.Generator], np.ndarray]
+    crossed: Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray] | None = None
+    factors: Callable[[np.ndarray], Factors] = np.asarray
+
+
+def search_factors(
+    score: Callable[[Factors], float],
+    starts: Sequence[Factors],
+    largest: float,
+    *,
+    budget: Budget,
+    seed: int = 0,
+    step: float = _STEP,
+) -> tuple[Factors, float]:
+    """LongRoPE's: the factors with the lowest score that were met, and that score; a function of the arguments alone.
+
+    Args:
+      score: what is minimised; anything that is not finite is never chosen.
+      starts: known factors, each ascending and at least 1.
+      largest: of any factor.
+      step: of the grid on which mutations lie.
+
+    Raises:
+      ValueError: starts that decrease or leave [1, largest], or a budget without parents.
+    """
+    for start in starts:
+        if np.any(np.diff(start) < 0) or start[0] < 1 or start[-1] > largest * (1 + 1e-9):
+            raise ValueError(f"factors must not decrease and lie in 1..{largest:g}, got {np.asarray(start).tolist()}")
+    mutated = functools.partial(_mutated, least=1.0, largest=largest, step=step)
+    return _evolved(score, Candidates(starts, mutated, _crossed), budget, np.random.default_rng(seed))
+
+
+def search_critical(
+    score: Callable[[Factors], float],
+    critical: range,
+    count: int,
+    growth: float,
+    *,
+    budget: Budget,
+    seed: int = 0,
+    step: float = _STEP,
+) -> tuple[Factors, float]:
+    """LongRoPE2's: as `search_factors`, for `count` factors and a length that grows `growth` times.
+
+    Args:
+      critical: the frequencies of which one may be the critical one, see `critical_frequencies`.
+
+    Raises:
+      ValueError: no frequency to choose, a budget without parents, or one with crossovers: there are mutations alone.
+    """
+    rng = np.random.default_rng(seed)
+    first = [rng.integers(math.ceil(growth), math.floor(2 * growth) + 1) for _ in critical]
+    starts = [np.array([d, *[s] * (count - d)], np.float64) for d, s in zip(critical, first, strict=True)]
+
+    def mutated(candidate: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.append(candidate[0], _mutated(candidate[1:], rng, least=growth, largest=2 * growth, step=step))
+
+    def factors(candidate: np.ndarray) -> Factors:
+        critical, scaled = int(candidate[0]), candidate[1:]
+        return np.concatenate([scaled[0] ** (np.arange(critical) / critical), scaled])
+
+    return _evolved(score, Candidates(starts, mutated, factors=factors), budget, rng)
+
+
+def critical_frequencies(encoding: rope, count: int, trained: int) -> range:
+    """From the frequency that turns ten times in the trained length to that which turns once (eq. 7; there, of channels).
+
+    The indices are rounded up, and held within those of a rope of `count` frequencies.
+
+    Raises:
+      ValueError: the frequencies of the rope do not fall.
+    """
+    if not encoding.base > 1:
+        raise ValueError(f"frequencies must fall: {encoding} needs a base above 1")
+    ten, one = (math.ceil(count * math.log(trained / (2 * math.pi * turns), encoding.base)) for turns in (10, 1))
+    return range(min(max(ten, 0), count - 1), min(max(one, 0), count - 1) + 1)
+
+
+def _evolved(
+    score: Callable[[Factors], float], candidates: Candidates, budget: Budget, rng: np.random.Generator
+) -> tuple[Factors, float]:
+    """The factors of the best candidate that was met, and their score."""
+    starts, scores = candidates.starts, {}
+    if not len(starts) or budget.parents < 1:
+        raise ValueError(f"a search needs starts and parents, got {len(starts)} and {budget.parents}")
+    if budget.crossovers and candidates.crossed is None:
+        raise ValueError(f"this search has mutations alone: crossovers must be 0, not {budget.crossovers}")
+
+    def meet(candidate: np.ndarray) -> None:
+        key = tuple(np.round(candidate, 6).tolist())
+        if key not in scores:
+            found = float(score(candidates.factors(np.array(key))))
+            scores[key] = found if math.isfinite(found) else math.inf
+
+    def best(count: int) -> list[np.ndarray]:
+        return [np.array(key) for key in sorted(scores, key=scores.__getitem__)[:count]]
+
+    for start in starts:
+        meet(start)
+    for index in range(budget.population - len(starts)):
+        meet(candidates.mutated(np.asarray(starts[index % len(starts)], np.float64), rng))
+    for _ in range(budget.rounds):
+        parents = best(budget.parents)
+        for _ in range(budget.mutations):
+            meet(candidates.mutated(parents[rng.integers(len(parents))], rng))
+        for _ in range(budget.crossovers):
+            one, other = (parents[index] for index in np.sort(rng.integers(len(parents), size=2)))
+            meet(candidates.crossed(one, other, rng))
+    (found,) = best(1)
+    return candidates.factors(found), scores[tuple(found.tolist())]
+
+
+def _mutated(factors: Factors, rng: np.random.Generator, *, least: float, largest: float, step: float) -> Factors:
+    """Some factors drawn anew between their neighbours."""
+    made = factors.copy()
+    for index in np.flatnonzero(rng.random(len(made)) < _CHANGE):
+        low = made[index - 1] if index else least
+        high = made[index + 1] if index + 1 < len(made) else largest
+        made[index] = min(low + step * rng.integers(int((high - low) / step) + 1), high)
+    return made
+
+
+def _crossed(one: Factors, other: Factors, rng: np.random.Generator) -> Factors:
+    """The first of two with some factors of the second, where they then still ascend."""
+    made = one.copy()
+    for index in np.flatnonzero(rng.random(len(made)) < _CHANGE):
+        tried = made.copy()
+        tried[index] = other[index]
+        made = tried if np.all(np.diff(tried) >= 0) else made
+    return made
+
+
+def known_factors(encoding: rope, count: int, factor: float, trained: int) -> list[Factors]:
+    """Those of PI, NTK and YaRN for a rope of `count` frequencies, whose trained length grows by `factor`."""
+    spectrum = Spectrum(encoding.base, count, np.arange(count))
+    known = [parse(f"rope(scaling={each.format(repr(float(factor)), trained)})").scaling for each in _STARTS]
+    return [np.maximum.accumulate(np.clip(1 / each.multiplier(spectrum, None), 1, factor)) for each in known]
+
+
+def loss_of_factors(
+    model: Decoder, params: Any, batch: Batch, factor: float, trained: int
+) -> Callable[[Factors], float]:
+    """The mean loss (nats a token) of a batch read under factors, over the runs of an ensemble; one program for all factors.
+
+    Args:
+      params: leaves [R, ...].
+      batch: tokens, targets and weight [N, T], all read at once; targets of weight 0 do not count.
+      factor, trained: as `known_factors`; they say the attention factor, sqrt(1 + ln factor / ln trained).
+    """
+    encoding = parse(model.encoding) if isinstance(model.encoding, str) else model.encoding
+    attention = math.sqrt(1 + math.log(factor) / math.log(trained))
+    given = [jnp.asarray(batch[name]) for name in ("tokens", "targets", "weight")]
+    site = sites(batch["tokens"].shape[1])
+
+    @jax.jit
+    def loss(params, factors, tokens, targets, weight):
+        tried = model.clone(
+            encoding=rope(encoding.base, encoding.layout, encoding.fraction, _Tried(factors, attention))
+        )
+        losses = read_tokens(tried, params, tokens, targets, site)[0]
+        return jnp.sum(losses * weight) / jnp.sum(weight)
+
+    runs = [jax.tree.map(lambda leaf, run=run: leaf[run], params) for run in range(len(jax.tree.leaves(params)[0]))]
+    runs = list(map(jax.device_put, runs))
+    return lambda factors: float(np.mean([loss(run, jnp.asarray(factors, jnp.float32), *given) for run in runs]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried(Scaling):
+    """Factors that are traced, so that all of them share a program."""
+
+    factors: Array
+    factor: float
+
+    def angles(self, position, wave, spectrum, length):
+        return angles(position, jnp.asarray(wave, jnp.float32) / self.factors[spectrum.index])
+
+    def attention(self, position, length):
+        return self.factor

@@ -1,0 +1,336 @@
+"""What a registered encoding is, read off its class: where it acts, what it declares and learns, and whom it cites.
+
+Nothing here knows an encoding by name: `facts("mine")` describes one of the user's own as it does any other.
+"""
+
+import dataclasses
+import inspect
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from posjax.describe.markdown import escape_markdown, grid
+from posjax.encoding import Dims, Encoding, Needs, PositionMap
+from posjax.spec import names, registered, registered_names
+
+HOOKS = {
+    "place": "moves tokens",
+    "__rshift__": "moves tokens pair by pair",
+    "observe": "reads content",
+    "embed": "added to tokens",
+    "rotate": "transforms q and k",
+    "value": "transforms values",
+    "product": "own product of q and k",
+    "bias": "logit bias",
+    "mask": "mask",
+    "sink": "sink in the softmax",
+    "weigh": "own weights for the softmax",
+    "read": "read beside values",
+    "output": "transforms what is read",
+}
+LINE = Dims(width=384, num_heads=6, head_dim=64, length=1024)
+GRID = Dims(width=384, num_heads=6, head_dim=64, grid=(14, 14))
+
+_ARXIV = re.compile(r"\b(\d{4}\.\d{4,5})\b")
+_AUTHORS = re.compile(r"((?:[A-Z][\w'’-]+(?:, | and | & )?)+(?: et al\.?)?),? \(?((?:19|20)\d\d)\)?")
+# Tried in turn for an argument without a default, to have an example of the encoding.
+_FILLERS = {int: (14, 2, 4, 16), float: (2.0, 0.5), bool: (True,), str: ("",)}
+_OTHER_FILLERS = ((2, 2), (2, 2, 4), 2)
+
+
+class Facts(NamedTuple):
+    """One row of the catalogue. `example` is the encoding with its defaults, or None where none could be made up."""
+
+    name: str
+    cls: type
+    family: str  # the module that defines it
+    example: object | None
+    hooks: tuple[str, ...]  # that it overrides
+    parameters: dict[str, tuple[int, ...]] | None  # path -> shape, in a model of `dims`; None: not without arguments
+    dims: Dims
+    dimensions: tuple[int, ...]
+    relative: bool
+    needs: tuple[str, ...]  # names of `Needs`, in lower case
+    reach: float
+    depends: frozenset[str]  # what of these depends on its arguments
+    arxiv: str | None
+    citation: str | None
+    summary: str
+
+    @property
+    def count(self) -> int:
+        """Learned numbers."""
+        return sum(math.prod(shape) for shape in (self.parameters or {}).values())
+
+
+def facts(name: str) -> Facts:
+    """Describes a registered encoding.
+
+    Raises:
+      ValueError: for an unknown name.
+    """
+    cls = registered(name)
+    example = _example(cls)
+    source = cls if example is None else example
+    by_arguments = {fact: isinstance(inspect.getattr_static(cls, fact), property) for fact in _DECLARED}
+    values = {fact: getattr(Encoding if source is cls and by_arguments[fact] else source, fact) for fact in _DECLARED}
+    dims = LINE if 1 in values["dimensions"] else GRID
+    text = documentation(cls)
+    return Facts(
+        name=name,
+        cls=cls,
+        family=family_of(cls),
+        example=example,
+        hooks=overridden(cls),
+        parameters=None if example is None else _parameters(example, dims),
+        dims=dims,
+        dimensions=tuple(values["dimensions"]),
+        relative=values["relative"],
+        needs=tuple(need.name.lower() for need in values["needs"]),
+        reach=values["reach"],
+        depends=frozenset(fact for fact, depends in by_arguments.items() if depends),
+        arxiv=arxiv_number(text),
+        citation=citation(text),
+        summary=summary(text),
+    )
+
+
+_DECLARED = ("relative", "dimensions", "reach", "needs")
+
+
+def catalogue() -> list[Facts]:
+    """Every registered encoding, by family and name."""
+    return sorted(map(facts, names()), key=lambda row: (row.family, row.name))
+
+
+def values() -> list[type]:
+    """Registered classes that are no encodings but arguments of them, such as frequency scalings."""
+    return [cls for name in registered_names() if not issubclass(cls := registered(name), Encoding)]
+
+
+def family_of(cls: type) -> str:
+    """The module that defines it, without the packages around it."""
+    return cls.__module__.rpartition(".")[2]
+
+
+def overridden(cls: type) -> tuple[str, ...]:
+    """The hooks of the contract that a class fills in, in the order in which a model calls them."""
+    base = PositionMap if issubclass(cls, PositionMap) else Encoding
+    return tuple(hook for hook in HOOKS if getattr(cls, hook) is not getattr(base, hook))
+
+
+def documentation(cls: type) -> str:
+    """Its docstring, cleaned; "" where it has only the signature that `dataclass` puts there."""
+    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    return "" if text.startswith(f"{cls.__name__}(") else text
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs before the first section (Args:, Raises:, Parameters: ...)."""
+    found = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        if re.match(r"(Args|Arguments|Raises|Returns|Parameters)\b[^\n]*:", paragraph):
+            break
+        if paragraph.strip():
+            found.append(paragraph)
+    return found
+
+
+def summary(text: str) -> str:
+    """The first sentence's line: what a docstring says first."""
+    first = (paragraphs(text) or [""])[0]
+    line, _, rest = first.partition("\n")
+    return line if line.endswith((".", ":")) or not rest else re.split(r"(?<=[a-z)])\.\s", " ".join(first.split()))[0]
+
+
+def arxiv_number(text: str) -> str | None:
+    """The first arXiv number of a docstring."""
+    match = _ARXIV.search(text)
+    return match[1] if match else None
+
+
+def citation(text: str) -> str | None:
+    """Authors and year, as "Su et al. 2021": the last ones before the first arXiv number, or else the first."""
+    flat = " ".join(text.split())
+    number = _ARXIV.search(flat)
+    before = list(_AUTHORS.finditer(flat, 0, number.start() if number else len(flat)))
+    if not before:
+        return None
+    match = before[-1] if number else before[0]
+    return f"{match[1].strip(' ,')} {match[2]}"
+
+
+def declared_meanings() -> dict[str, str]:
+    """What each fact and each need means, in the words of the contract."""
+    facts = re.findall(r"^    (\w+): ClassVar\[.*?\] = .*?  # (.+)$", inspect.getsource(Encoding), re.MULTILINE)
+    needs = re.findall(r"^    (\w+) = enum.auto\(\)  # (.+)$", inspect.getsource(Needs), re.MULTILINE)
+    found = {name: meaning for name, meaning in facts if name in _DECLARED}
+    return found | {name.lower(): meaning for name, meaning in needs}
+
+
+def parameter_shapes(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]]:
+    """path -> shape of what an encoding learns in a model of these sizes."""
+    shapes = jax.eval_shape(lambda key: encoding.init(key, dims), jax.random.key(0))
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape
+        for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)
+    }
+
+
+def _parameters(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]] | None:
+    try:
+        return parameter_shapes(encoding, dims)
+    except ValueError:  # sizes that this one does not take
+        return None
+
+
+def _example(cls: type) -> object | None:
+    """The encoding with its defaults; what has none is made up."""
+    missing = [field for field in dataclasses.fields(cls) if _is_missing(field)]
+    fillers = [_FILLERS.get(field.type, (*_encodings(), *_OTHER_FILLERS)) for field in missing]
+    for arguments in itertools.product(*fillers):
+        try:
+            example = cls(**{field.name: value for field, value in zip(missing, arguments, strict=True)})
+            [getattr(example, fact) for fact in _DECLARED if isinstance(example, Encoding)]
+        except (ValueError, TypeError, AttributeError):
+            continue
+        return example
+    return None
+
+
+def _encodings() -> tuple[Encoding, ...]:
+    return tuple(registered(name)() for name in ("rope", "alibi") if name in names())
+
+
+def _is_missing(field: dataclasses.Field) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+_BY_ARGUMENTS = "*"
+_NARROW = 110  # columns; below them the table leaves out what is declared
+
+
+def acts(row: Facts) -> str:
+    """Where it enters a model."""
+    return ", ".join(HOOKS[hook] for hook in row.hooks) or "nowhere"
+
+
+def learns(row: Facts) -> str:
+    """Shapes and count of what it learns, in the model that `row.dims` describes."""
+    if row.parameters is None:
+        return "depends on its arguments"
+    if not row.parameters:
+        return "nothing"
+    shapes = " + ".join("x".join(map(str, shape)) or "1" for shape in row.parameters.values())
+    return f"{row.count:,} ({shapes})" if len(row.parameters) <= 4 else f"{row.count:,} in {len(row.parameters)} arrays"
+
+
+def on_axes(row: Facts) -> str:
+    """Numbers of position axes."""
+    return ", ".join(map(str, row.dimensions)) + _BY_ARGUMENTS * ("dimensions" in row.depends)
+
+
+def is_relative(row: Facts) -> str:
+    """Yes or no; a position map defers to the wrapped encoding."""
+    return ("yes" if row.relative else "no") + _BY_ARGUMENTS * ("relative" in row.depends)
+
+
+def declares(row: Facts) -> str:
+    """What it needs, and how far out it may stand."""
+    known = [*row.needs]
+    if "needs" in row.depends:
+        known = [f"{need}{_BY_ARGUMENTS}" for need in known] or ["some by its arguments"]
+    return ", ".join(known + ([f"reach {row.reach:g}"] if math.isfinite(row.reach) else []))
+
+
+def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
+    """One family for a terminal of `width` columns."""
+    view = Table(title=Text(family), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True)
+    view.add_column("encoding", no_wrap=True)
+    view.add_column("what it is", ratio=5)
+    view.add_column("acts", ratio=2)
+    view.add_column("learns", ratio=2)
+    view.add_column("axes", no_wrap=True)
+    view.add_column("relative", no_wrap=True)
+    if width >= _NARROW:
+        view.add_column("declares", ratio=2)
+    view.add_column("arXiv", no_wrap=True)
+    for row in rows:
+        cells = [row.name, row.summary, acts(row), learns(row), on_axes(row), is_relative(row)]
+        cells += [declares(row).replace("_", " ")] if width >= _NARROW else []
+        view.add_row(*map(Text, [*cells, row.arxiv or row.citation or ""]))
+    return view
+
+
+def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
+    """Registered values of one family, for a terminal."""
+    view = Table(
+        title=Text(f"{family}: arguments of encodings"), title_justify="left", box=box.SIMPLE_HEAD, expand=True
+    )
+    view.add_column("value", no_wrap=True)
+    view.add_column("what it is", ratio=1)
+    view.add_column("arXiv", no_wrap=True)
+    for cls in kinds:
+        text = documentation(cls)
+        view.add_row(*map(Text, (cls.spec_name, summary(text), arxiv_number(text) or citation(text) or "")))
+    return view
+
+
+def summing_up(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
+    """How many there are."""
+    learned = sum(bool(row.parameters) for row in rows)
+    relative = sum(row.relative for row in rows if "place" not in row.hooks)
+    families = len({row.family for row in rows} | {family_of(cls) for cls in kinds})
+    return (
+        f"{len(rows)} encodings and position maps, {len(kinds)} values that they take, in {families} families; "
+        f"{learned} learn something, {relative} (position maps not counted) are relative. "
+        f"Parameters are counted in a model of {_sizes(LINE)}, or, without an axis for lines, {_sizes(GRID)}. "
+        f"{_BY_ARGUMENTS} depends on the arguments; shown as with the defaults."
+    )
+
+
+def _sizes(dims: Dims) -> str:
+    where = f"{dims.length} positions" if dims.grid is None else f"{dims.grid[0]}x{dims.grid[1]} patches"
+    return f"width {dims.width}, {dims.num_heads} heads of {dims.head_dim} and {where}"
+
+
+def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
+    """The page: a table for each family, one of values, and what the words mean."""
+    lines = [
+        "# Catalogue",
+        "",
+        "Generated from the classes and their docstrings by `python -m experiments.catalogue --write`; "
+        "`python -m experiments.explain NAME` explains one with numbers.",
+        "",
+        escape_markdown(summing_up(rows, kinds)),
+    ]
+    headers = ["encoding", "what it is", "acts", "learns", "axes", "relative", "declares", "reference"]
+    for family, members in itertools.groupby(rows, key=lambda row: row.family):
+        rows_of_family = []
+        for row in members:
+            cells = [row.summary, acts(row), learns(row), on_axes(row), is_relative(row), declares(row)]
+            rows_of_family.append([f"`{row.name}`", *map(escape_markdown, cells), _link(row.citation, row.arxiv)])
+        lines += ["", f"## {family}", "", grid(headers, rows_of_family, left=len(headers))]
+    if kinds:
+        arguments = []
+        for cls in kinds:
+            text = documentation(cls)
+            cells = [f"`{cls.spec_name}`", escape_markdown(summary(text)), escape_markdown(family_of(cls))]
+            arguments.append([*cells, _link(citation(text), arxiv_number(text))])
+        header = ["value", "what it is", "family", "reference"]
+        lines += ["", "## Arguments of encodings", "", grid(header, arguments, left=len(header))]
+    lines += ["", "## What is declared", ""]
+    lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in declared_meanings().items()]
+    return "\n".join(lines) + "\n"
+
+
+def _link(text_citation: str | None, number: str | None) -> str:
+    link = f"[{number}](https://arxiv.org/abs/{number})" if number else ""
+    return ", ".join(part for part in (escape_markdown(text_citation or ""), link) if part)

@@ -1,0 +1,226 @@
+"""What `experiments.explain` says of a whole composition: its parts, and what attention sees of it."""
+
+import dataclasses
+import pathlib
+
+import jax
+import numpy as np
+
+from posjax.describe import probes
+from posjax.describe.catalogue import citation, documentation, paragraphs, parameter_shapes
+from posjax.describe.explain.parts import Example, labels, sections
+from posjax.describe.explain.text import heading, number, place, prose, short, table, title
+from posjax.describe.worlds import Part, awake, axes_taken, parts, volume, with_relation
+from posjax.encoding import Dims, Encoding, PositionMap, Site, grid
+
+_MENDS = {1: "leave --grid out", 2: "give --grid=HxW", 3: "give --grid=DxHxW"}  # by the number of axes that are needed
+
+
+def explain(
+    encoding: Encoding, *, length: int, grid: tuple[int, ...] | None, prefix: int, head_dim: int, num_heads: int
+) -> list[str]:
+    """Lines of at most 100 columns.
+
+    Raises:
+      ValueError: where the encoding does not take these sizes.
+    """
+    dims, site = _dims(length, grid, prefix, head_dim, num_heads), tokens(length, grid, prefix)
+    _check_axes(encoding, site)
+    site = with_relation(encoding, site)
+    params, asleep = awake(encoding.init(jax.random.key(0), dims))
+    found = list(parts(encoding, params, site))
+    lines = prose(str(encoding))
+    opening = len(lines)
+    if len(found) > 1:
+        lines += ["", *prose(f"A composition of {len(found)} parts, explained one by one and then as a whole.")]
+    for part in found:
+        lines += [*title(str(part.encoding)), *_about(part)]
+        lines += sections(Example(part, dims, site, _standing(part.site, grid)))
+    if asleep:
+        text = (
+            f"Learned parameters that start at zero ({', '.join(asleep)}) would show nothing: random ones stand here "
+            "in their place, standard deviation 0.3."
+        )
+        lines[opening:opening] = ["", *prose(text)]
+    learned = parameter_shapes(encoding, dims)
+    lines[opening:opening] = ["", *prose(_setting(dims, site, grid, learned))]
+    return [*lines, *_relativity(encoding, params, dims, site, grid)]
+
+
+def tokens(length: int, sizes: tuple[int, ...] | None, prefix: int) -> Site:
+    """The sites of the example."""
+    if sizes is None:
+        line = grid(1, length, prefix)
+        return line._replace(position=line.position[:, 1])
+    return grid(*sizes, prefix=prefix) if len(sizes) == 2 else volume(sizes, prefix)
+
+
+def _dims(length, sizes, prefix, head_dim, num_heads) -> Dims:
+    width = head_dim * num_heads
+    if sizes is None:
+        return Dims(width, num_heads, head_dim, length=length, prefix=prefix)
+    return Dims(width, num_heads, head_dim, grid=sizes if len(sizes) == 2 else None, prefix=prefix)
+
+
+def _check_axes(encoding: Encoding, site: Site) -> None:
+    num_axes = 1 if site.position.ndim == 1 else site.position.shape[1]
+    taken = axes_taken(encoding)
+    if num_axes in taken:
+        return
+    takes = f"{encoding} takes positions of {' or '.join(map(str, taken))} axes"
+    if min(taken) > len(_MENDS):
+        raise ValueError(
+            f"{takes}: examples have {len(_MENDS)} at most, so it cannot be explained; give it arguments for so few"
+        )
+    raise ValueError(f"{takes}, the example has {num_axes}: {_MENDS[min(taken)]}")
+
+
+def _standing(site: Site, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The grid on which a part sees the tokens; None for a line, as after a raster."""
+    return sizes if site.position.ndim == 2 and site.position.shape[1] > 1 else None
+
+
+def _setting(dims: Dims, site: Site, sizes: tuple[int, ...] | None, learned: dict[str, tuple[int, ...]]) -> str:
+    where = f"{len(site.segment) - dims.prefix} tokens on a line" if sizes is None else "x".join(map(str, sizes))
+    where = where if sizes is None else f"a grid of {where} tokens"
+    before = f", behind {dims.prefix} that stand nowhere (prefix)" if dims.prefix else ""
+    shapes = {name or "table": "x".join(map(str, shape)) for name, shape in learned.items()}
+    names = ", ".join(f"{name} ({shape or 'a number'})" for name, shape in shapes.items())
+    count = sum(int(np.prod(shape)) for shape in learned.values())
+    learns = (
+        f"It learns {count:,} number{'s' * (count != 1)}: {names}; here as initialised from seed 0."
+        if learned
+        else "It learns nothing."
+    )
+    heads = f"{dims.num_heads} head{'s' if dims.num_heads > 1 else ''} of {dims.head_dim} channels"
+    return f"The example: {where}{before}; {heads}, width {dims.width}. {learns}"
+
+
+def _about(part: Part) -> list[str]:
+    """What the docstrings say, and what is declared."""
+    encoding, lines = part.encoding, []
+    for value in [encoding, *_values(encoding)]:
+        text = documentation(type(value))
+        if value is not encoding:
+            lines += ["", f"with {value.spec_name}:"]
+        for paragraph in paragraphs(text) or ["(no docstring)"]:
+            lines += [*prose(paragraph), ""]
+        lines = lines[:-1]
+    kind = "relative: attention sees differences of positions only" if encoding.relative else "absolute"
+    declared = ["a map of positions" if isinstance(encoding, PositionMap) else kind]
+    declared += [f"needs {need.name.lower()}" for need in encoding.needs]
+    declared += [f"positions up to {encoding.reach:g} from 0"] if np.isfinite(encoding.reach) else []
+    source = citation(documentation(type(encoding)))
+    return [*lines, "", *prose(f"Declared: {'; '.join(declared)}.{f' Source: {source}.' if source else ''}")]
+
+
+def _values(encoding: Encoding) -> list[object]:
+    """Its arguments that are no plain values: frequency scalings, encodings within encodings."""
+    fields = dataclasses.fields(encoding) if dataclasses.is_dataclass(encoding) else ()
+    found = [getattr(encoding, field.name) for field in fields]
+    return [value for value in found if getattr(value, "spec_name", "")]
+
+
+def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple[int, ...] | None) -> list[str]:
+    """The same word everywhere: whatever differs between pairs of tokens comes from where they stand."""
+    found = probes.same_word(encoding, params, dims, site)
+    lines = [*title("What attention sees"), ""]
+    text = (
+        "Let one and the same word (random, seed 0) stand at every position. Without an encoding every query and key "
+        f"then has the same logit, {number(found.plain[0, 0, 0])} in head 0. With {encoding}, for a query at m "
+        "and a key at n:"
+    )
+    names = labels(site)
+    rows = [
+        [names[m], names[n], difference, number(found.plain[0, m, n]), _logit(found, m, n)]
+        for m, n, difference in _pairs(site, sizes)
+    ]
+    after, shown = "logit after", "logits"
+    if "weigh" in encoding.hooks:
+        after, shown = "log weight", "log weights"
+        text = f"{encoding} makes weights that are no softmax of logits: their logs are shown. {text}"
+    lines += [*prose(text), "", *table(["m", "n", "m - n", "logit before", after], rows), ""]
+    lines += prose(_verdict(encoding, found, site))
+    if not found.seen.all():
+        lines += prose("Hidden are the keys that the query does not see.")
+    return [*lines, *_logit_matrix(found, names, shown)]
+
+
+def _verdict(encoding: Encoding, found: probes.Logits, site: Site) -> str:
+    if not found.seen.any():
+        return "No query sees a key here: give more tokens."
+    spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
+    if "weigh" in encoding.hooks:
+        return _verdict_of_weights(spread)
+    shift = f"over all pairs that are equally far apart, logits differ by at most {short(spread)}"
+    alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
+    if alike and not found.seen.all():
+        return "All logits that are seen are equal: the mask alone tells such words apart."
+    if alike and "value" in encoding.hooks:
+        return "All logits are equal: where a key stands shows in what is read of its value alone."
+    if alike:
+        return "All logits are equal: such a word cannot tell positions apart by this encoding."
+    if spread < 1e-3:
+        return f"Equal differences give equal logits ({shift}): attention sees differences of positions only."
+    if encoding.relative:
+        return (
+            f"Equal differences do not give equal logits here: {shift}. It is relative all the same: moving "
+            "ALL tokens by the same amount changes nothing."
+        )
+    return f"Equal differences do NOT give equal logits: {shift}. Attention also sees where in the sequence it is."
+
+
+def _verdict_of_weights(spread: float) -> str:
+    shift = f"over all pairs that are equally far apart, their logs differ by at most {short(spread)}"
+    if spread < 1e-3:
+        return f"Equal differences give equal weights ({shift})."
+    return f"Equal differences do NOT give equal weights: {shift}."
+
+
+def _logit(found: probes.Logits, m: int, n: int) -> str:
+    return number(found.encoded[0, m, n]) if found.seen[m, n] else "hidden"
+
+
+def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, str]]:
+    """(query, key, difference as text) of three pairs for each of a few differences."""
+    first = int(np.sum(np.asarray(site.prefix) > 0))
+    count = len(site.segment) - first
+    if sizes is None:
+        steps = sorted({d for d in (1, 3, count // 2) if 0 < d < count})
+        starts = lambda d: sorted({0, (count - d) // 2, count - 1 - d})  # noqa: E731
+        return [(first + n + d, first + n, str(d)) for d in steps for n in starts(d)]
+    index = np.arange(count).reshape(sizes)
+    one = np.eye(len(sizes), dtype=int)
+    found = []
+    for step in [*one, one.sum(0)]:
+        keys = index[tuple(slice(0, size - d) for size, d in zip(sizes, step, strict=True))].ravel()
+        query = index[tuple(slice(d, None) for d in step)].ravel()
+        chosen = sorted({0, len(keys) // 2, len(keys) - 1}) if len(keys) else []
+        found += [(int(first + query[c]), int(first + keys[c]), place(step)) for c in chosen]
+    return found
+
+
+def _logit_matrix(found: probes.Logits, names: list[str], what: str) -> list[str]:
+    shown = range(min(len(names), 9))
+    rows = [[names[m], *[_logit(found, m, n) for n in shown]] for m in shown]
+    return [*heading(f"{what} of the first tokens, head 0 (row: query, column: key)"), *table(["", *names[:9]], rows)]
+
+
+def plot(
+    encoding: Encoding, directory: pathlib.Path, *, length, grid, prefix, head_dim, num_heads
+) -> list[pathlib.Path]:
+    """Writes the PNGs; returns their paths.
+
+    Raises:
+      ValueError: where the encoding does not take these sizes.
+    """
+    from posjax.describe.figures import save
+    from posjax.describe.plots import figures
+
+    dims, site = _dims(length, grid, prefix, head_dim, num_heads), tokens(length, grid, prefix)
+    _check_axes(encoding, site)
+    site = with_relation(encoding, site)
+    params, _ = awake(encoding.init(jax.random.key(0), dims))
+    directory.mkdir(parents=True, exist_ok=True)
+    stem = "".join(c if c.isalnum() else "_" for c in str(encoding).replace("()", "")).strip("_")[:60]
+    return [save(figure, directory / f"{stem}_{name}.png") for name, figure in figures(encoding, params, dims, site)]

@@ -1,0 +1,271 @@
+"""Ideal properties of positional encodings as measurements: uniqueness, determinism, extrapolation, relative awareness,
+many dimensions, and what is often claimed beside them.
+
+    card = scorecard(parse("rope()"))                                   # as initialised
+    card = scorecard(parse("t5()"), params, dims=Dims(256, 8, 32))      # as trained
+    card["measures"]["R_shift"]                                         # {"value": 4e-06, "verdict": "pass", "note": ...}
+
+Every value is scale-free, so that encodings of any size of logits can be compared. `MEASURES` says what each one is and
+when it is good. No single one is "extrapolation": ALiBi's logits leave their range and still reach nothing new.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from posjax.describe.scorecard import axes, measures, parts
+from posjax.describe.scorecard.measures import Found
+from posjax.describe.scorecard.probe import Probe, box, codes, logits, make_probe, places
+from posjax.describe.worlds import axes_taken
+from posjax.encoding import Dims, Encoding, Needs, Params
+
+LENGTH, TIMES = 256, 4  # tokens of the places that are "seen", and how many times as many are tried
+EXACT = 1e-5  # equal, in float32, relative to the standard deviation of the logits
+_EXACT_FAR = 1e-4  # the same ten thousand places away
+_WIDTHS = (16, 64)  # of codes that are told apart from tokens, beside the own one
+_NEAR, _FAR = 8, 24  # queries of a long sequence
+_NEVER_CACHED = Needs.WHOLE_DOCUMENT | Needs.BOTH_DIRECTIONS
+
+
+class Measure(NamedTuple):
+    """What is measured, and when it is good: at most `bound`, or at least, where `at_least`."""
+
+    group: str
+    title: str
+    about: str
+    bound: float
+    at_least: bool = False
+
+    def verdict(self, value: float) -> str:
+        good = value >= self.bound if self.at_least else value <= self.bound
+        return "pass" if good else "fail"
+
+
+_UNIQUE, _SURE, _FAR_OUT, _RELATIVE = "uniqueness", "determinism", "extrapolation", "relative"
+_PLANE, _DECAY, _SUM, _ORDER = "dimensions", "decay", "codes, transforms", "order"
+MEASURES = {
+    "U_gap": Measure(_UNIQUE, "gap", "least distance of two places' attention rows over their mean norm", 1e-3, True),
+    "U_coll": Measure(_UNIQUE, "same %", "pairs of places closer than 0.001 of the norm", 0.0),
+    "U_coll_bf16": Measure(
+        _UNIQUE, "same % bf16", "the same far out, with positions and parameters rounded to bfloat16", 0.0
+    ),
+    "U_code": Measure(_UNIQUE, "code gap", "least distance of two codes over their mean norm", 1e-3, True),
+    "D_jit": Measure(_SURE, "jit", "largest difference of compiled and eager logits", EXACT),
+    "D_prefix": Measure(_SURE, "prefix", "how far logits of the first n tokens move as the sequence grows", EXACT),
+    "D_cache": Measure(_SURE, "cache", "error of keys that were transformed when the sequence was shorter", EXACT),
+    "D_batch": Measure(_SURE, "batch", "how far logits move behind padding and another document", EXACT),
+    "X_takes": Measure(
+        _FAR_OUT, "longer", "1 if it says anything of places beyond the length it was made for", 1, True
+    ),
+    "X_range": Measure(_FAR_OUT, "new logits", "share of logits at new distances outside their range before", 0.05),
+    "X_mass": Measure(_FAR_OUT, "new mass", "attention that the last query pays to new distances", 0.1),
+    "X_ent": Measure(_FAR_OUT, "entropy", "entropy of the last query's attention over that at the length before", 1.1),
+    "X_phase": Measure(_FAR_OUT, "new phase", "share of rotations that do not finish a turn within the length", 0.0),
+    "R_shift": Measure(_RELATIVE, "shift", "largest change of a logit as both tokens move together", _EXACT_FAR),
+    "R_group": Measure(_RELATIVE, "group", "defect of R(p)^T R(q) = R(0)^T R(q - p)", EXACT),
+    "R_linear": Measure(
+        _RELATIVE, "linear R2", "code(p + d) from code(p) by one matrix, on held-out places", 0.99, True
+    ),
+    "R_decode": Measure(_RELATIVE, "decode R2", "the offset from a pair's logits by ridge regression", 0.5, True),
+    "A_takes": Measure(_PLANE, "axes", "how many of 1, 2 and 3 position axes it takes", 3, True),
+    "A_reduce": Measure(_PLANE, "on a line", "largest difference of a row or column of the plane from a line", EXACT),
+    "A_shift": Measure(_PLANE, "shift 2-D", "largest change of a logit as both tokens move along an axis", _EXACT_FAR),
+    "A_group": Measure(_PLANE, "group 2-D", "the group defect on the plane", EXACT),
+    "A_swap": Measure(_PLANE, "swap", "least difference of offsets (x, y) and (y, x)", 1e-3, True),
+    "A_isotropy": Measure(_PLANE, "anisotropy", "variance over the angle over variance within the distance", 0.05),
+    "A_waves": Measure(_PLANE, "directions", "directions that the waves of all heads run in", 3, True),
+    "A_wrap": Measure(_PLANE, "wrap", "likeness of a row's end and the next one's start over that of neighbours", 0.5),
+    "rho_same": Measure(_DECAY, "rho q=k", "rank correlation of logit and distance, like contents", -0.5),
+    "rho_other": Measure(_DECAY, "rho q,k", "the same for independent contents, mean of each", -0.5),
+    "monotone": Measure(
+        _DECAY, "falls", "share of steps at which the logit of like contents does not grow", 0.99, True
+    ),
+    "C_unit": Measure(
+        _SUM, "a+x=b+y %", "token + code lies nearest to one of another token, unit-variance tokens", 1.0
+    ),
+    "C_small": Measure(_SUM, "at 0.02 %", "the same for tokens of standard deviation 0.02", 1.0),
+    "R_norm": Measure(_SUM, "norm", "largest change of a query's or key's norm, relative", EXACT),
+    "P_tokens": Measure(
+        _ORDER,
+        "permute x",
+        "change of the output as tokens swap places, over the values: 0 is a bag of tokens",
+        1e-3,
+        True,
+    ),
+    "P_both": Measure(
+        _ORDER, "permute both", "change of the output as tokens move with their places, over the values", EXACT
+    ),
+}
+
+
+def scorecard(
+    encoding: Encoding,
+    params: Params | None = None,
+    *,
+    dims: Dims | None = None,
+    length: int = LENGTH,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Every measure of one encoding.
+
+    Args:
+      params: what it has learned; None initialises it by `seed`.
+      dims: of the model, by default 8 heads of 32 with tables for 4 `length` positions. With a grid in it the encoding
+        is measured on that grid. Needed with `params`.
+      length: tokens on a line that count as seen.
+
+    Returns:
+      {"encoding": spec, "measured_on": extent, "measures": {name: {"value", "verdict", "note"}}, "collisions": ...}.
+      A verdict is "pass", "fail", "handled" (fails, declares it, and decoding acts on it) or "n/a", with the reason as note.
+
+    Raises:
+      ValueError: `params` without `dims`, or an encoding that refuses the places it is to be measured on.
+    """
+    if params is not None and dims is None:
+        raise ValueError("scorecard(params=...) needs the dims of the model that learned them")
+    key = jax.random.key(seed)
+    extent = _extent(encoding, dims, length)
+    own = dims or _roomy(encoding, key, extent)
+    probe = make_probe(encoding, encoding.init(key, own) if params is None else params, own, extent, seed)
+    code = codes(encoding, probe.params, own.width, box(extent))
+    found = _on_its_own_axes(probe, key, code, trained=params is not None)
+    found |= _on_a_plane(probe, key, seed, trained=params is not None)
+
+    def params_of(dims: Dims) -> Params:
+        return params if params is not None else encoding.init(key, dims)
+
+    widths = (own.width,) if params is not None else tuple(sorted({*_WIDTHS, own.width}))
+    rates = None if code is None else parts.collisions(probe, params_of, widths)
+    for name, scale in (("C_unit", "1"), ("C_small", "0.02")):
+        found[name] = Found(rates[str(own.width)][scale]) if rates else Found(None, measures.NO_CODE)
+    return {
+        "encoding": str(encoding),
+        "measured_on": list(extent),
+        "measures": {name: _judged(encoding, name, found[name]) for name in MEASURES},
+        "collisions": rates,
+    }
+
+
+def _extent(encoding: Encoding, dims: Dims | None, length: int) -> tuple[int, ...]:
+    """Where an encoding is at home: the grid of its model, a line if it takes one, else a square or cube of its size."""
+    if dims is not None and dims.grid is not None and 2 in encoding.dimensions:
+        return tuple(dims.grid)
+    num_axes = min(axes_taken(encoding))
+    return (round(length ** (1 / num_axes)),) * num_axes
+
+
+def _dims(extent: tuple[int, ...], times: int) -> Dims:
+    """8 heads of 32, with tables for `times` as many tokens as there are in `extent`."""
+    dims = Dims(width=256, num_heads=8, head_dim=32)
+    if len(extent) == 2:
+        return dims._replace(grid=_longer(extent, times))
+    return dims._replace(length=int(np.prod(extent)) * times)
+
+
+def _roomy(encoding: Encoding, key: jax.Array, extent: tuple[int, ...]) -> Dims:
+    """With places beyond `extent`, if the encoding does not say itself how many there are."""
+    try:
+        encoding.init(key, _dims(extent, TIMES))
+    except ValueError:
+        return _dims(extent, 1)
+    return _dims(extent, TIMES)
+
+
+def _longer(extent: tuple[int, ...], times: int = TIMES) -> tuple[int, ...]:
+    return tuple(round(e * times ** (1 / len(extent))) for e in extent)
+
+
+def _on_its_own_axes(probe: Probe, key: jax.Array, code, trained: bool) -> dict[str, Found]:
+    longer = _longer(probe.extent)
+    rows = _rows(probe.extent, longer)
+    base = logits(probe, box(probe.extent))
+    far = _far(probe, longer, rows)
+    found = measures.uniqueness(probe, base, code, longer)
+    found |= measures.determinism(probe, base, longer, far, rows)
+    found |= measures.extrapolation(probe, base, longer, far, rows)
+    found["X_takes"] = _takes_longer(probe, key, longer, rows, far, trained)
+    found["R_shift"] = measures.translation(probe, base, _shifts(probe, longer))
+    found["R_linear"] = Found(None, measures.NO_CODE) if code is None else parts.linear_relation(probe, longer)
+    found["R_decode"] = measures.decodability(base, probe)
+    found |= {name: value for name, value in parts.rotation(probe).items() if name != "A_waves"}
+    found |= measures.decay(probe, base)
+    return found | measures.permutation(probe)
+
+
+def _rows(extent: tuple[int, ...], longer: tuple[int, ...]) -> np.ndarray:
+    """Some queries of the longer box: within `extent`, and beyond it with the very last one."""
+    inside = (places(longer) < np.array(extent)).all(axis=1)
+    near, far = np.flatnonzero(inside), np.flatnonzero(~inside)
+    chosen = [
+        tokens[np.linspace(0, len(tokens) - 1, count).astype(int)] for tokens, count in ((near, _NEAR), (far, _FAR))
+    ]
+    return np.unique(np.concatenate(chosen))
+
+
+def _far(probe: Probe, longer: tuple[int, ...], rows: np.ndarray):
+    """The operator for queries far out, or None if the encoding has nothing to say of such places."""
+    try:
+        far = logits(probe, box(longer), rows)
+    except ValueError:
+        return None
+    return far if np.isfinite(far.value[:, :, far.seen]).all() else None
+
+
+def _takes_longer(probe: Probe, key: jax.Array, longer, rows, far, trained: bool) -> Found:
+    """Tried with parameters for `extent` only, where their shapes depend on that."""
+    if trained or far is None:
+        return Found(float(far is not None), "" if far is not None else "takes no longer sequence")
+    short = probe.encoding.init(key, _dims(probe.extent, 1))
+    if jax.tree.map(np.shape, short) == jax.tree.map(np.shape, probe.params):
+        return Found(1.0)
+    return measures.takes_longer(probe, short, longer, rows)
+
+
+def _shifts(probe: Probe, longer: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Along every axis, past the places seen, up to the end of the tables, and far beyond where positions are no rows."""
+    room = min(b - a for a, b in zip(probe.extent, longer, strict=True))
+    steps = [1, 7, probe.extent[0], room]
+    if Needs.WHOLE_POSITIONS not in probe.encoding.needs:
+        steps.append(40 * probe.extent[0])
+    steps = [s for s in sorted({*steps}) if s + max(probe.extent) <= probe.encoding.reach]
+    return [
+        tuple(s if axis == a else 0 for a in range(probe.num_axes)) for axis in range(probe.num_axes) for s in steps
+    ]
+
+
+def _on_a_plane(probe: Probe, key: jax.Array, seed: int, trained: bool) -> dict[str, Found]:
+    names = (*axes.PLANE, "A_reduce")
+    if trained:
+        taken = Found(None, f"parameters are of {probe.num_axes} axes")
+        if probe.num_axes != 2:
+            return {"A_takes": taken} | dict.fromkeys(names, taken)
+        return {"A_takes": taken, "A_reduce": taken} | axes.plane(probe)
+    takes = axes.accepted(probe.encoding, probe.dims, key)
+    found = {"A_takes": takes, "A_reduce": Found(None, "does not take both")}
+    if 2 not in probe.encoding.dimensions:
+        reason = axes.NEEDS_RASTER if probe.encoding.dimensions == (1,) else "takes no plane"
+        return found | {name: Found(None, reason) for name in names}
+    side = round(probe.num_tokens**0.5)
+    try:
+        grid = probe if probe.num_axes == 2 else axes.plane_probe(probe, key, (side, side), seed)
+        found |= axes.plane(grid)
+        if probe.num_axes == 1:
+            found["A_reduce"] = axes.reduction(probe, grid.params)
+    except ValueError as error:
+        found |= {name: Found(None, str(error)) for name in names}
+    return found
+
+
+def _judged(encoding: Encoding, name: str, found: Found) -> dict[str, Any]:
+    if found.value is None:
+        return {"value": None, "verdict": "n/a", "note": found.note}
+    verdict, note = MEASURES[name].verdict(found.value), found.note
+    if math.isnan(found.value):
+        note = note or "not a number"
+    if name == "D_cache" and verdict == "fail" and Needs.DOCUMENT_LENGTH in encoding.needs:
+        verdict, note = "handled", "declared: caches keep keys as they were before the transform"
+    elif name == "D_cache" and verdict == "fail" and encoding.needs & _NEVER_CACHED:
+        verdict, note = "handled", "declared: it is not decoded from a cache"
+    return {"value": float(found.value), "verdict": verdict, "note": note}

@@ -1,0 +1,144 @@
+"""What can be said of additive codes and of transforms of queries and keys only, whatever the logits make of them."""
+
+import numpy as np
+
+from posjax.describe.scorecard.measures import Found, r_squared
+from posjax.describe.scorecard.probe import Probe, box, codes, places, transforms
+
+_WORDS, _PLACES, _SUMS = 1000, 256, 200
+SCALES = {"1": 1.0, "0.02": 0.02, "0.02 sqrt(M)": None}  # of token embeddings, by what they are called
+_TURNS = 1e-7  # radians per position
+
+
+def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
+    """R^2, on held-out places, of the best matrix M_d with code(p + d) = M_d code(p); the mean over some d."""
+    extent, code = longer, codes(probe.encoding, probe.params, probe.dims.width, box(longer))
+    if code is None or not np.isfinite(code).all():  # a table may end before
+        extent, code = probe.extent, codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
+    place, found = places(extent), {}  # the last axis runs fastest: p + d lies d tokens on
+    for step in [d for d in (1, 7, 32) if d <= extent[-1] // 4]:
+        before = np.flatnonzero(place[:, -1] < extent[-1] - step)
+        before = np.random.default_rng(5).permutation(before)
+        fit, held = before[::2], before[1::2]
+        matrix = np.linalg.lstsq(code[fit], code[fit + step], rcond=1e-6)[0]
+        found[step] = r_squared(code[held + step], code[held] @ matrix)
+    if not found:
+        return Found(None, "too few places")
+    return Found(float(np.mean([*found.values()])), " ".join(f"d={d}: {r2:.3f}" for d, r2 in found.items()))
+
+
+def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, dict[str, float]]:
+    """Of how many sums token + code the nearest other sum is one of another token, in per cent: {width: {scale: rate}}.
+
+    `params_of(dims)` are the parameters in a model of another width; one that the encoding refuses is left out.
+    """
+    found = {}
+    for width in widths:
+        dims = probe.dims._replace(width=width, head_dim=max(width // probe.dims.num_heads, 1))
+        try:
+            code = codes(probe.encoding, params_of(dims), width, box(probe.extent))
+        except ValueError:
+            continue
+        if code is None or not np.isfinite(code).all():
+            continue
+        code, by_scale = code[:_PLACES], {}
+        for name, scale in SCALES.items():
+            scale = 0.02 * width**0.5 if scale is None else scale
+            by_scale[name] = collision_rate(code, scale, seed=6)
+        found[str(width)] = by_scale
+    return found
+
+
+def collision_rate(code: np.ndarray, scale: float, seed: int) -> float:
+    """Per cent of the sums a + x (token and place drawn at random) that lie nearest to some b + y with b != a.
+
+    Tokens are N(0, scale^2); `code` is [n, M].
+    """
+    rng = np.random.default_rng(seed)
+    words = scale * rng.normal(size=(_WORDS, code.shape[1]))
+    word_square, code_square = np.sum(words**2, axis=1), np.sum(code**2, axis=1)
+    # |b + y|^2 for every sum; with a constant, |b + y - (a + x)|^2 needs only inner products with one vector each.
+    square = word_square[:, None] + code_square[None] + 2 * words @ code.T
+    confused = 0
+    for _ in range(_SUMS):
+        a, x = rng.integers(_WORDS), rng.integers(len(code))
+        total = words[a] + code[x]
+        distance = square - 2 * ((words @ total)[:, None] + (code @ total)[None])
+        distance[a, x] = np.inf
+        confused += int(np.argmin(distance) // len(code) != a)
+    return 100 * confused / _SUMS
+
+
+def rotation(probe: Probe) -> dict[str, Found]:
+    """Group defect, unseen phases, norms and directions of the matrices that turn queries and keys."""
+    names = ("R_group", "X_phase", "R_norm", "A_waves")
+    matrices, reason = _matrices(probe)
+    if matrices is None:
+        return {name: Found(None, reason) for name in names}
+    q, k = matrices
+    found = {"R_norm": Found(_norm_error(q, k))}
+    relative = np.linalg.pinv(q[0]) @ q[1]  # from place (.., 0, 0) to (.., 0, 1)
+    turns = np.abs(np.angle(np.linalg.eigvals(relative)))  # [H, D], every frequency twice
+    if turns.max() < _TURNS:
+        return found | {name: Found(None, "turns nothing") for name in names if name != "R_norm"}
+    unseen = (turns > _TURNS) & (turns < 2 * np.pi / probe.extent[-1])
+    found["X_phase"] = Found(float(unseen.mean())) if probe.num_axes == 1 else Found(None, "of lines only")
+    found["R_group"] = Found(_group_defect(probe, q, k))
+    return found | {"A_waves": _directions(probe, q)}
+
+
+def _matrices(probe: Probe):
+    """The matrices of queries and keys, or None and why there are none that depend on places alone."""
+    found = transforms(probe)
+    if found is None:
+        return None, "transforms q and k, but not linearly"
+    q, k = found
+    if q.shape[-2] != q.shape[-1]:
+        return None, "widens the head dim"
+    identity = np.eye(q.shape[-1])
+    if (q == identity).all() and (k == identity).all():
+        return None, "leaves q and k as they are"
+    again = transforms(probe, other_content=True)
+    if again is None or np.abs(again[0] - q).max() + np.abs(again[1] - k).max() > 1e-5:
+        return None, "turns by content"
+    return (q, k), ""
+
+
+def _norm_error(*matrices: np.ndarray) -> float:
+    """max over places, heads and all vectors of | |T x| / |x| - 1 |, from singular values."""
+    values = [np.linalg.svd(m, compute_uv=False) for m in matrices]
+    return float(max(np.abs(v - 1).max() for v in values))
+
+
+def _group_defect(probe: Probe, q: np.ndarray, k: np.ndarray) -> float:
+    """max |R(a)^T R(b) - R(0)^T R(b - a)|_F, relative, over pairs of places with a <= b on every axis."""
+    rng, place, worst = np.random.default_rng(7), places(probe.extent), 0.0
+    for _ in range(48):
+        pair = place[rng.integers(len(place), size=2)]
+        a, b = pair.min(axis=0), pair.max(axis=0)
+        index = [np.ravel_multi_index(tuple(p), probe.extent) for p in (a, b, b - a)]
+        left, right = (np.swapaxes(q[i], -1, -2) @ k[j] for i, j in ((index[0], index[1]), (0, index[2])))
+        norms = np.linalg.norm(left - right, axis=(-2, -1)) / np.linalg.norm(right, axis=(-2, -1))
+        worst = max(worst, float(norms.max()))
+    return worst
+
+
+def _directions(probe: Probe, q: np.ndarray) -> Found:
+    """How many directions the waves of all heads run in: 2 on the axes of a grid only, H D / 2 if each has its own."""
+    if probe.num_axes != 2:
+        return Found(None, "of grids only")
+    width = probe.extent[1]
+    rows, columns, mixed = (np.linalg.pinv(q[0]) @ q[i] for i in (width, 1, 3 * width + 2))
+    directions = []
+    for head in range(q.shape[1]):
+        _, vectors = np.linalg.eig(mixed[head])
+        inverse = np.linalg.pinv(vectors)
+        turned = [inverse @ m[head] @ vectors for m in (rows, columns)]
+        if max(np.abs(t - np.diag(np.diag(t))).max() for t in turned) > 1e-3:
+            return Found(None, "turns on grids do not commute")
+        waves = np.stack([np.angle(np.diag(t)) for t in turned])
+        waves = waves[:, np.hypot(*waves) > _TURNS]
+        directions.append(np.mod(np.arctan2(*waves), np.pi))
+    directions = np.sort(np.concatenate(directions))
+    gaps = np.diff(directions, append=directions[:1] + np.pi)
+    return Found(float((gaps > 1e-2).sum()))

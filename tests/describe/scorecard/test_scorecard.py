@@ -1,0 +1,267 @@
+"""The scorecard tells apart what it should, by the numbers that are known, and says where a measure does not apply."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+import experiments.scorecard as command
+import posjax as pj
+from experiments import report
+from experiments.report.families import FAMILIES
+from experiments.report.scorecard import groups, heat_map, number, to_markdown, to_rich, write_pages
+from posjax.describe.scorecard import axes as scorecard_axes
+from posjax.describe.scorecard import measures as scorecard_measures
+from posjax.describe.scorecard import parts as scorecard_parts
+from posjax.describe.scorecard.card import MEASURES, scorecard
+from posjax.describe.scorecard.probe import Logits, box, logits, make_probe
+from posjax.describe.scorecard.specs import every_spec
+
+DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
+
+
+@functools.cache
+def card(spec, length=256):
+    return {name: cell["value"] for name, cell in scorecard(pj.parse(spec), length=length)["measures"].items()}
+
+
+def probe(spec, extent=(64,), dims=DIMS):
+    encoding = pj.parse(spec)
+    return make_probe(encoding, encoding.init(jax.random.key(0), dims), dims, extent, seed=0)
+
+
+def card_of_ones(**verdicts):
+    cells = {name: {"value": 1.0, "verdict": verdicts.get(name, "pass"), "note": ""} for name in MEASURES}
+    cells["X_phase"] = {"value": None, "verdict": "n/a", "note": "turns nothing"}
+    return {"encoding": "rope()", "measures": cells}
+
+
+@pytest.mark.slow
+def test_published_and_expected_values():
+    """Of NoPE, Vaswani's code, RoPE, ALiBi and a table: what theory says, at 256 tokens, 8 heads of 32."""
+    assert (card("none()")["U_coll"], card("none()")["R_shift"]) == (100, 0)
+    np.testing.assert_allclose(card("none()")["X_mass"], 0.75, rtol=1e-6)
+    np.testing.assert_allclose(card("none()")["X_ent"], np.log(1024) / np.log(256), rtol=1e-6)
+    assert card("none()")["rho_same"] is None
+    assert card("rope()")["R_shift"] < 1e-5
+    assert card("rope()")["R_group"] < 1e-6
+    assert card("rope()")["R_norm"] < 1e-6
+    assert card("rope()")["X_phase"] == 9 / 16  # 2 pi 10000^(c / 16) > 256 from c = 7 on
+    assert card("rope()")["rho_same"] < -0.4 < card("rope()")["rho_other"]
+    assert max(card("alibi()")["rho_same"], card("alibi()")["rho_other"]) < -0.999
+    assert card("alibi()")["X_range"] == 1
+    assert card("alibi()")["X_mass"] < 0.1
+    assert card("alibi()")["A_swap"] == 0
+    assert card("sinusoidal()")["R_linear"] > 0.999
+    assert card("sinusoidal()")["R_shift"] > 1
+    assert card("learned()")["R_linear"] < 0
+    assert card("learned()")["U_coll"] == 100  # N(0, 0.02^2) is position-blind before training
+    assert card("learned()")["X_takes"] == 0
+
+
+@pytest.mark.thorough
+def test_lengths_that_turn_keys_are_found_by_the_cache_not_only_by_the_prefix():
+    ntk = card("rope(scaling=dynamic_ntk(factor=4, original_length=256))")
+    assert ntk["D_prefix"] > 1
+    assert ntk["D_cache"] > 1
+    cell = scorecard(pj.parse("rope(scaling=dynamic_ntk(factor=4, original_length=64))"), length=64)["measures"]
+    assert cell["D_cache"]["verdict"] == "handled"
+
+
+@pytest.mark.slow
+def test_a_card_holds_every_measure_and_says_why_one_is_missing():
+    """64 tokens, an encoding of lines only."""
+    found = scorecard(pj.parse("fire()"), length=64)["measures"]
+    assert list(found) == list(MEASURES)
+    assert all((cell["verdict"] == "n/a") == (cell["value"] is None) for cell in found.values())
+    assert all(cell["note"] for cell in found.values() if cell["verdict"] == "n/a")
+    assert found["A_shift"]["note"] == scorecard_axes.NEEDS_RASTER
+    assert found["R_group"]["note"] == "leaves q and k as they are"
+    assert found["R_shift"]["verdict"] == "fail"  # its normaliser depends on where the query stands
+    assert found["P_both"]["verdict"] == found["P_tokens"]["verdict"] == "pass"
+
+
+class CountsKeys(pj.Encoding):
+    """What no encoding may do: the bias depends on the array, not on where its tokens stand."""
+
+    def bias(self, params, q, q_site, k, k_site):
+        return jnp.arange(k.shape[0]) * jnp.ones((1, q.shape[0], 1))
+
+
+def test_implied_positions_are_found_out():
+    broken = make_probe(CountsKeys(), (), DIMS, (64,), seed=0)
+    base = logits(broken, box((64,)))
+    found = scorecard_measures.determinism(broken, base, (256,), None, np.arange(64))
+    assert found["D_batch"].value > 1
+    assert found["D_prefix"].value is None
+    assert scorecard_measures.permutation(broken)["P_both"].value > 1e-3
+    sound = probe("alibi()")
+    found = scorecard_measures.determinism(sound, logits(sound, box((64,))), (256,), None, np.arange(64))
+    assert max(found["D_batch"].value, found["D_jit"].value) < 1e-6
+    assert scorecard_measures.permutation(sound)["P_both"].value < 1e-5
+
+
+@pytest.mark.parametrize("spec", ["centrality(max_degree=4)", "graphormer(max_distance=20)"])
+def test_encodings_of_graphs_are_measured_on_graphs(spec):
+    of_graph = probe(spec)
+    found = scorecard_measures.determinism(of_graph, logits(of_graph, box((64,))), (256,), None, np.arange(64))
+    assert max(found["D_batch"].value, found["D_jit"].value) < 1e-5
+
+
+def test_without_an_encoding_a_layer_permutes_with_its_tokens():
+    assert scorecard_measures.permutation(probe("none()"))["P_tokens"].value < 1e-5
+    assert scorecard_measures.permutation(probe("rope()"))["P_tokens"].value > 1e-2
+
+
+def test_collisions():
+    """The claim that a collision in all dimensions is improbable holds for unit-variance tokens, not for small ones."""
+    code = scorecard_parts.codes(pj.parse("sinusoidal()"), (), 64, box((256,)))
+    assert scorecard_parts.collision_rate(code, 1.0, seed=0) == 0
+    assert 75 < scorecard_parts.collision_rate(code, 0.02 * 64**0.5, seed=0) < 95
+    table = 0.02 * np.random.default_rng(0).normal(size=(256, 64))
+    assert 60 < scorecard_parts.collision_rate(table, 0.02, seed=0) < 80
+
+
+def test_the_group_defect_is_of_rotations_that_do_not_commute():
+    found = scorecard_parts.rotation(probe("rope()", (4, 6), DIMS._replace(grid=(8, 12))))
+    assert found["R_group"].value < 1e-6
+    assert found["A_waves"].value == 2
+    norms = scorecard_parts.rotation(probe("rope(scaling=yarn(factor=4, original_length=64))"))["R_norm"].value
+    np.testing.assert_allclose(norms, 0.1 * np.log(4), rtol=1e-4)  # cosines and sines times 0.1 ln s + 1
+
+
+def test_an_image_on_a_line_wraps_around():
+    line = logits(probe("raster(width=8) >> alibi()", (8, 8)), box((8, 8)))
+    plane = logits(probe("alibi()", (8, 8)), box((8, 8)))
+    assert scorecard_axes.wrap(line, 8, 8).value > 0.8
+    assert scorecard_axes.wrap(plane, 8, 8).value < 0.2
+    assert scorecard_axes.wrap(logits(probe("none()", (8, 8)), box((8, 8))), 8, 8).value is None
+
+
+def test_hidden_keys_weigh_nothing():
+    tile = Logits(np.zeros((1, 1, 2, 3), np.float32), np.array([[True, True, False], [False, False, False]]))
+    np.testing.assert_array_equal(scorecard_measures.softmax(tile.masked)[0, 0], [[0.5, 0.5, 0], [0, 0, 0]])
+
+
+def test_trained_parameters_need_their_dims():
+    with pytest.raises(ValueError, match="dims"):
+        scorecard(pj.parse("t5()"), {"table": np.zeros((32, 8))})
+
+
+def test_every_registered_name_is_in_the_catalogue():
+    specs, unknown = every_spec(256)
+    assert not unknown, "give its arguments in posjax/describe/scorecard/specs.py"
+    for spec in specs:
+        assert pj.parse(spec)
+    assert all(any(name in spec for spec in specs) for name in pj.names())
+
+
+def test_frequency_scalings_of_the_catalogue_fit_its_heads():
+    """16 frequencies each."""
+    q, site = np.ones((4, 8, 32), np.float32), pj.sites(4)
+    for spec in every_spec(256)[0]:
+        if spec.startswith("rope(scaling="):
+            rope = pj.parse(spec)
+            params = rope.init(jax.random.key(0), pj.Dims(256, 8, 32))
+            jax.eval_shape(lambda q, rope=rope, params=params: rope.rotate(params, q, site, q, site), q)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (0.0637, "0.064"), (3.2e-6, "3e-06"), (12.34, "12.3"), (100, "100")]
+)
+def test_numbers_are_short(value, text):
+    assert number(value) == text
+
+
+def test_tables_and_picture():
+    cards = {"rope()": card_of_ones(U_gap="fail"), "t5(": {"encoding": "t5(", "error": "cannot | be read"}}
+    text = to_markdown(cards, "Scorecard", ("a note",))
+    row = next(line for line in text.splitlines() if line.startswith("| `rope()`"))
+    assert row.split(" | ")[1:3] == ["1 ✗", "1 ✓"]
+    assert sum(line.count(" | ") for line in text.splitlines() if line.startswith("| `rope()`")) == len(MEASURES)
+    assert "- `t5(`: cannot \\| be read" in text
+    assert [view.row_count for view in to_rich(cards)] == [1] * len(groups())
+    figure = heat_map(cards)
+    assert len(figure.axes[0].patches) == len(MEASURES)
+    with pytest.raises(ValueError, match="nothing to draw"):
+        heat_map({})
+
+
+def test_the_picture_has_the_colours_of_families(tmp_path):
+    """A palette that is too small shifts them nearer to each other than readers can tell."""
+    members = {name: family.members.split() or ["rope(scaling=ntk(factor=2.0))"] for name, family in FAMILIES.items()}
+    labels = {label: name for name, some in members.items() for label in some}
+    cards = {label: card_of_ones(U_gap="fail", A_shift="handled") | {"encoding": label} for label in labels}
+    with Image.open(write_pages(cards, tmp_path)[1]) as image:
+        drawn = {tuple(color) for color in np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0).tolist()}
+    for family in FAMILIES.values():
+        assert tuple(int(family.color[at : at + 2], 16) for at in (1, 3, 5)) in drawn
+
+
+def test_one_refusal_does_not_lose_the_others(tmp_path, monkeypatch, capsys):
+    def measured(encoding, **given):
+        if str(encoding) == "t5()":
+            raise ValueError("no places")
+        return card_of_ones()
+
+    monkeypatch.setattr("posjax.describe.scorecard.card.scorecard", measured)
+    assert command.main(["rope()", "t5()", f"--out={tmp_path}"]) == 0
+    saved = json.loads((tmp_path / "scorecard.json").read_text())
+    assert saved["cards"]["t5()"]["error"] == "no places"
+    assert saved["cards"]["rope()"]["measures"]["U_gap"]["verdict"] == "pass"
+    assert saved["about"]["jax"] == jax.__version__
+    assert {path.name for path in tmp_path.iterdir()} == {"scorecard.json", "scorecard.png", "table.md"}
+    assert "t5() could not be measured: no places" in capsys.readouterr().err
+    table = (tmp_path / "table.md").read_text()
+    (tmp_path / "table.md").unlink()
+    assert report.main([str(tmp_path)]) == 0
+    assert (tmp_path / "table.md").read_text() == table
+    assert "`t5()`: no places" in table
+
+
+def test_only_what_is_missing_is_measured(tmp_path, monkeypatch, capsys):
+    measured = []
+    measure = lambda encoding, **told: measured.append(str(encoding)) or card_of_ones()  # noqa: E731
+    monkeypatch.setattr("posjax.describe.scorecard.card.scorecard", measure)
+    out = f"--out={tmp_path}"
+    assert command.main(["none", "--length=64", out]) == 0
+    assert command.main(["sinusoidal", "none", "--length=64", "--missing", out]) == 0
+    assert measured == ["none()", "sinusoidal()"]
+    found = json.loads((tmp_path / "scorecard.json").read_text())
+    assert list(found["cards"]) == ["sinusoidal()", "none()"]
+    assert found["about"]["added"][0]["labels"] == ["sinusoidal()"]
+    assert found["notes"][-1].startswith("Added at commit")
+    assert "sinusoidal()" in (tmp_path / "table.md").read_text()
+    assert command.main(["alibi", "--length=128", "--missing", out]) == 2
+    assert "was measured with --length=64, not 128" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [(["rop()"], "did you mean 'rope'"), (["--length=8"], "too short"), (["t5", "--checkpoint=x"], "not both")],
+)
+def test_mistakes_are_one_line(arguments, why, capsys):
+    assert command.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert error.count("\n") == 1
+
+
+def test_bfloat16_cannot_count():
+    found = probe("alibi()")
+    near = scorecard_measures.uniqueness(found, logits(found, box((64,))), None, (256,))
+    far = scorecard_measures.uniqueness(found, logits(found, box((64,))), None, (1024,))
+    assert near["U_coll_bf16"].value == 0  # 192, ..., 255
+    assert far["U_coll_bf16"].value > 1  # 960, 964, ...: four places are one
+    assert far["U_coll"].value == 0
+
+
+def test_a_temperature_is_no_rotation():
+    """log(p + 1) is 0 at the first place, so that its matrix has no inverse."""
+    found = scorecard_parts.rotation(probe("ssmax()"))
+    assert found["R_group"].note == "turns nothing"
+    assert found["R_norm"].value > 0.1

@@ -1,0 +1,75 @@
+"""`python -m experiments.catalogue`, and the page that it writes."""
+
+import re
+
+import pytest
+
+import posjax as pj
+from experiments import catalogue
+from posjax.describe.catalogue import arxiv_number, citation, declared_meanings, facts, summary
+from posjax.describe.catalogue import catalogue as rows
+from posjax.encoding import Needs
+
+
+def test_the_page_is_current():
+    assert catalogue.PAGE.exists(), "run python -m experiments.catalogue --write"
+    assert catalogue.PAGE.read_text() == catalogue.page(), "run python -m experiments.catalogue --write"
+
+
+def test_the_page_has_a_row_for_every_name():
+    page = catalogue.page()
+    library = [row.name for row in rows() if row.cls.__module__.startswith("posjax.")]
+    assert re.findall(r"^\| `(\w+)` \|", page.split("## Arguments of encodings")[0], re.MULTILINE) == library
+    widths = {line.replace("\\|", "").count("|") for line in page.splitlines() if line.startswith("| `")}
+    assert widths <= {9, 5}
+    assert f"{len(library)} encodings" in page
+
+
+@pytest.mark.parametrize("name", pj.names())
+def test_every_encoding_says_what_it_is(name):
+    row = facts(name)
+    assert row.summary, "begin the docstring with what it is"
+    assert row.example is not None, "its arguments without defaults cannot be made up: see describe._FILLERS"
+    assert row.parameters is not None, "init refuses 1024 positions and 14x14 patches"
+
+
+def test_facts():
+    rope, learned, interpolate = facts("rope"), facts("learned"), facts("interpolate")
+    assert (rope.hooks, rope.parameters, rope.relative, rope.arxiv) == (("rotate",), {}, True, "2104.09864")
+    assert (learned.hooks, learned.count, learned.relative) == (("place", "embed"), 1024 * 384, False)
+    assert "whole_positions" in learned.needs
+    assert (interpolate.hooks, interpolate.example.factor) == (("place",), 2.0)
+    assert facts("raster").dimensions == (2,)
+
+
+def test_what_a_docstring_says():
+    text = "A line of it.\n\nFirst et al. (2019) did not; Su, Lu and Pan (2021), arXiv 2104.09864, did. Others: 2201.00001."
+    assert (summary(text), arxiv_number(text), citation(text)) == ("A line of it.", "2104.09864", "Su, Lu and Pan 2021")
+    assert (arxiv_number("None."), citation("None.")) == (None, None)
+    assert citation("after Smith (1999).") == "Smith 1999"
+    meanings = declared_meanings()
+    assert set(meanings) == {"relative", "dimensions", "reach", *(need.name.lower() for need in Needs)}
+    assert all(meanings.values())
+
+
+def test_the_terminal(capsys):
+    assert catalogue.main(["--family=rotary"]) == 0
+    out = capsys.readouterr().out
+    assert "rope" in out
+    assert "alibi " not in out
+    assert max(map(len, out.splitlines())) <= 120
+    assert "are relative" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--family=rotarry"], "no family is named 'rotarry'; did you mean 'rotary'?"),
+        (["--write", "--family=rotary"], "--write is about all that the library has"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, capsys):
+    assert catalogue.main(arguments) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert message in shown.err

@@ -1,0 +1,121 @@
+"""Attention distance and rollout against what they are by hand."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.analysis.vision.attention import (
+    attention_distance,
+    distances,
+    patch_index,
+    rollout,
+    rollout_map,
+    share_of_prefix,
+    uniform_distance,
+)
+from posjax import grid, sites
+
+
+def softmax_of(shape, seed=0):
+    weights = np.exp(np.random.default_rng(seed).standard_normal(shape))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def test_distances_are_those_between_centres_in_pixels():
+    expected = [[0, 4, 4], [4, 0, np.hypot(4, 4)], [4, np.hypot(4, 4), 0]]
+    np.testing.assert_allclose(distances(grid(2, 2), patch_size=4)[:3, :3], expected)
+    assert distances(grid(1, 3))[0].tolist() == [0, 1, 2]
+
+
+def test_patches_are_found_wherever_they_stand_in_the_row():
+    site = grid(2, 3, prefix=1)
+    assert patch_index(site).tolist() == [[1, 2, 3], [4, 5, 6]]
+    order = [5, 0, 1, 6, 2, 3, 4]
+    turned = type(site)(site.position[order], site.segment[order], site.prefix[order])
+    assert np.array(order)[patch_index(turned)].tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("site", "parts"),
+    [
+        (sites(4), "two axes, as in posjax.grid"),
+        (grid(2, 2)._replace(segment=np.array([1, 1, 1, 0], np.int32)), "3 patches do not fill the grid of 2x2"),
+    ],
+)
+def test_what_is_no_grid_is_refused(site, parts):
+    with pytest.raises(ValueError, match=parts):
+        patch_index(site)
+
+
+def test_uniform_attention_on_two_by_two_patches():
+    """Of four keys one is the query's own, two are a side away, and one a diagonal."""
+    site, expected = grid(2, 2), (0 + 1 + 1 + np.sqrt(2)) / 4
+    weights = jnp.full((3, 2, 4, 4), 0.25)
+    np.testing.assert_allclose(attention_distance(weights, site), [expected] * 2, rtol=1e-6)
+    np.testing.assert_allclose(attention_distance(weights, site, patch_size=16), [16 * expected] * 2, rtol=1e-6)
+    assert uniform_distance(site, 16) == pytest.approx(16 * expected)
+
+
+def test_attention_to_oneself_goes_nowhere_and_heads_are_told_apart():
+    oneself, next_column = np.eye(6), np.roll(np.eye(6), 1, axis=1)
+    weights = np.stack([oneself, next_column])[None]
+    # On a grid of 2x3 the next patch is a column on, but for the end of a row: one up or down and two to the left.
+    expected = (4 * 1 + 2 * np.hypot(1, 2)) / 6
+    np.testing.assert_allclose(attention_distance(weights, grid(2, 3)), [0, expected])
+
+
+def test_what_goes_to_the_class_token_is_left_out_and_the_rest_counts_whole():
+    site = grid(2, 2, prefix=2)
+    weights = np.zeros((1, 2, 6, 6))
+    weights[0, :, :, 0] = 0.6  # to the class token
+    weights[0, 0, :, 2:] = 0.1
+    weights[0, 1, range(6), range(6)] += 0.4
+    uniform = (2 + np.sqrt(2)) / 4
+    np.testing.assert_allclose(attention_distance(weights, site), [uniform, 0])
+    np.testing.assert_allclose(share_of_prefix(weights, site), [0.6, 0.6])
+    weights[0, 1, 2:] = np.eye(6)[0]  # all of it goes to the class token
+    with np.errstate(invalid="raise"):
+        found = attention_distance(weights, site)
+    assert found[0] == pytest.approx(uniform)
+    assert np.isnan(found[1])
+
+
+def test_weights_of_other_tokens_are_refused(unchecked_shapes):
+    with pytest.raises(ValueError, match=r"4 tokens of the site, got \(1, 1, 5, 5\): posjax.grid"):
+        attention_distance(np.ones((1, 1, 5, 5)), grid(2, 2))
+    layer = np.full((2, 3, 5, 5), 0.2)
+    for wrong in ([layer[0]], [layer, layer[:1]], [layer, layer[..., :4, :4]], layer):
+        with pytest.raises(ValueError, match=r"rollout takes weights \[B, H, T, T\] of each layer"):
+            rollout(wrong)
+    np.testing.assert_allclose(rollout(layer[None]), rollout([layer]))
+    with pytest.raises(
+        ValueError, match=r"a flow is \[B, T, T\] with the 4 tokens of the site, got \(2, 5, 5\): posjax.grid"
+    ):
+        rollout_map(rollout([layer]), grid(2, 2), token=0)
+    with pytest.raises(ValueError, match="at least one layer"):
+        rollout([])
+    with pytest.raises(ValueError, match=r"residual=2 must lie in \[0, 1\]"):
+        rollout([np.ones((1, 1, 2, 2))], residual=2)
+
+
+def test_rollout_of_identities_is_the_identity_and_rows_sum_to_one():
+    eye = np.tile(np.eye(5), (2, 3, 1, 1))
+    np.testing.assert_allclose(rollout([eye, eye]), np.tile(np.eye(5), (2, 1, 1)))
+    flow = rollout([softmax_of((2, 3, 5, 5), seed) for seed in range(4)])
+    np.testing.assert_allclose(flow.sum(axis=-1), 1)
+
+
+def test_rollout_is_the_product_of_the_layers_the_last_one_first():
+    first, second = softmax_of((1, 2, 3, 3), 0), softmax_of((1, 2, 3, 3), 1)
+    mixed = [0.5 * layer.mean(axis=1)[0] + 0.5 * np.eye(3) for layer in (first, second)]
+    np.testing.assert_allclose(rollout([first, second])[0], mixed[1] @ mixed[0])
+    np.testing.assert_allclose(rollout([first], residual=0.0)[0], first.mean(axis=1)[0])
+
+
+def test_the_map_is_that_of_the_token_that_is_read():
+    flow = softmax_of((2, 7, 7))
+    site = grid(2, 3, prefix=1)
+    by_class = rollout_map(flow, site, token=0)
+    np.testing.assert_allclose(by_class[1].ravel(), flow[1, 0, 1:] / flow[1, 0, 1:].sum())
+    by_mean = flow[1, 1:, 1:].mean(axis=0)
+    np.testing.assert_allclose(rollout_map(flow, site)[1].ravel(), by_mean / by_mean.sum())

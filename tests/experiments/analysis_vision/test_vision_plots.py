@@ -1,0 +1,81 @@
+"""Pictures show what they are given, also on grids that are not square, of one head and of one seed."""
+
+import numpy as np
+import pytest
+
+from experiments.analysis.vision import plots as vision_plots
+from experiments.analysis.vision.filters import filter_components
+from experiments.analysis.vision.page import Section, write_page
+from experiments.analysis.vision.positions import similarity_map
+from experiments.report.statistics import mean_interval
+from posjax.describe.figures import save
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_a_tile_stands_at_its_row_and_column():
+    found = similarity_map(rng().standard_normal((3, 5, 8)))
+    figure = vision_plots.similarity(found, "codes")
+    axes = figure.axes[0]
+    drawn = np.asarray(axes.images[0].get_array())
+    x, y = axes.get_xticks()[4], axes.get_yticks()[2]
+    assert [axes.get_xticklabels()[4].get_text(), axes.get_yticklabels()[2].get_text()] == ["4", "2"]
+    height, width = (side // 2 for side in (drawn.shape[0] // 3, drawn.shape[1] // 5))
+    tile = drawn[int(y) - height + 2 : int(y) + height - 1, int(x) - width + 2 : int(x) + width - 1]
+    assert np.nanmax(tile) == pytest.approx(1)
+    assert found[2, 4, 2, 4] == pytest.approx(1)
+    # The tile's brightest cell is its own place: last column, last row.
+    assert (np.argwhere(tile > 0.999).mean(axis=0) > 0.6 * np.array(tile.shape)).all()
+
+
+def test_large_grids_show_the_first_and_the_last_tile():
+    assert vision_plots.evenly(14, 7)[::6] == [0, 13]
+    assert len(vision_plots.evenly(14, 7)) == 7
+    assert vision_plots.evenly(3, 7) == [0, 1, 2]
+
+
+def figures():
+    maps = [rng().standard_normal((2, 3, 4, 3, 4)) for _ in range(5)]
+    names = [f"layer {i + 1}" for i in range(5)]
+    use, wave = rng().uniform(size=(5, 2, 8)), rng().standard_normal((5, 2, 2, 8))
+    intervals = [(i, mean_interval([0.1, 0.2 + 0.1 * i])) for i in range(4)]
+    one = [(share / 4, mean_interval([1.0])) for share in range(4)]
+    yield vision_plots.around_the_middle(maps, names, "bias", "logits")
+    yield vision_plots.around_the_middle([np.ones((1, 1, 6, 1, 6))], ["all layers"], "bias", "logits")
+    yield vision_plots.filters(filter_components(rng().standard_normal((4, 4, 3, 40))))
+    yield vision_plots.filters(filter_components(rng().standard_normal((2, 2, 1, 5))))
+    yield vision_plots.filters(filter_components(rng().standard_normal((3, 3, 2, 5))))
+    images, shares = rng().integers(0, 256, (3, 8, 12, 3), np.uint8), rng().dirichlet(np.ones(6), 3).reshape(3, 2, 3)
+    yield vision_plots.rollouts(images, shares, ["a → b"] * 3, "rollout")
+    yield vision_plots.rollouts(images[..., :1], shares, ["$a"] * 3, "rollout")
+    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (3, 4, 6)), 5.0, "distance")
+    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (1, 1, 1)), 5.0, "distance")
+    yield vision_plots.position_by_depth(rng().uniform(size=(2, 13, 3)), 0.1, "position")
+    yield vision_plots.position_by_depth(np.full((1, 2, 3), [np.nan, 1.0, 0.5]), 0.1, "position")
+    yield vision_plots.robustness(one, intervals, 2, 0.1, "robustness")
+    yield vision_plots.frequency_use(use, np.linalg.norm(wave, axis=1), "use")
+    yield vision_plots.wave_vectors(wave, use, names, "waves")
+    yield vision_plots.wave_vectors(wave[:1], use[:1], names, "waves")
+
+
+@pytest.mark.slow
+def test_every_figure_is_drawn(tmp_path):
+    for index, figure in enumerate(figures()):
+        path = save(figure, tmp_path / f"{index}.png", dpi=50)
+        assert path.stat().st_size > 1000
+        assert figure.get_suptitle() or figure.axes[0].get_title()
+
+
+def test_a_page_holds_its_pictures_and_nothing_from_elsewhere(tmp_path):
+    figure = vision_plots.filters(filter_components(rng().standard_normal((4, 4, 3, 40))))
+    section = Section("Filters <b>", "what & how", {"filters": figure})
+    paths = write_page(tmp_path / "new", "A title", [section], {"seeds": "0, 1"}, "python -m x --a='<b>'")
+    page = paths[-1].read_text()
+    assert [path.name for path in paths] == ["filters.png", "report.html"]
+    assert "Filters &lt;b&gt;" in page
+    assert "data:image/png;base64," in page
+    assert not any(f'{attribute}="http' in page for attribute in ("src", "href"))
+    with pytest.raises(ValueError, match=r"figures share file names: \['filters', 'filters'\]"):
+        write_page(tmp_path, "A title", [section, section], {}, "")

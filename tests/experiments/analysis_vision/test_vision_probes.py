@@ -1,0 +1,117 @@
+"""Shuffling and shifting move what they say, and the position probe finds position where it is and only there."""
+
+import numpy as np
+import pytest
+
+from experiments.analysis.vision.probes import (
+    position_probe,
+    right_when_shuffled,
+    right_when_translated,
+    shuffle_patches,
+    translate,
+)
+from posjax import grid
+
+
+def images_of(count=5, height=6, width=8, channels=2):
+    return np.arange(count * height * width * channels).reshape(count, height, width, channels)
+
+
+def patches_of(images, size):
+    count, height, width, _ = images.shape
+    cut = images.reshape(count, height // size, size, width // size, size, -1).swapaxes(2, 3)
+    return cut.reshape(count, -1, size * size * images.shape[-1])
+
+
+@pytest.mark.parametrize(("share", "moved"), [(0, 0), (0.1, 0), (0.25, 3), (0.5, 6), (1, 12)])
+def test_as_many_patches_as_asked_are_moved_whole(share, moved):
+    images = images_of()
+    before, after = (
+        patches_of(each, 2) for each in (images, shuffle_patches(images, 2, share, np.random.default_rng(0)))
+    )
+    assert ((before != after).any(axis=-1).sum(axis=1) == moved).all()
+    for one, other in zip(before, after, strict=True):
+        assert sorted(map(tuple, one)) == sorted(map(tuple, other))
+
+
+def test_images_are_shuffled_differently_and_by_the_generator_alone():
+    images = np.tile(images_of(1), (4, 1, 1, 1))
+    found = shuffle_patches(images, 2, 1.0, np.random.default_rng(0))
+    assert len(np.unique(found, axis=0)) > 1
+    np.testing.assert_array_equal(found, shuffle_patches(images, 2, 1.0, np.random.default_rng(0)))
+    assert (found != shuffle_patches(images, 2, 1.0, np.random.default_rng(1))).any()
+
+
+def test_shuffles_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="patches of 4x4 do not tile images of 6x8"):
+        shuffle_patches(images_of(), 4, 0.5, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"share=1.5 of the patches must lie in \[0, 1\]"):
+        shuffle_patches(images_of(), 2, 1.5, np.random.default_rng(0))
+
+
+def test_content_moves_down_and_right():
+    images = images_of() + 1
+    moved = translate(images, 2, 3)
+    np.testing.assert_array_equal(moved[:, 2:, 3:], images[:, :-2, :-3])
+    assert not moved[:, :2].any()
+    assert not moved[:, :, :3].any()
+    np.testing.assert_array_equal(translate(images, -1, 0)[:, :-1], images[:, 1:])
+    np.testing.assert_array_equal(translate(images, 0, 0), images)
+    np.testing.assert_array_equal(translate(images, -2, 1, "wrap"), np.roll(images, (-2, 1), axis=(1, 2)))
+    np.testing.assert_array_equal(translate(images, 1, 0, "edge")[:, 0], images[:, 0])
+    np.testing.assert_array_equal(translate(images, 1, 0, "reflect")[:, 0], images[:, 1])
+
+
+def test_shifts_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="no padding is named 'blak'; did you mean 'black'"):
+        translate(images_of(), 1, 1, "blak")
+    with pytest.raises(ValueError, match=r"by \(0, -8\) pixels leaves nothing of images of 6x8"):
+        translate(images_of(), 0, -8)
+
+
+def test_who_counts_pixels_does_not_mind_and_who_looks_at_a_corner_does():
+    images = np.random.default_rng(0).integers(0, 2, (40, 6, 8, 1))
+    labels = images.sum(axis=(1, 2, 3)) % 5
+    corners = images[:, 0, 0, 0]
+    shares, rng = [0.0, 0.5, 1.0], np.random.default_rng(0)
+    counted = right_when_shuffled(lambda each: each.sum(axis=(1, 2, 3)) % 5, images, labels, 2, shares, rng)
+    looked = right_when_shuffled(lambda each: each[:, 0, 0, 0], images, corners, 2, shares, rng)
+    assert counted.shape == (3, 40)
+    assert counted.all()
+    assert looked[0].all()
+    assert looked[2].mean() < 0.8
+    wrapped = right_when_translated(lambda each: each.sum(axis=(1, 2, 3)) % 5, images, labels, [0, 1, 3], "wrap")
+    assert wrapped.shape == (3, 4, 40)
+    assert wrapped.all()
+    assert right_when_translated(lambda each: each[:, 0, 0, 0], images, corners, [1]).mean() < 0.8
+
+
+def test_a_token_that_holds_its_position_is_read_and_noise_is_not():
+    site, rng = grid(3, 4, prefix=2), np.random.default_rng(0)
+    noise = rng.standard_normal((2, 30, 14, 16))
+    fitted, held_out = noise
+    nothing = position_probe(fitted, held_out, site)
+    assert -0.2 < nothing.row < 0.05
+    assert -0.2 < nothing.column < 0.05
+    assert nothing.patch < 0.2
+    rows_only = noise.copy()
+    rows_only[:, :, 2:, 3] += 10 * site.position[2:, 0]
+    found = position_probe(*rows_only, site)
+    assert found.row > 0.95
+    assert found.column < 0.05
+    table = noise.copy()
+    table[:, :, 2:, :12] = 5 * np.eye(12)
+    whole = position_probe(*table, site)
+    assert (whole.row, whole.column) == pytest.approx((1, 1), abs=1e-4)
+    assert whole.patch == 1
+
+
+def test_a_feature_that_never_varies_is_no_feature_and_one_row_has_no_r_squared():
+    constant = np.ones((4, 6, 3))
+    found = position_probe(constant, constant, grid(2, 3))
+    assert (found.row, found.column) == pytest.approx((0, 0), abs=1e-12)
+    assert np.isnan(position_probe(constant, constant, grid(1, 6)).row)
+    with pytest.raises(ValueError, match="strength=0 of the ridge must be positive"):
+        position_probe(constant, constant, grid(2, 3), strength=0)
+    with pytest.raises(ValueError, match="got 0 and 4"):
+        position_probe(constant[:0], constant, grid(2, 3))

@@ -1,0 +1,83 @@
+"""Pictures and comparisons of the atlas are what posjax's attention computes."""
+
+import base64
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import posjax as pj
+from experiments.atlas import images, landscapes
+
+
+@pytest.mark.parametrize("spec", ["rope()", "learned_sink()", "stick_breaking()"])
+def test_attention_is_that_of_attend(spec):
+    """The same text through the public call, whose queries and keys are projected here."""
+    subject = landscapes.subject(pj.parse(spec))
+    rng, dims, count = np.random.default_rng(0), landscapes.DIMS, landscapes.LENGTH
+    rng.normal(size=(landscapes.WORDS, 1, dims.width))
+    weights = np.float32(rng.normal(size=(2, dims.width, dims.num_heads, dims.head_dim)) * dims.width**-0.5)
+    q, k = jnp.einsum("tm,nmhd->nthd", np.float32(rng.normal(size=(count, dims.width))), weights)
+    site = pj.sites(count)
+    params = landscapes.initial(subject.encoding, dims)
+    _, expected = pj.attend(subject.encoding, params, q, k, k, site, site, causal=True, return_weights=True)
+    np.testing.assert_allclose(subject.attention, expected, atol=1e-5)
+    assert (subject.attention.sum(-1) > 0.999).all() == (spec == "rope()")
+
+
+def test_attention_that_no_key_gets_counts_as_a_key():
+    whole, half = np.full((1, 2, 2), 0.5), np.full((1, 2, 2), 0.25)
+    assert [landscapes.apart(whole, other) for other in (whole, half, 0 * half)] == [0, 500, 1000]
+
+
+def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
+    monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "window", "mhrope"])
+    monkeypatch.setattr(landscapes, "DIMS", landscapes.DIMS._replace(width=128, num_heads=4))
+    found = landscapes.landscapes(tmp_path, ["rope() + window(size=9)", "rope, none"])
+    none, rope, window, both, pattern = found["pictures"]
+    apart = np.array(found["apart"])
+    assert "8 heads" in found["refused"]["mhrope"]
+    assert found["own"] == ["rope() + window(size=9)", "rope(), none()"] == [both["name"], pattern["name"]]
+    assert (apart == apart.T).all()
+    assert not apart.diagonal().any()
+    assert 0 < apart[1, 4] < apart[1, 0]
+    assert none["shift"] == 0
+    assert rope["shift"] < 1e-4 < 1 < rope["bf16"]
+    assert window["bf16"] == "other keys are seen"
+    assert (none["same"], rope["same"], pattern["same"]) == (100, 0, 100)
+    assert rope["operations"] > none["operations"]
+    assert pattern["layers"] == 2
+    assert pattern["high"] == pytest.approx((rope["high"] + none["high"]) / 2)
+    told = {
+        "rop": "rope",
+        "axis(index=2) >> rope()": "neither a line nor a grid",
+        "rope, lookhere": "different tokens",
+    }
+    for wrong, why in told.items():
+        with pytest.raises(ValueError, match=why):
+            landscapes.landscapes(tmp_path, [wrong])
+
+
+def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch, tmp_path):
+    monkeypatch.setattr(pj.encodings, "__all__", ["none"])
+    found = landscapes.landscapes(tmp_path, ["window(size=9) + alibi(), alibi", "alibi, window(size=9) + alibi()"])
+    _, narrow_first, wide_first = found["pictures"]
+    cells = [np.frombuffer(base64.b64decode(each["cells"]), np.uint8) for each in (narrow_first, wide_first)]
+    np.testing.assert_array_equal(*cells)
+    assert (cells[0] != 255).all()
+
+
+def test_a_packed_picture_is_read_back():
+    values, seen = np.array([[0.5, -1e9], [3.0, np.nan]]), np.array([[True, True], [True, True]])
+    packed = landscapes.packed(values, seen)
+    cells = np.frombuffer(base64.b64decode(packed["cells"]), np.uint8)
+    assert (packed["size"], packed["low"], packed["high"], cells.tolist()) == (2, 0.5, 3.0, [0, 255, 254, 255])
+
+
+def test_images_are_resized_rescaled_or_refused(monkeypatch):
+    monkeypatch.setattr(images, "SPECS", ("learned_factorized()",))
+    (learned,) = images.images()["encodings"]
+    assert learned["trained"]["size"] == 49
+    assert learned["resized"]["size"] == 60
+    assert "whole positions" in learned["rescaled"]["refused"]
+    assert "rows" in learned["extrapolated"]["refused"]

@@ -1,0 +1,196 @@
+"""Cards, measured numbers, answers and the whole site, on made-up records."""
+
+import json
+import pathlib
+import re
+import shlex
+
+import pytest
+
+import posjax as pj
+from experiments import atlas, explain
+from experiments.atlas import cards, charts, measured, site, which
+from experiments.atlas.sources import Sources
+from experiments.evidence import advice
+from experiments.evidence.inventory import folder_of
+from experiments.report.statistics import mean_interval
+from posjax.describe.scorecard.specs import every_name
+
+SET = r'atlas\.data\("\w+", (.*)\);\n'  # a file of data
+REPO = pathlib.Path(__file__).parents[3]
+
+
+def record(label, seed, accuracy, **more):
+    return {
+        "study": "fashion_vit",
+        "task": "classification",
+        "label": label,
+        "encoding": f"{label}()",
+        "seed": seed,
+        "data": "fashion_mnist",
+        "data_digest": "0123456789abcdef",
+        "steps": 600,
+        "parameters": 10,
+        "step_time": 0.1,
+        "wall_time": 3600.0,
+        "config_hash": label,
+        "device": "cpu",
+        "versions": {"commit": "0123456789ab", "cpus": 2},
+        "metrics": {"accuracy": accuracy},
+    } | more
+
+
+def found(depth, exact):
+    return {"depth": depth, "exact": exact, "accuracy": 0.5}
+
+
+RECALL = {
+    "study": "retrieval",
+    "task": "extrapolate",
+    "kind": "trained",
+    "train_length": 128,
+    "documents": ["a"],
+    "by_position": {},
+    "cost": {},
+    "metrics": {"sliding": {"128": 2.0, "512": 3.0}, "chunked": {"128": 2.0, "512": 3.5}},
+}
+FOLDERS = {
+    "fashion_vit": folder_of(
+        [
+            record(row, seed, value)
+            for row, each in {"none": (0.5, 0.52, 0.51), "rope": (0.7, 0.72, 0.74)}.items()
+            for seed, value in enumerate(each)
+        ],
+        {},
+    ),
+    "retrieval": folder_of(
+        [
+            record("rope", seed, 0, **RECALL, retrieval={"passkey": {"128": [found(0.0, exact), found(1.0, 1.0)]}})
+            for seed, exact in enumerate((0.2, 0.4))
+        ],
+        {},
+    ),
+}
+CARD = {
+    "encoding": "alibi()",
+    "measured_on": [256],
+    "measures": {"D_batch": {"value": 0.0, "verdict": "pass", "note": ""}},
+}
+SOURCES = Sources(FOLDERS, {"alibi()": CARD, "rope(scaling=yarn(factor=4))": CARD | {"encoding": "yarn"}})
+
+
+@pytest.fixture(scope="module")
+def told():
+    return cards.cards(SOURCES)
+
+
+def test_a_card_says_what_the_sources_say(told):
+    by_name = {card["name"]: card for card in told["cards"]}
+    assert by_name["alibi"]["measured"]["cells"] == {"D_batch": ["✓", "0", ""]}
+    assert by_name["yarn"]["measured"]["spec"] == "yarn"
+    assert by_name["rope"]["measured"] is None
+    assert by_name["alibi"]["golden"]["references"]
+    assert any("slopes" in each["what"] for each in by_name["alibi"]["errata"])
+    assert [use["after"] for use in by_name["alibi"]["used"]] == ["bigscience/bloom", "mosaicml/mpt-7b"]
+    (study,) = by_name["rope"]["studied"]
+    assert (study["sign"], study["folder"]) == ("ahead", "fashion_vit")
+    assert study["text"].startswith("+21.0 ±")
+    assert by_name["axis"]["family"] == cards.MAPS
+    assert by_name["self_extend"]["family"] == "windows and views"
+    assert by_name["yarn"]["family"] == "rescaled rotary"
+
+
+def test_what_a_card_offers_to_copy_is_read_back(told):
+    for card in told["cards"]:
+        for what in ("python", "config", "explain"):
+            pj.parse(re.search(r'"(.*)"', card[what])[1])
+        assert (REPO / re.search(r"--config=(\S+\.py)", card["train"])[1]).is_file()
+        assert card["family"] in site.families()
+
+
+def test_scalings_are_explained_by_the_commands_of_their_cards(told, capsys):
+    for card in told["cards"]:
+        if card["kind"] == "frequency scaling":
+            explain.main(shlex.split(card["explain"])[3:])
+            assert "error" not in capsys.readouterr().err, card["explain"]
+
+
+def test_numbers_are_those_of_the_tables():
+    studies = {study["folder"]: study for study in measured.measured(SOURCES)["studies"]}
+    point = studies["fashion_vit"]["tables"]["fashion_vit"]["metrics"]["accuracy"]["points"]["rope"][0]
+    interval = mean_interval([0.7, 0.72, 0.74]).scaled(100)
+    assert point["text"] == interval.text(2)
+    assert point["seeds"] == pytest.approx([70, 72, 74])
+    assert studies["fashion_vit"]["kinds"] == ["one"]
+    assert studies["fashion_vit"]["rows"]["rope"]["card"] == "rope"
+    recall = studies["retrieval"]
+    assert recall["kinds"] == ["length", "one", "depth"]
+    (near, far) = recall["depth"]["passkey"]["rope"]
+    assert near[:3] == [128, 0.0, pytest.approx(30)]
+    assert far[2] == 100
+    length = next(table for name, table in recall["tables"].items() if "not overlap" in name)
+    assert length["metrics"]["loss"]["at"] == [128, 512]
+    assert length["trained"] == 128
+
+
+def test_what_has_not_been_run_has_its_command():
+    studies = {study["folder"]: study for study in measured.measured(SOURCES)["studies"]}
+    books = studies["context_extension"]
+    assert "count" not in books
+    assert books["command"].startswith("python -m experiments.extrapolate --config=configs/papers/context_extension.py")
+    claims = {claim["id"]: claim for claim in measured.measured(SOURCES)["claims"]}
+    assert claims["yarn-beats-ntk-untuned"]["verdict"] == "not run"
+    assert claims["vit-rope-beats-learned"]["ours"][0]["text"] == ""
+
+
+def test_each_number_of_a_claim_names_all_of_its_tables():
+    claims = measured.measured(SOURCES)["claims"]
+    several = [each["records"] for claim in claims for each in claim["ours"] if len(each["records"]) > 1]
+    assert several
+    for records in several:
+        places = [(each["folder"], each["table"], each["metric"]) for each in records]
+        assert len(set(places)) == len(places)
+    assert all(each["records"] for claim in claims for each in claim["ours"])
+
+
+def test_every_situation_is_a_question():
+    answers = which.which(SOURCES)
+    assert sorted(which.QUESTIONS.values()) == sorted([*(each.title for each in advice.SITUATIONS), advice.PACKED])
+    images = next(answer for answer in answers if answer["title"] == "Images of one size")
+    assert images["told"][0]["leader"] == "rope"
+    assert images["told"][0]["separated"]
+    packed = next(answer for answer in answers if "packed" in answer)
+    assert packed["packed"] == {"measured": 2, "moved": []}
+    digits = next(answer for answer in answers if answer["title"] == "Digits and algorithms")
+    assert digits["told"] == []
+    assert [each["folder"] for each in digits["missing"]] == ["length_generalization", "randomized_positions"]
+
+
+def test_charts_take_their_data_by_name():
+    for chart in charts.charts().values():
+        assert f'"name": "{charts.VALUES}"' in json.dumps(chart)
+        assert "datasets" not in chart
+
+
+def test_every_script_is_loaded_and_data_are_json():
+    assert {*site.SCRIPTS, "atlas.js", "start.js"} == {path.name for path in site.STATIC.glob("*.js")}
+    text = site.to_json(measured.measured(SOURCES))
+    assert json.loads(text)["level"] == "95%"
+    assert json.loads(site.to_json({"a": float("nan"), "b": (1.23456789, "é")})) == {"a": None, "b": [1.23457, "é"]}
+
+
+@pytest.mark.slow
+def test_the_whole_site_is_made_by_its_command(tmp_path, capsys):
+    """From the committed records: the data of every encoding, in files that no page has to ask a server for."""
+    assert atlas.main([f"--out={tmp_path}", "--compare", "rope() + alibi()", "rope, rope, none"]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'index.html'} and ")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 5 * 2**20
+    made = {
+        path.stem: json.loads(re.fullmatch(SET, path.read_text())[1]) for path in files if path.parent.name == "data"
+    }
+    drawn = {row["name"] for row in made["landscapes"]["pictures"]}
+    assert drawn | made["landscapes"]["refused"].keys() == {*every_name(), "rope() + alibi()", "rope(), rope(), none()"}
+    assert {card["name"] for card in made["cards"]["cards"]} >= {*pj.names()}
+    scripts = re.findall(r'<script src="([^"]+)"', (tmp_path / "index.html").read_text())
+    assert {str(path.relative_to(tmp_path)) for path in files} == {*scripts, "index.html", "atlas.css"}

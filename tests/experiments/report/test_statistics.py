@@ -1,0 +1,257 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from experiments.report.statistics import (
+    Interval,
+    Metric,
+    Term,
+    contrast,
+    difference,
+    difference_interval,
+    difference_of_gains,
+    estimate,
+    group,
+    headline,
+    holm,
+    judge,
+    line_of_curves,
+    mean_interval,
+    metric_values,
+    metrics_of,
+)
+
+
+def record(label="rope", seed=0, **fields):
+    base = {"study": "s", "encoding": f"{label}()", "label": label, "seed": seed, "metrics": {"loss": 1.0}}
+    return base | fields
+
+
+def test_mean_interval_of_one_to_five_by_hand():
+    # mean 3, variance 2.5, t(4, 97.5 %) = 2.776445: half-width 2.776445 * sqrt(2.5 / 5) = 1.963243.
+    interval = mean_interval([1, 2, 3, 4, 5])
+    assert interval.mean == 3
+    assert interval.half_width == pytest.approx(1.963243, abs=1e-6)
+    assert interval.n == 5
+    assert (interval.low, interval.high) == pytest.approx((1.036757, 4.963243), abs=1e-6)
+
+
+def test_two_values_use_one_degree_of_freedom():
+    # t(1, 97.5 %) = 12.7062, variance 0.5: 12.7062 * sqrt(0.5 / 2) = 6.3531.
+    assert mean_interval([1, 2]).half_width == pytest.approx(6.3531, abs=1e-4)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
+def test_mean_interval_equals_scipy(confidence):
+    values = np.random.default_rng(0).normal(0.97, 0.004, 5)
+    low, high = scipy_stats.t.interval(confidence, 4, values.mean(), scipy_stats.sem(values))
+    interval = mean_interval(values, confidence)
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-12)
+
+
+def test_one_value_has_no_half_width():
+    interval = mean_interval([0.97])
+    assert math.isnan(interval.half_width)
+    assert str(interval) == "0.970 ± -"
+
+
+def test_equal_values_have_exactly_zero_width():
+    assert mean_interval([0.1, 0.1, 0.1]) == Interval(0.1, 0.0, 3)
+    assert difference_interval([0.3] * 3, [0.1] * 2) == Interval(pytest.approx(0.2), 0.0, 5)
+    assert math.isnan(difference_interval([0.3] * 3, [0.1]).half_width)
+
+
+@pytest.mark.parametrize(("n_a", "n_b", "scale"), [(5, 5, 1.0), (3, 7, 10.0), (2, 5, 0.01)])
+def test_difference_interval_equals_scipy_welch(n_a, n_b, scale):
+    rng = np.random.default_rng(n_a)
+    a, b = rng.normal(2.1, 0.02, n_a), rng.normal(2.3, 0.02 * scale, n_b)
+    expected = scipy_stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    interval = difference_interval(a, b)
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected), rel=1e-9)
+    assert interval.n == n_a + n_b
+
+
+def test_difference_with_one_constant_sample_has_the_freedom_of_the_other():
+    assert difference_interval([1, 2, 3, 4, 5], [1, 1, 1]).half_width == pytest.approx(1.963243, abs=1e-6)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf]])
+def test_what_is_not_finite_raises(values):
+    with pytest.raises(ValueError, match=r"at least one value|must be finite"):
+        mean_interval(values)
+
+
+def test_confidence_in_per_cent_raises():
+    with pytest.raises(ValueError, match="got 95"):
+        mean_interval([1, 2], confidence=95)
+
+
+@pytest.mark.parametrize(("n_a", "n_b", "scale"), [(5, 5, 1.0), (3, 7, 10.0), (2, 5, 0.01)])
+def test_p_values_equal_scipy(n_a, n_b, scale):
+    rng = np.random.default_rng(n_b)
+    a, b = rng.normal(2.1, 0.02, n_a), rng.normal(2.12, 0.02 * scale, n_b)
+    welch = estimate([(1, a), (-1, b)])
+    assert welch.p() == pytest.approx(scipy_stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-12)
+    assert estimate([(1, a)]).p(2.2) == pytest.approx(scipy_stats.ttest_1samp(a, 2.2).pvalue, rel=1e-12)
+    pairs = a[:n_b] - b[:n_a]
+    assert estimate([(1, pairs)]).p() == pytest.approx(scipy_stats.ttest_rel(a[:n_b], b[:n_a]).pvalue, rel=1e-12)
+    high, low = (
+        scipy_stats.ttest_1samp(a, bound, alternative=side).pvalue for bound, side in ((3, "less"), (-3, "greater"))
+    )
+    assert estimate([(1, a)]).p_within(3) == pytest.approx(max(high, low), rel=1e-12)
+
+
+def test_four_samples_by_hand():
+    # ([1 3] - [0 2]) - ([4 4] - [1 1]): 1 - 3 = -2; variances of the means 1, 1, 0, 0, so that the freedom is 2^2 / (1 + 1).
+    found = estimate([(1, [1, 3]), (-1, [0, 2]), (-1, [4, 4]), (1, [1, 1])])
+    assert found == (pytest.approx(-2), pytest.approx(math.sqrt(2)), pytest.approx(2), 8, 0.0)
+    # t(2) has the distribution function 1/2 + t / (2 sqrt(2 + t^2)): at t = sqrt 2 the two tails hold 1 - 1 / sqrt 2.
+    assert found.p() == pytest.approx(1 - 1 / math.sqrt(2))
+    assert found.scaled(-3).interval() == pytest.approx((6, 3 * found.interval().half_width, 8))
+
+
+def test_values_that_do_not_vary_and_single_ones():
+    assert [estimate([(1, [1.0, 1.0]), (-1, [b, b])]).p() for b in (1.0, 0.9)] == [1.0, 2 / 6]
+    # Of the 252 ways to share out ten values one has all large ones on one side, one on the other.
+    five = estimate([(1, [1.0] * 5), (-1, [0.0] * 5)])
+    assert five.p() == five.scaled(-100).p() == estimate([(1, [1.0] * 5)]).p() == pytest.approx(2 / 252)
+    assert (five.p_within(0.5), estimate([(1, [0.1] * 5)]).p_within(0.5)) == (1.0, pytest.approx(2 / 252))
+    assert math.isnan(estimate([(1, [1.0]), (-1, [0.5, 0.6])]).p())
+
+
+def test_holm_by_hand():
+    # Sorted .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04, and none is less than the one before it. nan is no test.
+    assert holm([0.01, 0.04, math.nan, 0.03, 0.005]) == pytest.approx([0.03, 0.06, math.nan, 0.06, 0.02], nan_ok=True)
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+
+
+def test_a_family_is_judged_as_a_whole():
+    near, far = (estimate([(1, [1.0, 2.0, 3.0, x])]) for x in (6.5, 2.0))
+    assert far.p() < near.p() < 0.10
+    assert judge({"far": far})["far"].separated
+    found = judge({"far": far, "near": near, "unknown": estimate([(1, [1.0])])})
+    assert {name: (verdict.separated, verdict.tests) for name, verdict in found.items()} == {
+        "far": (True, 2),
+        "near": (False, 2),
+        "unknown": (False, 2),
+    }
+    assert not judge(dict.fromkeys(range(9), far))[0].separated
+
+
+@pytest.mark.parametrize(("rows", "low", "high"), [(6, 0.04, 0.10), (15, 0.07, 0.14)])
+def test_how_often_equal_rows_are_told_apart_from_the_best_of_them(rows, low, high):
+    """docs/statistics.md: the best row is chosen by the data that test it, so that it is a little more than 5 %."""
+    columns = np.random.default_rng(0).normal(size=(300, rows, 5))
+    false = 0
+    for column in columns:
+        best = int(column.mean(axis=1).argmax())
+        family = {i: estimate([(1, column[best]), (-1, column[i])]) for i in range(rows) if i != best}
+        false += any(verdict.separated for verdict in judge(family).values())
+    assert low < false / len(columns) < high
+
+
+def by_length(label, values, **more):
+    """Runs of a row, one for each seed, from {length: [value of each seed]}."""
+    return [
+        record(label, seed, metrics={"loss": {length: each[seed] for length, each in values.items()}}, **more)
+        for seed in range(len(next(iter(values.values()))))
+    ]
+
+
+def test_the_same_weights_are_pairs_and_others_are_not():
+    at = {"64": [1.0, 2.0, 3.0], "128": [1.5, 2.6, 3.4]}
+    one = by_length("rope", at, training_hash="x")
+    loss = Metric("loss", 64)
+    read_otherwise = by_length("rope, ntk", {"64": [1.1, 2.2, 3.1]}, training_hash="x")[
+        ::-1
+    ]  # whatever the order of the seeds
+    trained_apart = by_length("alibi", {"64": [1.1, 2.2, 3.1]}, training_hash="y")
+    tuned = by_length("rope, tuned", {"64": [1.1, 2.2, 3.1]}, training_hash="z", base="rope")
+    expected = scipy_stats.ttest_rel([1.1, 2.2, 3.1], [1, 2, 3]).pvalue
+    assert difference(read_otherwise, one, loss).p() == pytest.approx(expected)
+    assert difference(tuned, [run | {"base": "rope"} for run in one], loss).p() == pytest.approx(expected)
+    expected = scipy_stats.ttest_ind([1.1, 2.2, 3.1], [1, 2, 3], equal_var=False).pvalue
+    assert difference(trained_apart, one, loss).p() == pytest.approx(expected)
+    same_row = by_length("rope", at)  # of a study whose records name no training
+    expected = scipy_stats.ttest_rel(at["128"], at["64"]).pvalue
+    assert difference(same_row, same_row, Metric("loss", 128), loss).p() == pytest.approx(expected)
+
+
+def test_the_difference_of_two_gains_pairs_the_seeds_of_each():
+    one = by_length("rope", {"64": [1.0, 2.0, 3.0], "128": [1.5, 2.6, 3.4]}, training_hash="x")
+    two = by_length("alibi", {"64": [1.0, 1.1, 1.3], "128": [0.9, 1.2, 1.3]}, training_hash="y")
+    found = difference_of_gains((one, one), (two, two), Metric("loss", 128), Metric("loss", 64))
+    expected = scipy_stats.ttest_ind([0.5, 0.6, 0.4], [-0.1, 0.1, 0.0], equal_var=False)
+    assert (found.value, found.p()) == (pytest.approx(0.5), pytest.approx(expected.pvalue))
+    apart = [
+        by_length(label, {"64": values}) for label, values in (("a", [1.0, 1.1]), ("b", [2.0, 2.2]), ("c", [3.0, 3.1]))
+    ]
+    found = difference_of_gains((apart[0], apart[1]), (apart[2], apart[1]), Metric("loss", 64))
+    # b appears twice, with the weights 1 and -1, and goes out: what is left is c - a.
+    assert found.value == pytest.approx(2.0)
+    assert found.error == pytest.approx(math.sqrt(0.005 / 2 * 2))
+
+
+def test_what_cannot_be_contrasted_is_named():
+    one = by_length("rope", {"64": [1.0, 2.0]}, training_hash="x")
+    with pytest.raises(ValueError, match="'rope' and 'ntk' have no seed in common"):
+        difference(one, [run | {"label": "ntk", "seed": run["seed"] + 5} for run in one], Metric("loss", 64))
+    with pytest.raises(ValueError, match=r"of 'rope' is missing or not finite at seeds \[0, 1\]"):
+        contrast([Term(1.0, one, Metric("loss", 99))])
+
+
+def test_interval_text():
+    assert Interval(0.97104, 0.0031, 5).scaled(100).text(2) == "97.10 ± 0.31"
+    assert Interval(0.5, 0.25, 5).text(2, signed=True) == "+0.50 ± 0.25"
+    assert Interval(2.1, 1e-5, 5).text(3) == "2.100 ± <0.001"
+    assert Interval(2.1, 0.0, 5).text(3) == "2.100 ± 0.000"
+
+
+def test_group_keeps_the_order_of_the_records():
+    records = [
+        record("rope", study="b"),
+        record("alibi", study="a"),
+        record("alibi", study="b"),
+        record(study="b", seed=1),
+    ]
+    assert {study: list(rows) for study, rows in group(records).items()} == {"b": ["rope", "alibi"], "a": ["alibi"]}
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([], "no records"),
+        ([record(), record()], "seed 0 twice"),
+        ([record(), record(seed=1, encoding="rope(base=5)")], "two encodings"),
+        ([{"study": "s", "label": "rope"}], "record 0 lacks"),
+    ],
+)
+def test_records_that_cannot_be_compared_raise(records, message):
+    with pytest.raises(ValueError, match=message):
+        group(records)
+
+
+def test_null_and_infinite_values_are_counted_and_unmeasured_ones_are_not():
+    runs = [record(seed=i, metrics={"loss": value}) for i, value in enumerate([1.0, None, 2.0, math.inf])]
+    assert metric_values(runs, Metric("loss")) == ([1.0, 2.0], 4)
+    assert metric_values(runs, Metric("accuracy")) == ([], 0)
+
+
+def test_lengths_sort_as_numbers_and_the_headline_is_at_training_and_longest_length():
+    rows = {"rope": [record(metrics={"loss": {"1024": 3.0, "64": 2.0, "128": 2.1, "32": 2.2}}, train_length=64)]}
+    assert [metric.length for metric in metrics_of(rows)] == [32, 64, 128, 1024]
+    assert headline(rows) == [Metric("loss", 64), Metric("loss", 1024)]
+
+
+def test_curves_average_only_steps_that_every_seed_has():
+    runs = [
+        record(seed=0, curve=[[0, 2.0], [10, 1.0], [20, 0.5]]),
+        record(seed=1, curve=[[0, 4.0], [10, None]]),
+    ]
+    line = line_of_curves(runs)
+    np.testing.assert_array_equal(line.x, [0, 10])
+    np.testing.assert_array_equal(line.mean, [3.0, np.nan])
+    assert line.note == "1/2 finite"
+    assert line_of_curves([runs[0], record(seed=2)]).note == "1/2 curves"

@@ -1,0 +1,146 @@
+"""What is read in chunks, tiles and windows is what the model says of whole sequences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments.studies import long_context
+from experiments.studies.long_context import Reader, Reading, retrieved, text_loss, text_windows, with_encoding
+from posjax import data, sites
+from posjax.models import Decoder
+
+TEXT = np.random.default_rng(0).integers(0, 256, 400).astype(np.uint8)
+
+
+def decoder(encoding="rope", **sizes):
+    """A small model with weights that are not those of a start, at which every byte is as likely."""
+    model = Decoder(**{"vocab_size": 256, "encoding": encoding, "width": 8, "depth": 1, "num_heads": 2, **sizes})
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), sites(2))["params"])
+    rng = np.random.default_rng(0)
+    return model, jax.tree.map(lambda x: jnp.asarray(0.4 * rng.normal(size=x.shape), jnp.float32), shapes)
+
+
+def logits_of(model, params, tokens):
+    """Of whole sequences [B, T], by the model's own call."""
+    site, tokens = sites(tokens.shape[1]), jnp.asarray(tokens, jnp.int32)
+    return jax.jit(lambda params, tokens: model.apply({"params": params}, tokens, site))(params, tokens)
+
+
+def loss_of(model, params, windows):
+    """[N, T] of windows [N, T + 1]."""
+    logits = logits_of(model, params, windows[:, :-1])
+    return np.asarray(optax.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(windows[:, 1:], jnp.int32)))
+
+
+@pytest.fixture(scope="module")
+def rope():
+    return decoder()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tied", "vocabulary"), [(True, 4096), (False, 64)])
+def test_reading_in_chunks_changes_nothing(monkeypatch, tied, vocabulary):
+    monkeypatch.setattr(long_context, "CHUNK", 24)
+    monkeypatch.setattr(long_context, "VOCABULARY", vocabulary)  # the model's are 256: a quarter as many logits at once
+    model, params = decoder(tied_embedding=tied)
+    windows = TEXT[:102].reshape(2, 51)
+    reading = Reader(model, params, 2, 50)(params, windows[:, :-1], windows[:, 1:])
+    np.testing.assert_allclose(reading.loss, loss_of(model, params, windows), atol=2e-5)
+    assert np.array_equal(reading.right, logits_of(model, params, windows[:, :-1]).argmax(-1) == windows[:, 1:])
+
+
+@pytest.mark.slow
+def test_temporaries_grow_with_the_length_and_not_its_square():
+    model, params = decoder("alibi", implementation="blockwise", width=16)
+    small, large = (Reader(model, params, 1, length).temp_bytes for length in (4096, 16384))
+    assert large < 5 * small
+    assert large < 16384 * 1024  # bytes: as many as the logits alone would take
+
+
+def test_of_a_large_vocabulary_few_logits_are_held():
+    """Less than those of `_CHUNK` tokens: 2048 of 32,768 float32 are 256 MiB."""
+    model, params = decoder(vocab_size=2**15, width=16)
+    assert Reader(model, params, 1, 2048).temp_bytes < 2**27
+
+
+def test_windows_score_every_byte_once_behind_enough_context():
+    windows = text_windows(TEXT, length=64, stride=16, first=100, count=64)
+    assert windows.shape == (4, 65)
+    assert np.array_equal(windows[:, -16:].ravel(), TEXT[101:165])
+    assert np.array_equal(windows[0], TEXT[100 + 16 - 64 : 100 + 17])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (dict(length=64, stride=24, first=100, count=48), "stride=24 must divide length=64"),
+        (dict(length=64, stride=16, first=100, count=40), "stride=16 must divide length=64 and the 40 bytes"),
+        (dict(length=64, stride=16, first=40, count=64), "cannot have 64 of them scored behind 40 others"),
+        (dict(length=64, stride=16, first=340, count=64), "a document of 400 bytes cannot"),
+    ],
+)
+def test_windows_that_do_not_fit_are_refused(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        text_windows(TEXT, **sizes)
+
+
+def test_losses_are_those_of_the_definition(rope):
+    model, params = rope
+    reader = Reader(model, params, 3, 32)
+    found = text_loss(reader, params, [TEXT, TEXT[7:]], stride=8, first=50, count=64)
+
+    windows = [text[end - 32 : end + 1] for text in (TEXT, TEXT[7:]) for end in range(58, 115, 8)]
+    losses = loss_of(model, params, np.array(windows)).reshape(2, 8, 32)
+    np.testing.assert_allclose(found.sliding, losses[:, :, -8:].mean(), rtol=1e-5)
+    np.testing.assert_allclose(found.chunked, losses[:, 3::4].mean(), rtol=1e-5)
+    curve = losses.mean(axis=(0, 1))
+    assert found.by_position[0] == (0.0, pytest.approx(curve[0], rel=1e-5))
+    assert found.by_position[-1] == (27.0, pytest.approx(curve[23:].mean(), rel=1e-5))
+    assert reader.cost()["seconds"] > 0
+
+
+def test_a_window_longer_than_what_is_scored_is_also_scored_whole(rope):
+    model, params = rope
+    reader = Reader(model, params, 1, 32)
+    found = text_loss(reader, params, [TEXT], stride=16, first=50, count=16)
+    loss = loss_of(model, params, TEXT[None, 34:67])
+    np.testing.assert_allclose(found.sliding, loss[0, 16:].mean(), rtol=1e-5)
+    np.testing.assert_allclose(found.chunked, loss.mean(), rtol=1e-5)
+
+
+def test_answers_are_scored_and_nothing_else():
+    batch = data.retrieval_batch("recall", length=64, count=3, seed=0, depth=0.0)
+    answer = batch["weight"] > 0
+    right, loss = answer.copy(), np.where(answer, 0.5, 99.0)
+    assert retrieved(Reading(loss, right), batch) == (1.0, 1.0, -4.0)
+    wrong = right.copy()
+    wrong[0, np.flatnonzero(answer[0])[0]] = False
+    assert retrieved(Reading(loss, wrong), batch) == (pytest.approx(23 / 24), pytest.approx(2 / 3), -4.0)
+    lost = np.where(answer, np.nan, 0.0)
+    assert np.isnan(retrieved(Reading(lost, right), batch)).all()
+
+
+@pytest.mark.parametrize(
+    "spec", ["rope(scaling=linear(factor=2))", "self_extend(group=2, window=8) >> rope()", "rope + window(4)"]
+)
+def test_weights_are_read_under_another_encoding(rope, spec):
+    model, params = rope
+    changed, moved = with_encoding(model, params, spec)
+    got = logits_of(changed, moved, TEXT[None, :40])
+    assert np.isfinite(got).all()
+    assert np.abs(got - logits_of(model, params, TEXT[None, :40])).max() > 1e-3
+    same, back = with_encoding(changed, moved, "rope")
+    assert jax.tree.structure(back) == jax.tree.structure(params)
+
+
+def test_what_an_encoding_has_learned_goes_along():
+    model, params = decoder("kerple")
+    changed, moved = with_encoding(model, params, "window(1000) + kerple")
+    want = logits_of(model, params, TEXT[None, :40])
+    np.testing.assert_allclose(logits_of(changed, moved, TEXT[None, :40]), want, atol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"rope\(\) cannot take over what kerple\(.*\) has learned: its parameters are none"
+    ):
+        with_encoding(model, params, "rope")

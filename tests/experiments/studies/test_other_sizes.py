@@ -1,0 +1,138 @@
+"""A trained ensemble at other resolutions: policies do what they say, and nothing at all at the resolution of training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drawn import drawn
+from small import small_vit
+
+from experiments.studies.other_sizes import AS_TRAINED, RESIZED, Originals, measure, under
+from posjax.encodings.resize import resize
+from posjax.models import ViT
+from posjax.models.vit import image_channels
+from posjax.training.classification import scaled_size
+from posjax.training.evaluate import evaluate, make_score
+from posjax.training.tasks import make_task
+
+SEEDS = 2
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def ensemble(encoding, size=(8, 8), channels=1):
+    """A small ViT, and parameters that are nowhere at what they start from, with a leading axis of seeds."""
+    model = ViT(10, encoding, image_size=size, patch_size=2, width=8, depth=1, num_heads=1, pooling="mean")
+    image, site = jnp.zeros((1, *size, channels)), model.sites(*size)
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    return model, drawn(jax.vmap(lambda key: model.init(key, image, site)["params"]), keys)
+
+
+def logits(model, params, image):
+    """Of the first seed."""
+    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], params)
+    site = model.sites(*image.shape[1:3])
+    return jax.jit(lambda one, image: model.apply({"params": one}, image, site))(one, image)
+
+
+def noise(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("encoding", "policies"),
+    [
+        ("learned", [AS_TRAINED, RESIZED, "learned(resize='torch_bicubic')"]),
+        ("axial_rope(base=100)", ["fit_grid(height=4, width=4) >> axial_rope(base=100)"]),
+        pytest.param("axial_rope(base=100)", ["axial_rope(base=100, scaling=ntk(factor=1))"], marks=pytest.mark.slow),
+        pytest.param("sincos2d_mae", ["fit_grid(height=4, width=4) >> sincos2d_mae"], marks=pytest.mark.slow),
+        pytest.param("alibi", ["fit_grid(height=4, width=4) >> alibi"], marks=pytest.mark.slow),
+        ("swin", [RESIZED]),
+    ],
+)
+def test_every_policy_is_the_trained_model_at_the_resolution_of_training(encoding, policies):
+    model, params = ensemble(encoding)
+    image = noise(2, 8, 8, 1)
+    wanted = logits(model, params, image)
+    for policy in policies:
+        np.testing.assert_array_equal(logits(*under(model, params, policy, (8, 8)), image), wanted, err_msg=policy)
+
+
+def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_dir):
+    config = small_vit(data_dir, eval_batch_size=64)
+    task = make_task(config)
+    params = drawn(jax.vmap(task.init), jax.random.split(jax.random.key(0), SEEDS))
+    assert image_channels(params) == 1
+    images = Originals(config.data, None, 1).at_size((8, 8))
+    found, wanted = measure(images(task.model, 64), params), evaluate(task, make_score(task), params)
+    np.testing.assert_array_equal(found["accuracy"], wanted["accuracy"])
+    np.testing.assert_array_equal(found["loss"], wanted["loss"])
+
+
+def test_a_resize_at_run_time_gives_the_numbers_of_a_resized_table():
+    model, params = ensemble("learned")
+    size = (4, 14)  # fewer rows and more columns than in training
+    image = noise(2, *size, 1)
+    resized = logits(*under(model, params, RESIZED, size, method="dinov2"), image)
+    at_run_time = under(model, params, "learned(resize='dinov2')", size)
+    np.testing.assert_allclose(logits(*at_run_time, image), resized, atol=2e-6)
+    other = logits(*under(model, params, RESIZED, size, method="google_npz"), image)
+    assert np.abs(other - resized).max() > 1e-3
+
+
+def test_grids_of_equal_count_are_not_taken_for_each_other():
+    """A 2 x 8 and a 4 x 4 grid have as many patches, and different tables."""
+    model, params = ensemble("learned")
+    changed, wide = under(model, params, RESIZED, (4, 16))
+    assert changed.image_size == (4, 16)
+    table, other = params["trunk"]["encoding"].rows[0], wide["trunk"]["encoding"].rows[0]
+    wanted = resize(table.reshape(4, 4, 8), (2, 8), method="torch_bicubic").reshape(16, 8)
+    np.testing.assert_allclose(other, wanted, atol=1e-6)
+    assert np.abs(other - table).max() > 1e-2
+    image = noise(2, 4, 16, 1)
+    with pytest.raises(ValueError, match="none for position"):
+        logits(model, params, image)
+    assert np.isfinite(logits(changed, wide, image)).all()
+
+
+def test_without_positions_other_grids_are_only_more_or_fewer_patches():
+    """The mean over the same patches is the same, however they lie."""
+    model, params = ensemble("none")
+    image = noise(2, 8, 8, 1)
+    shuffled = image.reshape(2, 4, 2, 4, 2, 1).swapaxes(2, 3).reshape(2, 2, 8, 2, 2, 1)
+    shuffled = shuffled.swapaxes(2, 3).reshape(2, 4, 16, 1)
+    np.testing.assert_allclose(logits(model, params, shuffled), logits(model, params, image), atol=1e-5)
+
+
+def test_ntk_and_rescaling_are_other_models_at_other_resolutions():
+    model, params = ensemble("axial_rope(base=100)")
+    image = noise(2, 16, 16, 1)
+    specs = ("fit_grid(height=4, width=4) >> axial_rope(base=100)", "axial_rope(base=100, scaling=ntk(factor=2))")
+    found = [logits(*under(model, params, spec, (16, 16)), image) for spec in (AS_TRAINED, *specs)]
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        assert np.abs(found[a] - found[b]).max() > 1e-4
+
+
+def test_a_spec_that_learns_something_else_is_refused():
+    model, params = ensemble("swin")
+    with pytest.raises(ValueError, match=r"learned\(\) cannot take over what swin\(\) has learned"):
+        under(model, params, "learned", (8, 8))
+
+
+def test_a_resolution_has_whole_patches():
+    assert scaled_size((128, 96), 0.75, 8) == (96, 72)
+    assert scaled_size((128, 96), 1.125, 8) == (144, 112)
+    assert scaled_size((128, 128), 1.0, 8) == (128, 128)
+
+
+def test_some_of_the_images_are_spread_over_the_split(data_dir):
+    config = small_vit(data_dir)
+    whole, some = (Originals(config.data, limit, 1).images for limit in (None, 7))
+    assert len(some) == 7
+    np.testing.assert_array_equal(some[6], whole[6 * len(whole) // 7])
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        Originals(config.data, 0, 1)
