@@ -11,7 +11,7 @@ from PIL import Image
 from posjax.files import replace_file
 
 GREY, INK = "#8a8a8a", "#222222"
-# Colours of lines that are not encodings: Paul Tol's "muted" scheme, https://personal.sron.nl/~pault/, cyan and sand darkened.
+# Colours of lines that are not encodings: Paul Tol's "muted" scheme, https://personal.sron.nl/~pault/, two of them darkened.
 HUES = ("#332288", "#cc6677", "#117733", "#44aa99", "#882255", "#4a9fd0", "#999933", "#aa4499", "#b8922a")
 MARKERS = "osD^vPX<>"
 SMALL = 8  # points
