@@ -88,8 +88,37 @@ def grid(height: int, width: int, prefix: int = 0) -> Site:
     return Site(position, np.ones(count, np.int32), nowhere)
 
 
-# The methods by which an encoding acts, in the order in which they are called.
-HOOKS = ("place", "observe", "embed", "rotate", "value", "product", "bias", "mask", "sink", "weigh", "read", "output")
+class Hook(NamedTuple):
+    """How compositions call a method by which encodings act.
+
+    Attributes:
+      arguments: their names, behind the parameters. A name that ends in "site" is the Site of some tokens.
+      of_parts: how the parts of a sum act together, each at its own sites. "own": each keeps a Site of its own; "chained",
+        "reversed": each transforms what the one before, or behind it, returned; "summed", "joined": their results are put
+        together; "one": the only part that has the hook acts.
+      parameters: whether the parameters of the encoding come first.
+    """
+
+    arguments: str
+    of_parts: str
+    parameters: bool = True
+
+
+# In the order in which they are called. Compositions and decoupled encodings forward by this table.
+HOOKS = {
+    "place": Hook("site key", "own"),
+    "observe": Hook("x site past", "own"),
+    "embed": Hook("x site", "chained"),
+    "rotate": Hook("q q_site k k_site", "chained"),
+    "value": Hook("v k_site", "chained"),
+    "product": Hook("q q_site k k_site", "one", parameters=False),
+    "bias": Hook("q q_site k k_site", "summed"),
+    "mask": Hook("", "joined", parameters=False),
+    "sink": Hook("q_site num_heads", "joined"),
+    "weigh": Hook("logits seen q_site k_site", "one"),
+    "read": Hook("weights q_site k_site", "summed"),
+    "output": Hook("out q_site", "reversed"),
+}
 
 
 class Needs(enum.Flag):
@@ -159,8 +188,11 @@ class Encoding:
         """Which keys a query sees, beyond causality and documents: a value, see posjax/mask.py."""
         return everything()
 
-    def sink(self, params: Params, num_heads: int) -> Float[Array, " H"] | None:
-        """A logit for each head that takes a share of the softmax and reads nothing; None for no such logit."""
+    def sink(self, params: Params, q_site: Site, num_heads: int) -> Float[Array, "*#T H"] | None:
+        """A logit of each head, or of each query and head, that takes a share of the softmax and reads nothing.
+
+        None for no such logit. It may depend on the query's site and state, in which `observe` leaves what it read.
+        """
         return None
 
     def value(self, params: Params, v: Float[Array, "S K E"], k_site: Site) -> Float[Array, "S K E"]:
@@ -243,9 +275,9 @@ class Encoding:
         """
         # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
         peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
-        sink = self.sink(params, logits.shape[0])
+        sink = self.sink(params, q_site, logits.shape[0])
         if sink is not None:
-            sink = sink.astype(jnp.float32)[:, None, None]
+            sink = of_queries(sink)[..., None]
             peak = jnp.maximum(peak, jax.lax.stop_gradient(sink))
         peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
         weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - peak, 0.0)), 0.0)
@@ -309,7 +341,16 @@ class PositionMap(Encoding):
 
 
 class Composition(Encoding):
-    """An encoding made of others. It is relative if all of them are, and needs what one of them needs."""
+    """An encoding made of others. It is relative if all of them are, and needs what one of them needs.
+
+    A subclass that has `forward(self, name, *arguments, **named)` computes by it every hook `name` that it does not define.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls):
+            for name in HOOKS.keys() - vars(cls).keys():
+                setattr(cls, name, _forwarded(name))
 
     @property
     def members(self) -> tuple[Encoding, ...]:
@@ -334,6 +375,14 @@ class Composition(Encoding):
     @property
     def needs(self) -> Needs:
         return functools.reduce(operator.or_, (member.needs for member in self.members), Needs(0))
+
+
+def _forwarded(name: str) -> Callable:
+    @functools.wraps(getattr(Encoding, name))
+    def hook(self, *arguments, **named):
+        return self.forward(name, *arguments, **named)
+
+    return hook
 
 
 @dataclass(frozen=True)
@@ -363,41 +412,17 @@ class Placed(Composition):
         map_key, encoding_key = (None, None) if key is None else jax.random.split(key)
         return self.encoding.place(params[1], self.position_map.place(params[0], site, map_key), encoding_key)
 
-    def observe(self, params, x, site, past=None):
-        return self.encoding.observe(params[1], x, site, past)
-
-    def embed(self, params, x, site):
-        return self.encoding.embed(params[1], x, site)
-
-    def rotate(self, params, q, q_site, k, k_site):
-        return self.encoding.rotate(params[1], q, q_site, k, k_site)
-
-    def product(self, q, q_site, k, k_site):
-        return self.encoding.product(q, q_site, k, k_site)
+    def forward(self, name, *arguments, **named):
+        if HOOKS[name].parameters:
+            (_, params), *arguments = arguments
+            arguments = (params, *arguments)
+        return getattr(self.encoding, name)(*arguments, **named)
 
     def in_layer(self, params, project):
         return params[0], self.encoding.in_layer(params[1], project)
 
-    def bias(self, params, q, q_site, k, k_site):
-        return self.encoding.bias(params[1], q, q_site, k, k_site)
-
     def mask(self):
         return _Moved(self.position_map, self.encoding.mask())
-
-    def sink(self, params, num_heads):
-        return self.encoding.sink(params[1], num_heads)
-
-    def weigh(self, params, logits, seen, q_site, k_site):
-        return self.encoding.weigh(params[1], logits, seen, q_site, k_site)
-
-    def value(self, params, v, k_site):
-        return self.encoding.value(params[1], v, k_site)
-
-    def output(self, params, out, q_site):
-        return self.encoding.output(params[1], out, q_site)
-
-    def read(self, params, weights, q_site, k_site):
-        return self.encoding.read(params[1], weights, q_site, k_site)
 
     def __str__(self) -> str:
         inner = f"({self.encoding})" if isinstance(self.encoding, Sum) else str(self.encoding)
@@ -458,10 +483,27 @@ class Sum(Composition):
         each = self._each(params, site) if past is None else self._each(params, site, past)
         return site._replace(state=tuple(part.observe(p, x, *sites) for part, p, *sites in each))
 
-    def embed(self, params, x, site):
-        for part, p, s in self._each(params, site):
-            x = part.embed(p, x, s)
-        return x
+    def forward(self, name, *arguments, **named):
+        hook = HOOKS[name]
+        params, *rest = arguments if hook.parameters else ((None,) * len(self.parts), *arguments)
+        named |= dict(zip(hook.arguments.split(), rest, strict=False))
+        sites = {argument: value for argument, value in named.items() if argument.endswith("site")}
+        content = {argument: value for argument, value in named.items() if argument not in sites}
+        calls = [
+            functools.partial(getattr(part, name), *[p] * hook.parameters, **dict(zip(sites, own, strict=True)))
+            for part, p, *own in self._each(params, *sites.values())
+        ]
+        if hook.of_parts == "summed":
+            return sum(call(**content) for call in calls)
+        if hook.of_parts == "one":
+            acting = [call for part, call in zip(self.parts, calls, strict=True) if name in part.hooks]
+            if acting:
+                return acting[0](**content)
+            return getattr(Encoding, name)(self, *[params] * hook.parameters, **named)
+        for call in reversed(calls) if hook.of_parts == "reversed" else calls:
+            result = call(**content)
+            content = dict(zip(content, result if isinstance(result, tuple) else (result,), strict=True))
+        return result
 
     def rotate(self, params, q, q_site, k, k_site):
         # The part that leaves another head dim goes last: the others rotate the one that the model has.
@@ -470,44 +512,16 @@ class Sum(Composition):
             q, k = part.rotate(p, q, qs, k, ks)
         return q, k
 
-    def product(self, q, q_site, k, k_site):
-        for part, _, qs, ks in self._each(self.parts, q_site, k_site):
-            if Needs.HEAD_DIM in part.needs:
-                return part.product(q, qs, k, ks)
-        return super().product(q, q_site, k, k_site)
-
     def in_layer(self, params, project):
         return tuple(part.in_layer(p, project) for part, p in zip(self.parts, params, strict=True))
-
-    def bias(self, params, q, q_site, k, k_site):
-        return sum(part.bias(p, q, qs, k, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
 
     def mask(self):
         return _OfParts(tuple(part.mask() for part in self.parts))
 
-    def sink(self, params, num_heads):
-        each = (part.sink(p, num_heads) for part, p in zip(self.parts, params, strict=True))
+    def sink(self, params, q_site, num_heads):
+        each = (part.sink(p, site, num_heads) for part, p, site in self._each(params, q_site))
         sinks = [sink for sink in each if sink is not None]
         return functools.reduce(jnp.logaddexp, sinks) if sinks else None
-
-    def weigh(self, params, logits, seen, q_site, k_site):
-        for part, p, qs, ks in self._each(params, q_site, k_site):
-            if "weigh" in part.hooks:
-                return part.weigh(p, logits, seen, qs, ks)
-        return super().weigh(params, logits, seen, q_site, k_site)
-
-    def value(self, params, v, k_site):
-        for part, p, s in self._each(params, k_site):
-            v = part.value(p, v, s)
-        return v
-
-    def output(self, params, out, q_site):
-        for part, p, s in reversed(list(self._each(params, q_site))):
-            out = part.output(p, out, s)
-        return out
-
-    def read(self, params, weights, q_site, k_site):
-        return sum(part.read(p, weights, qs, ks) for part, p, qs, ks in self._each(params, q_site, k_site))
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         each = [part.resized(p, old_grid, new_grid, method) for part, p in zip(self.parts, params, strict=True)]
@@ -643,6 +657,11 @@ def _value_text(value: object) -> str:
 def stands(site: Site) -> Bool[Array, " T"]:
     """Which tokens stand somewhere, that is, are no class token or register."""
     return jnp.asarray(site.prefix == 0)
+
+
+def of_queries(sink: Float[Array, "*#T H"]) -> Float[jax.Array, "H R"]:
+    """A sink in float32 with its heads first and queries behind them: R is T, or 1 where all queries have the same."""
+    return jnp.atleast_2d(sink.astype(jnp.float32)).T
 
 
 def reads_rows(encoding: Encoding) -> bool:

@@ -84,6 +84,12 @@ def experiments(path):
             yield words[2].removeprefix("experiments."), words[3:]
 
 
+def command(module):
+    """The module that `python -m experiments.X` runs."""
+    package = (REPO / "experiments" / module).is_dir()
+    return importlib.import_module(f"experiments.{module}.__main__" if package else f"experiments.{module}")
+
+
 EXPERIMENTS = [(path, *each) for path in DOCUMENTS for each in experiments(path)]
 TWICE = {number for number, each in enumerate(EXPERIMENTS) if each[1:] in [other[1:] for other in EXPERIMENTS[:number]]}
 
@@ -135,7 +141,7 @@ def test_python_blocks_run_in_their_order(path, empty):
 @each_command("run")
 def test_commands_that_run(path, module, arguments, empty, capsys):
     write_files(path, empty)
-    assert importlib.import_module(f"experiments.{module}").main(arguments) == 0, capsys.readouterr().err
+    assert command(module).main(arguments) == 0, capsys.readouterr().err
     assert "FAIL" not in capsys.readouterr().out
 
 
@@ -165,7 +171,7 @@ class Parsed(Exception):
 @each_command("run", "slow", "parsed")
 def test_commands_parse(path, module, arguments, monkeypatch):
     monkeypatch.chdir(REPO)
-    source = (REPO / "experiments" / f"{module}.py").read_text()
+    source = pathlib.Path(command(module).__file__).read_text()
     if "cli.run" in source:
         read_by_absl(arguments, re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source), monkeypatch)
         return
@@ -177,7 +183,7 @@ def test_commands_parse(path, module, arguments, monkeypatch):
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
     with pytest.raises(Parsed):
-        importlib.import_module(f"experiments.{module}").main(arguments)
+        command(module).main(arguments)
 
 
 def read_by_absl(arguments, own, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.benchmarks.findings import mib
 from experiments.benchmarks.pool import median, spread
-from experiments.report import markdown
+from posjax.describe import markdown
 from posjax.describe.markdown import escape_markdown
 
 Record = Mapping[str, Any]

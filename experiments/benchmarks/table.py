@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, mib, seconds
 from experiments.benchmarks.pool import spread
 from experiments.cost.plots import Curve, Panel
-from experiments.report import markdown
+from posjax.describe import markdown
 from posjax.describe.markdown import escape_markdown
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from posjax.attention.dense import Operands, capped, visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
 from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
-from posjax.encoding import Array, Encoding, Params
+from posjax.encoding import Array, Encoding, Params, Site, of_queries
 
 # A hidden logit: exp(_HIDDEN - m) is 0 for every logit m of a key that is seen, and no arithmetic here overflows to NaN.
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
@@ -37,18 +37,20 @@ def blockwise(
     """
     plan, length = plan_of(encoding, x.q, x.k, scale=scale, softcap=softcap, tile=tile), x.q.shape[0]
     out, log_total = _attention(plan, laid_out(plan, x))
-    return with_sink(encoding, x.params, out[:length], log_total[:, :length])
+    return with_sink(encoding, x.params, x.q_site, out[:length], log_total[:, :length])
 
 
-def with_sink(encoding: Encoding, params: Params, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]):
+def with_sink(
+    encoding: Encoding, params: Params, q_site: Site, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]
+):
     """The output with the encoding's sink in the softmax: out Z / (Z + exp(sink)). What `weigh` has weighed has no sink.
 
     log_total is log Z, the log of the softmax's denominator without the sink.
     """
-    sink = encoding.sink(params, out.shape[1])
+    sink = encoding.sink(params, q_site, out.shape[1])
     if sink is None:
         return out
-    share = jax.nn.sigmoid(log_total - sink.astype(jnp.float32)[:, None])
+    share = jax.nn.sigmoid(log_total - of_queries(sink))
     return (out * share.T[..., None]).astype(out.dtype)
 
 

@@ -46,7 +46,7 @@ class Keys(NamedTuple):
 
 def attend_in_ring(ring: Ring, params: Params, queries: Queries, keys: Keys):
     """The output of this device's queries over the keys of all devices, [T, H, E]; every device along the axis calls it."""
-    out = with_sink(ring.encoding, params, *_attention(ring, params, queries, keys))
+    out = with_sink(ring.encoding, params, queries.site, *_attention(ring, params, queries, keys))
     return finish(ring.encoding, params, out, queries.site)
 
 

@@ -81,14 +81,8 @@ class _Behind(Composition):
     def init(self, key, dims):
         return self.encoding.init(key, dims)
 
-    def place(self, params, site, key=None):
-        return self.encoding.place(params, site, key)
-
-    def observe(self, params, x, site, past=None):
-        return self.encoding.observe(params, x, site, past)
-
-    def embed(self, params, x, site):
-        return self.encoding.embed(params, x, site)
+    def forward(self, name, *arguments, **named):
+        return getattr(self.encoding, name)(*arguments, **named)
 
     def rotate(self, params, q, q_site, k, k_site):
         turned = self.encoding.rotate(params, q[..., self.skip :], q_site, k[..., self.skip :], k_site)
@@ -102,15 +96,6 @@ class _Behind(Composition):
 
     def bias(self, params, q, q_site, k, k_site):
         return self.encoding.bias(params, q[..., self.skip :], q_site, k[..., self.skip :], k_site)
-
-    def mask(self):
-        return self.encoding.mask()
-
-    def sink(self, params, num_heads):
-        return self.encoding.sink(params, num_heads)
-
-    def weigh(self, params, logits, seen, q_site, k_site):
-        return self.encoding.weigh(params, logits, seen, q_site, k_site)
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         encoding, params = self.encoding.resized(params, old_grid, new_grid, method)

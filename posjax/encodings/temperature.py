@@ -134,5 +134,5 @@ class LearnedSink(Encoding):
     def init(self, key, dims):
         return {"sink": self.stddev * jax.random.normal(key, (dims.num_heads,))}
 
-    def sink(self, params, num_heads):
+    def sink(self, params, q_site, num_heads):
         return params["sink"]

@@ -19,6 +19,16 @@ Q, K, V = (
 IMPLEMENTATIONS = ["dense", "blockwise"]
 
 
+class ContentSink(pj.Encoding):
+    """A sink of each query and head, read off the query's token."""
+
+    def observe(self, params, x, site, past=None):
+        return site._replace(state=x @ params)
+
+    def sink(self, params, q_site, num_heads):
+        return q_site.state
+
+
 class ByHead(pj.Encoding):
     """Values times the number of their head and 1 + their position; outputs times 2 + that of the query."""
 
@@ -61,6 +71,56 @@ def test_a_sink_far_above_or_below_the_logits_overflows_nothing(implementation):
             (_, out), gradients = run({"sink": jnp.full(HEADS, sink)}, q)
             np.testing.assert_allclose(out, expected, atol=1e-6)
             assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
+
+
+def reads_with_content_sinks(encoding, x, weight, qkv, **options):
+    """The outputs of one layer whose sinks are x @ weight, and the encoding's parameters for it."""
+    params = {"alone": weight, "sum": (weight, {"sink": jnp.zeros(HEADS)}), "placed": ((), weight)}[encoding]
+    encoding = {
+        "alone": ContentSink(),
+        "sum": ContentSink() + pj.parse("learned_sink"),
+        "placed": pj.parse("interpolate(factor=2)") >> ContentSink(),
+    }[encoding]
+    site = pj.sites(len(x))
+    x, hosted = pj.host(encoding, params, x, site, key=None)
+    return hosted.attend(*qkv, x=x, causal=True, **options)
+
+
+@pytest.mark.parametrize("encoding", ["alone", "sum", "placed"])
+def test_a_sink_of_each_query(encoding):
+    """By hand where all logits are 0; tiles with their gradients as dense."""
+    x = jax.random.normal(jax.random.key(3), (100, 8))
+    weight, qkv = jax.random.normal(jax.random.key(4), (8, HEADS)), jnp.zeros((3, 100, HEADS, DIM)).at[2].set(1.0)
+    sinks, seen = np.exp(np.asarray(x @ weight, np.float64)), np.arange(1, 101)[:, None]
+    out = reads_with_content_sinks(encoding, x, weight, qkv, implementation="dense")
+    np.testing.assert_allclose(out[..., 0], seen / (seen + sinks + (encoding == "sum")), rtol=2e-5)
+
+    def loss(implementation):
+        qkv = jax.random.normal(jax.random.key(5), (3, 100, HEADS, DIM))
+        return jax.value_and_grad(
+            lambda *given: jnp.sum(reads_with_content_sinks(encoding, *given, implementation=implementation) ** 2),
+            argnums=(0, 1, 2),
+        )(x, weight, qkv)
+
+    for a, b in zip(*(jax.tree.leaves(loss(each)) for each in IMPLEMENTATIONS), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_sink_of_each_query_in_a_cache_and_on_devices():
+    x, weight = jax.random.normal(jax.random.key(3), (T, 8)), jax.random.normal(jax.random.key(4), (8, HEADS))
+    known = dict(consumed=("observe",))
+    site = ContentSink().observe(weight, x, SITE)
+    expected = pj.attend(ContentSink(), weight, Q, K, V, site, site, causal=True, **known)
+    cache, outs = empty_cache(T, KEY_HEADS, DIM, site), []
+    for t in range(T):
+        new = jax.tree.map(lambda leaf, t=t: leaf[t : t + 1], (Q, K, V, site))
+        out, cache = attend_cached(ContentSink(), weight, *new, cache, **known)
+        outs.append(out[0])
+    np.testing.assert_allclose(np.stack(outs), expected, atol=1e-5)
+    for keys in ("gather", "ring"):
+        context = ContextParallel(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("context",)), keys=keys)
+        out = attend_parallel(ContentSink(), weight, Q, K, V, site, site, context=context, causal=True, **known)
+        np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
 def test_values_are_turned_by_their_distance():

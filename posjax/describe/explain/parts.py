@@ -11,7 +11,7 @@ from posjax.describe.catalogue import overridden
 from posjax.describe.explain.rotation import rotation
 from posjax.describe.explain.text import heading, number, numbers, picture, place, prose, short, table
 from posjax.describe.worlds import Part
-from posjax.encoding import Dims, PositionMap, Site, axes
+from posjax.encoding import Dims, PositionMap, Site, axes, of_queries
 
 _HEADS_SHOWN = 2
 _TOKENS_SHOWN = 10
@@ -241,7 +241,7 @@ def mask(e: Example) -> list[str]:
 
 
 def sink(e: Example) -> list[str]:
-    found = np.asarray(e.part.encoding.sink(e.part.params, e.dims.num_heads))
+    found = np.asarray(of_queries(e.part.encoding.sink(e.part.params, e.part.site, e.dims.num_heads))).mean(axis=1)
     share = np.exp(found) / (np.exp(found) + len(e.part.site.segment))
     text = "A logit in each head's softmax that reads nothing, and its share where the logits of all keys are 0:"
     rows = [[str(head), number(found[head]), number(share[head])] for head in range(len(found))]

@@ -11,7 +11,7 @@ from PIL import Image
 
 import experiments.scorecard as command
 import posjax as pj
-from experiments import report
+from experiments.report.__main__ import main as report
 from experiments.report.families import FAMILIES
 from experiments.report.scorecard import groups, heat_map, number, to_markdown, to_rich, write_pages
 from posjax.describe.scorecard import axes as scorecard_axes
@@ -218,7 +218,7 @@ def test_one_refusal_does_not_lose_the_others(tmp_path, monkeypatch, capsys):
     assert "t5() could not be measured: no places" in capsys.readouterr().err
     table = (tmp_path / "table.md").read_text()
     (tmp_path / "table.md").unlink()
-    assert report.main([str(tmp_path)]) == 0
+    assert report([str(tmp_path)]) == 0
     assert (tmp_path / "table.md").read_text() == table
     assert "`t5()`: no places" in table
 

@@ -7,7 +7,8 @@ import shutil
 import pytest
 from ml_collections import ConfigDict
 
-from experiments import cli, report
+from experiments import cli
+from experiments.report.__main__ import main as report
 from experiments.studies.ablation import Ablation
 from experiments.studies.again import show_again
 from experiments.studies.extrapolation import Extrapolation, plan, training_config
@@ -43,7 +44,7 @@ def test_an_ablation_with_its_paper_and_axis(tmp_path, capsys):
     axis = {"title": "share", "values": {"stem": 1.0, "1%": 0.01}}
     directory = folder(tmp_path, ablation(), paper=paper, axis=axis, point="What it is about.")
     (directory / "report.html").write_text("<h2>How to reproduce</h2>\n<pre>python -m x --a=&#x27;1&#x27;</pre>")
-    assert report.main([str(directory)]) == 0
+    assert report([str(directory)]) == 0
     names = {path.name for path in directory.iterdir()}
     assert names - {"config.json", "results.jsonl"} == {
         "table.md", "report.html", "along.png", "beside_the_paper.png", "stem_accuracy.png", "1__accuracy.png",
@@ -68,7 +69,7 @@ def test_a_study_with_claims_answers_them_first(tmp_path):
     records = [json.loads(line) | {"curve": []} for line in (heads / "results.jsonl").read_text().splitlines()]
     (tmp_path / "heads").mkdir()
     page = folder(tmp_path / "heads", records, name="heads") / "report.html"
-    assert report.main([str(page.parent)]) == 0
+    assert report([str(page.parent)]) == 0
     assert (page.parent / "along.png").exists()  # by an axis of today's config, which the folder's has not
     said = "gap to RoPE at the training length shrinks with more heads. <strong>holds</strong>: loss, alibi at 128 (heads_8)"
     assert (
@@ -139,7 +140,7 @@ def test_what_cannot_be_shown_says_why(tmp_path, capsys):
         show_again(unknown)
     other, *rest = ablation()
     two = folder(tmp_path, [other | {"encoding": "rope()"}, *rest])
-    assert report.main([str(two)]) == 2
+    assert report([str(two)]) == 2
     assert f"{two} cannot be shown again: study 'stem', label 'none' names two encodings" in capsys.readouterr().err
 
 

@@ -39,7 +39,7 @@ def axe():
 @pytest.fixture(scope="session")
 def atlas(browser, tmp_path_factory) -> pathlib.Path:
     """The site from the committed records, with pictures of a few encodings: those of all take most of a minute."""
-    from experiments.atlas import main
+    from experiments.atlas.__main__ import main
 
     out = tmp_path_factory.mktemp("atlas") / "site"
     with pytest.MonkeyPatch.context() as patch:
