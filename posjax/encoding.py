@@ -145,6 +145,8 @@ class Encoding:
     """
 
     spec_name: ClassVar[str] = ""
+    family: ClassVar[str] = "other"  # by which tables and figures group encodings: posjax/describe/families.py
+    formula: ClassVar[tuple[str, ...]] = ()  # in LaTeX
     # Facts, which the tests hold every encoding to.
     relative: ClassVar[bool] = True  # logits of tokens that stand somewhere see only differences of positions
     dimensions: ClassVar[tuple[int, ...]] = (1, 2, 3)  # numbers of position axes that it takes

@@ -19,7 +19,7 @@ from typing import Any
 from posjax.encoding import HOOKS, Encoding
 
 REGISTRY: dict[str, type] = {}
-_PATTERNS: dict[str, type] = {}
+PATTERNS: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
 _NUMBER = re.compile(
     r"[\d.]+"
@@ -60,11 +60,11 @@ def register_pattern(name: str) -> Callable[[type], type]:
     """
 
     def add(cls: type) -> type:
-        if name in REGISTRY or name in _PATTERNS:
+        if name in REGISTRY or name in PATTERNS:
             raise ValueError(f"an encoding or a pattern named {name!r} is registered already")
         if problem := _unfit(name, cls) or (not hasattr(cls, "layers") and f"{cls.__name__} has no method layers()"):
             raise ValueError(f"posjax.spec.register_pattern({name!r}): {problem}")
-        _PATTERNS[name] = cls
+        PATTERNS[name] = cls
         return cls
 
     return add
@@ -72,7 +72,7 @@ def register_pattern(name: str) -> Callable[[type], type]:
 
 def patterns() -> list[str]:
     """The names of patterns over layers, sorted."""
-    return sorted(_PATTERNS)
+    return sorted(PATTERNS)
 
 
 def _unfit(name: str, cls: type) -> str | None:
@@ -191,10 +191,10 @@ def layers_text(encodings: Sequence[Encoding]) -> str:
 def _layers(node: ast.expr) -> tuple[Encoding, ...]:
     if named := _called(node):
         name, args, keywords = named
-        if name in _PATTERNS:
-            return parse_layers(_make(name, _PATTERNS[name], args, keywords).layers())
+        if name in PATTERNS:
+            return parse_layers(_make(name, PATTERNS[name], args, keywords).layers())
         if name not in REGISTRY:
-            raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted([*REGISTRY, *_PATTERNS]))}")
+            raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted([*REGISTRY, *PATTERNS]))}")
     return tuple(map(_whole, node.elts if _is_list(node) else [node]))
 
 
@@ -240,7 +240,7 @@ def _encoding(node: ast.expr) -> object:
                 raise ValueError(str(error)) from None
     if named := _called(node):
         name, args, keywords = named
-        if name in _PATTERNS:
+        if name in PATTERNS:
             raise ValueError(f"{name} is a pattern over layers: it stands alone, where a model is made")
         return _make(name, registered(name), args, keywords)
     raise ValueError(f"an encoding spec is made of name(argument=value), + and >>; got {ast.unparse(node)!r}")

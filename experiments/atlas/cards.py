@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.atlas import models
-from experiments.atlas.formulas import FORMULAS, LETTERS, apart, mathml
+from experiments.atlas.formulas import LETTERS, apart, mathml
 from experiments.atlas.sources import Erratum, Golden, Sources, errata, goldens, names_in
 from experiments.evidence import matrix
 from experiments.evidence.contrast import unit_of
 from experiments.evidence.numbers import plain
-from experiments.report.families import family_of
+from experiments.report.families import MAPS, family_of
 from experiments.report.scorecard import MARKS, shown
 from posjax.describe import catalogue
 from posjax.describe.scorecard.card import MEASURES
 from posjax.describe.scorecard.specs import spec_of
 from posjax.encoding import PositionMap
+from posjax.spec import registered, registered_names
 
 _LENGTH = 256  # of the scorecard, and of the text that configs/decoder.py trains on
 _TRAIN = 'python -m experiments.train --config=configs/{config}.py --config.model.encoding="{spec}"'
@@ -39,14 +40,14 @@ def cards(sources: Sources) -> dict[str, Any]:
     """
     proofs, used, measured = goldens(sources.docs), models.by_name(), _by_name(sources.scorecard)
     studied, rows = _studied(sources), errata(sources.docs)
-    names = frozenset(FORMULAS)
+    names = frozenset(registered_names())
     named = [(row, names_in(" ".join(row[1:4]), names)) for row in rows]
     meanings = catalogue.declared_meanings()
     described = [*map(_of_encoding, catalogue.catalogue()), *map(_of_scaling, catalogue.values())]
     for card in described:
         name = card["name"]
         card |= {
-            "formula": [[mathml(part) for part in apart(line)] for line in FORMULAS.get(name, ())],
+            "formula": [[mathml(part) for part in apart(line)] for line in registered(name).formula],
             "golden": _golden(proofs.get(name)),
             "errata": [_erratum(row) for row, about in named if name in about],
             "used": used.get(name, []),
@@ -71,7 +72,7 @@ def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
     return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
         "kind": "position map" if issubclass(row.cls, PositionMap) else "encoding",
         "spec": shortest,
-        "family": _family(row.name, spec, row.cls),
+        "family": _family(spec, row.cls),
         "acts": [catalogue.HOOKS[hook] for hook in row.hooks],
         "learned": row.count if row.parameters is not None else None,
         "learns": catalogue.learns(row),
@@ -114,16 +115,13 @@ def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, mo
         "citation": citation,
         "year": int(year[0]) if year else None,
         "arxiv": arxiv,
-        "module": f"posjax/encodings/{module}.py" if module != "encodings" else "posjax/encodings/__init__.py",
+        "module": f"posjax/encodings/{module}.py",
     }
 
 
-MAPS = "position maps"
-
-
-def _family(name: str, spec: str, cls: type) -> str:
-    """Of position maps their own: what stands behind them does not make them what they are."""
-    return MAPS if issubclass(cls, PositionMap) and family_of(f"{name}()") == "other" else family_of(spec)
+def _family(spec: str, cls: type) -> str:
+    """The family of a card: a position map's own, whatever stands behind it."""
+    return MAPS if cls.family == MAPS else family_of(spec)
 
 
 def _is_whole(row: catalogue.Facts) -> bool:

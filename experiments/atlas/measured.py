@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from experiments.atlas.formulas import FORMULAS
 from experiments.atlas.sources import Sources
 from experiments.evidence import page
 from experiments.evidence.claims import Expectation
@@ -32,6 +31,7 @@ from experiments.report.statistics import (
     unit_of_text,
 )
 from experiments.report.table import Unit
+from posjax.spec import REGISTRY
 
 LENGTH, RESOLUTION, ONE = "length", "resolution", "one"
 _WORD = re.compile(r"[a-z]\w*")
@@ -75,7 +75,7 @@ _KINDS_OF = {"extrapolate": [LENGTH, "depth"], "resolutions": [RESOLUTION]}  # o
 
 def _row(label: str, run: Record, style: Style) -> dict[str, Any]:
     """How a row looks, and the card of the first encoding that its spec names."""
-    names = [name for name in _WORD.findall(run["encoding"]) if name in FORMULAS]
+    names = [name for name in _WORD.findall(run["encoding"]) if name in REGISTRY]
     return {
         "encoding": run["encoding"],
         "card": names[0] if names else None,

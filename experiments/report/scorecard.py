@@ -17,6 +17,7 @@ from posjax.describe.figures import INK, SMALL, save
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.describe.scorecard.card import MEASURES, Measure
 from posjax.files import replace_file
+from posjax.spec import REGISTRY
 
 Cards = Mapping[str, Mapping[str, Any]]  # label -> what `scorecard` returned, or {"encoding", "error"}
 MARKS = {"pass": "✓", "fail": "✗", "handled": "!", "n/a": "·"}
@@ -70,15 +71,13 @@ def to_rich(cards: Cards) -> list[Table]:
 
 
 def by_family(cards: Cards) -> dict[str, list[str]]:
-    """Labels of the measured encodings by family, in the order of families; `POSITION_MAPS` are a family of their own."""
-    found: dict[str, list[str]] = {name: [] for name in (*FAMILIES, POSITION_MAPS)}
+    """Labels of the measured encodings by family, in the order of families; `MAPS` are a family of their own."""
+    found: dict[str, list[str]] = {name: [] for name in (*FAMILIES, MAPS)}
     for label, card in measured(cards).items():
         spec = card.get("encoding", label)
-        found[POSITION_MAPS if spec.startswith(MAPS) else family_of(spec)].append(label)
+        first = REGISTRY.get(spec.partition("(")[0].split()[0])
+        found[MAPS if first and first.family == MAPS else family_of(spec)].append(label)
     return {name: labels for name, labels in found.items() if labels}
-
-
-POSITION_MAPS = "position maps"
 
 
 def to_markdown(cards: Cards, heading: str, notes: Sequence[str] = ()) -> str:

@@ -29,6 +29,13 @@ class Sinusoidal(Encoding):
       ValueError: for a width not divisible by 2 A, or an unknown layout.
     """
 
+    family = "waves"
+    formula = (
+        r"\mathrm{PE}_{p,2c} = \sin\left(p\,\omega_c\right),\quad \mathrm{PE}_{p,2c+1} ="
+        r" \cos\left(p\,\omega_c\right)",
+        r"\omega_c = \beta^{-2c/M}",
+    )
+
     relative = False
 
     base: float = 10_000.0
@@ -58,6 +65,12 @@ class ScaledSinusoidal(Encoding):
     Raises:
       ValueError: for a width not divisible by 2 A, or a base that is not positive.
     """
+
+    family = "waves"
+    formula = (
+        r"\mathrm{PE}_p = s \left[\sin p\omega_c \,\middle|\, \cos p\omega_c\right]",
+        r"\omega_c = \beta^{-2c/M}",
+    )
 
     relative = False
 
@@ -112,6 +125,13 @@ class Sincos2dMae(_Sincos2d):
       ValueError: for a width not divisible by 4, positions that are not (row, column), or a base that is not positive.
     """
 
+    family = "waves"
+    formula = (
+        r"\mathrm{PE}_{(y,x)} = \left[\sin x\omega_k \,\middle|\, \cos x\omega_k \,\middle|\, \sin"
+        r" y\omega_k \,\middle|\, \cos y\omega_k\right]",
+        r"\omega_k = \beta^{-k/(M/4)}",
+    )
+
     divisor_less = 0
 
     base: float = 10_000.0
@@ -130,6 +150,13 @@ class Sincos2dBigVision(_Sincos2d):
       ValueError: for a width not divisible by 4 or below 8, positions that are not (row, column), or a base that is not
         positive.
     """
+
+    family = "waves"
+    formula = (
+        r"\mathrm{PE}_{(y,x)} = \left[\sin x\omega_k \,\middle|\, \cos x\omega_k \,\middle|\, \sin"
+        r" y\omega_k \,\middle|\, \cos y\omega_k\right]",
+        r"\omega_k = \beta^{-k/(M/4-1)}",
+    )
 
     divisor_less = 1
 
@@ -155,6 +182,12 @@ class Fourier(Encoding):
       ValueError: for an odd number of features, sizes below 1, a gamma that is not positive, or positions with another
         number of axes than in `init` (two if Dims has a grid, else one).
     """
+
+    family = "waves"
+    formula = (
+        r"\mathrm{PE}_p = \mathrm{GELU}\left(r W_1 + b_1\right) W_2 + b_2",
+        r"r = \frac{1}{\sqrt{F}} \left[\cos pW \,\middle|\, \sin pW\right]",
+    )
 
     relative = False
     dimensions = (1, 2)

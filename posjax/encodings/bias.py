@@ -41,6 +41,13 @@ class Alibi(ElementwiseBias):
       ValueError: for an unknown direction.
     """
 
+    family = "decay"
+    formula = (
+        r"b^{(h)}_{mn} = -2^{-8h/H}\,|m-n|",
+        r"H\ \text{a power of 2; else the slopes of the next lower power, then every other one of"
+        " twice as many heads}",
+    )
+
     direction: str = "both"
 
     def __post_init__(self):
@@ -89,6 +96,14 @@ class AlibiPi(Encoding):
     Raises:
       ValueError: for an original_length below 1, or sites that were not observed.
     """
+
+    family = "decay"
+    formula = (
+        r"b^{(h)}_{mn} = -2^{-8h/H}\,\min\left(1, \frac{N}{T}\right)|m-n|,\quad T\ \text{the length"
+        " of the document}",
+        r"H\ \text{a power of 2; else the slopes of the next lower power, then every other one of"
+        " twice as many heads}",
+    )
 
     dimensions = (1,)
     needs = Needs.DOCUMENT_LENGTH
@@ -145,6 +160,14 @@ class T5(ElementwiseBias):
       ValueError: for fewer than 4 (bidirectional) or 2 buckets, an odd number of bidirectional ones, or a
         max_distance within the exact buckets.
     """
+
+    family = "learned bias"
+    formula = (
+        r"b^{(h)}_{mn} = E_{h,\,\mathrm{bucket}(m-n)}",
+        r"\mathrm{bucket}(d) = \begin{cases} d & d < \frac{K}{2} \\ \min\left(K-1,\ \frac{K}{2} +"
+        r" \left\lfloor \frac{K}{2}\,\frac{\ln(2d/K)}{\ln(2d_{\max}/K)} \right\rfloor\right) &"
+        r" \text{else} \end{cases}\quad\text{for the } K \text{ buckets of a side}",
+    )
 
     num_buckets: int = 32
     max_distance: int = 128
@@ -215,6 +238,12 @@ class Kerple(ElementwiseBias):
       ValueError: for an unknown kind.
     """
 
+    family = "decay"
+    formula = (
+        r"b^{(h)}_{mn} = -p_h \ln\left(1 + a_h |m-n|\right)\quad\text{or}\quad -a_h |m-n|^{p_h},\ 0 <"
+        r" p_h \le 2",
+    )
+
     kind: str = "log"
 
     def __post_init__(self):
@@ -264,6 +293,9 @@ class Bam(ElementwiseBias):
       ValueError: for an unknown start.
     """
 
+    family = "decay"
+    formula = (r"b^{(h)}_{mn} = -e^{a_h}\left(|n-m-\mu_h| + 10^{-5}\right)^{\nu_h}",)
+
     start: str = "uniform"
     location: bool = False
 
@@ -311,6 +343,12 @@ class Sandwich(Encoding):
     Raises:
       ValueError: for a dim that is not positive and even, or (on call) cannot be shared by the axes; for a base not positive.
     """
+
+    family = "decay"
+    formula = (
+        r"b^{(h)}_{mn} = \frac{H}{8h} \sum_{c=0}^{\bar d/2-1} \cos\left((m-n)\,\beta^{-2c/\bar"
+        r" d}\right),\quad \bar d = 128",
+    )
 
     dim: int = 128
     base: float = 10_000.0

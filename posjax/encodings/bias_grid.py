@@ -43,6 +43,12 @@ class LookHere(ElementwiseBias):
       ValueError: for another fov, undirected heads below 0 or (on call) more than there are, or a negative slope.
     """
 
+    family = "decay"
+    formula = (
+        r"b^{(h)}_{mn} = \begin{cases} -s\,s_h\,\lVert m-n \rVert & n \text{ within the view of head"
+        r" } h \\ -10^9 & \text{else} \end{cases}",
+    )
+
     dimensions = (2,)
 
     fov: int = 90
@@ -118,6 +124,9 @@ class Swin(Encoding):
       ValueError: from `init` where `dims` gives neither grid nor length; for fractional positions; as above.
     """
 
+    family = "learned bias"
+    formula = (r"b^{(h)}_{mn} = B_{h,\,\Delta y,\,\Delta x},\quad (\Delta y, \Delta x) = m - n",)
+
     needs = Needs.WHOLE_POSITIONS
     dimensions = (1, 2)
 
@@ -169,6 +178,12 @@ class Beit(Swin):
 
     Parameters: as `swin`'s, initialised N(0, stddev^2), with the authors' default of zeros.
     """
+
+    family = "learned bias"
+    formula = (
+        r"b^{(h)}_{mn} = \begin{cases} B_{h,\,\Delta y,\,\Delta x} & \text{between patches}"
+        r" \\ u_h,\ v_h,\ w_h & \text{from, to and at the class token} \end{cases}",
+    )
 
     stddev: float = 0.0
 

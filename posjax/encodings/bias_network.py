@@ -47,6 +47,13 @@ class SwinV2(OffsetBias):
         from `init` where neither `dims` nor pretrained_window gives one.
     """
 
+    family = "learned bias"
+    formula = (
+        r"b_{mn} = 16\,\sigma\left(\mathrm{MLP}\left(\frac{\mathrm{sgn}(x)\log_2(1+|x|)}{\log_2"
+        r" 8}\right)\right)",
+        r"x = \frac{8\,(m-n)}{w-1}",
+    )
+
     dimensions = (1, 2)
 
     hidden_dim: int = 512
@@ -95,6 +102,9 @@ class Dpb(OffsetBias):
       ValueError: for a hidden_dim below 2 (LayerNorm leaves nothing of one feature), or (on call) another number of axes.
     """
 
+    family = "learned bias"
+    formula = (r"b_{mn} = \mathrm{MLP}(m-n),\quad \text{three times LayerNorm, ReLU and a linear layer}",)
+
     hidden_dim: int = 16
     log_distance: bool = False
 
@@ -140,6 +150,12 @@ class Fire(Encoding):
     Raises:
       ValueError: for a hidden_dim below 1, or an init_c, init_L or eps that is not positive.
     """
+
+    family = "learned bias"
+    formula = (
+        r"b_{mn} = f\left(\frac{\ln\left(c\,|m-n| + 1\right)}{\ln\left(c\,\max(m, L) +"
+        r" 1\right)}\right)",
+    )
 
     relative = False
     dimensions = (1,)
@@ -194,6 +210,12 @@ class Dape(Composition):
       ValueError: for an inner encoding that does more than bias logits, a hidden_dim below 1 or an even kernel_size; above a
         kernel_size of 1, for positions of several axes.
     """
+
+    family = "learned bias"
+    formula = (
+        r"\ell'_{mn} = \ell_{mn} + b_{mn} + f\left(\left[\frac{q_m \cdot k_n}{\sqrt"
+        r" D},\ b_{mn}\right]\right)",
+    )
 
     encoding: Encoding = _KERPLE
     hidden_dim: int = 32

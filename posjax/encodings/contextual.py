@@ -39,6 +39,12 @@ class Shaw(Encoding):
       ValueError: for a max_relative_position below 1.
     """
 
+    family = "learned bias"
+    formula = (
+        r"\ell_{mn} = \frac{q_m \cdot \left(k_n + a^K_r\right)}{\sqrt D},\quad o_m = \sum_n"
+        r" a_{mn}\left(v_n + a^V_r\right),\quad r = \mathrm{clip}(n-m, -R, R)",
+    )
+
     max_relative_position: int = 16
     values: bool = True
 
@@ -116,6 +122,12 @@ class TransformerXL(Encoding):
       ValueError: for a base that is not positive, a clamp_len of 0 or below -1, or a width not divisible by 2 A.
     """
 
+    family = "learned bias"
+    formula = (
+        r"\ell_{mn} = \frac{(q_m+u)\cdot k_n + (q_m+v)\cdot W r_{m-n}}{\sqrt D}",
+        r"r_d = \left[\sin d\,\beta^{-2c/M} \,\middle|\, \cos d\,\beta^{-2c/M}\right]",
+    )
+
     base: float = 10_000.0
     clamp_len: int = -1
 
@@ -191,6 +203,12 @@ class CoPE(Encoding):
     Raises:
       ValueError: for npos below 2 or a negative stddev; for positions of more than one axis.
     """
+
+    family = "contextual"
+    formula = (
+        r"b_{mn} = \frac{q_m \cdot e\left[P_{mn}\right]}{\sqrt D},\quad P_{mn} ="
+        r" \min\left(P_{\max},\ \sum_{l=n}^{m} \sigma\left(\frac{q_m\cdot k_l}{\sqrt D}\right)\right)",
+    )
 
     dimensions = (1,)
     needs = Needs.WHOLE_ROWS

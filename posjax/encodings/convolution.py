@@ -33,6 +33,9 @@ class Peg(Encoding):
         `init` (two if Dims has a grid, else one).
     """
 
+    family = "other"
+    formula = (r"x_p \leftarrow x_p + b + \sum_{o} w_o \odot x_{p+o}",)
+
     needs = Needs.WHOLE_POSITIONS | Needs.BOTH_DIRECTIONS
     dimensions = (1, 2)
 

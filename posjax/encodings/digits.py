@@ -41,6 +41,12 @@ class Abacus(Encoding):
         (NaN where they are not known at tracing time).
     """
 
+    family = "tables"
+    formula = (
+        r"x_t \leftarrow x_t + E_{\mathrm{place}(t) + k}",
+        r"k \sim U\{0, \dots, k_{\max}\}\ \text{in training, else}\ 0",
+    )
+
     relative = False
     needs = Needs.WHOLE_POSITIONS
     dimensions = (1,)
@@ -87,6 +93,12 @@ class PositionCoupling(PositionMap):
     Raises:
       ValueError: for a max_position below 1.
     """
+
+    family = "position maps"
+    formula = (
+        r"p \mapsto p + k\ \text{for}\ p > 0,\quad k \sim U\{0, \dots, P - \max p\}\ \text{in"
+        " training}",
+    )
 
     dimensions = (1,)
 

@@ -49,6 +49,12 @@ class Deberta(Encoding):
         unknown terms; for positions of more than one axis; for shared=True without `in_layer`.
     """
 
+    family = "learned bias"
+    formula = (
+        r"\ell_{mn} = \frac{q_m\cdot k_n + q_m\cdot K_r + k_n\cdot Q_r}{\sqrt{3D}},\quad r ="
+        r" \mathrm{bucket}(m-n)",
+    )
+
     dimensions = (1,)
 
     position_buckets: int = 256
@@ -185,6 +191,12 @@ class Tupe(Encoding):
       ValueError: for a stddev that is not positive; from `init` where `dims` gives neither length nor grid; for a position
         outside the table where it is known at tracing time, and where it is not, NaN.
     """
+
+    family = "tables"
+    formula = (
+        r"\ell_{mn} = \frac{q_m\cdot k_n + \left(p_m U_Q\right)\cdot\left(p_n"
+        r" U_K\right)}{\sqrt{2D}},\quad p_t = \mathrm{LayerNorm}(E_t)",
+    )
 
     relative = False
     needs = Needs.WHOLE_POSITIONS | Needs.HEAD_DIM | Needs.EVERY_HEAD | Needs.WHOLE_HEAD

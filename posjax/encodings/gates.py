@@ -61,6 +61,9 @@ class Fox(_Gate):
     Parameters: kernel [M, H], initialised N(0, 1/M); bias [H], at `bias_init`: gates start at sigmoid(bias_init).
     """
 
+    family = "contextual"
+    formula = (r"b^{(h)}_{mn} = \sum_{l=n+1}^{m} \ln\sigma\left(w_h\cdot x_l + \beta_h\right)",)
+
     bias_init: float = 0.0
 
     def init(self, key, dims):
@@ -82,6 +85,14 @@ class DataDependentAlibi(_Gate):
     Parameters: kernel [M, 2, H], initialised N(0, 1/M); bias [2, H], at `bias_init`. Without the axis of 2 where not
     bidirectional.
     """
+
+    family = "contextual"
+    formula = (
+        r"b^{(h)}_{mn} = \begin{cases} \sum_{l=n+1}^{m} \ln f_{h,l} & n \le m \\ \sum_{l=m+1}^{n} \ln"
+        r" g_{h,l} & n > m \end{cases}",
+        r"f_{h,l} = \sigma\left(w_h\cdot x_l + \beta_h\right),\quad g_{h,l} = \sigma\left(w'_h\cdot"
+        r" x_l + \beta'_h\right)",
+    )
 
     bidirectional: bool = True
     bias_init: float = 5.0
@@ -118,6 +129,9 @@ class Cable(_Gate):
     a slope of log 2.
     """
 
+    family = "contextual"
+    formula = (r"b^{(h)}_{mn} = -\sum_{l=n+1}^{m} \mathrm{softplus}\left(w_h\cdot x_l + \beta_h\right)",)
+
     def init(self, key, dims):
         return _linear_init(key, (dims.width, dims.num_heads), 0.02, 0.0)
 
@@ -144,6 +158,13 @@ class SelectiveRope(Encoding):
       ValueError: for a base that is not positive, a rank or d_conv below 1; from `init` for an odd head dim or a width that
         the heads do not divide.
     """
+
+    family = "contextual"
+    formula = (
+        r"q'_{t,c} = q_{t,c}\,e^{i\Phi_{t,c}},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_{t,c}},\quad"
+        r" \Phi_{t,c} = \theta_c \sum_{s\le t} \varphi_{s,c}",
+        r"\varphi = \mathrm{conv}\left(U V \hat x\right),\quad \theta_c = \beta^{-2c/D}",
+    )
 
     dimensions = (1,)
     needs = Needs.EVERY_HEAD
@@ -223,6 +244,13 @@ class CaRope(Encoding):
       ValueError: for a base of at most 1 or a negative stddev; from `init` for an odd head dim; for positions of several
         axes.
     """
+
+    family = "contextual"
+    formula = (
+        r"q'_{t,c} = q_{t,c}\,e^{i\Phi_{t,c}},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_{t,c}},\quad"
+        r" \Phi_{t,c} = \sum_{s\le t} f_h\left(x_s\right)^c",
+        r"f_h(x) = \frac{1}{1 + \mathrm{softplus}\left(w_h\cdot x + b_h\right)}",
+    )
 
     dimensions = (1,)
     needs = Needs.EVERY_HEAD

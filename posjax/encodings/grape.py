@@ -49,6 +49,12 @@ class GrapeA(Encoding):
       ValueError: for an unknown gate; for positions of several axes.
     """
 
+    family = "contextual"
+    formula = (
+        r"b^{(h)}_{mn} = -|m-n|\,\omega_h\left(\mathrm{softplus}\left(\frac{v_h\cdot q_m}{\sqrt"
+        r" D}\right) + \mathrm{softplus}\left(\frac{u_h\cdot k_n}{\sqrt D}\right)\right)",
+    )
+
     dimensions = (1,)
 
     gate: str = "both"
@@ -106,6 +112,14 @@ class GrapeAP(Encoding):
     Raises:
       ValueError: for a p_head_dim that is odd or below 2; for positions of several axes.
     """
+
+    family = "contextual"
+    formula = (
+        r"b^{(h)}_{mn} = \sum_{l=n+1}^{m} \alpha_h \ln\sigma\left(\frac{p_m\cdot R^l\hat"
+        r" p_l}{P}\right),\quad p_l = W_h x_l,\quad \alpha_h = 2^{-8h/H}",
+        r"H\ \text{a power of 2; else the slopes of the next lower power, then every other one of"
+        " twice as many heads}",
+    )
 
     dimensions = (1,)
     relative = False
@@ -174,6 +188,13 @@ class GrapeM(Encoding):
       ValueError: for a base that is not positive or a negative stddev; from `init` for an odd head dim; for positions of
         several axes.
     """
+
+    family = "contextual"
+    formula = (
+        r"q'_{t,c} = q_{t,c}\,e^{i\Phi_t\theta_c},\quad k'_{t,c} = k_{t,c}\,e^{i\Phi_t\theta_c}",
+        r"\Phi_t = \sum_{s<t} \sigma\left(\frac{w\cdot x_s + b}{16}\right),\quad"
+        r" \theta_c\ \text{learned}",
+    )
 
     dimensions = (1,)
     observes = 1

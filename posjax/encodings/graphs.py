@@ -46,6 +46,12 @@ class Graphormer(Encoding):
       ValueError: for a max_distance below 1, a negative stddev; for a site without a relation, or one that is not whole.
     """
 
+    family = "learned bias"
+    formula = (
+        r"b^{(h)}_{ij} = B_{h,\,\phi(i,j)}",
+        r"\phi(i,j)\ \text{the edges on the shortest path from node}\ i\ \text{to node}\ j",
+    )
+
     needs = Needs.RELATION
 
     max_distance: int = 509
@@ -82,6 +88,9 @@ class Centrality(Encoding):
     Raises:
       ValueError: for a max_degree below 0, a negative stddev; for a site without a relation, or one that is not whole.
     """
+
+    family = "tables"
+    formula = (r"x_i \leftarrow x_i + z_{\deg(i)}",)
 
     needs = Needs.RELATION
 
@@ -137,6 +146,13 @@ class Laplacian(_Features):
       ValueError: for a pos_enc_dim below 1; for positions of another number of axes.
     """
 
+    family = "waves"
+    formula = (
+        r"x_i \leftarrow x_i + C\,\left(u_{1,i}, \dots, u_{k,i}\right) + c",
+        r"\left(I - D^{-1/2} A\,D^{-1/2}\right) u_j = \lambda_j u_j,\quad 0 = \lambda_0 \le \lambda_1"
+        r" \le \dots",
+    )
+
     pos_enc_dim: int = 8
 
     def place(self, params, site, key=None):
@@ -165,6 +181,12 @@ class RandomWalk(_Features):
       ValueError: for a pos_enc_dim below 1; for positions of another number of axes.
     """
 
+    family = "other"
+    formula = (
+        r"x_i \leftarrow x_i + C\,\left(R_{ii}, \left(R^2\right)_{ii}, \dots,"
+        r" \left(R^k\right)_{ii}\right) + c,\quad R = D^{-1} A",
+    )
+
     pos_enc_dim: int = 16
 
 
@@ -190,6 +212,13 @@ class Tree(Encoding):
       ValueError: for a depth or degree below 1; for a width below depth x degree, positions of another number of axes, or
         that are not whole.
     """
+
+    family = "other"
+    formula = (
+        r"x_i \leftarrow x_i + \left[\,\left[i_a = b\right] p_f^a \sqrt{\left(1 - p_f^2\right)"
+        r" M/2}\,\right]_{a,b,f}",
+        r"i_a\ \text{the branch}\ a\ \text{levels above node}\ i,\quad p_f = \tanh w_f",
+    )
 
     relative = False
     needs = Needs.WHOLE_POSITIONS

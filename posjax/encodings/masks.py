@@ -34,6 +34,9 @@ class Window(Encoding):
       ValueError: for a size below 1.
     """
 
+    family = "windows and views"
+    formula = (r"a_{mn} > 0 \;\iff\; \max_a |m_a - n_a| < w",)
+
     size: int
 
     def __post_init__(self):
@@ -56,6 +59,9 @@ class Dilated(Encoding):
       ValueError: for a size or dilation below 1.
     """
 
+    family = "windows and views"
+    formula = (r"a_{mn} > 0 \;\iff\; |m-n| < w\,\delta\quad\text{and}\quad m-n \equiv 0 \pmod{\delta}",)
+
     size: int
     dilation: int = 2
 
@@ -77,6 +83,9 @@ class Chunked(Encoding):
     Raises:
       ValueError: for a size below 1.
     """
+
+    family = "windows and views"
+    formula = (r"a_{mn} > 0 \;\iff\; \lfloor m/w \rfloor = \lfloor n/w \rfloor",)
 
     relative = False
 
@@ -101,6 +110,9 @@ class Longformer(Encoding):
     Raises:
       ValueError: for an odd window or one below 2, or fewer than 0 global tokens.
     """
+
+    family = "windows and views"
+    formula = (r"a_{mn} > 0 \;\iff\; |m-n| \le \frac w2\quad\text{or}\quad m < g\quad\text{or}\quad n < g",)
 
     dimensions = (1,)
 
@@ -134,6 +146,9 @@ class Sinks(Encoding):
       ValueError: for fewer than 0 sinks or a window below 1.
     """
 
+    family = "windows and views"
+    formula = (r"a_{mn} > 0 \;\iff\; |m-n| < w\quad\text{or}\quad n < n_{\mathrm{sinks}}",)
+
     dimensions = (1,)
 
     num_sinks: int = 4
@@ -166,6 +181,13 @@ class BigBird(Encoding):
     Raises:
       ValueError: for a block_size below 1, fewer than 0 random or global blocks, or a seed outside 0 to 2^32 - 1.
     """
+
+    family = "windows and views"
+    formula = (
+        r"a_{mn} > 0 \;\iff\; |\beta_m - \beta_n| \le 1\quad\text{or}\quad \min(\beta_m, \beta_n) <"
+        r" g\quad\text{or}\quad \beta_n \in \mathrm{random}(\beta_m)",
+        r"\beta_p = \lfloor p/B \rfloor\ \text{the block of } p",
+    )
 
     relative = False
     dimensions = (1,)

@@ -29,6 +29,9 @@ class Raster(PositionMap):
         are known at tracing time), which would be taken for patches of the next row.
     """
 
+    family = "position maps"
+    formula = (r"(y, x) \mapsto y\,W + x",)
+
     dimensions = (2,)
 
     width: int
@@ -79,6 +82,9 @@ class Axis(PositionMap):
       ValueError: for an index that is not 0, 1 or 2, or positions that have no such axis.
     """
 
+    family = "position maps"
+    formula = (r"(p_0, p_1, \dots) \mapsto p_a",)
+
     index: int
 
     def __post_init__(self):
@@ -110,6 +116,9 @@ class Interpolate(PositionMap):
     Raises:
       ValueError: for a factor that is not positive.
     """
+
+    family = "position maps"
+    formula = (r"p \mapsto \frac ps",)
 
     factor: float
 
@@ -149,6 +158,12 @@ class FitGrid(PositionMap):
       ValueError: for a height or width below 1, or positions that are not (row, column).
     """
 
+    family = "position maps"
+    formula = (
+        r"(y, x) \mapsto \left(\frac{y\,H_0}{H_1},\ \frac{x\,W_0}{W_1}\right)",
+        r"H_0 \times W_0\ \text{the trained grid},\ H_1 \times W_1\ \text{that of the image}",
+    )
+
     dimensions = (2,)
     relative = False
     needs = Needs.WHOLE_DOCUMENT
@@ -182,6 +197,9 @@ class Unpad(PositionMap):
     Tokens that stand nowhere are passed over. The whole row must be there: no cached decoding.
     """
 
+    family = "position maps"
+    formula = (r"p \mapsto p - \min_{p'\ \text{in the row}} p'",)
+
     needs = Needs.WHOLE_DOCUMENT
 
     def place(self, params, site, key=None):
@@ -198,6 +216,9 @@ class Reset(PositionMap):
     keeps documents from seeing each other. Padding and tokens that stand nowhere are passed over. The whole document must
     be there: no cached decoding.
     """
+
+    family = "position maps"
+    formula = (r"p \mapsto p - \min_{p'\ \text{in the document}} p'",)
 
     needs = Needs.WHOLE_DOCUMENT
 

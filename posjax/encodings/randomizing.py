@@ -75,6 +75,9 @@ class Randomized(_Drawn):
       ValueError: for a length below 1, another `evaluate`, or a document of more than `length` known positions.
     """
 
+    family = "position maps"
+    formula = (r"p_1 < \dots < p_T\quad\text{drawn from}\quad \{0, \dots, L-1\}\ \text{without replacement}",)
+
     length: int = 2048
     evaluate: str = "random"
     seed: int = 0
@@ -116,6 +119,9 @@ class RandomFloat(_Drawn):
       ValueError: for a length below 1 or another `evaluate`.
     """
 
+    family = "position maps"
+    formula = (r"p_1 \le \dots \le p_T\quad\text{drawn from}\quad U[0, L)",)
+
     length: float
     evaluate: str = "random"
     seed: int = 0
@@ -140,6 +146,13 @@ class Pose(PositionMap):
     Raises:
       ValueError: for a length below 1.
     """
+
+    family = "position maps"
+    formula = (
+        r"p \mapsto \begin{cases} p & p < c \\ p + u & p \ge c \end{cases}",
+        r"c \sim U\{1, \dots, \lceil T/2 \rceil\},\quad u \sim U\{0, \dots, L - T\},\quad"
+        r" T\ \text{tokens in the document}",
+    )
 
     dimensions = (1,)
 
@@ -176,6 +189,9 @@ class Shape(PositionMap):
       ValueError: for a negative max_offset.
     """
 
+    family = "position maps"
+    formula = (r"p \mapsto p + k,\quad k \sim U\{0, \dots, k_{\max}\}\ \text{for a row}",)
+
     max_offset: int
 
     def __post_init__(self):
@@ -207,6 +223,13 @@ class Cape(PositionMap):
     Raises:
       ValueError: for a negative shift or a scaling below 1.
     """
+
+    family = "position maps"
+    formula = (
+        r"p_i \mapsto \left(p_i + \Delta + \epsilon_i\right)\lambda",
+        r"\Delta \sim U(-\Delta_{\max}, \Delta_{\max}),\quad \epsilon_i \sim U(-\epsilon_{\max},"
+        r" \epsilon_{\max}),\quad \ln\lambda \sim U(-\ln\lambda_{\max}, \ln\lambda_{\max})",
+    )
 
     max_global_shift: float = 5.0
     max_local_shift: float = 0.5

@@ -109,6 +109,12 @@ class Rope(Rotary):
       ValueError: for a rotary dim not divisible by 2 A, an unknown layout, or a scaling that is not a `Scaling`.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_c = q_c\,e^{i m\theta_c},\quad k'_c = k_c\,e^{i n\theta_c},\quad \theta_c = \beta^{-2c/D}",
+        r"\langle q'_m, k'_n \rangle = \mathrm{Re} \sum_c q_c\,\bar k_c\,e^{i(m-n)\theta_c}",
+    )
+
     base: float = 10_000.0
     layout: str = "half"
     fraction: float = 1.0
@@ -127,6 +133,12 @@ class PRope(Rotary):
     Raises:
       ValueError: as rope, and for a proportion outside [0, 1].
     """
+
+    family = "rotary"
+    formula = (
+        r"q'_c = q_c\,e^{i m\theta_c},\quad \theta_c = \begin{cases} \beta^{-2c/D} & c < \lfloor r"
+        r" D/2 \rfloor \\ 0 & \text{else} \end{cases}",
+    )
 
     base: float = 10_000.0
     layout: str = "half"
@@ -155,6 +167,12 @@ class Hope(Rotary):
     Raises:
       ValueError: as rope, and for an original_length below 1.
     """
+
+    family = "rotary"
+    formula = (
+        r"q'_c = q_c\,e^{i m\theta_c},\quad \theta_c = \begin{cases} \beta^{-2c/D} &"
+        r" 2\pi\,\beta^{2c/D} \le N \\ 0 & \text{else} \end{cases}",
+    )
 
     original_length: int
     base: float = 10_000.0
@@ -188,6 +206,9 @@ class ValueRotary(Rotary):
     Raises:
       ValueError: as rope, and for a scaling that depends on the length of a document, which a cached value cannot know.
     """
+
+    family = "rotary"
+    formula = (r"o_m = R_m^\top \sum_n a_{mn}\,R_n v_n",)
 
     base: float = 10_000.0
     layout: str = "half"

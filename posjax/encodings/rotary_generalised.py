@@ -41,6 +41,12 @@ class XPos(Rotary):
         beyond the reach (unknown ones give NaN).
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_c = q_c\,\zeta_c^{m/B}\,e^{i m\theta_c},\quad k'_c = k_c\,\zeta_c^{-n/B}\,e^{i n\theta_c}",
+        r"\zeta_c = \frac{2c/D + \gamma}{1+\gamma},\quad \theta_c = \beta^{-2c/D}",
+    )
+
     dimensions = (1,)
 
     base: float = 10_000.0
@@ -148,6 +154,13 @@ class FoPE(Encoding):
       ValueError: for a head dim not divisible by 4, an original_length below 7 or a negative gain.
     """
 
+    family = "rotary"
+    formula = (
+        r"C(m) = \cos(m\omega)\,F^{\cos},\quad S(m) = \sin(m\omega)\,F^{\sin}",
+        r"(a, b)_c \mapsto \left(a\,C_c - b\,S_c,\ a\,S_c + b\,C_c\right),\quad \omega_c ="
+        r" \beta^{-2c/D} \ge \frac{2\pi}{N}",
+    )
+
     dimensions = (1,)
     relative = False
 
@@ -234,6 +247,12 @@ class RopePP(Rotary):
     Raises:
       ValueError: as rope, and for key heads that serve an odd number of query heads each, unless there is only one.
     """
+
+    family = "rotary"
+    formula = (
+        r"z_{mn} = \sum_c q'_c\,\bar k'_c,\quad \ell^{(2h-1)}_{mn} = \frac{\mathrm{Re}\,z_{mn}}{\sqrt"
+        r" D},\quad \ell^{(2h)}_{mn} = \frac{\mathrm{Im}\,z_{mn}}{\sqrt D}",
+    )
 
     base: float = 10_000.0
     layout: str = "half"

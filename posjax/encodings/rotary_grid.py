@@ -51,6 +51,12 @@ class AxialRope(Rotary):
         a scaling, which treat channels as those of one series.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_{a,c} = q_{a,c}\,e^{i m_a\theta_c}\quad\text{for each axis } a = 1, \dots, A",
+        r"\theta_c = \beta^{-2Ac/D},\quad c = 0, \dots, \frac{D}{2A}-1",
+    )
+
     base: float = 100.0
     frequencies: str = "shared"
     indexing: str = "ij"
@@ -140,6 +146,12 @@ class MRope(Rotary):
         rows as for columns, or one more.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_c = q_c\,e^{i m_{a(c)}\theta_c},\quad \theta_c = \beta^{-2c/D},\quad a(c) \in"
+        r" \{\text{time, row, column}\}",
+    )
+
     base: float = 1_000_000.0
     sections: tuple[int, ...] = (16, 24, 24)
     interleaved: bool = False
@@ -210,6 +222,12 @@ class MHRope(Rotary):
       ValueError: for heads that are no three numbers of at least 0, or more than the model has; otherwise as rope.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_{h,c} = q_{h,c}\,e^{i m_{a(h)}\theta_c},\quad \theta_c = \beta^{-2c/D},\quad a(h) \in"
+        r" \{\text{time, row, column}\}",
+    )
+
     base: float = 1_000_000.0
     heads: tuple[int, ...] = (2, 3, 3)
     layout: str = "half"
@@ -277,6 +295,12 @@ class DinoV3(Rotary):
       ValueError: for a head dim not divisible by 2A, an unknown normalisation, a negative shift, or a jitter or rescale
         below 1.
     """
+
+    family = "rotary"
+    formula = (
+        r"q'_{a,c} = q_{a,c}\,e^{2\pi i u_a\,\beta^{-2Ac/D}},\quad u_a = \frac{2\left(m_a +"
+        r" \frac12\right)}{n_a} - 1",
+    )
 
     relative = False
     needs = Needs.WHOLE_DOCUMENT

@@ -96,6 +96,12 @@ class CayleyString(_Rebased):
       ValueError: for a rotary that is none, or has other hooks than `rotate`; a negative stddev; as the rotary encoding.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_m = R_m P q_m,\quad k'_n = R_n P k_n,\quad P = (I-S)(I+S)^{-1},\quad S ="
+        r" -S^\top\ \text{learned}",
+    )
+
     rotary: Encoding = _MIXED
     stddev: float = 0.0
 
@@ -129,6 +135,12 @@ class HARoPE(_Rebased):
     Raises:
       ValueError: for unknown keys; otherwise as `cayley_string`.
     """
+
+    family = "rotary"
+    formula = (
+        r"q'_m = R_m A q_m,\quad k'_n = R_n A k_n,\quad A ="
+        r" U\,\mathrm{diag}(s)\,V^\top\ \text{learned}",
+    )
 
     rotary: Encoding = _INTERLEAVED
     keys: str = "same"
@@ -171,6 +183,12 @@ class CirculantString(Encoding):
       ValueError: for a head dim that is odd or below 4, a base that is not positive, or tokens on other axes than the
       columns.
     """
+
+    family = "rotary"
+    formula = (
+        r"q'_m = \exp\left(\sum_a m_a\left(C_a - C_a^\top\right)\right) q_m,\quad"
+        r" C_a\ \text{circulant, learned}",
+    )
 
     needs = Needs.EVERY_HEAD
 
@@ -236,6 +254,13 @@ class ComRoPE(LieRE):
       ValueError: for an unknown kind; from `init`, with kind="axial", for blocks that the axes cannot share; as `liere`.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_m = \exp\left(\sum_a m_a A_a\right) q_m,\quad A_a = \vartheta_a B,\quad B ="
+        r" -B^\top\ \text{learned}",
+        r"\text{or each block of channels turns with one axis alone}",
+    )
+
     relative = True
     reach = 256  # as in `liere`, of larger generators
 
@@ -292,6 +317,14 @@ class SphericalRope(Encoding):
     Raises:
       ValueError: for a base that is not positive or a head dim below 3.
     """
+
+    family = "rotary"
+    formula = (
+        r"q'_d = R_3\left(m_y\omega_d\right) R_1\left(m_x\omega_d\right) q_d,\quad \omega_d ="
+        r" \beta^{-d/K}",
+        r"q_d\ \text{the triplet } d \text{ of } K \text{ of channels},\quad R_a\ \text{a turn about"
+        " channel } a",
+    )
 
     dimensions = (2,)
     relative = False

@@ -41,6 +41,12 @@ class RopeMixed(Rotary):
       ValueError: for a head dim not divisible by 2A, an unknown layout, or tokens on other axes than the frequencies.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_{h,c} = q_{h,c}\,e^{i\left(m_y\theta^y_{h,c} + m_x\theta^x_{h,c}\right)},\quad"
+        r" \theta^y_{h,c},\ \theta^x_{h,c}\ \text{learned}",
+    )
+
     dimensions = (1, 2)
 
     base: float = 10.0
@@ -94,6 +100,12 @@ class LeRope(Rotary):
       ValueError: for a head dim not divisible by 2A, or an unknown layout.
     """
 
+    family = "rotary"
+    formula = (
+        r"q'_c = q_c\,e^{i m\theta_c},\quad \theta_c = e^{a_c}\,\beta^{-2c/D},\quad"
+        r" a_c\ \text{learned}",
+    )
+
     base: float = 10_000.0
     layout: str = "half"
 
@@ -132,6 +144,15 @@ class PoPE(Encoding):
     Raises:
       ValueError: for a head dim not divisible by A.
     """
+
+    family = "rotary"
+    formula = (
+        r"q'_c = \mathrm{softplus}(q_c)\,e^{i m\theta_c},\quad k'_c ="
+        r" \mathrm{softplus}(k_c)\,e^{i\left(n\theta_c + \delta_c\right)},\quad \theta_c ="
+        r" \beta^{-c/D}",
+        r"\ell_{mn} = \frac{1}{\sqrt D} \sum_c"
+        r" \mathrm{softplus}(q_c)\,\mathrm{softplus}(k_c)\cos\left((n-m)\theta_c + \delta_c\right)",
+    )
 
     needs = Needs.HEAD_DIM | Needs.EVERY_HEAD
 
@@ -188,6 +209,13 @@ class RePo(Encoding):
     Raises:
       ValueError: for a base that is not positive, a negative stddev or a hidden_dim below 1; from `init` for an odd head dim.
     """
+
+    family = "contextual"
+    formula = (
+        r"q'_{t,c} = q_{t,c}\,e^{i z_t\theta_c},\quad k'_{t,c} = k_{t,c}\,e^{i z_t\theta_c},\quad"
+        r" \theta_c = \beta^{-2c/D}",
+        r"z_t = w_h\cdot\left(\mathrm{silu}\left(W_g x_t\right)\odot W_c x_t\right)",
+    )
 
     needs = Needs.EVERY_HEAD
     observes = 0
@@ -250,6 +278,9 @@ class LieRE(Encoding):
       ValueError: for a generator_dim below 2 or above the head dim, from `init` where `dims` gives neither length nor grid,
         and for tokens on other axes than the generators.
     """
+
+    family = "rotary"
+    formula = (r"q'_m = \exp\left(\sum_a m_a A_a\right) q_m,\quad A_a = -A_a^\top\ \text{learned}",)
 
     dimensions = (1, 2, 3)
     reach = 1024  # with the generators of `init` for two dozen patches; larger sizes carry further

@@ -38,6 +38,7 @@ class Scaling:
     """
 
     spec_name: ClassVar[str] = ""
+    formula: ClassVar[tuple[str, ...]] = ()  # in LaTeX
     length_dependent: ClassVar[bool] = False
 
     def __str__(self) -> str:

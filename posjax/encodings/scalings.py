@@ -29,6 +29,8 @@ class Linear(Scaling):
       ValueError: for a factor that is not positive.
     """
 
+    formula = (r"\theta'_c = \frac{\theta_c}{s}",)
+
     factor: float
 
     def __post_init__(self):
@@ -50,6 +52,8 @@ class Ntk(Scaling):
     Raises:
       ValueError: for a factor below 1; for a rotary with a single frequency, which is both the highest and the lowest.
     """
+
+    formula = (r"\theta'_c = \theta_c\,s^{-c/(C-1)},\quad c = 0, \dots, C-1",)
 
     factor: float
 
@@ -73,6 +77,12 @@ class NtkByParts(Scaling):
     Raises:
       ValueError: for a factor below 1, an original_length below 1, or beta_fast <= beta_slow.
     """
+
+    formula = (
+        r"\theta'_c = g_c\,\theta_c + (1-g_c)\,\frac{\theta_c}{s}",
+        r"g_c = \mathrm{clip}\left(\frac{r_c - \beta_{\mathrm{slow}}}{\beta_{\mathrm{fast}} -"
+        r" \beta_{\mathrm{slow}}}, 0, 1\right),\quad r_c = \frac{N\theta_c}{2\pi}",
+    )
 
     factor: float
     original_length: int
@@ -100,6 +110,14 @@ class Llama3(Scaling):
     Raises:
       ValueError: for a factor below 1, an original_length below 1, or high_freq_factor <= low_freq_factor.
     """
+
+    formula = (
+        r"\theta'_c = \begin{cases} \theta_c & \lambda_c < N/\nu_{\mathrm{high}} \\ \theta_c/s &"
+        r" \lambda_c > N/\nu_{\mathrm{low}} \\ (1-g_c)\,\theta_c/s + g_c\,\theta_c & \text{else}"
+        r" \end{cases}",
+        r"\lambda_c = \frac{2\pi}{\theta_c},\quad g_c = \frac{N/\lambda_c -"
+        r" \nu_{\mathrm{low}}}{\nu_{\mathrm{high}} - \nu_{\mathrm{low}}}",
+    )
 
     factor: float = 8.0
     original_length: int = 8192
@@ -134,6 +152,13 @@ class Yarn(Scaling):
       ValueError: for a factor below 1, an original_length below 1, beta_fast <= beta_slow, an attention_factor that is not
         positive, a negative mscale, or a rotary whose base is not above 1.
     """
+
+    formula = (
+        r"\theta'_c = (1-g_c)\,\theta_c + g_c\,\frac{\theta_c}{s},\quad \ell' = \mu^2\,\ell,\quad \mu"
+        r" = 0.1\ln s + 1",
+        r"g_c = \mathrm{clip}\left(\frac{c - c_{\mathrm{low}}}{c_{\mathrm{high}} - c_{\mathrm{low}}},"
+        r" 0, 1\right),\quad c(\nu) = \frac{C}{\ln\beta}\ln\frac{N}{2\pi\nu}",
+    )
 
     factor: float
     original_length: int
@@ -180,6 +205,11 @@ class Clipped(Scaling):
       ValueError: for a negative count, a rotary of fewer frequencies, or a scaling that depends on the length.
     """
 
+    formula = (
+        r"\theta'_c = w_c\,\theta_c,\quad w_c = \begin{cases} 1 & c < C-k \\ \frac12\left(1 +"
+        r" \cos\frac{\pi\,(c-C+k)}{k-1}\right) & \text{else} \end{cases}",
+    )
+
     count: int = 20
     soft: bool = True
     scaling: Scaling | None = None
@@ -218,6 +248,8 @@ class Resonance(Scaling):
       ValueError: for a scaling that depends on the length, or a period below half a token.
     """
 
+    formula = (r"\theta'_c = \frac{2\pi}{\mathrm{round}\left(2\pi/\theta_c\right)}",)
+
     scaling: Scaling | None = None
 
     def __post_init__(self):
@@ -255,6 +287,11 @@ class Riflex(Scaling):
       ValueError: for a length or repetition below 1, a margin outside (0, 1], or a negative axis; for positions that do not
         have that axis.
     """
+
+    formula = (
+        r"\theta'_c = \begin{cases} \rho\,2\pi/L & c = c^* \\ \theta_c & \text{else} \end{cases}",
+        r"c^* = \mathrm{argmin}_c \left|\mathrm{round}\left(2\pi/\theta_c\right) - r\right|",
+    )
 
     length: int
     repetition: int
@@ -315,6 +352,12 @@ class Dype(Scaling):
       ValueError: for a factor below 1, an original_length below 1, a time outside [0, 1], an exponent that is not positive, a
         rotary with a single frequency, or one whose base is not above 1.
     """
+
+    formula = (
+        r"\theta'_c = \theta_c\left(g_c + (1-g_c)\left(h_c\,s^{-c/(C-1)} +"
+        r" \frac{1-h_c}{s}\right)\right)",
+        r"g_c, h_c\ \text{fall from 1 to 0 over the channels, later as } t \text{ falls}",
+    )
 
     factor: float
     original_length: int

@@ -34,6 +34,11 @@ class DynamicNtk(Scaling):
       ValueError: for a factor below 1, an original_length below 1, or a rotary with a single frequency.
     """
 
+    formula = (
+        r"\theta'_c = \theta_c\,s_T^{-c/(C-1)},\quad s_T = \max\left(1,\ \frac{sT}{N} - (s-1)\right)",
+        r"T\ \text{the length of the document}",
+    )
+
     length_dependent = True
 
     factor: float
@@ -59,6 +64,11 @@ class DynamicYarn(Scaling):
     Raises:
       ValueError: for an original_length below 1, beta_fast <= beta_slow, or a rotary whose base is not above 1.
     """
+
+    formula = (
+        r"\text{YaRN with}\quad s_T = \max\left(1, \frac{T}{N}\right),\quad \mu = 0.1\ln s_T + 1",
+        r"T\ \text{the length of the document}",
+    )
 
     length_dependent = True
 
@@ -100,6 +110,13 @@ class LongRope(Scaling):
       ValueError: for factors that are not positive numbers in tuples, or not as many as the rotary has frequencies, a
         factor below 1, an original_length below 2, an attention_factor that is not positive, or negative start_tokens.
     """
+
+    formula = (
+        r"\theta'_c = \begin{cases} \theta_c/\lambda^{\mathrm{short}}_c & T \le N"
+        r" \\ \theta_c/\lambda^{\mathrm{long}}_c & T > N \end{cases},\quad \mu = \sqrt{1 + \frac{\ln"
+        r" s}{\ln N}}",
+        r"T\ \text{the length of the document};\ \mu\ \text{multiplies queries and keys}",
+    )
 
     length_dependent = True
 

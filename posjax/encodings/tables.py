@@ -65,6 +65,9 @@ class Learned(_ResizedAtRunTime):
         outside the table, with `resize` for one below 0.
     """
 
+    family = "tables"
+    formula = (r"x_p \leftarrow x_p + E_p",)
+
     relative = False
 
     stddev: float = 0.02
@@ -119,6 +122,13 @@ class LearnedFactorized(_ResizedAtRunTime):
       ValueError: for another `combine`, an unknown resize; from `init` without a grid or for a width that two axes cannot
         share; from `embed` for positions that are not whole, not (row, column) or outside the tables.
     """
+
+    family = "tables"
+    formula = (
+        r"x_{(y,x)} \leftarrow x_{(y,x)} + E^{\mathrm{row}}_y +"
+        r" E^{\mathrm{column}}_x\quad\text{or}\quad x_{(y,x)} + \left[E^{\mathrm{row}}_y \,\middle|\,"
+        r" E^{\mathrm{column}}_x\right]",
+    )
 
     relative = False
     dimensions = (2,)

@@ -50,6 +50,9 @@ class LogN(_Temperature):
       ValueError: for an original_length below 2, or positions of several axes.
     """
 
+    family = "other"
+    formula = (r"q'_m = q_m \max\left(1, \frac{\ln(m+1)}{\ln N}\right)",)
+
     original_length: int
     shifted: bool = False
 
@@ -73,6 +76,12 @@ class Llama4Temperature(_Temperature):
     Raises:
       ValueError: for a floor_scale below 1, a negative attn_scale, or positions of several axes.
     """
+
+    family = "other"
+    formula = (
+        r"q'_m = q_m \left(1 + \alpha \ln\left(1 + \left\lfloor \frac{m+1}{f}"
+        r" \right\rfloor\right)\right)",
+    )
 
     attn_scale: float = 0.1
     floor_scale: int = 8192
@@ -99,6 +108,9 @@ class SSMax(_Temperature):
       ValueError: for positions of several axes.
     """
 
+    family = "other"
+    formula = (r"q'_m = s_h \ln(m+1)\,q_m",)
+
     scale: float = 0.168
 
     def init(self, key, dims):
@@ -124,6 +136,9 @@ class LearnedSink(Encoding):
     Raises:
       ValueError: for a negative stddev.
     """
+
+    family = "windows and views"
+    formula = (r"a_{mn} = \frac{e^{\ell_{mn}}}{e^{s_h} + \sum_l e^{\ell_{ml}}}",)
 
     stddev: float = 0.02
 

@@ -206,6 +206,12 @@ class SelfExtend(Views):
       ValueError: for a group or window below 1.
     """
 
+    family = "windows and views"
+    formula = (
+        r"m - n \mapsto \begin{cases} m-n & m-n < w \\ \lfloor m/g \rfloor + w - \lfloor w/g \rfloor"
+        r" - \lfloor n/g \rfloor & \text{else} \end{cases}",
+    )
+
     relative = False
 
     group: int = 8
@@ -235,6 +241,9 @@ class ReRope(Views):
     Raises:
       ValueError: for a window below 1, or a step below 0 or above 1.
     """
+
+    family = "windows and views"
+    formula = (r"m - n \mapsto \begin{cases} m-n & m-n < w \\ w + \lambda\,(m-n-w) & \text{else} \end{cases}",)
 
     window: int = 512
     step: float = 0.0
@@ -267,6 +276,13 @@ class DualChunk(Views):
     Raises:
       ValueError: for a chunk below 1, or a local below 1 or above the chunk.
     """
+
+    family = "windows and views"
+    formula = (
+        r"n' = n \bmod s,\quad m' = \begin{cases} m \bmod s & n \text{ in the chunk of } m"
+        r" \\ \min\left(m \bmod s + s,\ s + w - 1\right) & n \text{ in the chunk before} \\ s + w - 1"
+        r" & \text{else} \end{cases}",
+    )
 
     relative = False
 
@@ -301,6 +317,12 @@ class Streaming(Views):
     Raises:
       ValueError: for fewer than 0 sinks or a window below 1.
     """
+
+    family = "windows and views"
+    formula = (
+        r"m' = \begin{cases} m & m-n < w \\ \min\left(m,\ n_{\mathrm{sinks}} + w - 1\right) & n <"
+        r" n_{\mathrm{sinks}} \end{cases},\quad n' = n,\quad a_{mn} = 0\ \text{else}",
+    )
 
     num_sinks: int = 4
     window: int = 512

@@ -20,6 +20,7 @@ from posjax.describe.scorecard import parts as scorecard_parts
 from posjax.describe.scorecard.card import MEASURES, scorecard
 from posjax.describe.scorecard.probe import Logits, box, logits, make_probe
 from posjax.describe.scorecard.specs import every_spec
+from posjax.spec import REGISTRY
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
 
@@ -193,8 +194,7 @@ def test_tables_and_picture():
 
 def test_the_picture_has_the_colours_of_families(tmp_path):
     """A palette that is too small shifts them nearer to each other than readers can tell."""
-    members = {name: family.members.split() or ["rope(scaling=ntk(factor=2.0))"] for name, family in FAMILIES.items()}
-    labels = {label: name for name, some in members.items() for label in some}
+    labels = [*(name for name in pj.names() if REGISTRY[name].family in FAMILIES), "rope(scaling=ntk(factor=2.0))"]
     cards = {label: card_of_ones(U_gap="fail", A_shift="handled") | {"encoding": label} for label in labels}
     with Image.open(write_pages(cards, tmp_path)[1]) as image:
         drawn = {tuple(color) for color in np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0).tolist()}

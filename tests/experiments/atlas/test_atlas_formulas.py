@@ -2,8 +2,8 @@
 
 import xml.dom.minidom
 
-from experiments.atlas.formulas import FORMULAS, LETTERS, apart, mathml
-from posjax.spec import registered_names
+from experiments.atlas.formulas import LETTERS, apart, mathml
+from posjax.spec import REGISTRY
 
 
 def texts(node):
@@ -14,8 +14,7 @@ def texts(node):
 
 
 def test_every_encoding_and_scaling_has_a_formula():
-    assert set(registered_names()) - set(FORMULAS) == set()
-    assert all(FORMULAS.values())
+    assert [name for name, cls in REGISTRY.items() if not cls.formula] == []
 
 
 def well_formed(latex):
@@ -29,7 +28,9 @@ def well_formed(latex):
 
 def test_they_become_mathml_without_a_command_left_over():
     wrong = [
-        name for name, lines in FORMULAS.items() if not all(well_formed(part) for line in lines for part in apart(line))
+        name
+        for name, cls in REGISTRY.items()
+        if not all(well_formed(part) for line in cls.formula for part in apart(line))
     ]
     assert wrong == []
     assert all(well_formed(letter) for letter, _ in LETTERS)

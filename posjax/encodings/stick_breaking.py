@@ -40,6 +40,12 @@ class StickBreaking(Encoding):
       ValueError: for positions of several axes. A sum refuses two encodings that weigh, and one beside a sink.
     """
 
+    family = "contextual"
+    formula = (
+        r"a_{mn} = \beta_{mn} \prod_{n<l<m} \left(1 - \beta_{ml}\right),\quad \beta_{mn} ="
+        r" \sigma\left(\ell_{mn}\right)",
+    )
+
     dimensions = (1,)
     attend_current: bool = False
 

@@ -47,6 +47,14 @@ class PaTH(Encoding):
       ValueError: for a rank or d_conv below 1, a negative stddev; for positions of several axes.
     """
 
+    family = "contextual"
+    formula = (
+        r"\ell_{mn} = \frac{q_m\cdot H_m H_{m-1}\cdots H_{n+1} k_n}{\sqrt D},\quad H_t = I - \beta_t"
+        " w_t w_t^T",
+        r"\beta_t = 2\sigma\left(u\cdot x_t + b\right),\quad w_t = \frac{\hat w_t}{\sqrt{|\hat w_t|^2"
+        r" + 10^{-6}}},\quad \hat w = \mathrm{silu}\left(\mathrm{conv}\left(U V x\right)\right)",
+    )
+
     dimensions = (1,)
     needs = Needs.WHOLE_ROWS | Needs.HEAD_DIM
 

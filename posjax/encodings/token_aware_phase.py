@@ -34,6 +34,14 @@ class Tapa(Encoding):
         of channels; for positions of several axes.
     """
 
+    family = "contextual"
+    formula = (
+        r"\ell_{mn} = \frac{q^A_m\cdot k^A_n}{\sqrt{\theta D}}"
+        r" \cos\left(2\pi\,|m-n|^\alpha\,\frac{q^P_m\cdot k^P_n}{\sqrt{(1-\theta)D}}\right)",
+        r"q = \left[q^A \,\middle|\, q^P\right],\quad k = \left[k^A \,\middle|\, k^P\right],\quad"
+        r" \theta D\ \text{channels in}\ A",
+    )
+
     dimensions = (1,)
     needs = Needs.HEAD_DIM
 
