@@ -280,7 +280,7 @@ def coordinates(site: Any) -> Coordinates:
     return (position,) if position.ndim == 1 else tuple(position[:, axis] for axis in range(position.shape[1]))
 
 
-def offset(q: Array, k: Array) -> Array:
+def offset(q: Any, k: Any) -> Any:
     """k - q of positions that broadcast together; a fraction that is whole but for rounding is the whole number.
 
     A map that divides positions, as `interpolate(factor=3)`, rounds 7/3 and 1/3, and their difference falls short of 2: it

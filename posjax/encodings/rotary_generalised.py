@@ -76,7 +76,7 @@ class XPos(Rotary):
 
     def rotate(self, params, q, q_site, k, k_site):
         sites = q_site, k_site
-        centres = [self._centre(site, k_site) if self.centred else np.float32(0) for site in sites]
+        centres = [self._centre(site, k_site) if self.centred else np.zeros((), np.float32) for site in sites]
         each = zip((q, k), sites, centres, (1, -1), strict=True)
         return tuple(self._scaled(*one) for one in each)
 
@@ -91,7 +91,7 @@ class XPos(Rotary):
 
     def _offset(self, site: Site, centre: Float32[Array, "*T"]) -> Float32[Array, " T"]:
         """Positions from the centre; 0 for tokens that stand nowhere, and for padding, which may stand out of reach."""
-        array = np if _known(site) and isinstance(centre, np.ndarray | np.floating) else jnp
+        array = np if _known(site) and isinstance(centre, np.ndarray) else jnp
         position = array.asarray(self.coordinates(site)[:, 0], np.float32)
         offset = array.where(standing(site), position - centre, np.float32(0))
         if isinstance(offset, np.ndarray) and np.abs(offset).max(initial=0) > self._reach:
