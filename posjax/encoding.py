@@ -56,6 +56,7 @@ class Site(NamedTuple):
     prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
     state: Any = ()  # what the encoding itself keeps of each token; travels into the KV cache
     relation: Any = ()  # relations of pairs that are data: a `Relation`, or a pytree that an encoding of one's own reads
+    order: Any = ()  # [T]: numbers that rise along each document, where a map moves tokens past each other; see `order_of`
 
 
 class Dims(NamedTuple):
@@ -679,3 +680,17 @@ def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
 def axes(site: Site) -> Shaped[Array, "T A"]:
     """Positions with their axes spelled out: [T] becomes [T, 1]."""
     return site.position[:, None] if site.position.ndim == 1 else site.position
+
+
+def order_of(site: Site) -> Shaped[Array, " T"]:
+    """The numbers by which the tokens of a document come one after the other: `site.order`, or else their positions.
+
+    Sums over the tokens between two go by it, so that no causal query counts a later token, wherever a map shows it.
+    """
+    return axes(site)[:, 0] if isinstance(site.order, tuple) else site.order
+
+
+def moved_in_order(site: Site, position: Shaped[Array, "T *A"]) -> Site:
+    """The tokens at other positions, in the order in which they stand now; on several axes there is none to keep."""
+    one_axis = axes(site).shape[1] == 1
+    return site._replace(position=position, order=order_of(site) if one_axis else site.order)

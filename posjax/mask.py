@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, UInt32
 
 Array = jax.Array | np.ndarray
+_ROUNDING = 2.0**-22  # of two float32 positions, as shares of themselves: each is a product of two rounded numbers
 Coordinates = tuple[Any, ...]  # one array for each position axis; those of queries and of keys broadcast together
 
 
@@ -145,7 +146,7 @@ class near(Mask):
 
     def shows(self, q, k):
         closer = operator.le if self.inclusive else operator.lt
-        return _all(closer(jnp.abs(a - b), self.size) for a, b in zip(q, k, strict=True))
+        return _all(closer(jnp.abs(offset(a, b)), self.size) for a, b in zip(q, k, strict=True))
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class every(Mask):
     step: int
 
     def shows(self, q, k):
-        return _all((a - b) % self.step == 0 for a, b in zip(q, k, strict=True))
+        return _all(offset(a, b) % self.step == 0 for a, b in zip(q, k, strict=True))
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,20 @@ def coordinates(site: Any) -> Coordinates:
     """The positions of a site, an array [T] for each axis."""
     position = site.position
     return (position,) if position.ndim == 1 else tuple(position[:, axis] for axis in range(position.shape[1]))
+
+
+def offset(q: Any, k: Any) -> Any:
+    """k - q of positions that broadcast together; a fraction that is whole but for rounding is the whole number.
+
+    A map that divides positions, as `interpolate(factor=3)`, rounds 7/3 and 1/3, and their difference falls short of 2: it
+    must not fall into another bucket, or out of a window. Gradients are those of k - q.
+    """
+    difference = k - q
+    if jnp.issubdtype(jnp.result_type(difference), jnp.integer):
+        return difference
+    short = jnp.round(difference) - difference
+    rounded = jnp.abs(short) <= _ROUNDING * jnp.maximum(jnp.abs(q), jnp.abs(k))
+    return difference + jax.lax.stop_gradient(jnp.where(rounded, short, 0.0))
 
 
 def _on_line(mask: Mask, position: Coordinates) -> Array:

@@ -24,6 +24,7 @@ ORDER = np.random.default_rng(0).permutation(COUNT)
 DOCUMENTS = np.array([2, 2, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1], np.int32)
 BLOCKS = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
 PADDING = 7  # in "stacked"
+LATER = 8  # the first of the tokens that are others in "later"
 SLOTS = 17  # of a cache: more than there are tokens
 SHORT = 3, 8  # how many tokens an encoding that depends on their number is shown beside all of them
 
@@ -65,8 +66,14 @@ def variants(case: Case) -> dict[str, Sequence]:
     twice, wandering = site.position.copy(), site.position.copy()
     twice[4] = twice[5]
     wandering[:2] = wandering[[8, 10]]
+    # Two documents, each with a token that stands nowhere, on lines too; and the first of them elsewhere.
+    begun = [part._replace(prefix=np.maximum(part.prefix, token[: len(part.prefix)] == 0)) for part in (first, second)]
+    begun[1] = begun[1]._replace(segment=2 * second.segment)
     found = {
         "plain": (x, site),
+        "later": (np.where(token[:, None] < LATER, x, 2 - x), site),
+        "beside": (x, joined(*begun)),
+        "apart": (x, joined(moved(begun[0], case, line=5, grid=(2, 3)), begun[1])),
         "documents": (x, site._replace(segment=DOCUMENTS)),
         "permuted": (x[ORDER], rows(site, ORDER)),
         "backwards": (x[::-1], rows(site._replace(segment=(token > 3).astype(np.int32)), token[::-1])),

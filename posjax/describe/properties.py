@@ -146,6 +146,13 @@ def packed_documents_are_alone(w: World) -> float:
     return max(gap(forward(both, causal=causal), out) for causal, out in zip((False, True), outs, strict=True))
 
 
+def causal_queries_see_no_later_tokens(w: World) -> float:
+    if Needs.BOTH_DIRECTIONS in w.encoding.needs:
+        raise NotApplicable("it needs BOTH_DIRECTIONS: not for causal models")
+    changed = w._replace(x=w.x.at[8:].set(2 - w.x[8:]))
+    return gap(forward(changed, causal=True)[:8], forward(w, causal=True)[:8])
+
+
 def left_padding_is_invisible(w: World) -> float:
     pad, tokens = rows(w.site, slice(5)), rows(w.site, slice(9))
     pad = pad._replace(position=pad.position - np.int32(9), segment=np.zeros(5, np.int32))
@@ -260,6 +267,7 @@ PROPERTIES: dict[str, tuple[float, Callable[[World], float]]] = {
         (_EXACT, tokens_and_sites_permute_together),
         (_SUMS, moving_all_tokens_changes_nothing),
         (_EXACT, packed_documents_are_alone),
+        (_EXACT, causal_queries_see_no_later_tokens),
         (_EXACT, left_padding_is_invisible),
         (_EXACT, blockwise_is_dense),
         (_SUMS, blockwise_gradients_are_dense),

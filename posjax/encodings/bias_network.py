@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.encoding import Composition, Encoding, Needs
+from posjax.encoding import Composition, Encoding, Needs, order_of
 from posjax.encodings.bias import Kerple
 from posjax.encodings.gates import Order
 from posjax.encodings.pairs import OffsetBias, length, linear, linear_init, log_offset, pairwise, related
@@ -281,9 +281,8 @@ class Dape(Composition):
     def _convolved(self, params, q, q_site, k, k_site):
         order = Order.of(k_site, None)
         k, k_site = jax.tree.map(lambda leaf: jnp.asarray(leaf)[order.index], (k, k_site))
-        query, key = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
         pairs = related(q_site, k_site)
-        counted = pairs & (key[None] <= query[:, None])
+        counted = pairs & (order_of(k_site)[None] <= order_of(q_site)[:, None])
         features, inner = self._features(params, q, q_site, k, k_site)
         # In this order those that stand nowhere come first, then the documents: what is before a query's own is no
         # neighbour. Behind its last key there are as many zeros as the second layer reaches.

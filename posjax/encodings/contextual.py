@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
+from posjax.encoding import Array, Encoding, Needs, Site, axes, order_of, stands
 from posjax.encodings.angles import angles, axial
 from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line
 from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
+from posjax.mask import offset
 from posjax.spec import register
 
 _FEW_COUNTS = 128  # up to this many counts a scatter is slower on CPUs
@@ -99,7 +100,7 @@ class Shaw(Encoding):
 
     def _row(self, start: Shaped[Array, " T"], to: Shaped[Array, " S"]) -> Int32[Array, "T S"]:
         far = self.max_relative_position
-        return whole_offset(to[None] - start[:, None], far) + far
+        return whole_offset(offset(start[:, None], to[None]), far) + far
 
 
 @register("transformer_xl")
@@ -227,13 +228,14 @@ class CoPE(Encoding):
         return self.stddev * jax.random.normal(key, (self.npos, dims.head_dim))
 
     def bias(self, params, q, q_site, k, k_site):
-        q_position, k_position = (jnp.asarray(self.coordinates(site)[:, 0]) for site in (q_site, k_site))
-        open_to = (k_site.segment[None] == q_site.segment[:, None]) & (k_position[None] <= q_position[:, None])
+        self.coordinates(q_site), self.coordinates(k_site)
+        q_order, k_order = (jnp.asarray(order_of(site)) for site in (q_site, k_site))
+        open_to = (k_site.segment[None] == q_site.segment[:, None]) & (k_order[None] <= q_order[:, None])
         open_to &= stands(k_site)[None]
         bias = choose(
             for_all(in_order(k_site)),
             lambda *content: self._bias(*content, open_to, _sums_from),
-            lambda *content: self._bias(*content, open_to, lambda gates: _sums_by_position(gates, k_position)),
+            lambda *content: self._bias(*content, open_to, lambda gates: _sums_by_position(gates, k_order)),
             params,
             q,
             k,
@@ -250,9 +252,9 @@ class CoPE(Encoding):
 
 def in_order(site: Site) -> Bool[Array, ""] | np.bool_:
     """Whether the counted tokens lie in order: by document, and within a document by strictly rising position."""
-    where = numpy_if_known(site.position, site.segment, site.prefix)
-    site = jax.tree.map(where.asarray, site)
-    position, counted, index = axes(site)[:, 0], standing(site), np.arange(len(site.segment))
+    where = numpy_if_known(order_of(site), site.segment, site.prefix)
+    site = site._replace(segment=where.asarray(site.segment), prefix=where.asarray(site.prefix))
+    position, counted, index = where.asarray(order_of(site)), standing(site), np.arange(len(site.segment))
     last = (np.maximum.accumulate if where is np else jax.lax.cummax)(where.where(counted, index, -1))
     before = where.concatenate([where.full(1, -1), last[:-1]])
     later = (site.segment > site.segment[before]) | (

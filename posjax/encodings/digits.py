@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32
 
-from posjax.encoding import Array, Encoding, Needs, PositionMap, stands
+from posjax.encoding import Array, Encoding, Needs, PositionMap, reads_rows, stands
 from posjax.encodings.placement import first_and_last, standing
 from posjax.encodings.randomizing import below, room
 from posjax.encodings.tables import Table, added, numpy_if_known, refuse_outside, rows_at, whole_inside
@@ -91,7 +91,7 @@ class PositionCoupling(PositionMap):
     code, which then starts at 1.
 
     Raises:
-      ValueError: for a max_position below 1.
+      ValueError: for a max_position below 1; left of an encoding that sums along the document, whose order the ids hide.
     """
 
     family = "position maps"
@@ -110,6 +110,14 @@ class PositionCoupling(PositionMap):
 
     def dims(self, dims):
         return room(dims, length=self.max_position + 1)
+
+    def __rshift__(self, other):
+        if isinstance(other, Encoding) and (other.observes or reads_rows(other)):
+            raise ValueError(
+                f"{other} sums along the document, and {self} does not tell which token comes first: causal queries would "
+                f"read later ones; give positions of two axes, (axis(index=0) >> {other}) + (axis(index=1) >> {self} >> ...)"
+            )
+        return super().__rshift__(other)
 
     def place(self, params, site, key=None):
         self.coordinates(site)

@@ -11,6 +11,7 @@ from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
 from posjax.encodings.offsets import at, choose, line_of, products_on_line
 from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.tables import Learned, resized_table
+from posjax.mask import offset
 from posjax.spec import nearest, register
 
 _TERMS = ["c2p", "p2c"]
@@ -134,7 +135,7 @@ class Deberta(Encoding):
         return bias
 
     def _anywhere(self, params, q, q_site: Site, k, k_site: Site) -> Float[Array, "H T S"]:
-        row = self._row(axes(q_site) - axes(k_site)[:, 0])
+        row = self._row(offset(axes(k_site)[:, 0], axes(q_site)))
         bias = 0.0
         if "c2p" in self.pos_att_type:
             bias = bias + at(jnp.einsum("thd,rhd->htr", q, params["pos_key"]), row)

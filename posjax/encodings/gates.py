@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped
 
-from posjax.encoding import Array, Encoding, Needs, Site, axes, both_stand
+from posjax.encoding import Array, Encoding, Needs, Site, both_stand, order_of
 from posjax.encodings.angles import geometric
 from posjax.encodings.masks import at_least
 from posjax.encodings.rotary import rotated
@@ -294,7 +294,7 @@ def last_before(site: Site, past: Site | None, count: int) -> Site | None:
     """
     if past is None or len(site.segment) > 1 or len(past.segment) <= count:
         return past
-    position, new = (jax.lax.stop_gradient(jnp.asarray(axes(s)[:, 0])) for s in (past, site))
+    position, new = (jax.lax.stop_gradient(jnp.asarray(order_of(s))) for s in (past, site))
     document = jnp.where(site.prefix == 0, site.segment, 0)
     left = (past.segment == document) & (document > 0) & (past.prefix == 0) & (position <= new)
     slot, nowhere = jnp.arange(len(left)), _least(position.dtype)
@@ -330,7 +330,7 @@ class Order(NamedTuple):
         seen = [site] if past is None else [past, site]
         documents = [jnp.where(s.prefix == 0, s.segment, 0) for s in seen]
         document = jnp.concatenate(documents)
-        position = jax.lax.stop_gradient(jnp.concatenate([axes(s)[:, 0] for s in seen]))
+        position = jax.lax.stop_gradient(jnp.concatenate([order_of(s) for s in seen]))
         index = jnp.lexsort((position, document))
         document = document[index]
         first = jnp.concatenate([jnp.ones(1, bool), document[1:] != document[:-1]])

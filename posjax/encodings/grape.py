@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
-from posjax.encoding import Array, Encoding, Needs, stands
+from posjax.encoding import Array, Encoding, Needs, order_of, stands
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.bias import alibi_slopes
 from posjax.encodings.gates import Order, last_before
@@ -144,16 +144,15 @@ class GrapeAP(Encoding):
         )
 
     def bias(self, params, q, q_site, k, k_site):
-        query, key = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
-        counted = (
-            (k_site.segment[None] == q_site.segment[:, None]) & (key[None] <= query[:, None]) & stands(k_site)[None]
-        )
+        key = self.coordinates(k_site)[:, 0]
+        before = jnp.asarray(order_of(k_site)[None] <= order_of(q_site)[:, None])
+        counted = (k_site.segment[None] == q_site.segment[:, None]) & before & stands(k_site)[None]
         probe = k_site.state * jax.lax.rsqrt(jnp.mean(k_site.state**2, axis=-1, keepdims=True) + _EPS)
         angle = angles(key[:, None], np.ones((1, self.p_head_dim // 2)))
         edges = jnp.einsum("thp,shp->hts", q_site.state, rotated(probe, -angle, "half"), precision="highest")
         edges = per_head(alibi_slopes(q.shape[1])) * jax.nn.log_sigmoid(edges / self.p_head_dim)
-        bias = _sums_after(jnp.where(counted, edges, 0.0), key)
-        return jnp.where(related(q_site, k_site) & (key[None] <= query[:, None]), bias, 0.0)
+        bias = _sums_after(jnp.where(counted, edges, 0.0), order_of(k_site))
+        return jnp.where(related(q_site, k_site) & before, bias, 0.0)
 
 
 def _sums_after(terms: Float[Array, "H T S"], position: Shaped[Array, " S"]) -> Float[jax.Array, "H T S"]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Params, Site, both_stand
+from posjax.mask import offset
 
 # The bias that hides a key from one head, as a `mask` is the same for all heads; finite, so no arithmetic meets -inf.
 HIDDEN = -1e9
@@ -20,8 +21,8 @@ class OffsetBias(Encoding):
     """A bias that is a function of the offset k - q, and 0 where one of the two stands nowhere."""
 
     def bias(self, params, q, q_site, k, k_site):
-        offset = self.coordinates(k_site)[None] - self.coordinates(q_site)[:, None]
-        return jnp.where(related(q_site, k_site), self.of_offset(params, offset, q.shape[1]), 0.0)
+        offsets = offset(self.coordinates(q_site)[:, None], self.coordinates(k_site)[None])
+        return jnp.where(related(q_site, k_site), self.of_offset(params, offsets, q.shape[1]), 0.0)
 
     def of_offset(self, params: Params, offset: Shaped[Array, "T S A"], num_heads: int) -> Float[jax.Array, "#H T S"]:
         """The bias of each head at each offset, in float32."""

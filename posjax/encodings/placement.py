@@ -127,7 +127,9 @@ class Interpolate(PositionMap):
             raise ValueError(f"interpolate needs a positive factor, got {self.factor}")
 
     def place(self, params, site, key=None):
-        return site._replace(position=jnp.asarray(site.position, jnp.float32) / self.factor)
+        position = jnp.asarray(site.position, jnp.float32)
+        # XLA would multiply by the reciprocal of a number that it knows: 7 * (1/7) may fall short of 1.
+        return site._replace(position=position / jax.lax.optimization_barrier(jnp.full_like(position, self.factor)))
 
     def before(self, memory):
         if math.isinf(memory.last):
@@ -257,18 +259,24 @@ def each_axis(function, position: Shaped[Array, "T *A"]):
     return jax.tree.map(lambda *leaves: (np if known else jnp).stack(leaves, axis=1), *each)
 
 
-def first_and_last(site: Site) -> tuple[Shaped[Array, "T *A"], Shaped[Array, "T *A"]]:
-    """The smallest and the largest position in each token's document, on each axis; 0 and 0 for tokens in none."""
-    document = documents(site)
-    where = np if isinstance(document, np.ndarray) and isinstance(site.position, np.ndarray) else jnp
-    document = where.asarray(document)
+def first_and_last(site: Site, among: Site | None = None) -> tuple[Shaped[Array, "T *A"], Shaped[Array, "T *A"]]:
+    """The smallest and the largest position in each token's document, on each axis; 0 and 0 for tokens in none.
+
+    Args:
+      among: the tokens whose positions count, as keys for queries; by default those of `site` itself.
+    """
+    among = site if among is None else among
+    asked, document = documents(site), documents(among)
+    known = all(isinstance(array, np.ndarray) for array in (asked, document, among.position))
+    where = np if known else jnp
+    asked, document = where.asarray(asked), where.asarray(document)
 
     def extremes(_, position):
         order = where.lexsort((position, document))
         by_document, by_position = document[order], where.asarray(position)[order]
-        first = by_position[where.searchsorted(by_document, document, side="left")]
-        last = by_position[where.searchsorted(by_document, document, side="right") - 1]
-        nowhere = where.zeros_like(position)
-        return where.where(standing(site), first, nowhere), where.where(standing(site), last, nowhere)
+        begin, end = (where.searchsorted(by_document, asked, side=side) for side in ("left", "right"))
+        there, nowhere = standing(site) & (begin < end), where.zeros((), position.dtype)
+        ends = where.minimum(begin, len(document) - 1), end - 1
+        return tuple(where.where(there, by_position[index], nowhere) for index in ends)
 
-    return each_axis(extremes, site.position)
+    return each_axis(extremes, among.position)

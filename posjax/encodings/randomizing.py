@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32, Shaped
 
-from posjax.encoding import Array, Needs, PositionMap, Site
+from posjax.encoding import Array, Needs, PositionMap, Site, moved_in_order
 from posjax.encodings.placement import documents, each_axis, first_and_last, standing
 from posjax.spec import nearest, register
 
@@ -215,10 +215,10 @@ class Cape(PositionMap):
 
     Likhomanenko et al. (2021), arXiv 2106.03143, section 3.2: shift ~ U(-max_global_shift, max_global_shift) for the row,
     jitter ~ U(-max_local_shift, max_local_shift) for each token, log scale ~ U(-ln max_global_scaling, ln max_global_scaling)
-    for the row. Beyond a max_local_shift of half the distance between tokens their order may change. On grids each axis has
-    its shift and jitter; the scale is one. Without a key nothing moves. The defaults are those that the PyTorch port
-    gcambara/cape names for text. Positions are in tokens or patches. The paper's are seconds in sound and run from -1 to 1
-    across an image, so convert its shifts to patches.
+    for the row. Beyond a max_local_shift of half the distance between tokens they may pass each other; sums along a
+    document keep their order. On grids each axis has its shift and jitter; the scale is one. Without a key nothing moves.
+    The defaults are those that the PyTorch port gcambara/cape names for text. Positions are in tokens or patches. The
+    paper's are seconds in sound and run from -1 to 1 across an image, so convert its shifts to patches.
 
     Raises:
       ValueError: for a negative shift or a scaling below 1.
@@ -251,7 +251,7 @@ class Cape(PositionMap):
         shift = self.max_global_shift * jax.random.uniform(shift_key, position.shape[1:], minval=-1.0)
         jitter = self.max_local_shift * jax.random.uniform(jitter_key, position.shape, minval=-1.0)
         log_scale = np.log(self.max_global_scaling) * jax.random.uniform(scale_key, minval=-1.0)
-        return site._replace(position=(position + shift + jitter) * jnp.exp(log_scale))
+        return moved_in_order(site, (position + shift + jitter) * jnp.exp(log_scale))
 
 
 def room(dims, length: int = 0, more: int = 0):

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Float, Float32
 
 from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, geometric
+from posjax.encodings.placement import first_and_last, standing
 from posjax.encodings.rotary import Rotary, rotated
 from posjax.encodings.scaling import Scaling
 from posjax.spec import register
@@ -28,10 +29,11 @@ class XPos(Rotary):
     Args:
       scale_base: B, the distance at which a logit has decayed by zeta.
       gamma: sets how much the slowest pair keeps: zeta_0 = gamma/(1 + gamma).
-      centred: counts positions of the scale (not of the rotation) from the middle of the keys, as the authors' code does.
-        That changes no logit, only how far float32 reaches: without it a token may stand at most 55 scale_base from 0
-        (28,000 for the defaults), with it anywhere, in a span twice as long. The middle moves with every token, so a cache
-        keeps its keys unscaled.
+      centred: counts positions of the scale (not of the rotation) from the middle of the document's keys, as the authors'
+        code does. That changes no logit of two tokens that stand somewhere, only how far float32 reaches: without it a
+        token may stand at most 55 scale_base from 0 (28,000 for the defaults), with it anywhere, in a document twice as
+        long. A class token or register meets the others as if it stood in that middle, without it at 0. The middle moves
+        with every token, so a cache keeps its keys unscaled.
       layout: channel pairs "half" as in `rope`, or "interleaved" as in the authors' code.
 
     In float16 keys overflow at a sixth of that distance; bfloat16 has the range of float32.
@@ -79,10 +81,12 @@ class XPos(Rotary):
         return geometric(self.base, channels)[None]
 
     def rotate(self, params, q, q_site, k, k_site):
-        centre = self._centre(k_site) if self.centred else 0.0
-        return self._scaled(q, q_site, centre, 1), self._scaled(k, k_site, centre, -1)
+        sites = q_site, k_site
+        centres = [self._centre(site, k_site) if self.centred else np.zeros((), np.float32) for site in sites]
+        each = zip((q, k), sites, centres, (1, -1), strict=True)
+        return tuple(self._scaled(*one) for one in each)
 
-    def _scaled(self, x: Float[Array, "T H D"], site: Site, centre: Float32[Array, ""] | float, sign: int):
+    def _scaled(self, x: Float[Array, "T H D"], site: Site, centre: Float32[Array, "*T"], sign: int):
         angle, layout = self._turn(site, None, x.shape[-1])
         pairs = x.shape[-1] // 2
         decay = np.log((np.arange(pairs) / pairs + self.gamma) / (1 + self.gamma)).astype(np.float32)
@@ -91,11 +95,11 @@ class XPos(Rotary):
         scale = jnp.tile(scale, 2) if layout == "half" else jnp.repeat(scale, 2, axis=1)
         return (rotated(x.astype(jnp.float32), angle, layout) * scale[:, None]).astype(x.dtype)
 
-    def _offset(self, site: Site, centre: Float32[Array, ""] | float) -> Float32[Array, " T"]:
+    def _offset(self, site: Site, centre: Float32[Array, "*T"]) -> Float32[Array, " T"]:
         """Positions from the centre; 0 for tokens that stand nowhere, and for padding, which may stand out of reach."""
-        array = _array_module(site)
+        array = np if _known(site) and isinstance(centre, np.ndarray) else jnp
         position = array.asarray(self.coordinates(site)[:, 0], np.float32)
-        offset = array.where(_there(site), position - centre, np.float32(0))
+        offset = array.where(standing(site), position - centre, np.float32(0))
         if isinstance(offset, np.ndarray) and np.abs(offset).max(initial=0) > self._reach:
             raise ValueError(
                 f"{self} carries {self._reach:.0f} positions to each side of {'the middle' if self.centred else '0'}, "
@@ -105,24 +109,18 @@ class XPos(Rotary):
         # Beyond the reach queries would silently vanish while keys overflow.
         return array.where(abs(offset) > self._reach, np.float32(np.nan), offset)
 
-    def _centre(self, site: Site) -> Float32[Array, ""]:
-        array = _array_module(site)
-        position = array.asarray(self.coordinates(site)[:, 0], np.float32)
-        if array is jnp:
-            position = jax.lax.stop_gradient(position)  # no logit depends on the centre
-        low = array.min(position, where=_there(site), initial=np.inf)
-        high = array.max(position, where=_there(site), initial=-np.inf)
-        return array.where(low <= high, array.floor((low + high) / 2), np.float32(0))
+    def _centre(self, site: Site, k_site: Site) -> Float32[Array, " T"]:
+        """The middle of the keys of each token's document; without a gradient, as no logit of two positions depends on it."""
+        array = np if _known(site) and _known(k_site) else jnp
+        position = array.asarray(self.coordinates(k_site)[:, 0], np.float32)
+        position = position if array is np else jax.lax.stop_gradient(position)
+        first, last = first_and_last(site, k_site._replace(position=position))
+        return array.floor((first + last) / 2)
 
 
-def _there(site: Site) -> Bool[Array, " T"]:
-    """Which tokens stand somewhere and are not padding."""
-    return (site.prefix == 0) & (site.segment > 0)
-
-
-def _array_module(site: Site):
-    """numpy where sites are known, so that what is out of reach can be refused while tracing; otherwise jax.numpy."""
-    return np if all(isinstance(leaf, np.ndarray) for leaf in site[:3]) else jnp
+def _known(site: Site) -> bool:
+    """Whether it is known while tracing where the tokens stand, so that a token out of reach can be refused then."""
+    return all(isinstance(leaf, np.ndarray) for leaf in site[:3])
 
 
 @register("fope")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float32, Int
 
-from posjax.encoding import Array, Encoding, Site, both_stand
+from posjax.encoding import Array, Encoding, Site, both_stand, order_of
 from posjax.encodings.offsets import choose, for_all
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
@@ -62,14 +62,15 @@ class StickBreaking(Encoding):
 
     def _passes(self, q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
         """Which keys come before which queries, or are their own if these count, in one document."""
-        query, key = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
+        query, key = (order_of(site) for site in (q_site, k_site))
         before = key[None] <= query[:, None] if self.attend_current else key[None] < query[:, None]
         another = self.attend_current | (k_site.prefix[None] != q_site.prefix[:, None])
         return jnp.where(both_stand(q_site, k_site), before, another)
 
     def _order(self, site: Site) -> tuple[Int[Array, " S"], Int[Array, " S"], Bool[Array, ""] | np.bool_]:
         """The n-th key of its document in order, the inverse, and whether keys lie so already, whatever padding does."""
-        position = jax.lax.stop_gradient(self.coordinates(site)[:, 0])
+        self.coordinates(site)
+        position = jax.lax.stop_gradient(order_of(site))
         where = numpy_if_known(position, site.segment, site.prefix)
         place = where.where(site.prefix > 0, site.prefix, position)
         index = where.lexsort((place, site.prefix == 0, site.segment))

@@ -93,7 +93,7 @@ class Llama4Temperature(_Temperature):
             raise ValueError(f"llama4_temperature(attn_scale=...) must not be negative, got {self.attn_scale}")
 
     def factor(self, params, count):
-        return 1.0 + self.attn_scale * jnp.log1p(jnp.floor(count / self.floor_scale))
+        return 1.0 + self.attn_scale * jnp.log1p(count // self.floor_scale)
 
 
 @register("ssmax")

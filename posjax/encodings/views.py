@@ -5,16 +5,15 @@ pair the one that its distance selects. Distances stay within what the model was
 They are made for causal models on a line; their treatment of keys after a query is documented here but not published.
 """
 
-import math
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32, Shaped
 
-from posjax.encoding import Array, Encoding, Needs, Placed, PositionMap, Site, both_stand
+from posjax.encoding import Array, Encoding, Needs, Placed, PositionMap, Site, both_stand, moved_in_order
 from posjax.encodings.masks import Sinks, at_least
-from posjax.mask import Mask, Term, coordinates
+from posjax.mask import Mask, Term, coordinates, offset
 from posjax.spec import register
 
 
@@ -41,9 +40,9 @@ class Viewed(Placed):
 
     Placed tokens keep their own position, by which views are selected. `site.state` holds their sites without a view, then
     for each view their sites as queries and as keys; `encoding` places and observes each of these as if it were alone.
-    Codes are added, values transformed and keys weighed as without views. What the encoding accumulates along positions
-    follows the order of each view, ties in array order; `(self_extend() >> rope()) + fox()` keeps gates out of the views. A
-    pair with a token that stands nowhere meets under the first view.
+    Codes are added, values transformed and keys weighed as without views. Sums along a document follow the order of the
+    tokens' own positions under every view, so `self_extend() >> fox()` is `fox()`. A pair with a token that stands nowhere
+    meets under the first view.
     """
 
     @property
@@ -58,16 +57,11 @@ class Viewed(Placed):
     def __rshift__(self, other):
         return Viewed(self.position_map, self.encoding >> other)
 
-    @property
-    def observes(self):
-        # Under a view tokens share positions; only a cache of all tokens, in their order, tells which came first.
-        return math.inf if self.encoding.observes else 0
-
     def place(self, params, site, key=None):
         self.position_map.coordinates(site)
 
         def placed(position):
-            return self.encoding.place(params[1], site._replace(position=position), key)
+            return self.encoding.place(params[1], moved_in_order(site, position), key)
 
         views = self.position_map.views(site.position)
         return site._replace(state=(placed(site.position), *((placed(q), placed(k)) for q, k in views)))
@@ -225,7 +219,7 @@ class SelfExtend(Views):
         return [(position, position), (grouped + self.window - self.window // self.group, grouped)]
 
     def select(self, q, k):
-        return q - k >= self.window
+        return offset(k, q) >= self.window
 
 
 @register("rerope")
@@ -258,7 +252,7 @@ class ReRope(Views):
         return [(position, position), (scaled + (1 - self.step) * self.window, scaled)]
 
     def select(self, q, k):
-        return jnp.abs(q - k) >= self.window
+        return jnp.abs(offset(q, k)) >= self.window
 
 
 @register("dual_chunk")

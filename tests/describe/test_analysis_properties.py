@@ -130,6 +130,7 @@ BROKEN = {
     "tokens and sites permute together": ByIndex,
     "moving all tokens changes nothing": Absolute,
     "packed documents are alone": Leaky,
+    "causal queries see no later tokens": Leaky,
     "left padding is invisible": Leaky,
     "blockwise is dense": ByIndex,
     "blockwise gradients are dense": ByIndex,

@@ -12,7 +12,7 @@ import oracle
 import pytest
 from cases import CASES, HEAD_DIM, HEADS, each_case, forward, inner_jaxprs, params_of, params_of_long, world
 from members import GRID, LINE, MEMBERS, VALUES, Case
-from properties import ORDER, PACKED, PADDING, Further, Sides, further, sides, variants
+from properties import LATER, ORDER, PACKED, PADDING, Further, Sides, further, sides, variants
 
 import posjax as pj
 from posjax.encoding import Needs
@@ -127,6 +127,18 @@ def test_packed_documents_are_alone(both, causal):
     packed, first = both.batch[causal]["packed"], PACKED[0]
     close(packed[:first], both.batch[causal]["first"][:first])  # alone but for padding
     close(packed[first:], both.known["second"][causal])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_packed_documents_do_not_see_where_others_stand(both, causal):
+    """Class tokens in them, by which a statistic of the row instead of the document is seen."""
+    beside, apart = (both.batch[causal][name] for name in ("beside", "apart"))
+    close(beside[PACKED[0] :], apart[PACKED[0] :])
+
+
+def test_causal_queries_see_no_later_tokens(case, both):
+    if Needs.BOTH_DIRECTIONS not in world(case).encoding.needs:
+        close(both.batch[1]["later"][:LATER], both.batch[1]["plain"][:LATER])
 
 
 @pytest.mark.parametrize("causal", [False, True])

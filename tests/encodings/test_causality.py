@@ -1,0 +1,156 @@
+"""No causal query sees a later token, wherever maps and views show it, and decoding is the full pass.
+
+tests/encodings/test_properties.py says so of each encoding alone; here are compositions.
+"""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CASES, HEAD_DIM, HEADS, WIDTH, World, forward
+from members import LINE, MEMBERS
+from properties import Sequence, decoded
+
+import posjax as pj
+from posjax.encoding import Needs
+from posjax.spec import parse_layers
+
+COUNT = 8
+VIEWS = (
+    "self_extend(group=2, window=1)",
+    "rerope(window=3, step=0.25)",
+    "dual_chunk(chunk=3, local=2)",
+    "streaming(num_sinks=1, window=4)",
+    "self_extend(group=2, window=3) >> dual_chunk(chunk=2, local=1)",
+)
+# Encodings that sum over the tokens of a document and know nothing else of positions, and those that know more.
+BY_ORDER = (
+    "fox()",
+    "cable()",
+    "data_dependent_alibi()",
+    "selective_rope()",
+    "carope(stddev=1)",
+    "grape_m(stddev=1)",
+    "path(stddev=0.5)",
+    "cope(npos=3, stddev=1)",
+    "stick_breaking()",
+)
+BY_MORE = ("grape_ap(p_head_dim=4)", "dape(kernel_size=3)", "alibi() + stick_breaking(attend_current=True)")
+FAST = (
+    "dual_chunk(chunk=3, local=2) >> (fox() + cope(npos=3, stddev=1))",
+    "self_extend(group=2, window=1) >> (cope(npos=3, stddev=1) + dape(kernel_size=3))",
+    "rerope(window=3, step=0.25) >> grape_ap(p_head_dim=4)",
+)
+# Their logits, or the places of their tokens, depend on a whole document, or they are no causal model's.
+ELSEWHERE = Needs.BOTH_DIRECTIONS | Needs.WHOLE_DOCUMENT | Needs.DOCUMENT_LENGTH | Needs.RELATION
+
+
+def small(encoding: pj.Encoding) -> World:
+    params = encoding.init(jax.random.key(1), pj.Dims(WIDTH, HEADS, HEAD_DIM, length=24))
+    x, weights = (np.float32(np.random.default_rng(0).normal(size=s)) for s in ((COUNT, WIDTH), (3, WIDTH, HEADS, 8)))
+    return World(encoding, params, jnp.asarray(x), pj.sites(COUNT), 0.3 * jnp.asarray(weights))
+
+
+def outputs(encoding: pj.Encoding) -> np.ndarray:
+    """Of one causal layer: [0] as it is, and [t] with another token t."""
+    w = small(encoding)
+    others = w.x + np.eye(COUNT)[..., None] * np.where(np.arange(COUNT) > 0, 3, 0)[:, None, None]
+    run = jax.vmap(lambda x: forward(*w._replace(x=x), causal=True))
+    return np.asarray(jax.jit(run)(jnp.float32(others)))
+
+
+def check(encoding: pj.Encoding) -> np.ndarray:
+    """The outputs of the causal layer."""
+    found, w = outputs(encoding), small(encoding)
+    for t in range(1, COUNT):
+        np.testing.assert_allclose(found[t, :t], found[0, :t], atol=1e-5, err_msg=f"{encoding}: token {t}")
+    steps, _ = jax.jit(lambda x: decoded(w, Sequence(x, w.site)))(w.x)
+    np.testing.assert_allclose(steps, found[0], atol=2e-5, err_msg=str(encoding))
+    return found[0]
+
+
+@pytest.mark.parametrize("spec", FAST)
+def test_views_hide_later_tokens(spec):
+    check(pj.parse(spec))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("reader", [*BY_ORDER, *BY_MORE])
+def test_every_view_over_every_reader_hides_later_tokens(view, reader):
+    out = check(pj.parse(f"{view} >> ({reader})"))
+    if reader in BY_ORDER and not view.startswith("streaming"):  # which hides keys
+        np.testing.assert_allclose(out, outputs(pj.parse(reader))[0], atol=2e-5)
+
+
+def test_every_reader_is_here():
+    """Encodings that observe content, or need whole rows, and no length of a document."""
+    found = set()
+    for name, member in MEMBERS.items():
+        for case in member.variants:
+            alone = pj.parse(case.spec)
+            reads = alone.observes or Needs.WHOLE_ROWS in alone.needs or "weigh" in alone.hooks
+            if reads and re.match(rf"{name}\(", case.spec) and not alone.needs & ELSEWHERE:
+                found.add(name)
+    assert found == set(re.findall(r"\w+(?=\()", " ".join([*BY_ORDER, *BY_MORE]))) - {"alibi"}
+
+
+def composed(random: np.random.Generator, pool: list[str]) -> pj.Encoding | None:
+    """A sum of one to three parts behind a view, a map or nothing; None where it is refused."""
+    parts = [str(random.choice(pool)) for _ in range(random.integers(1, 4))]
+    before = random.choice(["", "interpolate(factor=3) >> ", *(f"{view} >> " for view in VIEWS)])
+    try:
+        return pj.parse(before + "(" + " + ".join(f"({part})" for part in parts) + ")")
+    except ValueError:
+        return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_random_compositions_hide_later_tokens(seed):
+    pool = [case.spec for case in CASES if case.kind == LINE and not pj.parse(case.spec).needs & ELSEWHERE]
+    random = np.random.default_rng(seed)
+    encoding = None
+    while encoding is None or 1 not in encoding.dimensions or not admitted(encoding):
+        encoding = composed(random, pool)
+    check(encoding)
+
+
+def admitted(encoding: pj.Encoding) -> bool:
+    """Whether it takes tokens here: a table of whole positions behind a map of fractions does not."""
+    try:
+        jax.eval_shape(functools.partial(forward, *small(encoding)))
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["rnope(window=3, local=1)", "swan(window=3, local=1, scale=4)", "gpt_oss(window=3)"])
+def test_patterns_hide_later_tokens(text):
+    for encoding in parse_layers(text):
+        check(encoding)
+
+
+@pytest.mark.parametrize("reader", ["fox()", "rope() + cope()", "dual_chunk(chunk=4, local=2) >> path()"])
+def test_ids_that_tokens_share_tell_no_order(reader):
+    with pytest.raises(
+        ValueError, match=r"position_coupling\(max_position=9\) does not tell which token comes first.*axes"
+    ):
+        pj.parse(f"position_coupling(max_position=9) >> ({reader})")
+
+
+def test_jitter_moves_no_token_past_another_in_a_sum():
+    """In training `cape` may show a later token before an earlier one."""
+    w = small(pj.parse("cape(max_local_shift=3) >> (fox() + cope(npos=3, stddev=1))"))
+    site = w.encoding.place(w.params, w.site, jax.random.key(0))
+    assert np.any(np.diff(site.position) < 0)
+
+    @jax.jit
+    def run(x):
+        return forward(*w._replace(x=x, site=site), placed=True, causal=True)
+
+    np.testing.assert_allclose(run(w.x.at[5:].add(3.0))[:5], run(w.x)[:5], atol=1e-5)

@@ -1,0 +1,71 @@
+"""Positions that a map has divided are rounded: no whole distance may fall into another bucket or out of a window."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CASES, FIRST, forward, rows, world
+from members import LINE, MEMBERS
+
+import posjax as pj
+from posjax.encoding import Needs
+from posjax.mask import offset
+
+FACTOR = 7  # 1/7 in float32 times a multiple of 7 falls short of a whole number for most of them
+FAST = [MEMBERS[name].variants[0] for name in ("t5", "dilated", "shaw", "rerope", "chunked")]
+
+
+def divided():
+    """Every encoding that takes fractions on a line."""
+    for case in CASES:
+        encoding = pj.parse(case.spec)
+        if case.kind == LINE and not encoding.needs & (Needs.WHOLE_POSITIONS | Needs.RELATION):
+            level = [] if case in FAST else pytest.mark.slow if case in FIRST else pytest.mark.thorough
+            yield pytest.param(case, marks=level, id=str(case))
+
+
+@pytest.mark.parametrize("case", list(divided()))
+def test_a_divided_distance_is_whole(case):
+    """Tokens at (7 p + r) / 7: as at p for a relative encoding, and the same whether sites are known or traced."""
+    w = world(case)
+    w = w._replace(encoding=pj.parse(f"interpolate(factor={FACTOR})") >> w.encoding, params=((), w.params))
+    places = FACTOR * np.arange(14) + np.array([0, 1, 5])[:, None]
+    sites = jax.vmap(lambda position: w.site._replace(position=position))(jnp.int32(places))
+    known = [w.site._replace(position=np.int32(place)) for place in places]
+
+    @jax.jit
+    def run(x, sites):
+        layer = functools.partial(forward, w.encoding, w.params, x, weights=w.weights)
+        return jax.vmap(lambda site: layer(site=site))(sites), [layer(site=site) for site in known]
+
+    traced, known = jax.device_get(run(w.x, sites))
+    np.testing.assert_allclose(traced, known, atol=2e-5)
+    if w.encoding.relative:
+        np.testing.assert_allclose(traced, np.broadcast_to(traced[:1], traced.shape), atol=5e-5)
+
+
+@pytest.mark.parametrize("far", [0, 2**10, 2**18])
+def test_offsets_are_whole_as_far_as_float32_goes(far):
+    position = np.float32((far + np.arange(60)) / np.float32(3))
+    found = np.asarray(jax.jit(offset)(position[:, None], position[None]))
+    wanted = (np.arange(60)[None] - np.arange(60)[:, None]) / 3
+    whole = wanted == np.round(wanted)
+    np.testing.assert_array_equal(found[whole], wanted[whole])
+    assert np.all(found[~whole] != np.round(found[~whole]))
+
+
+def test_offsets_keep_their_gradient():
+    slope = jax.grad(lambda k: offset(jnp.float32(1 / 3), k))
+    assert slope(jnp.float32(7 / 3)) == 1
+    assert offset(np.int32(3), np.int32(5)) == 2
+
+
+def test_a_temperature_steps_at_its_multiples():
+    """49 * (1/49) falls short of 1 in float32, as XLA divides by a number that it knows."""
+    encoding, site = pj.parse("llama4_temperature(floor_scale=49)"), pj.sites(200)
+    q = jnp.ones((200, 1, 2))
+    found = jax.jit(lambda site: encoding.rotate((), q, site, q, site)[0])(rows(site, slice(None)))
+    steps = np.flatnonzero(np.diff(np.asarray(found)[:, 0, 0])) + 2  # the number of keys at which it grows
+    np.testing.assert_array_equal(steps, [49, 98, 147, 196])
