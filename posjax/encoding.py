@@ -645,6 +645,14 @@ def stands(site: Site) -> Bool[Array, " T"]:
     return jnp.asarray(site.prefix == 0)
 
 
+def without_padding(x: Shaped[Array, "T ..."], site: Site) -> Shaped[Array, "T ..."]:
+    """Zeros in place of padding, whatever it holds: a weight of 0 hides neither NaN nor infinity."""
+    real = site.segment > 0
+    if isinstance(real, np.ndarray) and real.all():
+        return x
+    return jnp.where(real.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros((), x.dtype))
+
+
 def reads_rows(encoding: Encoding) -> bool:
     """Whether all keys of a query must be in one tile: because it says so, or makes the weights of whole rows."""
     return Needs.WHOLE_ROWS in encoding.needs or "weigh" in encoding.hooks

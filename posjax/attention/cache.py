@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
 from posjax.attention.dense import Operands, dense
 from posjax.attention.tile_extras import reads_content
-from posjax.encoding import Array, Encoding, Needs, Params, Site, axes, reads_rows
+from posjax.encoding import Array, Encoding, Needs, Params, Site, axes, reads_rows, without_padding
 from posjax.mask import Memory
 
 
@@ -181,8 +181,8 @@ def _taken_in(encoding: Encoding, params: Params, q, k, v, site: Site, cache: Ca
         channels != k.shape[2] and cache.key.shape[2] != channels
     )
     order = cache.filled + jnp.arange(len(k), dtype=jnp.int32)
-    kept = k[..., :0] if v is None else v if raw else here.v
-    tokens = _Tokens(k if raw else here.rotated_k, kept, site, order)
+    kept = k[..., :0] if v is None else without_padding(v, site) if raw else here.v
+    tokens = _Tokens(here.k if raw else here.rotated_k, kept, site, order)
     _check_fits(cache, tokens)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     return _TakenIn(here, tokens, after, raw, ring)
