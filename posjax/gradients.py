@@ -51,7 +51,8 @@ def with_gradient(
 def one_by_one(function: Callable) -> Callable:
     """`function` of a pytree of arrays, which computes a batch one after the other, in forward mode too.
 
-    It has no reverse mode, which raises a ValueError: give it one by `with_gradient`. `jax.custom_batching.sequential_vmap` alone fails where tangents have a batch and their primals have none.
+    It has no reverse mode, which raises a ValueError: give it one by `with_gradient`.
+    `jax.custom_batching.sequential_vmap` alone fails where tangents have a batch and their primals have none.
     """
 
     @jax.custom_jvp
@@ -119,7 +120,7 @@ def _call(known, linear, function, transpose, out_avals, sequential):
 
 
 def _avals(arrays):
-    return [jax.core.ShapedArray(jnp.shape(x), x.dtype) for x in arrays]
+    return [jax.core.ShapedArray(x.shape, x.dtype) for x in arrays]
 
 
 def _run(*args, function, **_):
@@ -162,7 +163,7 @@ def _transpose(cotangents, *args, num_known, function, transpose, out_avals, seq
         )
     known, linear = args[:num_known], args[num_known:]
     asked = [ad.is_undefined_primal(x) for x in linear]
-    avals = [jax.core.ShapedArray(x.aval.shape, x.aval.dtype) if a else _avals([x])[0] for a, x in zip(asked, linear)]
+    avals = _avals([x.aval if a else x for a, x in zip(asked, linear, strict=True)])
     found = _call(known, list(map(ad.instantiate_zeros, cotangents)), transpose, function, avals, sequential)
     return [None] * num_known + [g if a else None for a, g in zip(asked, found, strict=True)]
 

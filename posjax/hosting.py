@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
-from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, remember, slots_needed
+from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, refuse_lost, remember, slots_needed
 from posjax.attention.parallel import ContextParallel, attend_parallel
-from posjax.encoding import Array, Encoding, Needs, Params, Site, without_padding
+from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
 
 _WHOLE_DOCUMENT = (
@@ -121,7 +121,9 @@ class Hosted:
             told = dict(prefill=prompt, consumed=BEFORE_ATTENTION, **options)
             return attend_cached(self.encoding, self.params, q, k, v, site, cache, **told)
 
-        return self._each(one, x, q, k, v, cache)
+        out, cache = self._each(one, x, q, k, v, cache)
+        refuse_lost(cache)
+        return out, cache
 
     def remember(
         self,
@@ -243,7 +245,9 @@ class Hosted:
 
     def _observed(self, site: Site, x, past: Site | None = None) -> Site:
         """The site with the state that the encoding reads off the layer's input."""
-        return self.encoding.observe(self.params, None if x is None else without_padding(x, site), site, past)
+        if "observe" not in self.encoding.hooks:
+            return site
+        return self.encoding.observe(self.params, without_padding(x, site), site, past)
 
     def _empty(self, site: Site, q, k, v, size: int) -> Cache:
         """A cache for the tokens of a prompt of these keys and values, with `site` as observed, and of those to come."""
@@ -285,6 +289,7 @@ def place(encoding: Encoding, params: Params, site: Site, *, key: jax.Array | No
 
     With a key, each sequence of a batch is placed by a draw of its own; sites that all share stay shared otherwise.
     """
+    site = canonical(site)
     if "place" not in encoding_value(encoding).hooks:
         return Hosted(encoding, params, site)
     if batch is None or (key is None and batch_axis(site) is None):

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, reads_apart, repeated
-from posjax.encoding import Array, Encoding, Needs, Params, Site, without_padding
+from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
 
 
@@ -66,6 +66,7 @@ def attend(
         compute this, weights from any implementation but the dense one, or a hook that was not run.
     """
     check_consumed(encoding, consumed)
+    q_site, k_site = canonical(q_site), canonical(k_site)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     if return_weights and implementation not in ("auto", "dense"):

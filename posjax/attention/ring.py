@@ -89,7 +89,7 @@ def _backward(ring: Ring, x: tuple[Params, Queries, Keys], found, gradients):
     zeros = [[jnp.zeros(x.shape) for x in split_floats(tree)[0]] for tree in (params, queries, keys)]
     _, gradients = jax.lax.fori_loop(0, ring.size, step, (keys, tuple(zeros)))
     floats, joined = split_floats(x)
-    return joined([g.astype(y.dtype) for g, y in zip(sum(gradients, []), floats, strict=True)])
+    return joined([g.astype(y.dtype) for g, y in zip(jax.tree.leaves(gradients), floats, strict=True)])
 
 
 _attention = with_gradient(_forward, _backward, saved=SAVED)
