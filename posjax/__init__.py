@@ -10,7 +10,7 @@ out = hosted.attend(q, k, v, x=h, causal=True)                        # in each 
 
 from posjax import encodings
 from posjax.attention import attend
-from posjax.encoding import Dims, Encoding, PositionMap, Relation, Site, grid, sites
+from posjax.encoding import Dims, Encoding, PositionMap, Relation, Site, grid, packed, padded, sites
 from posjax.hf import from_hf, from_hf_layers, to_hf
 from posjax.hosting import Hosted, host
 from posjax.spec import names, parse, parse_layers, register
@@ -31,6 +31,8 @@ __all__ = [
     "grid",
     "host",
     "names",
+    "packed",
+    "padded",
     "parse",
     "parse_layers",
     "register",

@@ -14,14 +14,14 @@ import enum
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Shaped
+from jaxtyping import Bool, Float, Int, Int32, Shaped
 
 from posjax.mask import Mask, Memory, everything
 
@@ -43,20 +43,37 @@ class Relation(NamedTuple):
     distance: Int32[Array, "T N"]  # steps from the token to each node; -1 where no path leads there
 
 
-class Site(NamedTuple):
-    """Where each token of one sequence stands. Every leaf has the tokens as its first axis.
-
-    `state` is () until an encoding writes it. Then it is, for an encoding: the arrays that its `place` or `observe` sets; for
-    `map >> encoding`: what `encoding` sets; for a sum with a part that has `place` or `observe`: one Site for each part, in
-    their order, which that part alone sees.
-    """
-
+class _Site(NamedTuple):
     position: Shaped[Array, "T *A"]  # int32 or float32, never a half-precision type
     segment: Int32[Array, " T"]  # document within a packed row; 0 is padding
     prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
     state: Any = ()  # what the encoding itself keeps of each token; travels into the KV cache
     relation: Any = ()  # relations of pairs that are data: a `Relation`, or a pytree that an encoding of one's own reads
     order: Any = ()  # [T]: numbers that rise along each document, where a map moves tokens past each other; see `order_of`
+
+
+_DEFAULT = object()  # not None: a pytree of sites may hold None
+
+
+class Site(_Site):
+    """Where each token of one sequence stands. Every leaf has the tokens as its first axis.
+
+    By default all tokens are of one document, segment 1, and all stand somewhere, prefix 0. Positions [B, T] of a batch
+    come with their segments: without, they are taken for those of B tokens on T axes.
+
+    `state` is () until an encoding writes it. Then it is, for an encoding: the arrays that its `place` or `observe` sets; for
+    `map >> encoding`: what `encoding` sets; for a sum with a part that has `place` or `observe`: one Site for each part, in
+    their order, which that part alone sees.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, position, segment=_DEFAULT, prefix=_DEFAULT, state=(), relation=(), order=()):
+        if segment is _DEFAULT:
+            shape = np.shape(position)
+            segment = np.ones(shape[:-1] if len(shape) > 1 else shape, np.int32)
+        prefix = np.zeros(np.shape(segment), np.int32) if prefix is _DEFAULT else prefix
+        return super().__new__(cls, position, segment, prefix, state, relation, order)
 
 
 class Dims(NamedTuple):
@@ -74,10 +91,61 @@ class Dims(NamedTuple):
     prefix: int = 0
 
 
-def sites(length: int, start: int = 0) -> Site:
-    """The sites of one unpadded document: positions start, ..., start + length - 1."""
-    position = np.arange(start, start + length, dtype=np.int32)
-    return Site(position, np.ones_like(position), np.zeros_like(position))
+def sites(length: int, start: int | np.integer | Int[Array, "*B"] = 0) -> Site:
+    """The sites of one unpadded document: positions start, ..., start + length - 1.
+
+    `start` may be traced, and of a batch: [B] gives sites [B, length].
+    """
+    start = start if isinstance(start, jax.Array) else np.asarray(start)
+    position = start[..., None].astype(np.int32) + np.arange(length, dtype=np.int32)
+    return Site(position, np.ones(position.shape, np.int32))
+
+
+def packed(lengths: Sequence[int], length: int | None = None) -> Site:
+    """The sites of documents of these lengths in one row, each of which counts from 0; padding fills it up to `length`.
+
+    Raises:
+      ValueError: for documents that do not fit into `length`.
+    """
+    total = sum(lengths)
+    if length is not None and total > length:
+        raise ValueError(f"documents of {list(lengths)} tokens, {total} together, do not fit into a row of {length}")
+    position = np.concatenate([np.zeros(0), *map(np.arange, lengths)])
+    segment = np.repeat(np.arange(len(lengths)) + 1, lengths)
+    position, segment = (np.pad(x, (0, (length or total) - total)).astype(np.int32) for x in (position, segment))
+    return Site(position, segment)
+
+
+def padded(mask: Shaped[Array, "*B T"]) -> Site:
+    """The sites of one document in each row, whose tokens are where `mask` is not 0 and count from 0.
+
+    Padding may stand left, right or between. `mask` is the `attention_mask` of transformers, and may be traced.
+    """
+    where = jnp if isinstance(mask, jax.Array) else np
+    segment = (where.asarray(mask) != 0).astype(np.int32)
+    position = where.maximum(where.cumsum(segment, axis=-1, dtype=np.int32) - 1, 0)
+    return Site(position, segment)
+
+
+def canonical(site: Site) -> Site:
+    """The site with integers as int32 and floats as float32, whatever types they have: NumPy's are int64 and float64.
+
+    Raises:
+      ValueError: for positions of a half-precision type, or known ones that int32 does not hold.
+    """
+    if site.position.dtype in (jnp.bfloat16, jnp.float16):
+        raise ValueError(f"positions of {site.position.dtype} are rounded from 256 or 2048 on: give int32 or float32")
+    return jax.tree.map(_canonical, site)
+
+
+def _canonical(x):
+    if jnp.issubdtype(x.dtype, jnp.integer) and x.dtype != np.int32:
+        if isinstance(x, np.ndarray) and x.size and max(abs(int(x.min())), abs(int(x.max()))) >= 2**31:
+            raise ValueError(
+                f"positions and segments are int32, below 2^31; got {x.min()} to {x.max()}: start them lower"
+            )
+        return x.astype(np.int32)
+    return x.astype(np.float32) if x.dtype == np.float64 else x
 
 
 def grid(height: int, width: int, prefix: int = 0) -> Site:
@@ -665,6 +733,14 @@ def stands(site: Site) -> Bool[Array, " T"]:
 def of_queries(sink: Float[Array, "*#T H"]) -> Float[jax.Array, "H R"]:
     """A sink in float32 with its heads first and queries behind them: R is T, or 1 where all queries have the same."""
     return jnp.atleast_2d(sink.astype(jnp.float32)).T
+
+
+def without_padding(x: Shaped[Array, "T ..."], site: Site) -> Shaped[Array, "T ..."]:
+    """Zeros in place of padding, whatever it holds: a weight of 0 hides neither NaN nor infinity."""
+    real = site.segment > 0
+    if isinstance(real, np.ndarray) and real.all():
+        return x
+    return jnp.where(real.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros((), x.dtype))
 
 
 def reads_rows(encoding: Encoding) -> bool:

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
-from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, remember, slots_needed
+from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, refuse_lost, remember, slots_needed
 from posjax.attention.parallel import ContextParallel, attend_parallel
-from posjax.encoding import Array, Encoding, Needs, Params, Site
+from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
 
 _WHOLE_DOCUMENT = (
@@ -44,7 +44,9 @@ class Hosted:
 
     def embed(self, x: Float[Array, "*B T M"]) -> Float[Array, "*B T M"]:
         """Adds the encoding's code; `host` has done so, unless a model wants it elsewhere or in every layer."""
-        return self._each(lambda site, x: self.encoding.embed(self.params, x, site), x)
+        if "embed" not in self.encoding.hooks:
+            return x
+        return self._each(lambda site, x: self.encoding.embed(self.params, without_padding(x, site), site), x)
 
     def in_layer(self, project: Callable[[Array], tuple[Array, Array]]) -> "Hosted":
         """For attention of one layer, whose matrices make queries and keys of rows [R, M] by `project`.
@@ -80,7 +82,7 @@ class Hosted:
         run = attend if context is None else attend_parallel
 
         def one(site, x, q, k, v):
-            site = self.encoding.observe(self.params, x, site)
+            site = self._observed(site, x)
             told = dict(causal=causal, consumed=BEFORE_ATTENTION, **options)
             return run(self.encoding, self.params, q, k, v, site, site, **told)
 
@@ -114,12 +116,14 @@ class Hosted:
 
         def one(site, x, q, k, v, cache):
             prompt = cache is None
-            site = self.encoding.observe(self.params, x, site, None if prompt else cache.site)
+            site = self._observed(site, x, None if prompt else cache.site)
             cache = self._empty(site, q, k, v, cache_size) if prompt else cache
             told = dict(prefill=prompt, consumed=BEFORE_ATTENTION, **options)
             return attend_cached(self.encoding, self.params, q, k, v, site, cache, **told)
 
-        return self._each(one, x, q, k, v, cache)
+        out, cache = self._each(one, x, q, k, v, cache)
+        refuse_lost(cache)
+        return out, cache
 
     def remember(
         self,
@@ -138,7 +142,7 @@ class Hosted:
         self._refuse_cached(x)
 
         def one(site, x, q, k, v):
-            site = self.encoding.observe(self.params, x, site)
+            site = self._observed(site, x)
             told = dict(value_dim=value_dim, consumed=BEFORE_ATTENTION)
             return remember(self.encoding, self.params, q, k, v, site, self._empty(site, q, k, v, cache_size), **told)
 
@@ -239,6 +243,12 @@ class Hosted:
         axes = (batch_axis(self.site), *(0 for _ in (x, *others)))
         return jax.vmap(function, in_axes=axes, spmd_axis_name=spmd_axis_name)(self.site, x, *others)
 
+    def _observed(self, site: Site, x, past: Site | None = None) -> Site:
+        """The site with the state that the encoding reads off the layer's input."""
+        if "observe" not in self.encoding.hooks:
+            return site
+        return self.encoding.observe(self.params, without_padding(x, site), site, past)
+
     def _empty(self, site: Site, q, k, v, size: int) -> Cache:
         """A cache for the tokens of a prompt of these keys and values, with `site` as observed, and of those to come."""
         slots = slots_needed(self.encoding, site, size)
@@ -279,6 +289,7 @@ def place(encoding: Encoding, params: Params, site: Site, *, key: jax.Array | No
 
     With a key, each sequence of a batch is placed by a draw of its own; sites that all share stay shared otherwise.
     """
+    site = canonical(site)
     if "place" not in encoding_value(encoding).hooks:
         return Hosted(encoding, params, site)
     if batch is None or (key is None and batch_axis(site) is None):

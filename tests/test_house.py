@@ -20,9 +20,10 @@ TESTS = [path for path in SOURCES if path.is_relative_to(REPO / "tests") and not
 CONFIGS = sorted((REPO / "configs").rglob("*.py"))
 MAX_FUNCTION = 60  # lines, beside the docstring
 # Arrows point down only: what each part may import beside itself.
-_CONTRACT = {"mask", "encoding", "spec"}  # the values, what joins them, and how their text is read
+_CONTRACT = {"mask", "encoding", "spec", "gradients"}  # the values, what joins them, and how their text is read
 MAY_IMPORT = {
     "mask": set(),
+    "gradients": set(),
     "encoding": {"mask"},
     "spec": {"mask", "encoding"},
     "encodings": _CONTRACT,
@@ -37,7 +38,7 @@ MAY_IMPORT = {
     "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files"},
     "describe": {*_CONTRACT, "encodings", "attention", "models", "pretrained", "data", "training", "files"},
 }
-CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
+CORE = {"spec", "mask", "gradients", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
 FRAMEWORK_FREE = {"jax", "numpy", "jaxtyping", "posjax", *sys.stdlib_module_names}
 of_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, reads_apart, repeated
-from posjax.encoding import Array, Encoding, Needs, Params, Site
+from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
 
 
@@ -41,7 +41,8 @@ def attend(
         `encoding.value`; the result goes through `encoding.output`.
       k, v: have K heads, each of which serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
         2305.13245), as if repeated H / K times along the head axis.
-      q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding.
+      q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding, which
+        may hold anything, NaN too.
       causal: also hides keys that come later in array order (which says nothing of positions); without orders it needs
         T == S.
       q_order, k_order: replace array order in causality, for tokens that are shuffled or a part of a sequence: a query sees
@@ -65,6 +66,7 @@ def attend(
         compute this, weights from any implementation but the dense one, or a hook that was not run.
     """
     check_consumed(encoding, consumed)
+    q_site, k_site = canonical(q_site), canonical(k_site)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     if return_weights and implementation not in ("auto", "dense"):
@@ -104,8 +106,9 @@ def transform(
 ) -> Operands:
     """All that a backend computes with: `encoding.rotate` of queries and keys and `encoding.value` of values.
 
-    For an encoding that treats heads differently, keys and values of grouped queries are repeated first.
+    For an encoding that treats heads differently, keys and values of grouped queries are repeated first. Padding is zeros.
     """
+    q, k, v = without_padding(q, q_site), without_padding(k, k_site), without_padding(v, k_site)
     keys, values = k, v
     if Needs.EVERY_HEAD in encoding.needs:
         keys = repeated(k, q.shape[1])

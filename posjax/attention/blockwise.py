@@ -13,13 +13,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float
 
 from posjax.attention.dense import Operands, capped, visible, with_room
 from posjax.attention.tile_extras import Extras, extras_of, reads_content
 from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
 from posjax.encoding import Array, Encoding, Params, Site, of_queries
+from posjax.gradients import one_by_one, with_gradient
 
 # A hidden logit: exp(_HIDDEN - m) is 0 for every logit m of a key that is seen, and no arithmetic here overflows to NaN.
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
@@ -65,17 +65,14 @@ def laid_out(plan: Plan, x: Operands) -> Operands:
     reads_q, reads_k = reads_content(plan.encoding, x.params, x.q, x.k, x.q_site, x.k_site)
     v = with_room(plan.encoding, x.v)
     heads_first = {n: jnp.moveaxis(y, 0, 1) for n, y in dict(rotated_q=x.rotated_q, rotated_k=x.rotated_k, v=v).items()}
-    return padded(plan, x._replace(q=x.q if reads_q else None, k=x.k if reads_k else None, **heads_first))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(plan: Plan, operands: Operands):
-    return forward(plan, operands, operands.rotated_q.dtype)
+    # JAX cannot loop over the rows of a batch of NumPy arrays that a program closes over: copies are its own.
+    sites = {n: jax.tree.map(jnp.copy, y) for n, y in dict(q_site=x.q_site, k_site=x.k_site).items()}
+    return padded(plan, x._replace(q=x.q if reads_q else None, k=x.k if reads_k else None, **heads_first, **sites))
 
 
 def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
     """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]: -_HIDDEN if they see no key."""
-    return jax.custom_batching.sequential_vmap(functools.partial(_forward, plan, dtype))(operands)
+    return one_by_one(functools.partial(_forward, plan, dtype))(operands)
 
 
 class _Running(NamedTuple):
@@ -132,19 +129,18 @@ def _zero(x: Array) -> Float[jax.Array, ""]:
     return jnp.minimum(jnp.abs(jnp.nan_to_num(x.ravel()[0].astype(jnp.float32))), 0.0)
 
 
-def _forward_rule(plan: Plan, operands: Operands):
-    out, log_total = checkpoint_name(forward(plan, operands, operands.rotated_q.dtype), SAVED)
-    return (out, log_total), (operands, out, log_total)
+def _in_tiles(plan: Plan, operands: Operands):
+    return forward(plan, operands, operands.rotated_q.dtype)
 
 
-def _backward_rule(plan: Plan, saved, gradients):
-    return (backward(plan, *saved, *gradients),)
+def _backward_rule(plan: Plan, operands: Operands, found, gradients):
+    return backward(plan, operands, *found, *gradients)
 
 
 def backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total) -> Operands:
     """The gradients of the operands. These may hold a part of the keys while `out` and `log_total` are over all keys."""
-    run = jax.custom_batching.sequential_vmap(functools.partial(_backward, plan))
-    return _with_zeros(operands, run(operands, out, log_total, d_out, d_log_total))
+    run = one_by_one(lambda x: _backward(plan, *x))
+    return _with_zeros(operands, run((operands, out, log_total, d_out, d_log_total)))
 
 
 class _Gradients(NamedTuple):
@@ -208,7 +204,7 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
     return jax.tree.map(lambda g, x: None if g is None else g.astype(x.dtype), found, operands, is_leaf=_is_none)
 
 
-_attention.defvjp(_forward_rule, _backward_rule)
+_attention = with_gradient(_in_tiles, _backward_rule, saved=SAVED)
 
 
 def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callable, end_run: Callable, carry):

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
 from posjax.attention.dense import Operands, dense
 from posjax.attention.tile_extras import reads_content
-from posjax.encoding import Array, Encoding, Needs, Params, Site, axes, reads_rows
+from posjax.encoding import Array, Encoding, Needs, Params, Site, axes, canonical, reads_rows, without_padding
 from posjax.mask import Memory
 
 
@@ -46,7 +46,7 @@ def empty_cache(
 
     Keys have `head_dim` channels a head, or those of `key_channels`, and values `value_dim`, `head_dim` where None.
     """
-    slots = jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), site)
+    slots = jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), canonical(site))
     key = jnp.zeros((num_heads, size, head_dim), dtype)
     value = jnp.zeros((num_heads, head_dim if value_dim is None else value_dim, size), dtype)
     zero, nowhere = jnp.int32(0), jnp.zeros((), slots.position.dtype)
@@ -110,15 +110,17 @@ def attend_cached(
       consumed: the hooks that were run before, as in `attend`.
 
     Returns:
-      What the full pass over all tokens so far would give, or NaN once the cache has forgotten a token that a query may
-      see: after more tokens than slots, or, in a ring, for positions that break the rules of `Memory`. A ring holds one
-      document at a time, so segments must rise: it cannot tell an earlier document from a forgotten one.
+      What the full pass over all tokens so far would give. Once the cache has forgotten a token that a query may see, it
+      raises, or under `jax.jit`, where that is not known, gives NaN, and `cache.lost` is True: after more tokens than slots,
+      or, in a ring, for positions that break the rules of `Memory`. A ring holds one document at a time, so segments must
+      rise: it cannot tell an earlier document from a forgotten one.
 
     Raises:
-      ValueError: for shapes that do not fit each other or the cache; for more tokens at once than the cache has slots, if
-        it is no ring; for a hook that was not run; for values within the keys and an encoding that transforms values.
+      ValueError: for shapes that do not fit each other or the cache; for a full cache; for more tokens at once than the
+        cache has slots, if it is no ring; for a hook that was not run; for values within the keys and an encoding that transforms values.
     """
     check_consumed(encoding, consumed)
+    site = canonical(site)
     new = _taken_in(encoding, params, q, k, v, site, cache, value_dim)
     here, tokens, after = new.operands, new.tokens, new.cache
     if prefill:
@@ -135,8 +137,19 @@ def attend_cached(
         operands = here._replace(k=of_shape, rotated_k=seen.key, v=values, k_site=seen.site, **orders)
     operands = operands._replace(rotated_k=operands.rotated_k.astype(q.dtype), v=operands.v.astype(q.dtype))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    refuse_lost(after)
     out, _ = dense(encoding, operands, scale=scale, softcap=softcap)
     return jnp.where(after.lost, jnp.nan, finish(encoding, params, out, site)), after
+
+
+def refuse_lost(cache: Cache) -> None:
+    """Raises where it is known that tokens are lost, as it is not under `jax.jit` and `jax.vmap`."""
+    if isinstance(cache.lost, jax.core.Tracer) or not cache.lost.any():
+        return
+    raise ValueError(
+        f"the cache of {cache.order.shape[-1]} slots is full: of {int(cache.filled.max())} tokens a query may see some that "
+        "were overwritten. Give the prompt a larger cache_size; in a ring, positions and segments must rise"
+    )
 
 
 def remember(
@@ -153,6 +166,7 @@ def remember(
 ) -> Cache:
     """The cache with T new tokens in it, whose attention is computed elsewhere. Arguments and errors of `attend_cached`."""
     check_consumed(encoding, consumed)
+    site = canonical(site)
     return _taken_in(encoding, params, q, k, v, site, cache, value_dim).cache
 
 
@@ -181,8 +195,8 @@ def _taken_in(encoding: Encoding, params: Params, q, k, v, site: Site, cache: Ca
         channels != k.shape[2] and cache.key.shape[2] != channels
     )
     order = cache.filled + jnp.arange(len(k), dtype=jnp.int32)
-    kept = k[..., :0] if v is None else v if raw else here.v
-    tokens = _Tokens(k if raw else here.rotated_k, kept, site, order)
+    kept = k[..., :0] if v is None else without_padding(v, site) if raw else here.v
+    tokens = _Tokens(here.k if raw else here.rotated_k, kept, site, order)
     _check_fits(cache, tokens)
     after = _with_in_ring(encoding, memory.first, cache, tokens) if ring else _with_behind(cache, tokens)
     return _TakenIn(here, tokens, after, raw, ring)

@@ -5,18 +5,17 @@ constants are summed over the keys of each query in the kernel, and over queries
 are the same bit for bit.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 
 from posjax.attention.blockwise import SAVED
 from posjax.attention.pallas_terms import Pairs, Terms, add_bias, pull_bias, views
 from posjax.attention.sweep import Operand, Step, Sweep, sweep
 from posjax.encoding import Array
+from posjax.gradients import with_gradient
 
 _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LEAST) is 0
 
@@ -46,10 +45,9 @@ class KernelOperands(NamedTuple):
     q_tiles: Array  # [O, 2]: the range of query tiles that see a tile of keys
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attention(plan: KernelPlan, operands: KernelOperands) -> jax.Array:
-    """[T, H, E] in the dtype of q; differentiable in q, k, v and the constants."""
-    return _forward(plan, operands)[0]
+    """[T, H, E] in the dtype of q; has a gradient to q, k, v and the constants, and no forward mode."""
+    return _attention(plan, operands)[0]
 
 
 def _forward(plan: KernelPlan, x: KernelOperands):
@@ -80,12 +78,11 @@ def _forward(plan: KernelPlan, x: KernelOperands):
     swept = [Operand(x.k, 0, 1), Operand(x.v, 0, 1), Operand(x.k_marks, 1, None)]
     tables = (_table(x.constants), x.q_bounds, x.k_bounds)
     found = _sweep(plan, heads, x.k_tiles, outputs, Step(init, add, finish), held, swept, tables)
-    out, log_total = checkpoint_name(tuple(found), SAVED)
-    return out, (x, out, log_total)
+    return tuple(found)
 
 
-def _backward(plan: KernelPlan, saved, d_out):
-    x, out, log_total = saved
+def _backward(plan: KernelPlan, x: KernelOperands, found, gradients):
+    (out, log_total), (d_out, _) = found, gradients
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32)
     d_out = d_out.astype(x.v.dtype)
     rows = [Operand(d_out, 0, 1), Operand(log_total, 1, 0), Operand(inner, 1, 0)]
@@ -93,10 +90,14 @@ def _backward(plan: KernelPlan, saved, d_out):
     d_k, d_v = _backward_keys(plan, x, rows)
     floats = dict(q=d_q.astype(x.q.dtype), k=_grouped(d_k, x.k), v=_grouped(d_v, x.v), constants=d_constants)
     none = {n: np.zeros(leaf.shape, jax.dtypes.float0) for n, leaf in x._asdict().items() if n not in floats}
-    return (KernelOperands(**floats, **none),)
+    return KernelOperands(**floats, **none)
 
 
-attention.defvjp(_forward, _backward)
+def _forward_mode(plan: KernelPlan, x: KernelOperands):
+    raise NotImplementedError("the pallas kernel has no forward mode: take implementation='dense' or 'blockwise'")
+
+
+_attention = with_gradient(_forward, _backward, saved=SAVED, forward_mode=_forward_mode)
 
 
 def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int32
 from posjax.attention.attend import attend, check, check_consumed, orders_of
 from posjax.attention.blockwise import SAVED
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
-from posjax.encoding import Array, Encoding, Needs, Params, Site, reads_rows
+from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, reads_rows
 
 _ORDERS = ["contiguous", "zigzag"]
 _KEYS = ["gather", "ring"]
@@ -130,6 +130,7 @@ def attend_parallel(
         implementation than the blockwise one.
     """
     check_consumed(encoding, consumed)
+    q_site, k_site = canonical(q_site), canonical(k_site)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     in_ring = context.keys == "ring"

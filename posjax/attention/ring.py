@@ -5,19 +5,17 @@ one share into that over earlier shares by the logs of their softmax denominator
 round once more and gathers its gradient on the way.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 
 from posjax.attention.attend import finish, transform
 from posjax.attention.blockwise import SAVED, backward, forward, laid_out, plan_of, with_sink
 from posjax.attention.dense import Operands, with_room
 from posjax.attention.tiles import Plan
 from posjax.encoding import Array, Encoding, Params, Site
+from posjax.gradients import split_floats, with_gradient
 
 _UNSEEN = 0.5 * float(jnp.finfo(jnp.float32).max)  # a log denominator above this means that no key is seen
 
@@ -46,24 +44,16 @@ class Keys(NamedTuple):
 
 def attend_in_ring(ring: Ring, params: Params, queries: Queries, keys: Keys):
     """The output of this device's queries over the keys of all devices, [T, H, E]; every device along the axis calls it."""
-    out = with_sink(ring.encoding, params, queries.site, *_attention(ring, params, queries, keys))
+    out, log_total = _attention(ring, (params, queries, keys))
+    # Both without the tokens that pad the last tile.
+    length, dtype = len(queries.q), queries.q.dtype
+    out = with_sink(ring.encoding, params, queries.site, out[:length].astype(dtype), log_total[:, :length])
     return finish(ring.encoding, params, out, queries.site)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(ring: Ring, params: Params, queries: Queries, keys: Keys):
-    """The sums of values, [T, H, E], and the log of the softmax's denominator without the sink, [H, T]."""
-    return _of_queries(queries, *_forward(ring, params, queries, keys))
-
-
-def _of_queries(queries: Queries, out, log_total):
-    """Both without the tokens that pad the last tile, and outputs in the queries' dtype."""
-    length = len(queries.q)
-    return out[:length].astype(queries.q.dtype), log_total[:, :length]
-
-
-def _forward(ring: Ring, params: Params, queries: Queries, keys: Keys):
+def _forward(ring: Ring, x: tuple[Params, Queries, Keys]):
     """The output of T' queries in whole tiles, [T', H, E] in float32, and their log denominators, [H, T']."""
+    params, queries, keys = x
     plan = _plan(ring, queries, keys)
     length = -(-len(queries.q) // plan.q_tile) * plan.q_tile
 
@@ -82,35 +72,27 @@ def _forward(ring: Ring, params: Params, queries: Queries, keys: Keys):
     return out, jnp.where(log_total > -_UNSEEN / 2, log_total, _UNSEEN)
 
 
-def _forward_rule(ring: Ring, params: Params, queries: Queries, keys: Keys):
-    out, log_total = checkpoint_name(_forward(ring, params, queries, keys), SAVED)
-    return _of_queries(queries, out, log_total), (params, queries, keys, out, log_total)
-
-
-def _backward_rule(ring: Ring, saved, gradients):
-    params, queries, keys, out, log_total = saved
+def _backward(ring: Ring, x: tuple[Params, Queries, Keys], found, gradients):
+    params, queries, keys = x
     plan = _plan(ring, queries, keys)
-    d_read, d_log_total = gradients
-    added = len(out) - len(d_read)
-    d_out = jnp.pad(d_read, [(0, added), (0, 0), (0, 0)])
-    d_log_total = jnp.pad(d_log_total, [(0, 0), (0, added)])
 
     def step(_, carry):
         keys, (d_params, d_queries, d_keys) = carry
-        floats, joined = _floats((params, queries, keys))
+        floats, joined = split_floats((params, queries, keys))
         operands, pull = jax.vjp(lambda floats: _operands(ring, plan, *joined(floats)), floats)
-        (more,) = pull(backward(plan, operands, out, log_total, d_out, d_log_total))
+        (more,) = pull(backward(plan, operands, *found, *gradients))
         more = iter(more)
         total = [[d + next(more) for d in part] for part in (d_params, d_queries, d_keys)]
         # A gradient travels with its keys and is back home with them after the last step.
         return _passed_on(ring, keys), (*total[:2], _passed_on(ring, total[2]))
 
-    zeros = [[jnp.zeros(x.shape) for x in _floats(tree)[0]] for tree in (params, queries, keys)]
+    zeros = [[jnp.zeros(x.shape) for x in split_floats(tree)[0]] for tree in (params, queries, keys)]
     _, gradients = jax.lax.fori_loop(0, ring.size, step, (keys, tuple(zeros)))
-    return tuple(map(_with_zeros, gradients, (params, queries, keys)))
+    floats, joined = split_floats(x)
+    return joined([g.astype(y.dtype) for g, y in zip(jax.tree.leaves(gradients), floats, strict=True)])
 
 
-_attention.defvjp(_forward_rule, _backward_rule)
+_attention = with_gradient(_forward, _backward, saved=SAVED)
 
 
 def _plan(ring: Ring, queries: Queries, keys: Keys) -> Plan:
@@ -126,27 +108,3 @@ def _passed_on(ring: Ring, tree: Any) -> Any:
     """Receives what the previous device in the ring holds."""
     to_next = [(d, (d + 1) % ring.size) for d in range(ring.size)]
     return jax.tree.map(lambda x: jax.lax.ppermute(x, ring.axis, to_next), tree)
-
-
-def _floats(tree: Any):
-    """The float leaves, and a function that rebuilds the tree with other ones in their place."""
-    leaves, structure = jax.tree.flatten(tree)
-    is_float = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
-
-    def joined(floats):
-        floats = iter(floats)
-        return jax.tree.unflatten(structure, [next(floats) if f else x for f, x in zip(is_float, leaves, strict=True)])
-
-    return [leaf for f, leaf in zip(is_float, leaves, strict=True) if f], joined
-
-
-def _with_zeros(gradients: list[Array], tree: Any) -> Any:
-    """The gradients as a tree, with JAX's zero gradients for integer leaves."""
-    found = iter(gradients)
-
-    def leaf(x):
-        if jnp.issubdtype(x.dtype, jnp.inexact):
-            return next(found).astype(x.dtype)
-        return np.zeros(x.shape, jax.dtypes.float0)
-
-    return jax.tree.map(leaf, tree)

@@ -15,6 +15,7 @@ from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
 from posjax.mask import offset
+from posjax.gradients import with_gradient
 from posjax.spec import register
 
 _FEW_COUNTS = 128  # up to this many counts a scatter is slower on CPUs
@@ -280,15 +281,17 @@ def between_codes(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"
     return (1 - share) * at(by_count, below) + share * at(by_count, _above(below, by_count))
 
 
-interpolated_codes = jax.custom_vjp(between_codes)
+def interpolated_codes(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
+    """`between_codes`, whose gradient needs no scatter."""
+    return _interpolated((), (by_count, counted))
 
 
-def _between_forward(by_count, counted):
-    return between_codes(by_count, counted), (by_count, counted)
+def _between(_, x):
+    return between_codes(*x)
 
 
-def _between_backward(saved, d_out):
-    by_count, counted = saved
+def _between_backward(_, x, out, d_out):
+    by_count, counted = x
     below = jnp.floor(counted).astype(jnp.int32)
     slope = at(by_count, _above(below, by_count)) - at(by_count, below)
     return _shares(counted, d_out, by_count.shape[2]), d_out * slope
@@ -309,7 +312,7 @@ def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts
     return jax.lax.scan(add_key, nothing, (jnp.moveaxis(counted, 2, 0), jnp.moveaxis(x, 2, 0)))[0]
 
 
-interpolated_codes.defvjp(_between_forward, _between_backward)
+_interpolated = with_gradient(_between, _between_backward)
 
 
 def _above(below: Int32[Array, "H T S"], by_count: Float[Array, "H T N"]) -> Int32[Array, "H T S"]:

@@ -1,6 +1,5 @@
 """What the modules of a block are made of: projections and norms."""
 
-import functools
 import math
 from typing import Any
 
@@ -9,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+
+from posjax.gradients import with_gradient
 
 
 class Linear(nn.Module):
@@ -61,25 +62,30 @@ class Norm(nn.Module):
         return y.astype(c.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def normalised(x: Float[jax.Array, "..."], centred: bool, epsilon: float) -> Float[jax.Array, "..."]:
     """x, less its mean over the last axis if `centred`, over the root of the mean square of that.
 
     The backward pass is given x alone and computes the statistics again: cheaper than to store and read y.
     """
+    return _norm((centred, epsilon), x)
+
+
+def _normalised(static: tuple[bool, float], x):
+    centred, epsilon = static
     x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
     return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
 
 
-def _normalised_backward(centred: bool, epsilon: float, x, d_y):
+def _normalised_backward(static: tuple[bool, float], x, _, d_y):
+    centred, epsilon = static
     x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
     factor = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + epsilon)
     d_x = d_y - x * jnp.square(factor) * jnp.mean(d_y * x, axis=-1, keepdims=True)
     d_x = d_x - jnp.mean(d_x, axis=-1, keepdims=True) if centred else d_x
-    return (factor * d_x,)
+    return factor * d_x
 
 
-normalised.defvjp(lambda x, centred, epsilon: (normalised(x, centred, epsilon), x), _normalised_backward)
+_norm = with_gradient(_normalised, _normalised_backward)
 
 
 def watched(module: nn.Module) -> bool:

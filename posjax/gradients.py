@@ -1,0 +1,204 @@
+"""Gradients by hand beside forward mode, which `jax.custom_vjp` does not have.
+
+    norm = with_gradient(function, backward)
+    y = norm(static, x)          # grad by `backward`; jvp, linearize, jacfwd and hessian by JAX's own rules
+
+A primitive holds the tangent of such a function. JAX transposes it by the gradient that is written by hand.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+
+def with_gradient(
+    function: Callable, backward: Callable, *, saved: str | None = None, forward_mode: Callable | None = None
+) -> Callable:
+    """`function`, whose gradient is `backward`.
+
+    Args:
+      function: (static, x) -> out, of a hashable value and pytrees of arrays. Forward mode differentiates it.
+      backward: (static, x, out, cotangents of out) -> cotangents of x; those of integers are not looked at. Forward mode
+        over it gives Hessians.
+      saved: the name of out in the policies of `jax.checkpoint`.
+      forward_mode: an equal function that forward mode differentiates in place of `function`.
+    """
+
+    @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+    def run(static, x):
+        return function(static, x)
+
+    @run.defjvp
+    def rule(static, primals, tangents):
+        (x,), (d_x,) = primals, tangents
+        out = run(static, x)
+        out = out if saved is None else checkpoint_name(out, saved)
+
+        def gradient(known, d_out):
+            return _floats_of(known[0], backward(static, *known, d_out))
+
+        return out, _tangent(lambda x: (forward_mode or function)(static, x), gradient, x, d_x, out)
+
+    return run
+
+
+def one_by_one(function: Callable) -> Callable:
+    """`function` of a pytree of arrays, which computes a batch one after the other, in forward mode too.
+
+    It has no reverse mode, which raises a ValueError: give it one by `with_gradient`.
+    `jax.custom_batching.sequential_vmap` alone fails where tangents have a batch and their primals have none.
+    """
+
+    @jax.custom_jvp
+    def run(x):
+        return jax.custom_batching.sequential_vmap(function)(x)
+
+    @run.defjvp
+    def rule(primals, tangents):
+        out = run(*primals)
+        return out, _tangent(function, None, *primals, *tangents, out, sequential=True)
+
+    return run
+
+
+def is_float(x) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def split_floats(tree: Any) -> tuple[list[jax.Array], Callable]:
+    """The float leaves, and a function that rebuilds the tree with other ones in their place."""
+    leaves, structure = jax.tree.flatten(tree)
+
+    def joined(floats):
+        floats = iter(floats)
+        return structure.unflatten([next(floats) if is_float(x) else x for x in leaves])
+
+    return [x for x in leaves if is_float(x)], joined
+
+
+def _floats_of(tree: Any, other: Any) -> list[jax.Array]:
+    """The leaves of `other` where `tree` has floats."""
+    return [y for x, y in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True) if is_float(x)]
+
+
+def _tangent(function: Callable, gradient: Callable | None, x, d_x, out, sequential: bool = False):
+    """The tangent of `out`, function(x), by JAX; `gradient` transposes it, given (x, out) and cotangents."""
+    known, structure = jax.tree.flatten((x, out))
+    where = [n for n, leaf in enumerate(jax.tree.leaves(x)) if is_float(leaf)]
+    results, out_structure = jax.tree.flatten(out)
+
+    def tangent(*args):
+        def of_floats(*floats):
+            x, _ = structure.unflatten(_replaced(args[: len(known)], where, floats))
+            return jax.tree.leaves(function(x))
+
+        return jax.jvp(of_floats, tuple(args[n] for n in where), tuple(args[len(known) :]))[1]
+
+    def transposed(*args):
+        return gradient(structure.unflatten(args[: len(known)]), out_structure.unflatten(args[len(known) :]))
+
+    linear = _floats_of(x, d_x)
+    found = _call(known, linear, tangent, gradient and transposed, _avals(results), sequential)
+    return out_structure.unflatten(found)
+
+
+# The operands are `num_known` residuals, then those in which `function` is linear; `transpose` takes the same residuals and
+# the cotangents of the results. It is None where reverse mode has to be refused.
+_linear = Primitive("posjax_linear")
+_linear.multiple_results = True
+
+
+def _call(known, linear, function, transpose, out_avals, sequential):
+    told = dict(function=function, transpose=transpose, out_avals=tuple(out_avals), sequential=sequential)
+    return _linear.bind(*known, *linear, num_known=len(known), **told)
+
+
+def _avals(arrays):
+    return [jax.core.ShapedArray(x.shape, x.dtype) for x in arrays]
+
+
+def _run(*args, function, **_):
+    return function(*args)
+
+
+def _jvp(primals, tangents, *, num_known, function, transpose, out_avals, sequential):
+    known, linear = primals[:num_known], primals[num_known:]
+    zero = [ad.instantiate_zeros(d) is not d for d in tangents]
+    out = _call(known, linear, function, transpose, out_avals, sequential)
+    found = [jnp.zeros(aval.shape, aval.dtype) for aval in out_avals]
+    if not all(zero[num_known:]):
+        d_linear = map(ad.instantiate_zeros, tangents[num_known:])
+        found = _call(known, list(d_linear), function, transpose, out_avals, sequential)
+    moved = [n for n in range(num_known) if not zero[n] and is_float(known[n])]
+    if moved:
+
+        def beside(*args):
+            own = lambda *some: function(*_replaced(args[: len(primals)], moved, some))  # noqa: E731
+            return jax.jvp(own, tuple(args[n] for n in moved), tuple(args[len(primals) :]))[1]
+
+        d_known = [tangents[n] for n in moved]
+        more = _call(primals, d_known, beside, None, out_avals, True) if sequential else beside(*primals, *d_known)
+        found = list(map(jnp.add, found, more))
+    return out, found
+
+
+def _replaced(args, where, some):
+    args = list(args)
+    for n, x in zip(where, some, strict=True):
+        args[n] = x
+    return args
+
+
+def _transpose(cotangents, *args, num_known, function, transpose, out_avals, sequential):
+    if transpose is None:
+        raise ValueError(
+            "attention in tiles has no reverse mode over a derivative: take implementation='dense', or forward mode over "
+            "reverse, as jax.hessian does"
+        )
+    known, linear = args[:num_known], args[num_known:]
+    asked = [ad.is_undefined_primal(x) for x in linear]
+    avals = _avals([x.aval if a else x for a, x in zip(asked, linear, strict=True)])
+    found = _call(known, list(map(ad.instantiate_zeros, cotangents)), transpose, function, avals, sequential)
+    return [None] * num_known + [g if a else None for a, g in zip(asked, found, strict=True)]
+
+
+def _batch(args, dims, *, num_known, function, transpose, out_avals, sequential):
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    args = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True)]
+    known, linear = args[:num_known], args[num_known:]
+    axes = [None if d is None else 0 for d in dims[:num_known]]
+    linear = [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is None else x for x, d in zip(linear, dims[num_known:], strict=True)
+    ]
+
+    def of_batch(function, count):
+        return function and _batched(function, (*axes, *[0] * count), sequential)
+
+    avals = [jax.core.ShapedArray((size, *aval.shape), aval.dtype) for aval in out_avals]
+    found = _call(known, linear, of_batch(function, len(linear)), of_batch(transpose, len(avals)), avals, sequential)
+    return found, [0] * len(found)
+
+
+def _batched(function: Callable, axes: tuple[int | None, ...], sequential: bool) -> Callable:
+    if not sequential:
+        return jax.vmap(function, in_axes=axes)
+    batched = [n for n, axis in enumerate(axes) if axis == 0]
+
+    def run(*args):
+        return jax.lax.map(lambda some: function(*_replaced(args, batched, some)), [args[n] for n in batched])
+
+    return run
+
+
+_linear.def_impl(_run)
+_linear.def_abstract_eval(lambda *args, out_avals, **_: out_avals)
+ad.primitive_jvps[_linear] = _jvp
+ad.primitive_transposes[_linear] = _transpose
+batching.primitive_batchers[_linear] = _batch
+mlir.register_lowering(_linear, mlir.lower_fun(_run, multiple_results=True))

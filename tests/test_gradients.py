@@ -1,0 +1,129 @@
+"""Forward mode beside gradients by hand: through attention in tiles, norms and models."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import HEAD_DIM, HEADS, WIDTH, each_case, forward, params_of_long, world
+from jax.sharding import Mesh
+
+import posjax as pj
+from posjax.attention import ContextParallel
+from posjax.gradients import one_by_one
+from posjax.models import Decoder
+from posjax.models.layers import normalised
+
+SLOW = ["learned", "peg", "alibi", "shaw", "self_extend", "learned_sink", "value_rotary"]
+SITE = pj.sites(14)
+Q, K, V = jax.random.normal(jax.random.key(0), (3, 14, HEADS, HEAD_DIM))
+
+
+def close(a, b, atol=2e-5):
+    for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=atol * max(1, np.abs(y).max(initial=0)))
+
+
+def wave(tree):
+    """Tangents."""
+    return jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), tree)
+
+
+@each_case(params_of_long(beside=SLOW))
+def test_forward_mode_in_tiles_is_dense(case):
+    """Derivatives, and those of gradients, along one direction, to parameters, tokens and projections."""
+    w = world(case)
+    given = w.params, w.x, w.weights
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def moved(tile, given):
+        def out(params, x, weights):
+            return forward(w.encoding, params, x, w.site, weights, tile=tile)
+
+        def loss(*given):
+            return jnp.sum(jnp.sin(out(*given)))
+
+        return jax.jvp(out, given, wave(given)), jax.jvp(jax.grad(loss, (0, 1, 2)), given, wave(given))
+
+    close(moved(5, given), moved(None, given))
+
+
+def attended(implementation):
+    """The sum of a wave of outputs, as a function of two factors."""
+
+    def loss(s, sites=SITE):
+        hosted = pj.Hosted(pj.parse("rope + alibi"), ((), ()), sites)
+        read = hosted.attend(s[0] * Q, s[1] * K, V, causal=True, implementation=implementation)
+        return jnp.sum(jnp.sin(read))
+
+    return loss
+
+
+@pytest.mark.parametrize("transform", [jax.jacfwd, jax.hessian, jax.linearize], ids=lambda f: f.__name__)
+def test_transforms(transform):
+    s = jnp.array([1.0, 0.5])
+    run = (lambda f: jax.linearize(f, s)[1](s)) if transform is jax.linearize else (lambda f: transform(f)(s))
+    close(*(jax.jit(functools.partial(run, attended(name)))() for name in ("blockwise", "dense")))
+
+
+def test_a_loss_that_holds_a_derivative_still():
+    """As in MeanFlow: the gradient passes by the output of `jvp`, not by its tangent."""
+
+    def gradient(name):
+        def loss(s):
+            out, moved = jax.jvp(attended(name), (s,), (jnp.ones(2),))
+            return jnp.square(out - jax.lax.stop_gradient(moved))
+
+        return jax.jit(jax.grad(loss))(jnp.array([1.0, 0.5]))
+
+    close(gradient("blockwise"), gradient("dense"))
+
+
+def test_tiles_have_no_reverse_mode_over_a_derivative():
+    for run in (jax.jacfwd, jax.grad):
+        with pytest.raises(ValueError, match="take implementation='dense', or forward mode over reverse"):
+            jax.grad(lambda s, run=run: jnp.sum(run(attended("blockwise"))(s)))(jnp.ones(2))
+    with pytest.raises(NotImplementedError, match="the pallas kernel has no forward mode: take implementation='dense'"):
+        jax.jvp(attended("pallas_interpret"), (jnp.ones(2),), (jnp.ones(2),))
+
+
+def test_forward_mode_in_a_ring():
+    context = ContextParallel(Mesh(np.array(jax.devices()[:1]), ("context",)), keys="ring")
+
+    def loss(s, context=None):
+        hosted = pj.Hosted(pj.parse("rope + alibi"), ((), ()), SITE)
+        return jnp.sum(jnp.sin(hosted.attend(s[0] * Q, s[1] * K, V, causal=True, context=context)))
+
+    run = jax.jit(lambda s, context: jax.jvp(functools.partial(loss, context=context), (s,), (s,)), static_argnums=1)
+    s = jnp.array([1.0, 0.5])
+    close(run(s, context), run(s, None))
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_norms_have_every_mode(centred):
+    def plain(x):
+        x = x - jnp.mean(x, axis=-1, keepdims=True) if centred else x
+        return jnp.sum(jnp.sin(x / jnp.sqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6)))
+
+    x = jax.random.normal(jax.random.key(1), (3, 5))
+    for transform in (jax.grad, jax.jacfwd, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
+        close(transform(lambda x: jnp.sum(jnp.sin(normalised(x, centred, 1e-6))))(x), transform(plain)(x))
+
+
+def test_forward_mode_through_a_model():
+    def tangents(implementation):
+        model = Decoder(vocab_size=5, encoding="rope", width=WIDTH, depth=1, num_heads=3, implementation=implementation)
+        tokens = jnp.arange(14)[None] % 5
+        variables = jax.jit(model.init)(jax.random.key(0), tokens, SITE)
+        run = jax.jit(lambda v: jax.jvp(lambda v: model.apply(v, tokens, SITE), (v,), (wave(v),)))
+        return run(variables)
+
+    close(tangents("blockwise"), tangents("dense"))
+
+
+def test_one_by_one():
+    x = jnp.arange(6.0).reshape(2, 3)
+    run = one_by_one(lambda x: jnp.sin(x[0]) * x[1])
+    close(jax.jit(jax.vmap(lambda x: run((x, x))))(x), jnp.sin(x) * x)
+    close(jax.jacfwd(lambda x: run((x, 2.0)))(x[0]), 2 * jnp.diag(jnp.cos(x[0])))
