@@ -60,8 +60,9 @@ class LanguageModel:
     """A decoder on bytes or tokens, trained at one length and scored at several; every length scores the same tokens.
 
     `config.data` says where the text is from (`files`, see `posjax.data.load_documents`, or a prepared set), in `tokenizer`
-    what makes tokens of it, whose template's BOS stands before every window unless `bos` is False, and in `ladder` how the context grows in training (`posjax.data.windows.Ladder`). `splits` is
-    shared by the tasks that are made from the same data; see `make_task`.
+    what makes tokens of it, and in `ladder` how the context grows in training (`posjax.data.windows.Ladder`). The BOS of the
+    tokenizer's template stands before every document and window, unless `bos` is False. `splits` is shared by the tasks that
+    are made from the same data; see `make_task`.
     """
 
     headline, headline_mode = "loss", "min"
