@@ -5,7 +5,8 @@
     python -m experiments.generate --checkpoint=Llama-3.2-1B --prompt_file=book.txt --encoding="{own} + window(2048)"
 
 The checkpoint is a run of experiments.train (the first of its seeds), or a folder of transformers with its tokenizer.json.
-The BOS of its template stands before the prompt, unless --no_bos. --encoding reads it under another encoding, in which {own} is its own. Layers with a window keep no more than it shows.
+The BOS of the tokenizer's template stands before the prompt, unless --no_bos. --encoding reads the weights under another
+encoding, in which {own} is their own. Layers with a window keep no more than it shows.
 What is printed on stdout is the continuation alone; times go to stderr. Errors are one line and exit code 2.
 """
 

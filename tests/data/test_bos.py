@@ -1,4 +1,4 @@
-"""Every reader of text puts before it what the tokenizer's template does: prompts are in tests/test_checkpoints_of_text.py."""
+"""Every reader of text puts a BOS before it as its tokenizer does: prompts are in tests/test_checkpoints_of_text.py."""
 
 import dataclasses
 import json
