@@ -153,7 +153,10 @@ def test_rows_of_a_batch_go_on_each_for_itself():
     "layout", [pj.grid(3, 4), bilevel(np.arange(12, dtype=np.int32), (3,)), multimodal([(1, 3, 4)])]
 )
 def test_a_grid_goes_on_in_raster_order_or_is_refused(layout):
-    _, model, variables, tokens = decoder("rope")
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, 12)), jnp.int32)
+    spec = "(axis(index=0) >> rope) + (axis(index=1) >> rope)"
+    model = Decoder(VOCABULARY, encoding=spec, width=8, depth=1, num_heads=2)
+    variables = drawn(model.init, jax.random.key(0), tokens, layout, spread=0.5)
     with pytest.raises(
         ValueError, match=r"do not say where the next token stands: give a site of all 12 tokens, as grid"
     ):
