@@ -72,7 +72,8 @@ def _generate(args: argparse.Namespace) -> None:
     print(tokenizer.decode(added))
     begins = f", {tokenizer.decode(bos)} before them among these" if bos else ""
     print(
-        f"{len(tokens):,} tokens read{begins}, {args.steps:,} added in {elapsed:.1f} s, compiling included", file=sys.stderr
+        f"{len(tokens):,} tokens read{begins}, {args.steps:,} added in {elapsed:.1f} s, compiling included",
+        file=sys.stderr,
     )
 
 

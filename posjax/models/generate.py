@@ -68,7 +68,7 @@ def generate(
     sampling = Sampling(temperature or None, top_k, top_p, stop)
     if batch_axis(site) is None:
         site = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(tokens), *leaf.shape)), site)
-    site, ahead = _with_ahead(site, tokens.shape[1], steps)
+    site, ahead = sites_ahead(site, tokens.shape[1], steps)
     continued, finite = _generate(model, variables, tokens, site, ahead, sampling, key, memory)
     if not isinstance(finite, jax.core.Tracer) and not bool(finite.all()):
         step = int(jnp.argmin(finite))
@@ -80,7 +80,7 @@ def generate(
     return continued
 
 
-def _with_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
+def sites_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
     """The sites [B, T] of prompts, and those [B, steps] of what is generated behind them."""
     given = site.segment.shape[1]
     if given not in (length, length + steps):

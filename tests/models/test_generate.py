@@ -11,7 +11,7 @@ from drawn import drawn
 import posjax as pj
 from posjax.encodings.layouts import Circle, Diagonal, Offset, bilevel, multimodal
 from posjax.models import Decoder, generate
-from posjax.models.generate import _with_ahead, truncated
+from posjax.models.generate import sites_ahead, truncated
 
 VOCABULARY, ROWS, PROMPT = 7, 2, 12
 
@@ -125,17 +125,17 @@ def test_text_goes_on_where_the_layout_has_its_next_text(name, parts):
     whole = jax.tree.map(lambda leaf: leaf[None], multimodal([*parts, 4], IMAGES[name]))
     if isinstance(parts[-1], tuple) and name in ("Diagonal", "reset"):
         length = whole.segment.shape[1] - 4  # a site of all tokens says it
-        np.testing.assert_array_equal(_with_ahead(whole, length, 4)[1].position, whole.position[:, length:])
+        np.testing.assert_array_equal(sites_ahead(whole, length, 4)[1].position, whole.position[:, length:])
         return
     prompt = jax.tree.map(lambda leaf: leaf[None], multimodal(parts, IMAGES[name]))
-    _, ahead = _with_ahead(prompt, prompt.segment.shape[1], 4)
+    _, ahead = sites_ahead(prompt, prompt.segment.shape[1], 4)
     np.testing.assert_allclose(ahead.position, whole.position[:, -4:], rtol=1e-6)
     assert ahead.position.dtype == prompt.position.dtype
 
 
 def test_the_second_token_behind_an_image_stands_on_the_diagonal():
     prompt = jax.tree.map(lambda leaf: leaf[None], multimodal(TEXT_THEN_IMAGE))
-    assert _with_ahead(prompt, 29, 2)[1].position.tolist() == [[[11, 11, 11], [12, 12, 12]]]
+    assert sites_ahead(prompt, 29, 2)[1].position.tolist() == [[[11, 11, 11], [12, 12, 12]]]
 
 
 def test_rows_of_a_batch_go_on_each_for_itself():
@@ -145,8 +145,8 @@ def test_rows_of_a_batch_go_on_each_for_itself():
     site.segment[1, 4:] = 0
     site.position[1, 4:] = 99
     packed = site._replace(segment=site.segment * np.int32([1, 1, 2, 2, 2, 2, 2]))
-    assert _with_ahead(site, 7, 1)[1].position[:, 0, 0].tolist() == [5, 4]
-    assert _with_ahead(packed, 7, 1)[1].segment[:, 0].tolist() == [2, 2]
+    assert sites_ahead(site, 7, 1)[1].position[:, 0, 0].tolist() == [5, 4]
+    assert sites_ahead(packed, 7, 1)[1].segment[:, 0].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(
