@@ -68,6 +68,7 @@ def _data() -> ConfigDict:
     data.files = config_dict.placeholder(str)  # a folder or glob of text of your own; data.name is its name then
     data.text_field = "text"  # of the rows of JSON lines, parquet or Arrow files
     data.tokenizer = config_dict.placeholder(str)  # a tokenizer.json; None: bytes
+    data.bos = config_dict.placeholder(bool)  # False: without the BOS that its template puts before a text
     data.train_split = "train"
     data.eval_split = "validation"
     data.length = 256  # tokens in a training window

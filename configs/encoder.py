@@ -15,5 +15,6 @@ def get_config() -> ConfigDict:
     config = decoder.get_config()
     config.task = "masked_language_model"
     config.model.kind = "encoder"
+    del config.data.bos  # masked windows have none
     config.data.masked = 0.15  # share of the bytes of a window
     return config

@@ -45,6 +45,8 @@ def _export(args: argparse.Namespace) -> None:
     if tokenizer != BYTES:
         shutil.copyfile(tokenizer.name, out / FILE)
     about = "tokens are bytes" if tokenizer == BYTES else f"{FILE} beside it"
+    if run.config.data.get("bos") is False:
+        about += ", whose template adds a BOS that training left out: encode with add_special_tokens=False"
     print(f"wrote {out}: seed {seed} after {run.step} steps; {about}")
 
 

@@ -5,7 +5,8 @@
     python -m experiments.generate --checkpoint=Llama-3.2-1B --prompt_file=book.txt --encoding="{own} + window(2048)"
 
 The checkpoint is a run of experiments.train (the first of its seeds), or a folder of transformers with its tokenizer.json.
---encoding reads it under another encoding, in which {own} is its own. Layers with a window keep no more than it shows.
+The BOS of the tokenizer's template stands before the prompt, unless --no_bos. --encoding reads the weights under another
+encoding, in which {own} is their own. Layers with a window keep no more than it shows.
 What is printed on stdout is the continuation alone; times go to stderr. Errors are one line and exit code 2.
 """
 
@@ -26,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=cli.positive, default=64, help="tokens to add (default: 64)")
     parser.add_argument("--encoding", help="another encoding than the checkpoint's own, which is {own}")
     parser.add_argument("--tokenizer", help="tokenizer.json, or bytes (default: the checkpoint's)")
+    parser.add_argument("--no_bos", action="store_true", help="leave out the BOS that the tokenizer puts before a text")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) takes the likeliest token")
     parser.add_argument("--top_k", type=cli.positive, help="draws from the k likeliest tokens")
     parser.add_argument("--top_p", type=float, help="draws from the likeliest tokens that hold this probability")
@@ -50,13 +52,16 @@ def _generate(args: argparse.Namespace) -> None:
     model, params = start.model, start.of_seeds(start.run.seeds[:1] if start.run else (0,))[0]
     if not isinstance(model, Decoder):
         raise ValueError(f"{args.checkpoint} holds a {type(model).__name__}, and only decoders continue a text")
-    tokenizer = data.load_tokenizer(args.tokenizer or start.tokenizer)
+    tokenizer = data.load_tokenizer(args.tokenizer or start.tokenizer, False if args.no_bos else start.bos)
     if tokenizer.vocab_size > model.vocab_size:
         raise ValueError(f"{tokenizer.name} has {tokenizer.vocab_size:,} tokens, the model {model.vocab_size:,}")
     if args.encoding is not None:
         spec = of_own(args.encoding, layers_text(parse_layers(model.encoding)))
         model, params = with_encoding(model, params, spec)
-    (tokens,) = tokenizer.encode([text.encode()])
+    (tokens,), bos = tokenizer.encode([text.encode()]), tokenizer.bos
+    if tuple(tokens[: len(bos)]) == bos:
+        bos = ()  # the prompt has it in its text
+    tokens = np.append(np.int32(bos), tokens)
     if not len(tokens):
         raise ValueError("the prompt has no tokens: give some text to continue")
     sampling = dict(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, key=jax.random.key(args.seed))
@@ -65,7 +70,11 @@ def _generate(args: argparse.Namespace) -> None:
     added = np.asarray(generate(model, variables, prompt, sites(len(tokens)), steps=args.steps, **sampling)[0])
     elapsed = time.perf_counter() - began
     print(tokenizer.decode(added))
-    print(f"{len(tokens):,} tokens read, {args.steps:,} added in {elapsed:.1f} s, compiling included", file=sys.stderr)
+    begins = f", {tokenizer.decode(bos)} before them among these" if bos else ""
+    print(
+        f"{len(tokens):,} tokens read{begins}, {args.steps:,} added in {elapsed:.1f} s, compiling included",
+        file=sys.stderr,
+    )
 
 
 def _prompt(args: argparse.Namespace) -> str:

@@ -62,6 +62,7 @@ def test_what_is_exported_is_what_was_trained(run, exported, tmp_path, capsys):
     assert model.length == 32
     record = json.loads((run / "result.jsonl").read_text())
     assert record["tokenizer"] == data.load_tokenizer(exported).digest
+    assert record["bos"] == "<s>"
     assert export.main([f"--checkpoint={run}", f"--out={tmp_path}", "--seed=7"]) == 2
     assert "seed 7 is not among those of" in capsys.readouterr().err
 
@@ -93,11 +94,14 @@ def test_a_prompt_is_continued_as_the_whole_would_be(llama, capsys):
     model, params = pretrained.load(llama)
     model, params = with_encoding(model, params["params"], "rope, none")
     (tokens,) = tokenizer.encode([b"the grass is"])
+    tokens = np.append(np.int32(tokenizer.bos), tokens)
     for _ in range(4):
         logits = model.apply({"params": params}, jnp.asarray(tokens)[None], pj.sites(len(tokens)))
         tokens = np.append(tokens, np.int32(logits[0, -1].argmax()))
-    assert shown.strip() == tokenizer.decode(tokens[3:])
-    assert "3 tokens read, 4 added" in err
+    assert shown.strip() == tokenizer.decode(tokens[4:])
+    assert "4 tokens read, <s> before them among these, 4 added" in err
+    assert generate.main([f"--checkpoint={llama}", "--prompt=the grass is", "--steps=1", "--no_bos"]) == 0
+    assert "3 tokens read, 1 added" in capsys.readouterr().err
 
 
 def test_mistakes_are_one_line(llama, tmp_path, capsys):

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from experiments.report.statistics import Record
 from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
-from experiments.studies.records import finite, row_hash
+from experiments.studies.records import bos_of, finite, row_hash
 from experiments.studies.running import bar, caption
 from experiments.studies.search import (
     METHODS,
@@ -94,10 +94,13 @@ class Extrapolation(Study):
         source = dict(
             data_dir=config.data.data_dir, files=config.data.files, field=config.data.get("text_field", "text")
         )
-        given = data.load_tokenizer(config.data.get("tokenizer"))
+        bos = config.data.get("bos")
+        given = data.load_tokenizer(config.data.get("tokenizer"), bos)
         tokenizer = given if checkpoint is None else self._restored.run.task.tokenizer
         if config.data.get("tokenizer") is not None and given.digest != tokenizer.digest:
             raise ValueError(f"data.tokenizer={config.data.tokenizer} is not the one of the run, {tokenizer.name}")
+        if bos is not None:  # how it is read, whatever it was trained on
+            tokenizer = data.load_tokenizer(tokenizer.name, bos)
         documents = data.load_documents(config.data.name, config.data.eval_split, **source, tokenizer=tokenizer)
         least = first_scored(config.evaluation) + config.evaluation.bytes + 1
         self.documents = documents.longest(config.evaluation.documents, least)
@@ -173,6 +176,8 @@ class Extrapolation(Study):
         asked |= {"spec": row.reading, "kind": row.kind}
         if _SEARCHED in row.reading:
             asked["search"] = self.config.search.to_dict()
+        if bos := self.documents.tokenizer.bos:
+            asked["bos"] = bos
         return config_hash({**asked, "training": training, "data": digest()})
 
     def is_current(self, row: Row, record: Any) -> bool:
@@ -196,6 +201,7 @@ class Extrapolation(Study):
             searched["searched"] = self._searched(base)
             searched["spec"] = str(parse(fill(self._filled(row.reading, base), length, sizes)))
         return searched | {
+            **bos_of(self.documents.tokenizer),
             "base": row.base,
             "kind": row.kind,
             "data": self.config.data.name,
@@ -260,7 +266,8 @@ class Extrapolation(Study):
             )
         starts = np.linspace(0, len(text) - search.length - 1, windows).astype(int)
         read = np.stack([text[start : start + search.length + 1] for start in starts]).astype(np.int32)
-        return {"tokens": read[:, :-1], "targets": read[:, 1:], "weight": np.ones(read[:, 1:].shape, np.float32)}
+        batch = {"tokens": read[:, :-1], "targets": read[:, 1:], "weight": np.ones(read[:, 1:].shape, np.float32)}
+        return data.windows.with_bos(batch, tokenizer.bos)
 
     def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
         from experiments.report.lengths import views, write_length_report
@@ -539,7 +546,7 @@ def _read(reader: Reader, params: Any, measured: dict, documents: data.Documents
     """Adds what one seed of a row makes of the documents at one length."""
     evaluation, length = config.evaluation, str(reader.length)
     sizes = dict(stride=stride_of(reader.length, evaluation), first=first_scored(evaluation), count=evaluation.bytes)
-    loss = text_loss(reader, params, documents.texts, **sizes)
+    loss = text_loss(reader, params, documents.texts, **sizes, bos=documents.tokenizer.bos)
     measured["metrics"]["sliding"][length] = finite(loss.sliding)
     measured["metrics"]["chunked"][length] = finite(loss.chunked)
     measured["by_position"][length] = [[x, finite(y)] for x, y in loss.by_position]

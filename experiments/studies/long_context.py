@@ -172,7 +172,14 @@ def text_windows(text: np.ndarray, *, length: int, stride: int, first: int, coun
 
 
 def text_loss(
-    reader: Reader, params: Any, texts: Sequence[np.ndarray], *, stride: int, first: int, count: int
+    reader: Reader,
+    params: Any,
+    texts: Sequence[np.ndarray],
+    *,
+    stride: int,
+    first: int,
+    count: int,
+    bos: Sequence[int] = (),
 ) -> TextLoss:
     """The loss of the same bytes of each document, in sliding windows and in windows that do not overlap.
 
@@ -181,8 +188,11 @@ def text_loss(
 
     Args:
       texts: documents [N_i] uint8; `first` and `count` are those of `text_windows`, for each.
+      bos: tokens that stand in place of each window's first ones; which targets are scored stays.
     """
     windows = [text_windows(text, length=reader.length, stride=stride, first=first, count=count) for text in texts]
+    for each in windows:
+        each[:, : len(bos)] = bos[: reader.length]
     every = reader.length // stride
     losses = [reader(params, each[:, :-1], each[:, 1:]).loss for each in windows]
     whole = np.concatenate([loss[every - 1 :: every] if len(loss) >= every else loss[-1:] for loss in losses])

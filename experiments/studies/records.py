@@ -25,6 +25,7 @@ from posjax.checks import (
     several,
     whole,
 )
+from posjax.data import Tokenizer
 from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, parse_layers
 from posjax.training.loop import identity
@@ -124,7 +125,7 @@ _PAIR = several(maybe(NUMBER), 2, 2)
 _CELL = each_of(maybe(NUMBER))
 _KINDS = {
     **dict.fromkeys(("study", "task", "label", "encoding", "data", "data_digest", "config_hash", "device"), TEXT),
-    **dict.fromkeys(("study_hash", "training_hash", "kind", "policy", "base", "point_of", "tokenizer"), TEXT),
+    **dict.fromkeys(("study_hash", "training_hash", "kind", "policy", "base", "point_of", "tokenizer", "bos"), TEXT),
     **dict.fromkeys(("seed", "steps", "parameters", "train_length", "trained_at", "images"), _COUNT),
     **dict.fromkeys(("wall_time", "evaluation_time"), AMOUNT),
     **dict.fromkeys(("versions", "point", "tuned"), GROUP),
@@ -194,11 +195,13 @@ def encoding_of(config: ConfigDict) -> str:
 
 
 def fields_of_run(run: Run) -> dict[str, Any]:
-    """What records say of a training run; with a tokenizer.json its sha256, as "tokenizer"."""
+    """What records say of a training run; with a tokenizer.json its sha256, as "tokenizer", and the BOS that was added."""
     seeds = len(run.seeds)
     step_time = finite(run.times["step_time"])
     tokenizer = getattr(run.task, "tokenizer", None)  # of text
     of_tokenizer = {"tokenizer": tokenizer.digest} if tokenizer is not None and tokenizer.digest else {}
+    if tokenizer is not None:
+        of_tokenizer |= bos_of(tokenizer)
     return of_tokenizer | {
         "data": run.config.data.name,
         "data_digest": run.task.digest,
@@ -207,6 +210,11 @@ def fields_of_run(run: Run) -> dict[str, Any]:
         "step_time": None if step_time is None else step_time / seeds,
         "wall_time": run.times["elapsed"],
     }
+
+
+def bos_of(tokenizer: Tokenizer) -> dict[str, str]:
+    """Says in a record what was added before every text, as text: {"bos": "<bos>"}; {} where nothing was."""
+    return {"bos": tokenizer.decode(tokenizer.bos)} if tokenizer.bos else {}
 
 
 def fields_of_environment(described: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,6 +98,7 @@ class Text:
       digest: short sha256 of the decoded content.
       vocab_size: tokens are below it.
       tokenizer: sha256 of the file that the tokenizer was read from; None for bytes.
+      bos: tokens with which every document begins, and every window of the text; () for none.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Text:
     digest: str
     vocab_size: int = 256
     tokenizer: str | None = None
+    bos: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)

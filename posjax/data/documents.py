@@ -27,7 +27,7 @@ class Documents:
     Attributes:
       name: the set's name.
       titles: [num_documents] what to call each.
-      texts: [num_documents] arrays [N_i] uint8 (bytes) or int32, none empty.
+      texts: [num_documents] arrays [N_i] uint8 (bytes) or int32, none empty, without a BOS.
       tokenizer: what made the tokens.
     """
 
@@ -38,10 +38,12 @@ class Documents:
 
     @property
     def stream(self) -> Text:
-        """The documents one after another, as training windows read them."""
-        tokens = np.concatenate(self.texts)
-        starts = np.cumsum([0, *map(len, self.texts)], dtype=np.int64)[:-1]
-        about = dict(vocab_size=self.tokenizer.vocab_size, tokenizer=self.tokenizer.digest)
+        """The documents one after another, each behind the tokenizer's BOS, as training windows read them."""
+        bos = self.tokenizer.bos
+        texts = [np.append(np.int32(bos), text) for text in self.texts] if bos else self.texts
+        tokens = np.concatenate(texts)
+        starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)[:-1]
+        about = dict(vocab_size=self.tokenizer.vocab_size, tokenizer=self.tokenizer.digest, bos=bos)
         return Text(self.name, tokens, starts, digest_of(tokens, starts), **about)
 
     def longest(self, count: int, least: int) -> "Documents":

@@ -189,7 +189,7 @@ def retrieval_batch(
       seed: what the examples are a pure function of, besides the other arguments.
       depth: in [0, 1]; None draws one for every example.
       haystack: [N] tokens, for `needle`.
-      tokenizer: what tokens the examples are made of.
+      tokenizer: what tokens the examples are made of, each behind its BOS.
 
     Returns:
       tokens, targets, position, segment: [b, T] int32, as those of `text_batches`; weight: [b, T] float32, 1 where the
@@ -206,19 +206,21 @@ def retrieval_batch(
     if depth is not None and not 0 <= depth <= 1:
         raise ValueError(f"depth={depth} must lie in [0, 1]: the share of the filler before what must be found")
     rng, words = np.random.default_rng(seed), words_of(tokenizer)
+    bos = tokenizer.bos
     examples = [
         TASKS[names[rng.integers(len(names))]](
-            rng, length + 1, rng.random() if depth is None else depth, haystack, words
+            rng, length + 1 - len(bos), rng.random() if depth is None else depth, haystack, words
         )
         for _ in range(count)
     ]
-    content = np.stack([example.content for example in examples]).astype(np.int32)
+    content = np.stack([np.append(np.int32(bos), example.content) for example in examples]).astype(np.int32)
+    answer = np.stack([np.append(np.zeros(len(bos), bool), example.answer) for example in examples])
     return {
         "tokens": content[:, :-1],
         "targets": content[:, 1:],
         "position": np.tile(np.arange(length, dtype=np.int32), (count, 1)),
         "segment": np.ones((count, length), np.int32),
-        "weight": np.stack([example.answer[1:] for example in examples]).astype(np.float32),
+        "weight": answer[:, 1:].astype(np.float32),
     }
 
 

@@ -1,6 +1,7 @@
 """How text becomes tokens: its UTF-8 bytes, or what a tokenizer.json makes of it."""
 
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -21,16 +22,18 @@ class Tokenizer:
       name: "bytes", or the file.
       vocab_size: one more than the largest token.
       digest: sha256 of the file, 64 hex digits; None for bytes.
+      bos: tokens that stand before every text, by the file's template: a BOS as a rule; () for none.
       rust: a `tokenizers.Tokenizer`.
     """
 
     name: str
     vocab_size: int
     digest: str | None = None
+    bos: tuple[int, ...] = ()
     rust: Any = field(default=None, repr=False, compare=False)
 
     def encode(self, texts: Sequence[bytes | np.ndarray]) -> list[np.ndarray]:
-        """The tokens of each text: [N_i] uint8 for bytes, int32 from a file; special tokens are not added.
+        """The tokens of each text: [N_i] uint8 for bytes, int32 from a file; no special token is added, not even `bos`.
 
         Half a character at an end, as where a file was cut in two, is left out.
 
@@ -67,8 +70,11 @@ class _Panics:
             raise ValueError(f"{self._path} is no tokenizer.json that can be read: {error}") from None
 
 
-def load_tokenizer(path: str | os.PathLike | None) -> Tokenizer:
+def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> Tokenizer:
     """The tokenizer of a file tokenizer.json, or of a folder that holds one; "bytes" or None are bytes.
+
+    Args:
+      bos: False leaves out what the file's template puts before a text.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -99,4 +105,17 @@ def load_tokenizer(path: str | os.PathLike | None) -> Tokenizer:
     rust.no_truncation()
     rust.no_padding()
     size = 1 + max(rust.get_vocab(with_added_tokens=True).values(), default=-1)
-    return Tokenizer(str(path), size, hashlib.sha256(content).hexdigest(), rust)
+    begins = () if bos is False else _beginning(found.get("post_processor") or {})
+    return Tokenizer(str(path), size, hashlib.sha256(content).hexdigest(), begins, rust)
+
+
+def _beginning(processor: dict[str, Any]) -> tuple[int, ...]:
+    """Returns the tokens that a file's post_processor puts before a text."""
+    kind = processor.get("type")
+    if kind == "Sequence":
+        return tuple(itertools.chain.from_iterable(map(_beginning, processor["processors"])))
+    if kind == "TemplateProcessing":
+        before = itertools.takewhile(lambda piece: "SpecialToken" in piece, processor["single"])
+        ids = (processor["special_tokens"][piece["SpecialToken"]["id"]]["ids"] for piece in before)
+        return tuple(itertools.chain.from_iterable(ids))
+    return (processor["cls"][1],) if kind in ("BertProcessing", "RobertaProcessing") else ()

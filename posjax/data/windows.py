@@ -1,7 +1,7 @@
 """Cuts a stream of documents into windows of tokens whose positions and documents are known."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -76,7 +76,8 @@ def check_windows(text: Text, length: int, positions: str) -> None:
 def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions: str) -> Batch:
     """Reads the windows that lie at given offsets of the stream.
 
-    The stream is read as a circle: the target of the last token is the first one, with weight 0.
+    The stream is read as a circle: the target of the last token is the first one, with weight 0. The text's BOS stands in
+    place of a window's first token (see `with_bos`).
 
     Args:
       text: the stream.
@@ -95,13 +96,28 @@ def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions:
     opens = in_document == 0
     along = np.arange(offset.shape[1])
     position = in_document[:, :-1] if positions == "document" else along
-    return {
+    batch = {
         "tokens": np.where(valid, text.tokens[reach[:, :-1]], 0).astype(np.int32),
         "targets": np.where(valid, text.tokens[reach[:, 1:]], 0).astype(np.int32),
         "position": np.where(valid, position, 0).astype(np.int32),
         "segment": np.where(valid, 1 + np.cumsum(opens[:, :-1] & (along > 0), axis=1), 0).astype(np.int32),
         "weight": (valid & ~opens[:, 1:]).astype(np.float32),
     }
+    return with_bos(batch, text.bos)
+
+
+def with_bos(batch: Batch, bos: Sequence[int]) -> Batch:
+    """Returns a batch of windows whose first tokens are replaced by `bos`: the targets and their number stay.
+
+    A window that begins within a document then begins as the document does. Targets that `bos` itself would have to
+    predict, where it is more than one token, have weight 0.
+    """
+    if not bos:
+        return batch
+    tokens, weight = batch["tokens"].copy(), batch["weight"].copy()
+    tokens[:, : len(bos)] = bos[: tokens.shape[1]]
+    weight[:, : len(bos) - 1] = 0
+    return {**batch, "tokens": tokens, "weight": weight}
 
 
 def phase_offsets(num_tokens: int, length: int, index: np.ndarray, phase: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -169,7 +169,7 @@ def weighed_logits(
     return jnp.log(jnp.maximum(weights, jnp.finfo(jnp.float32).tiny)), seen & (weights > 0).any(axis=0)
 
 
-class _Ruler(Encoding):
+class Ruler(Encoding):
     """Its bias is the first axis of query's position less key's."""
 
     def bias(self, params, q, q_site, k, k_site):
@@ -179,7 +179,7 @@ class _Ruler(Encoding):
 
 def apparent_distance(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
     """How far apart, query less key along the first axis, a position map makes tokens seem to an encoding behind it."""
-    measured = part.encoding >> _Ruler()
+    measured = part.encoding >> Ruler()
     site = measured.place((part.params, ()), part.site)
     _, q, k = content(dims, len(site.segment))
     return np.asarray(measured.bias((part.params, ()), q, site, k, site))[0]

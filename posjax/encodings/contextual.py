@@ -14,8 +14,8 @@ from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums
 from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
-from posjax.mask import offset
 from posjax.gradients import with_gradient
+from posjax.mask import offset
 from posjax.spec import register
 
 _FEW_COUNTS = 128  # up to this many counts a scatter is slower on CPUs

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int32, Key
+from jaxtyping import Bool, Float, Int32, Key, Shaped
 
 from posjax.encoding import Array, Site
 from posjax.hosting import batch_axis
@@ -35,13 +35,20 @@ def generate(
     stop: int | None = None,
     key: Key[Array, ""] | None = None,
 ) -> Int32[jax.Array, "B steps"]:
-    """Continues prompts by `steps` tokens; each stands one position behind the last in its row's last document.
+    """Continues prompts by `steps` tokens, in the last document of each row.
+
+    On a line each token stands one position behind the one before. Text among images, whose positions have several axes, goes
+    on at 1 + the largest coordinate of its document. What goes on otherwise (an image in raster order, text behind an image
+    in another layout than `Offset` or `Circle`) has a site that says so: `site` may also hold the tokens to come.
+
+        generate(model, variables, tokens, grid(16, 16), steps=256 - tokens.shape[1])
+        generate(model, variables, tokens, multimodal([5, (1, 4, 6), 20], Diagonal()), steps=20)
 
     Caches hold T + steps tokens, or, in layers with a window, no more than a query sees of them (see `Decoder.prefill`).
 
     Args:
       tokens, site: prompts with their sites [B, T, ...], or [T, ...] for all alike; shorter ones are padded left or right
-        with segment 0.
+        with segment 0. Sites of T + steps tokens are those of the generated ones, too.
       memory: of an `EncoderDecoder`, what its `encode` makes of the sources; prompts then are where its decoder begins.
       temperature: 0 takes the likeliest token; above, tokens are drawn and `key` is needed.
       top_k, top_p: what tokens are drawn from, as in `truncated`, after the temperature.
@@ -50,33 +57,85 @@ def generate(
     Raises:
       ValueError: for a negative temperature, a missing key, a top_k or stop outside the vocabulary, a top_p outside (0, 1],
         either of them where nothing is drawn, a prompt row without tokens, an `EncoderDecoder` without memory or another
-        model with it; for sites with a relation, which says nothing of tokens to come.
+        model with it; for sites of another length, and where sites of the prompts alone do not say how they go on: on a
+        grid, and with a relation (of positions not under an outer jit).
       FloatingPointError: where logits are not finite, as behind the end of a learned table (not under an outer jit).
     """
     _check(model, steps, temperature, top_k, top_p, stop, key)
-    if jax.tree.leaves(site.relation):
-        raise ValueError(
-            "generated tokens stand one position further each, and site.relation does not say how they are related: call the "
-            "model's prefill and extend, with the site of each token"
-        )
     if isinstance(model, EncoderDecoder) != (memory is not None):
         raise ValueError("an EncoderDecoder, and no other model, needs memory=model.apply(..., method='encode')")
     key = jax.random.key(0) if key is None else key
     sampling = Sampling(temperature or None, top_k, top_p, stop)
     if batch_axis(site) is None:
         site = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(tokens), *leaf.shape)), site)
-    continued, finite, full = _generate(model, variables, tokens, site, steps, sampling, key, memory)
-    if not isinstance(finite, jax.core.Tracer):
-        if not bool(full.all()):
-            raise ValueError(f"prompt rows {[int(i) for i in jnp.flatnonzero(~full)]} hold no token (segment > 0)")
-        if not bool(finite.all()):
-            step = int(jnp.argmin(finite))
-            raise FloatingPointError(
-                f"logits are not finite from generated token {step} on: is position "
-                f"{tokens.shape[1] - 1 + step} behind the end of a learned table (length={model.length})? Beside a window, "
-                "positions must rise by at least 1 from token to token."
-            )
+    site, ahead = sites_ahead(site, tokens.shape[1], steps)
+    continued, finite = _generate(model, variables, tokens, site, ahead, sampling, key, memory)
+    if not isinstance(finite, jax.core.Tracer) and not bool(finite.all()):
+        step = int(jnp.argmin(finite))
+        raise FloatingPointError(
+            f"logits are not finite from generated token {step} on: is position "
+            f"{tokens.shape[1] - 1 + step} behind the end of a learned table (length={model.length})? Beside a window, "
+            "positions must rise by at least 1 from token to token."
+        )
     return continued
+
+
+def sites_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
+    """The sites [B, T] of prompts, and those [B, steps] of what is generated behind them."""
+    given = site.segment.shape[1]
+    if given not in (length, length + steps):
+        raise ValueError(
+            f"the site has {given} tokens: give those of the {length} in the prompts, or of all {length + steps} with the "
+            f"{steps} that are generated"
+        )
+    prompt, ahead = (
+        jax.tree.map(lambda leaf, part=part: leaf[:, part], site) for part in (slice(length), slice(length, None))
+    )
+    last = _last(prompt)
+    if not isinstance(last, jax.core.Tracer) and bool((last < 0).any()):
+        raise ValueError(f"prompt rows {[int(i) for i in jnp.flatnonzero(last < 0)]} hold no token (segment > 0)")
+    if given > length:
+        return prompt, ahead
+    if jax.tree.leaves(site.relation):
+        raise ValueError(
+            "site.relation of the prompts does not say how generated tokens are related to them: give a site of all "
+            f"{length + steps} tokens"
+        )
+    ends = jax.tree.map(lambda leaf: _at(leaf, last), prompt)
+    position, known = ends.position + 1, jnp.array(True)
+    if site.position.ndim > 2 and site.position.shape[2] > 1:
+        position, known = jax.vmap(_text_goes_on)(prompt, ends)
+    if not isinstance(known, jax.core.Tracer) and not bool(known.all()):
+        raise ValueError(
+            f"positions of {site.position.shape[2]} axes that show no text do not say where the next token stands: give a "
+            f"site of all {length + steps} tokens, as grid(height, width) in raster order, or multimodal([..., {steps}])"
+        )
+    count = jnp.arange(steps).reshape(-1, *[1] * (position.ndim - 2)).astype(position.dtype)
+    ahead = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(leaf), steps, *leaf.shape[2:])), ends)
+    return prompt, ahead._replace(position=position + count)
+
+
+def _text_goes_on(site: Site, last: Site) -> tuple[Shaped[jax.Array, "1 A"], Bool[jax.Array, ""]]:
+    """Where text stands behind a row's last token, on several axes; and whether its document has any text.
+
+    Text stands on the diagonal, and its coordinates rise by 1 together; in raster order they never do.
+    """
+    position, own = jnp.asarray(site.position), (site.segment == last.segment) & (site.prefix == 0)
+    largest = jnp.max(position, axis=(0, 1), where=own[:, None], initial=jnp.min(position))
+    on_diagonal = (last.position == last.position[:, :1]).all()
+    rises = ((position[1:] - position[:-1] == 1) & (own[1:] & own[:-1])[:, None]).all(axis=1).any()
+    others = own & (position != last.position).any(axis=1)
+    behind = on_diagonal & others.any() & ((position < last.position) | ~others[:, None]).all()
+    return jnp.where(on_diagonal, last.position, largest) + 1, rises | behind
+
+
+def _last(site: Site) -> Int32[jax.Array, " B"]:
+    """The index of each row's last token; -1 where it has none."""
+    return jnp.max(jnp.where(site.segment > 0, jnp.arange(site.segment.shape[1]), -1), axis=1)
+
+
+def _at(x: Shaped[Array, "B T *C"], index: Int32[jax.Array, " B"]) -> Shaped[jax.Array, "B 1 *C"]:
+    return jnp.take_along_axis(jnp.asarray(x), index.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
 
 
 def truncated(
@@ -116,28 +175,24 @@ def _check(model, steps, temperature, top_k, top_p, stop, key) -> None:
         raise ValueError(f"stop must be one of the model's {model.vocab_size} tokens, 0 or above, got {stop}")
 
 
-def _run(model, variables, tokens, site, steps, sampling, key, memory):
-    last = jnp.max(jnp.where(site.segment > 0, jnp.arange(tokens.shape[1]), -1), axis=1)  # [B]
+def _run(model, variables, tokens, site, ahead, sampling, key, memory):
+    steps = ahead.segment.shape[1]
     size, reads = tokens.shape[1] + steps, () if memory is None else (memory,)
     logits, caches = model.apply(variables, tokens, site, *reads, cache_size=size, method="prefill")
 
-    def at_last(x):
-        return jnp.take_along_axis(x, last.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
-
-    def step(carry, index):
-        logits, site, caches, stopped = carry
+    def step(carry, each):
+        (logits, caches, stopped), (index, site) = carry, each
         token = choose_tokens(logits, jax.random.fold_in(key, index), sampling, stopped)
         finite = jnp.isfinite(logits).all(axis=1) | stopped
         if sampling.stop is not None:
             stopped = stopped | (token == sampling.stop)
-        site = site._replace(position=site.position + 1)
         out, caches = model.apply(variables, token[:, None], site, *reads, caches, method="extend")
-        return (out[:, 0], site, caches, stopped), (token, finite.all())
+        return (out[:, 0], caches, stopped), (token, finite.all())
 
-    first = at_last(logits)[:, 0]
-    start = (first, jax.tree.map(at_last, site), caches, jnp.zeros(len(tokens), bool))
-    _, (continued, finite) = jax.lax.scan(step, start, jnp.arange(steps))
-    return continued.T, finite, last >= 0
+    start = (_at(logits, _last(site))[:, 0], caches, jnp.zeros(len(tokens), bool))
+    by_step = jax.tree.map(lambda leaf: jnp.moveaxis(jnp.asarray(leaf), 1, 0)[:, :, None], ahead)
+    _, (continued, finite) = jax.lax.scan(step, start, (jnp.arange(steps), by_step))
+    return continued.T, finite
 
 
 def choose_tokens(
@@ -154,4 +209,4 @@ def choose_tokens(
     return token if sampling.stop is None else jnp.where(stopped, jnp.int32(sampling.stop), token)
 
 
-_generate = jax.jit(_run, static_argnums=(0, 4))
+_generate = jax.jit(_run, static_argnums=0)

@@ -69,6 +69,11 @@ class Start:
         return [self.run.of(_index(self.run.seeds, seed, self.path)) for seed in seeds]
 
     @property
+    def bos(self) -> bool | None:
+        """What its `config.data.bos` would be: that of the run, or None, by the template of its tokenizer."""
+        return self.run.config.data.get("bos") if self.run is not None else None
+
+    @property
     def tokenizer(self) -> str:
         """What its `config.data.tokenizer` would be: that of the run, or the file beside the weights.
 
@@ -91,7 +96,7 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     """The config whose model is spelled out: where `config.model.kind` is "init_from", that of the start.
 
     What `config.model` says besides (anything but None) holds instead of what the start says. Text gets the start's
-    tokenizer, unless `config.data.tokenizer` is set.
+    tokenizer and bos, unless `config.data.tokenizer` and `config.data.bos` are set.
 
     Raises:
       ValueError: there is no start, or it is of another task.
@@ -116,6 +121,8 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     made.model = ConfigDict(fields | given)
     if config.data.get("tokenizer") is None:
         made.data.tokenizer = start.tokenizer
+    if config.data.get("bos") is None and start.bos is not None:
+        made.data.bos = start.bos
     return made.lock()
 
 

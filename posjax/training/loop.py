@@ -30,7 +30,7 @@ _FREE = frozenset(
 _FREE |= {"tensorboard"}  # what logger was before
 _FREE |= {"init_from", "init_head", "init_encoding", "init_resize"}  # what they give counts, and has a digest
 # Fields that came later, with the values at which all is as it was before: a run is the same one without them.
-_LATER = {"data.files": None, "data.text_field": "text", "data.tokenizer": None}
+_LATER = {"data.files": None, "data.text_field": "text", "data.tokenizer": None, "data.bos": None}
 _LATER |= {"data.ladder.start": 32, "data.ladder.steps": 0, "data.ladder.schedule": "linear"}
 _LATER |= {"model.latent": None}
 # Names that fields had when the first results were committed: by these their hashes are found again.

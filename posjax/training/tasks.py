@@ -60,12 +60,14 @@ class LanguageModel:
     """A decoder on bytes or tokens, trained at one length and scored at several; every length scores the same tokens.
 
     `config.data` says where the text is from (`files`, see `posjax.data.load_documents`, or a prepared set), in `tokenizer`
-    what makes tokens of it, and in `ladder` how the context grows in training (`posjax.data.windows.Ladder`). `splits` is
-    shared by the tasks that are made from the same data; see `make_task`.
+    what makes tokens of it, and in `ladder` how the context grows in training (`posjax.data.windows.Ladder`). The BOS of the
+    tokenizer's template stands before every document and window, unless `bos` is False. `splits` is shared by the tasks that
+    are made from the same data; see `make_task`.
     """
 
     headline, headline_mode = "loss", "min"
     reads = "text"  # the kind of model
+    causal = True
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._length, self._eval_lengths = config.data.length, tuple(sorted(config.eval_lengths))
@@ -81,10 +83,12 @@ class LanguageModel:
             raise ValueError(
                 f"data.length={self._length} is not divisible by mesh.context={self.mesh.shape['context']}"
             )
-        self.tokenizer = data.load_tokenizer(config.data.get("tokenizer"))
+        bos = config.data.get("bos") if self.causal else False
+        self.tokenizer = data.load_tokenizer(config.data.get("tokenizer"), bos)
         source = (
             config.data.name,
             *(config.data.get(name) for name in ("data_dir", "files", "text_field", "tokenizer")),
+            self.tokenizer.bos,
         )
         self.train_data, whole = (
             once(splits, (*source, split), functools.partial(self.text, config.data, split))
@@ -173,6 +177,7 @@ class MaskedLanguageModel(LanguageModel):
     """
 
     reads = "masked text"
+    causal = False  # a BOS could be masked and then be a target
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._masked = config.data.masked

@@ -132,11 +132,12 @@ def test_windows_of_tokens_know_their_documents(tmp_path, tokenizer):
     write_table(tmp_path / "a.jsonl", ROWS)
     stream = data.load_stream("mine", "train", files=str(tmp_path), tokenizer=tokenizer)
     assert (stream.vocab_size, stream.tokenizer) == (tokenizer.vocab_size, tokenizer.digest)
-    batch = next(data.text_epoch(stream, length=6, batch_size=1, positions="document"))
-    assert batch["tokens"].tolist() == [np.concatenate(tokenizer.encode(TEXTS[:2])).tolist()]
-    assert batch["segment"].tolist() == [[1, 1, 1, 2, 2, 2]]
-    assert batch["position"].tolist() == [[0, 1, 2, 0, 1, 2]]
-    assert batch["weight"].tolist() == [[1, 1, 0, 1, 1, 0]]
+    batch = next(data.text_epoch(stream, length=8, batch_size=1, positions="document"))
+    begun = [np.append(tokenizer.bos, text) for text in tokenizer.encode(TEXTS[:2])]
+    assert batch["tokens"].tolist() == [np.concatenate(begun).tolist()]
+    assert batch["segment"].tolist() == [[1, 1, 1, 1, 2, 2, 2, 2]]
+    assert batch["position"].tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
+    assert batch["weight"].tolist() == [[1, 1, 1, 0, 1, 1, 1, 0]]
     assert stream.digest != data.load_stream("mine", "train", files=str(tmp_path)).digest
 
 

@@ -176,7 +176,7 @@ def test_a_node_without_a_column_is_refused_or_nan():
         ),
         (
             lambda: generate(Decoder(vocab_size=3), {}, jnp.zeros((1, 4), jnp.int32), graph(PATH), steps=2),
-            "does not say how they are related",
+            "does not say how generated tokens are related to them: give a site of all 6",
         ),
     ],
 )

@@ -9,8 +9,9 @@ import pytest
 from drawn import drawn
 
 import posjax as pj
+from posjax.encodings.layouts import Circle, Diagonal, Offset, bilevel, multimodal
 from posjax.models import Decoder, generate
-from posjax.models.generate import truncated
+from posjax.models.generate import sites_ahead, truncated
 
 VOCABULARY, ROWS, PROMPT = 7, 2, 12
 
@@ -111,3 +112,58 @@ def test_positions_too_near_for_a_window_are_told():
 def test_a_site_that_all_rows_share():
     run, model, variables, tokens = decoder()
     assert np.array_equal(generate(model, variables, tokens, pj.sites(PROMPT), steps=5), run(steps=5))
+
+
+TEXT_THEN_IMAGE, IMAGES = [5, (1, 4, 6)], {"Offset": Offset(), "Circle": Circle(), "Diagonal": Diagonal()}
+IMAGES |= {"reset": Offset(spatial_reset=True), "stride": Offset(stride=2.0)}
+
+
+@pytest.mark.parametrize("parts", [TEXT_THEN_IMAGE, [2, (1, 6, 2), 1], [(1, 3, 3), 2], [1, (1, 1, 1)], [3]])
+@pytest.mark.parametrize("name", IMAGES)
+def test_text_goes_on_where_the_layout_has_its_next_text(name, parts):
+    """Every layout where the prompt ends in text; those that say 1 + the largest coordinate behind an image, too."""
+    whole = jax.tree.map(lambda leaf: leaf[None], multimodal([*parts, 4], IMAGES[name]))
+    if isinstance(parts[-1], tuple) and name in ("Diagonal", "reset"):
+        length = whole.segment.shape[1] - 4  # a site of all tokens says it
+        np.testing.assert_array_equal(sites_ahead(whole, length, 4)[1].position, whole.position[:, length:])
+        return
+    prompt = jax.tree.map(lambda leaf: leaf[None], multimodal(parts, IMAGES[name]))
+    _, ahead = sites_ahead(prompt, prompt.segment.shape[1], 4)
+    np.testing.assert_allclose(ahead.position, whole.position[:, -4:], rtol=1e-6)
+    assert ahead.position.dtype == prompt.position.dtype
+
+
+def test_the_second_token_behind_an_image_stands_on_the_diagonal():
+    prompt = jax.tree.map(lambda leaf: leaf[None], multimodal(TEXT_THEN_IMAGE))
+    assert sites_ahead(prompt, 29, 2)[1].position.tolist() == [[[11, 11, 11], [12, 12, 12]]]
+
+
+def test_rows_of_a_batch_go_on_each_for_itself():
+    """Padding, another document of the row and tokens that stand nowhere say nothing of where its last one goes on."""
+    rows = [multimodal([3, (1, 2, 2)]), multimodal([4])]
+    site = jax.tree.map(lambda *leaves: np.stack([np.resize(leaf, (7, *leaf.shape[1:])) for leaf in leaves]), *rows)
+    site.segment[1, 4:] = 0
+    site.position[1, 4:] = 99
+    packed = site._replace(segment=site.segment * np.int32([1, 1, 2, 2, 2, 2, 2]))
+    assert sites_ahead(site, 7, 1)[1].position[:, 0, 0].tolist() == [5, 4]
+    assert sites_ahead(packed, 7, 1)[1].segment[:, 0].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "layout", [pj.grid(3, 4), bilevel(np.arange(12, dtype=np.int32), (3,)), multimodal([(1, 3, 4)])]
+)
+def test_a_grid_goes_on_in_raster_order_or_is_refused(layout):
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, 12)), jnp.int32)
+    spec = "(axis(index=0) >> rope) + (axis(index=1) >> rope)"
+    model = Decoder(VOCABULARY, encoding=spec, width=8, depth=1, num_heads=2)
+    variables = drawn(model.init, jax.random.key(0), tokens, layout, spread=0.5)
+    with pytest.raises(
+        ValueError, match=r"do not say where the next token stands: give a site of all 12 tokens, as grid"
+    ):
+        generate(model, variables, tokens[:, :7], jax.tree.map(lambda leaf: leaf[:7], layout), steps=5)
+    with pytest.raises(ValueError, match="the site has 12 tokens: give those of the 7 in the prompts, or of all 11"):
+        generate(model, variables, tokens[:, :7], layout, steps=4)
+    continued = generate(model, variables, tokens[:, :7], layout, steps=5)
+    whole = np.concatenate([tokens[:, :7], continued], axis=1)
+    logits = jax.jit(model.apply)(variables, whole, layout)
+    assert np.array_equal(np.argmax(logits, -1)[:, 6:-1], continued)

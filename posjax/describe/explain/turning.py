@@ -1,25 +1,33 @@
-"""Which channels of a model's rotary encodings ever turn: within the length of training, and at others."""
+"""Which channels of a model's rotary encodings ever turn: within the length of training, and at others.
+
+A query meets angles at the offsets of the keys that it sees, which its mask and its views bound at any length.
+"""
 
 import json
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from posjax.attention import slots_needed
+from posjax.attention.dense import visible
 from posjax.describe import probes
 from posjax.describe.explain.text import prose, short, table, title
 from posjax.describe.worlds import parts
-from posjax.encoding import Dims, Encoding, Site
+from posjax.encoding import Dims, Encoding, Params, Placed, Site, Sum
+from posjax.encodings.views import Viewed
 from posjax.pretrained.language.families import family_of
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
 
 _FULL = 2 * np.pi
 _SAME = 1 + 1e-3  # turns of a scaled frequency that are as many as those in training
+_QUERIES = 32  # whose offsets are looked at where views change them: half of them the last, half spread over the rest
 
 
 class Model(NamedTuple):
@@ -37,6 +45,27 @@ class Model(NamedTuple):
     head_dim: int
     num_heads: int
     trained: int | None
+
+
+class Turning(NamedTuple):
+    """How an encoding turns queries and keys of a document of some length; the first head stands for all.
+
+    Attributes:
+      pairs: channels that are turned together.
+      rates: radians a position, for each pair.
+      offsets: keys that a causal query sees are less than so many positions before it, as the encoding shows them.
+      cached: tokens that a cache keeps.
+    """
+
+    pairs: list[tuple[int, int]]
+    rates: Float[np.ndarray, " P"]
+    offsets: float
+    cached: int
+
+    @property
+    def turns(self) -> Float[np.ndarray, " P"]:
+        """How often each pair turns over the offsets."""
+        return self.rates * self.offsets / _FULL
 
 
 def model_of(path: str | os.PathLike) -> Model:
@@ -83,21 +112,16 @@ def explain_turning(
             continue
         where = [l for l in range(model.depth) if pattern[model.trained][l % count] == encoding]
         lines += title(f"{encoding} (layers {_spans(where)})")
-        rates = {length: rates_of(pattern[length][index], model, length) for length in lengths}
-        if any(rate is None for rate in rates.values()):
+        turning = {length: turning_of(pattern[length][index], model, length) for length in lengths}
+        if None in turning.values():
             lines += prose("Nothing in it turns pairs of channels by an angle.")
         else:
-            lines += _about(model, rates)
+            lines += _about(model, turning)
     return lines
 
 
-def rates_of(
-    encoding: Encoding, model: Model, length: int
-) -> tuple[list[tuple[int, int]], Float[np.ndarray, " P"]] | None:
-    """The pairs of channels that are turned, and by how many radians a position, in a document of `length` tokens.
-
-    The first head stands for all. None where nothing is turned.
-    """
+def turning_of(encoding: Encoding, model: Model, length: int) -> Turning | None:
+    """Measures how an encoding turns channels in a document of `length` tokens; None where nothing is turned."""
     dims = Dims(model.head_dim * model.num_heads, model.num_heads, model.head_dim, length=length)
     position = np.array([0, 1, length - 1], np.int32)
     site = Site(position, np.ones_like(position), np.zeros_like(position))
@@ -106,34 +130,75 @@ def rates_of(
         transform = probes.transform(part, dims)
         found = None if transform is None else probes.turns(transform.query)
         if found is not None and found.pairs:
-            return found.pairs, np.abs(found.angle[1, 0] - found.angle[0, 0])
+            rates = np.abs(found.angle[1, 0] - found.angle[0, 0])
+            unit = abs(float(np.diff(np.asarray(part.site.position[:2]))[0])) or 1.0  # a map may have scaled it
+            offsets = _offsets(encoding, params, part.encoding, length, unit)
+            return Turning(found.pairs, rates, offsets, slots_needed(encoding, site, length))
     return None
 
 
-def _about(model: Model, rates: dict[int, Any]) -> list[str]:
-    lengths, (pairs, trained) = list(rates), rates[model.trained]
-    seen = trained * model.trained / _FULL  # turns
-    turned = {length: rate * length / _FULL for length, (_, rate) in rates.items()}
+def _offsets(encoding: Encoding, params: Params, rotary: Encoding, length: int, unit: float) -> float:
+    """`Turning.offsets`: by the mask's memory or, where views give pairs positions of their own, by looking at pairs."""
+    if not _has_views(encoding):
+        last, first = encoding.mask().memory
+        return length if first else min(length, last)
+    middle = np.linspace(0, length - 1, _QUERIES // 2, dtype=np.int32)
+    some = np.unique(np.append(middle, np.arange(max(0, length - _QUERIES // 2), length, dtype=np.int32)))
+    queries, keys = (Site(at, np.ones_like(at), np.zeros_like(at)) for at in (some, np.arange(length, dtype=np.int32)))
+    placed = [encoding.place(params, site) for site in (queries, keys)]
+    seen = visible(encoding, *placed, queries.position, keys.position)
+    ruler, params = _with_ruler(encoding, params, rotary)
+    placed = [ruler.place(params, site) for site in (queries, keys)]
+    q, k = (jnp.zeros((len(site.segment), 1, 1)) for site in (queries, keys))
+    away = ruler.bias(params, q, placed[0], k, placed[1])[0] / unit
+    return 1 + float(jnp.max(away, where=seen, initial=0))
+
+
+def _with_ruler(encoding: Encoding, params: Params, rotary: Encoding) -> tuple[Encoding, Params] | None:
+    """Returns the maps in front of a member and, in the member's place, what measures offsets."""
+    if isinstance(encoding, Sum):
+        each = (_with_ruler(part, p, rotary) for part, p in zip(encoding.parts, params, strict=True))
+        return next((found for found in each if found), None)
+    if isinstance(encoding, Placed) and (inner := _with_ruler(encoding.encoding, params[1], rotary)):
+        return encoding.position_map >> inner[0], (params[0], inner[1])
+    return (probes.Ruler(), ()) if encoding is rotary else None
+
+
+def _has_views(encoding: Encoding) -> bool:
+    return isinstance(encoding, Viewed) or any(map(_has_views, getattr(encoding, "members", ())))
+
+
+def _about(model: Model, turning: dict[int, Turning]) -> list[str]:
+    lengths, trained = list(turning), turning[model.trained]
+    pairs, seen = trained.pairs, trained.turns
+    turned = {length: each.turns for length, each in turning.items()}
     never = np.flatnonzero(seen < 1)
     first = f"pairs {_spans(never.tolist())} do not" if len(never) else "none is left that does not"
     lines = prose(
         f"Within the {model.trained:,} tokens of training {len(pairs) - len(never)} of {len(pairs)} pairs of channels turn "
-        f"fully; {first}. Such a pair tells positions apart by angles of which training has shown a part only: in a longer "
-        "sequence it meets new ones."
+        f"fully; {first}: a query sees keys less than {trained.offsets:,.6g} positions before it. Such a pair tells "
+        "positions apart by angles of which training has shown a part only: at a larger offset it meets new ones."
     )
     rows = []
     for length in lengths:
         new = (seen < 1) & (turned[length] > seen * _SAME)
         full, farthest = int((turned[length] >= 1).sum()), turned[length][never].max(initial=0)
-        rows.append(
-            [f"{length:,}", str(full), str(int(new.sum())), _spans(np.flatnonzero(new).tolist()), short(farthest)]
-        )
-    headers = ["tokens", "turn fully", "meet new angles", "which pairs", "most turns of those not full in training"]
+        counts = [f"{length:,}", f"{turning[length].offsets:,.6g}", f"{turning[length].cached:,}", str(full)]
+        rows.append([*counts, str(int(new.sum())), _spans(np.flatnonzero(new).tolist()), short(farthest)])
+    headers = [
+        "tokens",
+        "offsets below",
+        "cached",
+        "turn fully",
+        "meet new angles",
+        "which pairs",
+        "most turns of these",
+    ]
     lines += ["", *table(headers, rows), "", *prose("Turns of each pair, by length:"), ""]
     shown = range(len(pairs)) if len(pairs) <= 64 else sorted({round(x) for x in np.linspace(0, len(pairs) - 1, 32)})
     rows = []
     for pair in shown:
-        rate = trained[pair]
+        rate = trained.rates[pair]
         wavelength = "never turns" if rate == 0 else short(_FULL / rate)
         cells = [short(turned[length][pair]) for length in lengths]
         rows.append([str(pair), "{}, {}".format(*pairs[pair]), wavelength, *cells])
