@@ -117,7 +117,8 @@ def attend_cached(
 
     Raises:
       ValueError: for shapes that do not fit each other or the cache; for a full cache; for more tokens at once than the
-        cache has slots, if it is no ring; for a hook that was not run; for values within the keys and an encoding that transforms values.
+        cache has slots, if it is no ring; for a hook that was not run; for values within the keys and an encoding that
+        transforms values.
     """
     check_consumed(encoding, consumed)
     site = canonical(site)
