@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import WIDTH, World, each_case, params_of, world
+from cases import WIDTH, World, each_case, params_of, params_of_long, world
 
 import posjax as pj
 
@@ -81,7 +81,7 @@ def test_types_that_no_site_may_have():
             pj.attend(pj.parse("alibi"), (), q, q, q, site, site)
 
 
-@each_case(params_of())
+@each_case(params_of_long())
 def test_a_program_may_close_over_sites_of_a_batch(case):
     """They are NumPy arrays then, as a data loader makes them."""
     w = world(case)

@@ -100,7 +100,9 @@ def _forward(plan: Plan, dtype, operands: Operands):
             weights = extras.weigh(tile, logits)
             peak, fade, total = jnp.zeros_like(old_peak), jnp.zeros_like(old_peak), jnp.ones_like(old_total)
         else:
-            peak = jnp.maximum(old_peak, jnp.max(logits, axis=-1))
+            # The result does not depend on the peak. XLA may compute a logit twice, to other bits, and then JAX's derivative
+            # of a maximum finds it nowhere: 0 / 0.
+            peak = jnp.maximum(old_peak, jnp.max(jax.lax.stop_gradient(logits), axis=-1))
             weights = jnp.exp(logits - peak[..., None])
             fade = jnp.exp(old_peak - peak)
             total = old_total * fade + jnp.sum(weights, axis=-1)
