@@ -101,3 +101,20 @@ def test_interpolation_is_division():
     placed = pj.parse("interpolate(factor=4) >> rope()").place(((), ()), pj.sites(9))
     np.testing.assert_array_equal(placed.position, np.arange(9) / 4)
     assert placed.position.dtype == jnp.float32
+
+
+def test_interpolated_positions_are_exact_quotients():
+    """As NumPy's, wherever they are computed: XLA divides by a number that it knows by a product with its reciprocal."""
+    encoding, site = pj.parse("interpolate(factor=41)"), pj.sites(500)
+    for place in (encoding.place, jax.jit(encoding.place)):
+        position = place((), jax.tree.map(jnp.asarray, site)).position
+        np.testing.assert_array_equal(position, np.arange(500, dtype=np.float32) / np.float32(41))
+
+
+def test_a_temperature_steps_at_its_multiples():
+    """41 * (1/41) falls short of 1 in float32, as XLA divides by a number that it knows."""
+    encoding, site = pj.parse("llama4_temperature(floor_scale=41)"), pj.sites(200)
+    q = jnp.ones((200, 1, 2))
+    found = jax.jit(lambda site: encoding.rotate((), q, site, q, site)[0])(jax.tree.map(jnp.asarray, site))
+    steps = np.flatnonzero(np.diff(np.asarray(found)[:, 0, 0])) + 2  # the number of keys at which it grows
+    np.testing.assert_array_equal(steps, [41, 82, 123, 164])
