@@ -65,7 +65,7 @@ class StickBreaking(Encoding):
         """The n-th key of its document in order, the inverse, and whether keys lie so already, whatever padding does."""
         position = jax.lax.stop_gradient(self.coordinates(site)[:, 0])
         where = numpy_if_known(position, site.segment, site.prefix)
-        place = where.where(site.prefix > 0, site.prefix, position)
+        place = where.where(site.prefix > 0, site.prefix.astype(position.dtype), position)
         index = where.lexsort((place, site.prefix == 0, site.segment))
         rank = where.argsort(index)
         counted = where.where(site.segment > 0, rank, -1)

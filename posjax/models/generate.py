@@ -117,7 +117,7 @@ def _check(model, steps, temperature, top_k, top_p, stop, key) -> None:
 
 
 def _run(model, variables, tokens, site, steps, sampling, key, memory):
-    last = jnp.max(jnp.where(site.segment > 0, jnp.arange(tokens.shape[1]), -1), axis=1)  # [B]
+    last = jnp.max(jnp.where(site.segment > 0, jnp.arange(tokens.shape[1], dtype=jnp.int32), -1), axis=1)  # [B]
     size, reads = tokens.shape[1] + steps, () if memory is None else (memory,)
     logits, caches = model.apply(variables, tokens, site, *reads, cache_size=size, method="prefill")
 
@@ -136,7 +136,7 @@ def _run(model, variables, tokens, site, steps, sampling, key, memory):
 
     first = at_last(logits)[:, 0]
     start = (first, jax.tree.map(at_last, site), caches, jnp.zeros(len(tokens), bool))
-    _, (continued, finite) = jax.lax.scan(step, start, jnp.arange(steps))
+    _, (continued, finite) = jax.lax.scan(step, start, jnp.arange(steps, dtype=jnp.int32))
     return continued.T, finite, last >= 0
 
 
