@@ -240,8 +240,8 @@ all seeds cut text alike | data/pipelines.py | data/test_draws.py -k text
 + np.random.default_rng(e).integers
 
 mixup from a lopsided beta | data/augment.py | data/test_draws.py -k mixup
-- jax.random.beta(key, alpha, alpha)
-+ jax.random.beta(key, alpha, 1.0)
+- jax.random.beta(key, alpha, alpha, dtype=jnp.float32)
++ jax.random.beta(key, alpha, 1.0, dtype=jnp.float32)
 
 resolutions uniform in area | data/native.py | data/test_draws.py -k resolutions
 - uniform(self.least**0.5, self.most**0.5, len(self))

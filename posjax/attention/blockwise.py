@@ -194,7 +194,7 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
     def end_run(i, j, carry):
         return carry[0], extras.pull_shared(carry[1], i, j)
 
-    start = _Gradients(*(jnp.zeros(shape) for shape in shapes))
+    start = _Gradients(*(jnp.zeros(shape, jnp.float32) for shape in shapes))
     carry = (start, extras.no_gradients())
     total, sums = _over_tiles(plan, operands, extras, add_tile, end_run, carry)
     found = extras.gradients(sums)
@@ -216,8 +216,8 @@ def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callab
     def each_group(group, carry):
         pairs, count = seen.tiles(group, extras.by_diagonal)
         begins = extras.runs(pairs, count)
-        starts = jnp.append(jnp.flatnonzero(begins, size=len(pairs), fill_value=0), 0)
-        num_runs = jnp.sum(begins)
+        starts = jnp.pad(jnp.flatnonzero(begins, size=len(pairs), fill_value=0).astype(jnp.int32), (0, 1))
+        num_runs = jnp.sum(begins, dtype=jnp.int32)
 
         def each_run(run, carry):
             start = starts[run]

@@ -250,11 +250,11 @@ def _with_behind(cache: Cache, tokens: _Tokens) -> Cache:
 
 
 def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens) -> Cache:
-    size, index = len(cache.order), jnp.arange(len(tokens.order))
+    size, index = len(cache.order), jnp.arange(len(tokens.order), dtype=jnp.int32)
     segment, position = jnp.asarray(tokens.site.segment), jnp.asarray(axes(tokens.site)[:, 0])
     real = segment > 0
     last = jax.lax.cummax(jnp.where(real, index, -1))  # the last token up to each one, padding left out
-    before = jnp.concatenate([jnp.full(1, -1), last[:-1]])
+    before = jnp.concatenate([jnp.full(1, -1, last.dtype), last[:-1]])
     segment_before = jnp.where(before < 0, cache.document, segment[before])
     begins = real & (segment != segment_before)
     start = jax.lax.cummax(jnp.where(begins, index, -1))  # where each one's document begins; -1 if before these tokens

@@ -80,7 +80,7 @@ def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], caus
     by_document = jnp.argsort(k_segment, stable=True)
     first = by_document[jnp.minimum(jnp.searchsorted(k_segment[by_document], q_segment), len(k_segment) - 1)]
     found = (k_segment[first] == q_segment) & (q_segment > 0)
-    return found & (first <= jnp.arange(len(q_segment))) if causal else found
+    return found & (first <= jnp.arange(len(q_segment), dtype=jnp.int32)) if causal else found
 
 
 def _splash_kernel(shape: tuple[int, int], heads: int, size: int | None, causal: bool, interpret: bool):

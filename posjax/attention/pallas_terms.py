@@ -67,7 +67,7 @@ def terms(
     ends = np.cumsum([0, *(one.shape[1] for one in each)]).tolist()
     learned = [bool(jax.tree.leaves(one.params)) for one in biases]
     static = tuple(map(Bias, [one.encoding for one in biases], ends[:-1], ends[1:], learned))
-    constants = jnp.concatenate([*each, jnp.zeros((num_heads, 0))], axis=1)
+    constants = jnp.concatenate([*each, jnp.zeros((num_heads, 0), jnp.float32)], axis=1)
     q = [*(mask.q for mask in masks), *(coordinates(one.q_site) for one in biases)]
     k = [*(mask.k for mask in masks), *(coordinates(one.k_site) for one in biases)]
     return Terms(tuple(mask.mask for mask in masks), static), constants, q, k

@@ -66,8 +66,8 @@ def _forward(ring: Ring, x: tuple[Params, Queries, Keys]):
         return _passed_on(ring, keys), out * fade + part * share, total
 
     channels = jax.eval_shape(lambda v: with_room(ring.encoding, v), keys.v).shape[-1]
-    out = jnp.zeros((length, plan.num_heads, channels))
-    nothing = jnp.full((plan.num_heads, length), -_UNSEEN)
+    out = jnp.zeros((length, plan.num_heads, channels), jnp.float32)
+    nothing = jnp.full((plan.num_heads, length), -_UNSEEN, jnp.float32)
     _, out, log_total = jax.lax.fori_loop(0, ring.size, step, (keys, out, nothing))
     return out, jnp.where(log_total > -_UNSEEN / 2, log_total, _UNSEEN)
 
@@ -86,7 +86,7 @@ def _backward(ring: Ring, x: tuple[Params, Queries, Keys], found, gradients):
         # A gradient travels with its keys and is back home with them after the last step.
         return _passed_on(ring, keys), (*total[:2], _passed_on(ring, total[2]))
 
-    zeros = [[jnp.zeros(x.shape) for x in split_floats(tree)[0]] for tree in (params, queries, keys)]
+    zeros = [[jnp.zeros(x.shape, jnp.float32) for x in split_floats(tree)[0]] for tree in (params, queries, keys)]
     _, gradients = jax.lax.fori_loop(0, ring.size, step, (keys, tuple(zeros)))
     floats, joined = split_floats(x)
     return joined([g.astype(y.dtype) for g, y in zip(jax.tree.leaves(gradients), floats, strict=True)])

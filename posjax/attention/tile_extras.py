@@ -29,8 +29,12 @@ def reads_content(
 def _bias(plan: Plan, tile: Operands):
     """The bias of a tile. Zeros replace queries and keys that no bias reads, as it still needs their shapes."""
     heads = plan.num_heads, plan.head_dim
-    q = jnp.zeros((len(tile.q_site.segment), *heads)) if tile.q is None else tile.q
-    k = jnp.zeros((len(tile.k_site.segment), *heads)) if tile.k is None else repeated(tile.k, plan.num_heads)
+    q = jnp.zeros((len(tile.q_site.segment), *heads), jnp.float32) if tile.q is None else tile.q
+    k = (
+        jnp.zeros((len(tile.k_site.segment), *heads), jnp.float32)
+        if tile.k is None
+        else repeated(tile.k, plan.num_heads)
+    )
     return plan.encoding.bias(tile.params, q, tile.q_site, k, tile.k_site)
 
 
@@ -47,7 +51,7 @@ class Extras:
 
     def runs(self, pairs: Int32[Array, "P 2"], count: Int32[Array, ""]) -> Bool[Array, " P"]:
         """Which pairs of tiles begin a run."""
-        return jnp.arange(len(pairs)) == 0
+        return jnp.arange(len(pairs), dtype=jnp.int32) == 0
 
     def shared(self, i, j) -> Any:
         """What all tiles of a run share, if it begins with tiles i and j."""
@@ -63,7 +67,7 @@ class Extras:
         return capped(self.plan.scale * product, self.plan.softcap) + bias
 
     def no_gradients(self) -> Any:
-        return jax.tree.map(lambda x: jnp.zeros(x.shape), self._trained(self.operands))
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self._trained(self.operands))
 
     def pull(self, sums, tile: Operands, d_logits: Float[Array, "H T S"], i, j) -> Any:
         """`sums` plus the gradients through `logits`."""
@@ -110,7 +114,7 @@ class Extras:
         shape = self.plan.num_heads, len(tile.q_site.segment), len(tile.k_site.segment)
         for hook, run in (("read", self.read), ("weigh", self.weigh)):
             if hook in self.plan.encoding.hooks:
-                reads.append(_leaves_read(lambda tile, run=run: run(tile, jnp.zeros(shape)), tile))
+                reads.append(_leaves_read(lambda tile, run=run: run(tile, jnp.zeros(shape, jnp.float32)), tile))
         leaves, structure = jax.tree.flatten(tile)
         read = [any(by) and _is_float(x) for x, *by in zip(leaves, *reads, strict=True)]
         return structure.unflatten([x if is_read else None for x, is_read in zip(leaves, read, strict=True)])
@@ -140,13 +144,13 @@ class SharedBias(Extras):
 
     def runs(self, pairs, count):
         i, j = pairs.T
-        begins = jnp.arange(len(pairs)) == 0
+        begins = jnp.arange(len(pairs), dtype=jnp.int32) == 0
         for (q_first, q_even, q_full), (k_first, k_even, k_full) in zip(*self.patterns, strict=True):
             even, full = q_even[i] & k_even[j], q_full[i] & k_full[j]
             offset = k_first[j] - q_first[i]
             same = jnp.all(offset[1:] == offset[:-1], axis=-1) & even[1:] & full[:-1]
             begins |= jnp.concatenate([jnp.ones(1, bool), ~same])
-        return begins & (jnp.arange(len(pairs)) < count)
+        return begins & (jnp.arange(len(pairs), dtype=jnp.int32) < count)
 
     def shared(self, i, j):
         return jnp.asarray(_bias(self.plan, self._first(i, j)), jnp.float32)
@@ -157,8 +161,8 @@ class SharedBias(Extras):
     def no_gradients(self):
         if not self.trained:
             return None
-        params = jax.tree.map(lambda x: jnp.zeros(x.shape) if _is_float(x) else None, self.operands.params)
-        return jnp.zeros(self.shape), params
+        params = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32) if _is_float(x) else None, self.operands.params)
+        return jnp.zeros(self.shape, jnp.float32), params
 
     def pull(self, sums, tile, d_logits, i, j):
         return (sums[0] + _unbroadcast(d_logits, self.shape), sums[1]) if self.trained else sums
@@ -171,7 +175,7 @@ class SharedBias(Extras):
         bias = lambda floats: _bias(self.plan, tile._replace(params=_filled(floats, tile.params)))  # noqa: E731
         _, back = jax.vjp(bias, floats)
         d_params = jax.tree.map(lambda x, y: x + y.astype(x.dtype), d_params, back(d_bias)[0])
-        return jnp.zeros(self.shape), d_params
+        return jnp.zeros(self.shape, jnp.float32), d_params
 
     def gradients(self, sums):
         nothing = jax.tree.map(lambda x: None, self.operands)

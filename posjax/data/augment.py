@@ -80,11 +80,11 @@ def augment(
         crop_key, flip_key = jax.random.split(key)
         if crop_padding:
             edges = ((crop_padding, crop_padding), (crop_padding, crop_padding), (0, 0))
-            corner = jax.random.randint(crop_key, (2,), 0, 2 * crop_padding + 1)
+            corner = jax.random.randint(crop_key, (2,), 0, 2 * crop_padding + 1, jnp.int32)
             image = jnp.pad(image, edges, **_PADDING[padding])
             image = jax.lax.dynamic_slice(image, (*corner, 0), (h, w, c))
         if flip:
-            image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
+            image = jnp.where(jax.random.bernoulli(flip_key, np.float32(0.5)), image[:, ::-1], image)
         return image
 
     return jax.vmap(one)(_keys(key, len(images), first), images)
@@ -122,10 +122,12 @@ def random_resized_crop(
 
     def one(key: PRNGKeyArray, image: Float[Array, "h w c"]) -> Float[Array, "h w c"]:
         area_key, aspect_key, corner_key = jax.random.split(key, 3)
-        area = jax.random.uniform(area_key, minval=least_area, maxval=1.0)
-        ratio = jnp.exp(jax.random.uniform(aspect_key, minval=np.log(aspect[0]), maxval=np.log(aspect[1])))
+        area = jax.random.uniform(area_key, (), jnp.float32, minval=least_area, maxval=1.0)
+        ratio = jnp.exp(
+            jax.random.uniform(aspect_key, (), jnp.float32, minval=np.log(aspect[0]), maxval=np.log(aspect[1]))
+        )
         part = jnp.minimum(jnp.sqrt(area * jnp.stack([1 / ratio, ratio])), 1.0)  # of height and width
-        corner = jax.random.uniform(corner_key, (2,)) * (1 - part) * size
+        corner = jax.random.uniform(corner_key, (2,), jnp.float32) * (1 - part) * size
         moved = jax.image.scale_and_translate(
             image.astype(jnp.float32), image.shape, (0, 1), 1 / part, -corner / part, "linear", antialias=True
         )
@@ -154,7 +156,7 @@ def augment_native(
     position, segment, prefix = (jnp.asarray(batch[name]) for name in ("position", "segment", "prefix"))
 
     def one(key, patches: Shaped[Array, "N p p c"], column: Int32[Array, " N"], segment, prefix):
-        draws = jax.random.bernoulli(key, shape=(images + 1,)).at[0].set(False)
+        draws = jax.random.bernoulli(key, np.float32(0.5), (images + 1,)).at[0].set(False)
         mirrored = draws[segment] & (prefix == 0)
         last = jax.ops.segment_max(column, segment, num_segments=images + 1)[segment]
         slots = jnp.arange(len(column))
@@ -188,7 +190,7 @@ def mixup(
     """
     if alpha <= 0:
         raise ValueError(f"alpha={alpha} must be positive; leave mixup out to mix nothing")
-    part = jax.vmap(lambda key: jax.random.beta(key, alpha, alpha))(_keys(key, len(images), 0))
+    part = jax.vmap(lambda key: jax.random.beta(key, alpha, alpha, dtype=jnp.float32))(_keys(key, len(images), 0))
     part = jnp.maximum(part, 1 - part)
 
     def mix(x: Array) -> Array:

@@ -210,11 +210,11 @@ class Fourier(Encoding):
         wave_key, inner_key, outer_key = jax.random.split(key, 3)
         num_axes = 1 if dims.grid is None else 2
         return {
-            "wave": jax.random.normal(wave_key, (num_axes, self.features // 2)) / self.gamma,
-            "inner": jax.random.normal(inner_key, (self.features, self.hidden)) * self.features**-0.5,
-            "inner_bias": jnp.zeros(self.hidden),
-            "outer": jax.random.normal(outer_key, (self.hidden, dims.width)) * self.hidden**-0.5,
-            "outer_bias": jnp.zeros(dims.width),
+            "wave": jax.random.normal(wave_key, (num_axes, self.features // 2), jnp.float32) / self.gamma,
+            "inner": jax.random.normal(inner_key, (self.features, self.hidden), jnp.float32) * self.features**-0.5,
+            "inner_bias": jnp.zeros(self.hidden, jnp.float32),
+            "outer": jax.random.normal(outer_key, (self.hidden, dims.width), jnp.float32) * self.hidden**-0.5,
+            "outer_bias": jnp.zeros(dims.width, jnp.float32),
         }
 
     def embed(self, params, x, site):

@@ -66,7 +66,9 @@ class Alibi(ElementwiseBias):
         slope, distance = constants[0], length(offset)
         if self.direction == "split":
             return jnp.where(constants[1] * offset[0].astype(jnp.float32) > 0, HIDDEN, -slope * distance)
-        return -slope * (distance - jnp.where(offset[0] < 0, 0.5, 0.0) if self.direction == "offset" else distance)
+        if self.direction == "offset":
+            distance = jnp.where(offset[0] < 0, distance - 0.5, distance)
+        return -slope * distance
 
 
 def _split(num_heads: int) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +185,7 @@ class T5(ElementwiseBias):
     def init(self, key, dims):
         shape = (self.num_buckets, dims.num_heads)
         shape = shape if dims.grid is None else (len(dims.grid), *shape)
-        return {"table": dims.width**-0.5 * jax.random.normal(key, shape)}
+        return {"table": dims.width**-0.5 * jax.random.normal(key, shape, jnp.float32)}
 
     def constants(self, params, num_heads):
         return params["table"].astype(jnp.float32).reshape(-1, num_heads).T
@@ -251,7 +253,7 @@ class Kerple(ElementwiseBias):
             raise ValueError(f"kerple has no kind {self.kind!r}; {nearest(self.kind, _KINDS)}")
 
     def init(self, key, dims):
-        p, a = jax.random.uniform(key, (2, dims.num_heads), minval=0.01)
+        p, a = jax.random.uniform(key, (2, dims.num_heads), jnp.float32, minval=0.01)
         p = jnp.clip(2 * p, 0.01, 1.99)
         raw = jnp.log(p / (2 - p)) if self.kind == "power" else _softplus_inverse(p)
         return {"p": raw, "a": _softplus_inverse(a)}
@@ -311,9 +313,9 @@ class Bam(ElementwiseBias):
         slopes = np.log(alibi_slopes(dims.num_heads)) if self.start == "alibi" else np.zeros(dims.num_heads)
         params = {
             "scale": jnp.asarray(slopes, jnp.float32),
-            "shape": jnp.full(dims.num_heads, float(self.start == "alibi")),
+            "shape": jnp.full(dims.num_heads, float(self.start == "alibi"), jnp.float32),
         }
-        return params | ({"location": jnp.zeros(dims.num_heads)} if self.location else {})
+        return params | ({"location": jnp.zeros(dims.num_heads, jnp.float32)} if self.location else {})
 
     def constants(self, params, num_heads):
         names = ["scale", "shape"] + ["location"] * self.location
@@ -322,7 +324,7 @@ class Bam(ElementwiseBias):
     def logit(self, constants, offset):
         scale, shape, *location = constants
         if location:
-            offset = (offset[0] - (jnp.exp(location[0]) - jnp.exp(-location[0])),)
+            offset = (jnp.asarray(offset[0], jnp.float32) - (jnp.exp(location[0]) - jnp.exp(-location[0])),)
         return -jnp.exp(scale + shape * jnp.log(length(offset) + 1e-5))
 
 

@@ -75,7 +75,8 @@ class LookHere(ElementwiseBias):
         return np.concatenate([self.slope * slopes[:, None], *bounds], axis=1).astype(np.float32)
 
     def logit(self, constants, offset):
-        (slope, *bounds), (row, column) = constants, offset
+        slope, *bounds = constants
+        row, column = (jnp.asarray(axis, jnp.float32) for axis in offset)
 
         def clockwise(bound_row, bound_column):  # from this bound, or on its line; the cross product is exact
             return bound_column * row - bound_row * column >= 0
@@ -138,7 +139,7 @@ class Swin(Encoding):
         extent = (dims.length,) if dims.grid is None else tuple(dims.grid)
         prefix = self._prefix(dims)
         count = int(np.prod([2 * n - 1 for n in extent])) + 2 * prefix + prefix**2
-        return OffsetTable(self.stddev * jax.random.normal(key, (count, dims.num_heads)), extent, prefix)
+        return OffsetTable(self.stddev * jax.random.normal(key, (count, dims.num_heads), jnp.float32), extent, prefix)
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         if old_grid == new_grid:
@@ -202,8 +203,8 @@ def _row(table: OffsetTable, q_site: Site, k_site: Site, name: str) -> Int32[Arr
     if not np.issubdtype(q_position.dtype, np.integer):
         raise ValueError(f"{name} looks up whole positions, got {q_position.dtype}")
     known = all(isinstance(leaf, np.ndarray) for site in (q_site, k_site) for leaf in site[:3])
-    where, extent = np if known else jnp, np.array(table.extent)
-    index = q_position[:, None] - k_position[None] + (extent - 1).astype(np.int32)
+    where, extent = np if known else jnp, np.array(table.extent, np.int32)
+    index = q_position[:, None] - k_position[None] + (extent - 1)
     inside = where.all((index >= 0) & (index < 2 * extent - 1), axis=-1)
     sides = 2 * extent - 1
     strides = np.cumprod([1, *sides[:0:-1]])[::-1].astype(np.int32)

@@ -116,7 +116,7 @@ class Dpb(OffsetBias):
         sizes = [hidden, hidden, dims.num_heads]
         return {
             "offset": linear_init(keys[0], 1 if dims.grid is None else len(dims.grid), hidden),
-            "norms": [{"scale": jnp.ones(hidden), "bias": jnp.zeros(hidden)} for _ in sizes],
+            "norms": [{"scale": jnp.ones(hidden, jnp.float32), "bias": jnp.zeros(hidden, jnp.float32)} for _ in sizes],
             "layers": [linear_init(keys[1 + i], hidden, size) for i, size in enumerate(sizes)],
         }
 
@@ -173,7 +173,7 @@ class Fire(Encoding):
     def init(self, key, dims):
         keys = jax.random.split(key)
         layers = [linear_init(keys[0], 1, self.hidden_dim), linear_init(keys[1], self.hidden_dim, dims.num_heads)]
-        return {"layers": layers, "c": jnp.full(1, self.init_c), "L_multiplier": jnp.ones(1)}
+        return {"layers": layers, "c": jnp.full(1, self.init_c, jnp.float32), "L_multiplier": jnp.ones(1, jnp.float32)}
 
     def bias(self, params, q, q_site, k, k_site):
         query, key = (jnp.asarray(self.coordinates(site), jnp.float32) for site in (q_site, k_site))
@@ -274,7 +274,7 @@ class Dape(Composition):
     def _features(self, params, q, q_site, k, k_site) -> tuple[Float[jax.Array, "T S F"], Float[jax.Array, "H T S"]]:
         """What f reads, the logits and biases of all heads, and the biases."""
         logits = q.shape[-1] ** -0.5 * jnp.einsum("thd,shd->tsh", q, k, preferred_element_type=jnp.float32)
-        inner = jnp.asarray(self.encoding.bias(params["encoding"], q, q_site, k, k_site))
+        inner = jnp.asarray(self.encoding.bias(params["encoding"], q, q_site, k, k_site), jnp.float32)
         inner = jnp.broadcast_to(inner, (logits.shape[2], *logits.shape[:2]))
         return jnp.concatenate([logits, jnp.moveaxis(inner, 0, -1)], axis=-1), inner
 
@@ -289,7 +289,7 @@ class Dape(Composition):
         beyond, document = self.kernel_size // 2, jnp.where(k_site.prefix == 0, k_site.segment, 0)
         begun = jnp.broadcast_to(document[None] >= q_site.segment[:, None], counted.shape)
         features = jnp.pad(jnp.where(counted[..., None], features, 0.0), ((0, 0), (0, beyond), (0, 0)))
-        begun = jnp.pad(begun, ((0, 0), (0, beyond)), constant_values=True)
+        begun = jnp.pad(begun.astype(jnp.float32), ((0, 0), (0, beyond)), constant_values=1)
 
         def network(x):
             hidden = jax.nn.leaky_relu(_convolution(params["layers"][0], x[..., :-1]))

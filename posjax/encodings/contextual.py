@@ -63,7 +63,9 @@ class Shaw(Encoding):
         shape = (num_axes, 2 * self.max_relative_position + 1, dims.head_dim)
         names = ("key", "value") if self.values else ("key",)
         keys = jax.random.split(key, len(names))
-        return {n: dims.head_dim**-0.5 * jax.random.normal(k, shape) for n, k in zip(names, keys, strict=True)}
+        return {
+            n: dims.head_dim**-0.5 * jax.random.normal(k, shape, jnp.float32) for n, k in zip(names, keys, strict=True)
+        }
 
     def bias(self, params, q, q_site, k, k_site):
         bias, line = 0.0, line_of(q_site, k_site)
@@ -145,7 +147,7 @@ class TransformerXL(Encoding):
             raise ValueError(f"transformer_xl pairs a sine with a cosine: the width must be even, got {dims.width}")
         shapes = {"u": head, "v": head, "position": (dims.width, *head)}
         keys = jax.random.split(key, len(shapes))
-        return {n: 0.02 * jax.random.normal(k, shapes[n]) for n, k in zip(shapes, keys, strict=True)}
+        return {n: 0.02 * jax.random.normal(k, shapes[n], jnp.float32) for n, k in zip(shapes, keys, strict=True)}
 
     def bias(self, params, q, q_site, k, k_site):
         q_position, k_position, width = axes(q_site), axes(k_site), params["position"].shape[0]
@@ -180,7 +182,8 @@ class TransformerXL(Encoding):
             return near
         distance = q_position[:, None] - k_position[None]
         edge = self.clamp_len * frequency[0]
-        before, behind = (sine @ (sign * np.sin(edge)) + cosine @ np.cos(edge) for sign in (1.0, -1.0))
+        rise, level = np.float32(np.sin(edge)), np.float32(np.cos(edge))
+        before, behind = (sine @ (sign * rise) + cosine @ level for sign in (1.0, -1.0))
         far = jnp.where(distance > 0, before[..., None], behind[..., None])
         return jnp.where(jnp.abs(distance) > self.clamp_len, far, near)
 
@@ -226,7 +229,7 @@ class CoPE(Encoding):
             raise ValueError(f"cope(stddev=...) must not be negative, got {self.stddev}")
 
     def init(self, key, dims):
-        return self.stddev * jax.random.normal(key, (self.npos, dims.head_dim))
+        return self.stddev * jax.random.normal(key, (self.npos, dims.head_dim), jnp.float32)
 
     def bias(self, params, q, q_site, k, k_site):
         self.coordinates(q_site), self.coordinates(k_site)
@@ -277,7 +280,7 @@ def _sums_by_position(gates: Float[Array, "H T S"], position: Shaped[Array, " S"
 def between_codes(by_count: Float[Array, "H T N"], counted: Float[Array, "H T S"]) -> Float[jax.Array, "H T S"]:
     """by_count at fractional counts from 0 to N - 1, by linear interpolation."""
     below = jnp.floor(counted).astype(jnp.int32)
-    share = counted - below
+    share = counted - below.astype(jnp.float32)
     return (1 - share) * at(by_count, below) + share * at(by_count, _above(below, by_count))
 
 
@@ -299,7 +302,7 @@ def _between_backward(_, x, out, d_out):
 
 def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts: int) -> Float[jax.Array, "H T N"]:
     """Splits x between the two whole counts around `counted`, in proportion, and sums over the keys."""
-    nothing = jnp.zeros((*x.shape[:2], num_counts))
+    nothing = jnp.zeros((*x.shape[:2], num_counts), jnp.float32)
     if num_counts > _FEW_COUNTS:
         return jax.linear_transpose(lambda by_count: between_codes(by_count, counted), nothing)(x)[0]
     whole = np.arange(num_counts, dtype=np.float32)

@@ -1,6 +1,7 @@
 """A convolution over the positions of tokens: a token learns its place from its neighbours."""
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import jax
@@ -47,8 +48,11 @@ class Peg(Encoding):
 
     def init(self, key, dims):
         window = (self.kernel_size,) * (1 if dims.grid is None else 2)
-        scale = (2 / np.prod(window)) ** 0.5
-        return {"kernel": scale * jax.random.normal(key, (*window, dims.width)), "bias": jnp.zeros(dims.width)}
+        scale = (2 / math.prod(window)) ** 0.5
+        return {
+            "kernel": scale * jax.random.normal(key, (*window, dims.width), jnp.float32),
+            "bias": jnp.zeros(dims.width, jnp.float32),
+        }
 
     def embed(self, params, x, site):
         position, kernel = self.coordinates(site), params["kernel"]

@@ -63,12 +63,12 @@ class Abacus(Encoding):
             )
 
     def init(self, key, dims):
-        return Table(self.stddev * jax.random.normal(key, (self.length, dims.width)), (self.length,))
+        return Table(self.stddev * jax.random.normal(key, (self.length, dims.width), jnp.float32), (self.length,))
 
     def place(self, params, site, key=None):
         if key is None:
             return site
-        offset = jax.random.randint(key, (), 0, self.max_offset + 1)
+        offset = jax.random.randint(key, (), 0, self.max_offset + 1, jnp.int32)
         return site._replace(position=jnp.where(site.position > 0, site.position + offset, site.position))
 
     def embed(self, params, x, site):

@@ -81,12 +81,16 @@ class Deberta(Encoding):
 
     def init(self, key, dims):
         if self.shared:
-            table = 0.02 * jax.random.normal(key, (2 * self._span, dims.width))
-            return {"table": table, "scale": jnp.ones(dims.width), "shift": jnp.zeros(dims.width)}
+            table = 0.02 * jax.random.normal(key, (2 * self._span, dims.width), jnp.float32)
+            return {
+                "table": table,
+                "scale": jnp.ones(dims.width, jnp.float32),
+                "shift": jnp.zeros(dims.width, jnp.float32),
+            }
         shape = (2 * self._span, dims.num_heads, dims.head_dim)
         stddev = 0.02 * dims.width**0.5
         keys = zip(self._names, jax.random.split(key, 2), strict=False)
-        return {name: stddev * jax.random.normal(one, shape) for name, one in keys}
+        return {name: stddev * jax.random.normal(one, shape, jnp.float32) for name, one in keys}
 
     def in_layer(self, params, project):
         if not self.shared:
@@ -211,9 +215,12 @@ class Tupe(Encoding):
     def init(self, key, dims):
         table_key, *keys = jax.random.split(key, 3)
         shape = (dims.width, dims.num_heads, dims.head_dim)
-        params = {n: self.stddev * jax.random.normal(k, shape) for n, k in zip(("query", "key"), keys, strict=True)}
+        params = {
+            n: self.stddev * jax.random.normal(k, shape, jnp.float32)
+            for n, k in zip(("query", "key"), keys, strict=True)
+        }
         params["table"] = Learned(self.stddev).init(table_key, dims._replace(prefix=0))
-        return params | ({"untied": jnp.zeros((2, dims.num_heads))} if dims.prefix else {})
+        return params | ({"untied": jnp.zeros((2, dims.num_heads), jnp.float32)} if dims.prefix else {})
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         return self, params | {"table": resized_table(self, params["table"], old_grid, new_grid, method)}
@@ -231,8 +238,8 @@ class Tupe(Encoding):
 
     def _project(self, params, which: str, site: Site) -> Float[Array, "T H D"]:
         # For the table a token that stands nowhere is like padding: it has no row and gets zeros.
-        site = site._replace(segment=site.segment * (site.prefix == 0), prefix=0 * site.prefix)
-        rows = Learned().embed(params["table"], jnp.zeros((len(site.segment), len(params[which]))), site)
+        site = site._replace(segment=site.segment * (site.prefix == 0).astype(np.int32), prefix=0 * site.prefix)
+        rows = Learned().embed(params["table"], jnp.zeros((len(site.segment), len(params[which])), jnp.float32), site)
         return jnp.einsum("tm,mhd->thd", _normed(rows, _EPSILON), params[which])
 
 

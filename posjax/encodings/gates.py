@@ -191,7 +191,7 @@ class SelectiveRope(Encoding):
         shapes = dict(down=(dims.width, self.rank), up=(self.rank, *pairs), taps=(self.d_conv, *pairs))
         keys = jax.random.split(key, len(shapes))
         return {
-            name: jax.random.uniform(name_key, shape, minval=-(shape[0] ** -0.5), maxval=shape[0] ** -0.5)
+            name: jax.random.uniform(name_key, shape, jnp.float32, minval=-(shape[0] ** -0.5), maxval=shape[0] ** -0.5)
             for (name, shape), name_key in zip(shapes.items(), keys, strict=True)
         }
 
@@ -297,7 +297,7 @@ def last_before(site: Site, past: Site | None, count: int) -> Site | None:
     position, new = (jax.lax.stop_gradient(jnp.asarray(order_of(s))) for s in (past, site))
     document = jnp.where(site.prefix == 0, site.segment, 0)
     left = (past.segment == document) & (document > 0) & (past.prefix == 0) & (position <= new)
-    slot, nowhere = jnp.arange(len(left)), _least(position.dtype)
+    slot, nowhere = jnp.arange(len(left), dtype=jnp.int32), _least(position.dtype)
     chosen = []
     for _ in range(count):
         latest = jnp.max(jnp.where(left, position, nowhere))
@@ -376,7 +376,10 @@ def _fraction(turns):
 
 
 def _linear_init(key, shape: tuple[int, ...], stddev: float, bias: float):
-    return {"kernel": stddev * jax.random.normal(key, shape), "bias": jnp.full(shape[1:], bias, jnp.float32)}
+    return {
+        "kernel": stddev * jax.random.normal(key, shape, jnp.float32),
+        "bias": jnp.full(shape[1:], bias, jnp.float32),
+    }
 
 
 def _linear(params, x: Float[Array, "T M"]) -> Float32[Array, "T ..."]:

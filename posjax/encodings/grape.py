@@ -67,7 +67,8 @@ class GrapeA(Encoding):
     def init(self, key, dims):
         shape, keys = (dims.num_heads, dims.head_dim), jax.random.split(key)
         drawn = {
-            n: dims.head_dim**-0.5 * jax.random.normal(k, shape) for n, k in zip(("query", "key"), keys, strict=True)
+            n: dims.head_dim**-0.5 * jax.random.normal(k, shape, jnp.float32)
+            for n, k in zip(("query", "key"), keys, strict=True)
         }
         gates = {name: vector for name, vector in drawn.items() if self.gate in ("both", name)}
         return {"omega": jnp.full(dims.num_heads, np.log(np.e - 1), jnp.float32)} | gates
@@ -135,7 +136,7 @@ class GrapeAP(Encoding):
 
     def init(self, key, dims):
         shape = (dims.width, dims.num_heads, self.p_head_dim)
-        return {"kernel": 0.5 * dims.width**-0.5 * jax.random.normal(key, shape)}
+        return {"kernel": 0.5 * dims.width**-0.5 * jax.random.normal(key, shape, jnp.float32)}
 
     def observe(self, params, x, site, past=None):
         self.coordinates(site)
@@ -217,7 +218,7 @@ class GrapeM(Encoding):
             raise ValueError(f"grape_m rotates pairs of channels: head_dim must be even, got {dims.head_dim}")
         gates = dims.num_heads if self.per_head else 1
         return {
-            "kernel": self.stddev * jax.random.normal(key, (dims.width, gates)),
+            "kernel": self.stddev * jax.random.normal(key, (dims.width, gates), jnp.float32),
             "bias": jnp.full(gates, np.log(np.expm1(1e-3)), jnp.float32),
             "log_wave": jnp.asarray(np.log(geometric(self.base, dims.head_dim // 2)), jnp.float32),
         }

@@ -62,7 +62,7 @@ class Graphormer(Encoding):
         _check_stddev(self)
 
     def init(self, key, dims):
-        return {"table": self.stddev * jax.random.normal(key, (self.max_distance + 3, dims.num_heads))}
+        return {"table": self.stddev * jax.random.normal(key, (self.max_distance + 3, dims.num_heads), jnp.float32)}
 
     def bias(self, params, q, q_site, k, k_site):
         distance = _distances(self, q_site, k_site)
@@ -102,7 +102,7 @@ class Centrality(Encoding):
         _check_stddev(self)
 
     def init(self, key, dims):
-        return {"table": self.stddev * jax.random.normal(key, (self.max_degree + 1, dims.width))}
+        return {"table": self.stddev * jax.random.normal(key, (self.max_degree + 1, dims.width), jnp.float32)}
 
     def embed(self, params, x, site):
         degree = (_relation(self, site).distance == 1).sum(axis=1)
@@ -163,7 +163,8 @@ class Laplacian(_Features):
         return site._replace(position=position.reshape(site.position.shape))
 
     def _signs(self, key: jax.Array) -> Float32[jax.Array, " A"]:
-        return jax.random.rademacher(key, (self.pos_enc_dim,), jnp.float32)
+        positive = jax.random.bernoulli(key, np.float32(0.5), (self.pos_enc_dim,))
+        return jnp.where(positive, jnp.float32(1), -1.0)
 
 
 @register("random_walk")
@@ -240,15 +241,15 @@ class Tree(Encoding):
                 f"{self} needs a channel for each branch of each level, {self.depth * self.degree}; the width is {dims.width}"
             )
         bound = (3 / features) ** 0.5
-        return {"rate": jax.random.uniform(key, (features,), minval=-bound, maxval=bound)}
+        return {"rate": jax.random.uniform(key, (features,), jnp.float32, minval=-bound, maxval=bound)}
 
     def embed(self, params, x, site):
         branch, inside = whole_inside(self, self.coordinates(site), (self.degree + 1,) * self.depth)
         self._refuse(branch, ~inside & standing(site))
-        level = np.arange(self.depth, dtype=np.int32)[:, None]
+        level = np.arange(self.depth, dtype=np.float32)[:, None]
         # 1 / cosh is sqrt(1 - tanh^2), with a gradient where tanh rounds to 1.
         fading = jnp.tanh(params["rate"]) ** level * (x.shape[-1] / 2) ** 0.5 / jnp.cosh(params["rate"])
-        taken = branch[:, :, None] == np.arange(1, self.degree + 1)
+        taken = branch[:, :, None] == np.arange(1, self.degree + 1, dtype=np.int32)
         code = jnp.where(taken[..., None], fading[:, None], 0.0).reshape(len(x), -1)
         code = jnp.pad(code, [(0, 0), (0, x.shape[-1] - code.shape[1])])
         return added(x, jnp.where(standing(site)[:, None], jnp.where(inside[:, None], code, jnp.nan), 0.0), site)

@@ -93,7 +93,7 @@ def sums_at(x: Float[Array, "H T S"], row: Int32[Array, "T S"], num_rows: int) -
 def sums_on_line(x: Float[Array, "H T S"], first: Int32[Array, ""] | int, far: int) -> Float[Array, "H T R"]:
     """`sums_at` on a line: sums over the keys at each offset from -far to far; keys beyond count at either end."""
     _, num_q, num_k = x.shape
-    offset = first + np.arange(num_k) - np.arange(num_q)[:, None]
+    offset = first + (np.arange(num_k) - np.arange(num_q)[:, None]).astype(np.int32)
     ends = [jnp.sum(jnp.where(beyond, x, 0.0), axis=2, keepdims=True) for beyond in (offset <= -far, offset >= far)]
     # Columns of x from `start` on, zeros outside of it, so that query t finds the offset 1 - far in column t.
     width = num_q + 2 * far - 1

@@ -128,8 +128,10 @@ def pairwise(
 def linear_init(key: jax.Array, inputs: int, outputs: int, *, bias: bool = True) -> dict[str, Any]:
     """A kernel [inputs, outputs] and a bias [outputs], uniform within inputs^(-1/2) of 0 as torch.nn.Linear's are."""
     keys, bound = jax.random.split(key), inputs**-0.5
-    layer = {"kernel": jax.random.uniform(keys[0], (inputs, outputs), minval=-bound, maxval=bound)}
-    return layer | ({"bias": jax.random.uniform(keys[1], (outputs,), minval=-bound, maxval=bound)} if bias else {})
+    layer = {"kernel": jax.random.uniform(keys[0], (inputs, outputs), jnp.float32, minval=-bound, maxval=bound)}
+    return layer | (
+        {"bias": jax.random.uniform(keys[1], (outputs,), jnp.float32, minval=-bound, maxval=bound)} if bias else {}
+    )
 
 
 def linear(layer: dict[str, Any], x: Float[jax.Array, "*N F"]) -> Float[jax.Array, "*N G"]:

@@ -76,8 +76,10 @@ class PaTH(Encoding):
         shapes = {"down": (dims.width, self.rank), "up": (self.rank, *head), "taps": (self.d_conv, *head)}
         shapes |= {"kernel": (dims.width, dims.num_heads)}
         keys = jax.random.split(key, len(shapes))
-        drawn = {n: self.stddev * jax.random.normal(k, shapes[n]) for n, k in zip(shapes, keys, strict=True)}
-        return drawn | {"bias": jnp.zeros(dims.num_heads)}
+        drawn = {
+            n: self.stddev * jax.random.normal(k, shapes[n], jnp.float32) for n, k in zip(shapes, keys, strict=True)
+        }
+        return drawn | {"bias": jnp.zeros(dims.num_heads, jnp.float32)}
 
     def observe(self, params, x, site, past=None):
         self.coordinates(site)
@@ -87,7 +89,7 @@ class PaTH(Encoding):
         w = jax.nn.silu(order.convolved(projected, () if past is None else past.state[2], params["taps"]))
         w = w * jax.lax.rsqrt(jnp.sum(w**2, axis=-1, keepdims=True) + 1e-6)
         beta = 2 * jax.nn.sigmoid(jnp.matmul(x, params["kernel"], precision="highest") + params["bias"])
-        count = order.total(jnp.ones(len(x)), () if past is None else past.state[3])
+        count = order.total(jnp.ones(len(x), jnp.float32), () if past is None else past.state[3])
         return site._replace(state=(w, order.kept(beta), order.kept(projected), count))
 
     def product(self, q, q_site, k, k_site):
@@ -154,7 +156,7 @@ def _inverse(lower: Float32[Array, "H S S"]) -> Float32[jax.Array, "H S S"]:
     the other: of 32 systems of 64 rows, forward and backward, 494 ms of one CPU core where this takes 4.
     """
     heads, size, _ = lower.shape
-    inverse, rows = jnp.ones((heads, size, 1, 1)), 1
+    inverse, rows = jnp.ones((heads, size, 1, 1), jnp.float32), 1
     while rows < size:
         pairs = lower.reshape(heads, size // (2 * rows), 2 * rows, size // (2 * rows), 2 * rows)
         below = jnp.moveaxis(jnp.diagonal(pairs, axis1=1, axis2=3), -1, 1)[:, :, rows:, :rows]

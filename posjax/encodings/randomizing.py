@@ -4,6 +4,7 @@ Each row of the batch has one draw, which the documents packed into it share: wh
 on itself, not on its neighbours in the row. Padding and tokens that stand nowhere are never counted or moved.
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -86,8 +87,8 @@ class Randomized(_Drawn):
         return room(dims, length=self.length)
 
     def stream(self, key, count):
-        behind = jnp.arange(self.length, max(self.length, count))
-        return jnp.concatenate([jax.random.permutation(key, self.length), behind]).astype(jnp.int32)
+        behind = jnp.arange(self.length, max(self.length, count), dtype=jnp.int32)
+        return jnp.concatenate([jax.random.permutation(key, self.length).astype(jnp.int32), behind])
 
     def place(self, params, site, key=None):
         if key is not None or self.evaluate == "random":
@@ -128,8 +129,8 @@ class RandomFloat(_Drawn):
 
     def stream(self, key, count):
         # One key for each draw: the first n must not depend on how many are drawn.
-        keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
-        return self.length * jax.vmap(jax.random.uniform)(keys)
+        keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count, dtype=jnp.int32))
+        return self.length * jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(keys)
 
 
 @register("pose")
@@ -204,7 +205,7 @@ class Shape(PositionMap):
     def place(self, params, site, key=None):
         if key is None:
             return site
-        offset = jax.random.randint(key, site.position.shape[1:], 0, self.max_offset + 1)
+        offset = jax.random.randint(key, site.position.shape[1:], 0, self.max_offset + 1, jnp.int32)
         return site._replace(position=site.position + offset)
 
 
@@ -248,9 +249,9 @@ class Cape(PositionMap):
             return site
         shift_key, jitter_key, scale_key = jax.random.split(key, 3)
         position = jnp.asarray(site.position, jnp.float32)
-        shift = self.max_global_shift * jax.random.uniform(shift_key, position.shape[1:], minval=-1.0)
-        jitter = self.max_local_shift * jax.random.uniform(jitter_key, position.shape, minval=-1.0)
-        log_scale = np.log(self.max_global_scaling) * jax.random.uniform(scale_key, minval=-1.0)
+        shift = self.max_global_shift * jax.random.uniform(shift_key, position.shape[1:], jnp.float32, minval=-1.0)
+        jitter = self.max_local_shift * jax.random.uniform(jitter_key, position.shape, jnp.float32, minval=-1.0)
+        log_scale = math.log(self.max_global_scaling) * jax.random.uniform(scale_key, (), jnp.float32, minval=-1.0)
         return moved_in_order(site, (position + shift + jitter) * jnp.exp(log_scale))
 
 
@@ -263,7 +264,7 @@ def room(dims, length: int = 0, more: int = 0):
 
 def below(key: jax.Array, bound: Int32[Array, " T"]) -> Int32[jax.Array, " T"]:
     """Uniform in {0, ..., bound - 1}: one draw, so that tokens with one bound get one number."""
-    return jax.vmap(lambda high: jax.random.randint(key, (), 0, high))(jnp.asarray(bound))
+    return jax.vmap(lambda high: jax.random.randint(key, (), 0, high, jnp.int32))(jnp.asarray(bound))
 
 
 def _sorted_draws(
@@ -275,10 +276,10 @@ def _sorted_draws(
     by_document, by_position = jnp.asarray(document)[order], jnp.asarray(position)[order]
     opens = jnp.concatenate([jnp.ones(1, bool), by_document[1:] != by_document[:-1]])
     new = opens | jnp.concatenate([jnp.ones(1, bool), by_position[1:] != by_position[:-1]])
-    place = jnp.cumsum(new) - 1  # places are numbered by document, then by position
+    place = jnp.cumsum(new, dtype=jnp.int32) - 1  # places are numbered by document, then by position
     rank = place - jax.lax.cummax(jnp.where(opens, place, 0))
     # One entry for each place; entries without a place sort behind all others.
-    of_place = jnp.full(length, jnp.iinfo(jnp.int32).max).at[place].set(by_document)
+    of_place = jnp.full(length, jnp.iinfo(jnp.int32).max, jnp.int32).at[place].set(by_document)
     draw = jnp.zeros(length, stream.dtype).at[place].set(stream[rank])
     draws = draw[jnp.lexsort((draw, of_place))]
     return jnp.zeros(length, stream.dtype).at[order].set(draws[place])

@@ -183,8 +183,8 @@ class FoPE(Encoding):
         count = len(self._frequencies(dims.head_dim))
         mixed = min(count, dims.head_dim // 4)
         eye = np.eye(mixed * -(-count // mixed), dtype=np.float32)[:count, :: -(-count // mixed)]
-        deviation = self.gain * np.sqrt(2 / (mixed * (count + dims.num_heads)))
-        noise = deviation * jax.random.normal(key, (2, dims.num_heads, count, mixed))
+        deviation = self.gain * (2 / (mixed * (count + dims.num_heads))) ** 0.5
+        noise = deviation * jax.random.normal(key, (2, dims.num_heads, count, mixed), jnp.float32)
         return {"cos": eye + noise[0], "sin": eye + noise[1]}
 
     def rotate(self, params, q, q_site, k, k_site):

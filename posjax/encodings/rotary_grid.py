@@ -341,7 +341,7 @@ class DinoV3(Rotary):
         """Shifted, jittered, rescaled, in this order as the authors do; one draw for each image."""
 
         def drawn(key: jax.Array, num_axes: int, bound: float) -> Float[Array, "T #A"]:
-            return jax.random.uniform(key, (len(image), num_axes), minval=-bound, maxval=bound)[image]
+            return jax.random.uniform(key, (len(image), num_axes), jnp.float32, minval=-bound, maxval=bound)[image]
 
         shift, jitter, rescale = jax.random.split(key, 3)
         num_axes = coordinate.shape[1]

@@ -63,7 +63,10 @@ class _Rebased(Encoding):
     def init(self, key, dims):
         shapes = self.shapes(dims.num_heads, dims.head_dim)
         *keys, rotary_key = jax.random.split(key, len(shapes) + 1)
-        drawn = {name: self.stddev * jax.random.normal(k, shapes[name]) for k, name in zip(keys, shapes, strict=True)}
+        drawn = {
+            name: self.stddev * jax.random.normal(k, shapes[name], jnp.float32)
+            for k, name in zip(keys, shapes, strict=True)
+        }
         return drawn | {"rotary": self.rotary.init(rotary_key, dims)}
 
     def rotate(self, params, q, q_site, k, k_site):
@@ -109,7 +112,7 @@ class CayleyString(_Rebased):
         return {"skew": (num_heads, head_dim * (head_dim - 1) // 2)}
 
     def maps(self, params, head_dim):
-        skew, identity = skew_symmetric(params["skew"], head_dim), jnp.eye(head_dim)
+        skew, identity = skew_symmetric(params["skew"], head_dim), jnp.eye(head_dim, dtype=jnp.float32)
         basis = jnp.linalg.solve(identity + skew, identity - skew)  # the two factors commute
         return basis, basis
 
@@ -201,7 +204,7 @@ class CirculantString(Encoding):
     def init(self, key, dims):
         sines = self._fourier(dims.head_dim)[1]
         shape = (num_axes(dims), dims.num_heads, len(sines))
-        direction = jax.random.normal(key, shape)
+        direction = jax.random.normal(key, shape, jnp.float32)
         direction = direction / jnp.linalg.norm(direction, axis=0)
         wave = direction * jnp.asarray(geometric(self.base, len(sines)), jnp.float32)
         return {"column": -jnp.matmul(wave, sines, precision="highest") / dims.head_dim}
@@ -277,14 +280,14 @@ class ComRoPE(LieRE):
         sizes = jnp.array(dims.grid or (dims.length,), jnp.float32)
         generator_key, factor_key = jax.random.split(key)
         if self.kind == "linear":
-            generator = np.sqrt(2) * jax.random.normal(generator_key, (1, heads, blocks, entries))
+            generator = 2**0.5 * jax.random.normal(generator_key, (1, heads, blocks, entries), jnp.float32)
             return {
                 "generator": generator,
-                "multiplier": jax.random.normal(factor_key, (axes, blocks)) / sizes[:, None],
+                "multiplier": jax.random.normal(factor_key, (axes, blocks), jnp.float32) / sizes[:, None],
             }
         if blocks % axes:
             raise ValueError(f"comrope(kind='axial') shares blocks among {axes} position axes, but there are {blocks}")
-        generator = np.sqrt(2) * jax.random.normal(generator_key, (axes, heads, blocks // axes, entries))
+        generator = 2**0.5 * jax.random.normal(generator_key, (axes, heads, blocks // axes, entries), jnp.float32)
         return {"generator": generator / sizes[:, None, None, None]}
 
     def entries(self, params):

@@ -61,8 +61,8 @@ class RopeMixed(Rotary):
         magnitude = axial(self.base, num_axes(dims), dims.head_dim // 2, "rope_mixed: a head_dim").sum(axis=0)
         if num_axes(dims) == 1:
             return {"wave": jnp.tile(jnp.asarray(magnitude, jnp.float32), (1, dims.num_heads, 1))}
-        direction = jax.random.uniform(key, (dims.num_heads, 1), maxval=2 * np.pi)
-        direction = direction + np.repeat([0, np.pi / 2], len(magnitude) // 2)
+        direction = jax.random.uniform(key, (dims.num_heads, 1), jnp.float32, maxval=2 * np.pi)
+        direction = direction + np.repeat(np.float32([0, np.pi / 2]), len(magnitude) // 2)
         return {"wave": jnp.float32(magnitude) * jnp.stack([jnp.sin(direction), jnp.cos(direction)])}
 
     def rotate(self, params, q, q_site, k, k_site):
@@ -110,7 +110,7 @@ class LeRope(Rotary):
     layout: str = "half"
 
     def init(self, key, dims):
-        return {"log_scale": jnp.zeros(self._rotary_dim(dims.head_dim) // 2)}
+        return {"log_scale": jnp.zeros(self._rotary_dim(dims.head_dim) // 2, jnp.float32)}
 
     def rotate(self, params, q, q_site, k, k_site):
         turned = [rotated(x, self._learned_angle(params, site), self.layout) for x, site in ((q, q_site), (k, k_site))]
@@ -165,8 +165,8 @@ class PoPE(Encoding):
 
     def init(self, key, dims):
         shape = (dims.num_heads, dims.head_dim)
-        uniform = jax.random.uniform(key, shape, minval=-2 * np.pi, maxval=0.0)
-        return {"phase": uniform if self.bias_uniform_init else jnp.zeros(shape)}
+        uniform = jax.random.uniform(key, shape, jnp.float32, minval=-2 * np.pi, maxval=0.0)
+        return {"phase": uniform if self.bias_uniform_init else jnp.zeros(shape, jnp.float32)}
 
     def rotate(self, params, q, q_site, k, k_site):
         q_phase = self._phase(q_site, q.shape[-1])
@@ -238,7 +238,9 @@ class RePo(Encoding):
         hidden = self.hidden_dim or max(1, dims.width // 8)
         shapes = {"gate": (dims.width, hidden), "content": (dims.width, hidden), "place": (hidden, dims.num_heads)}
         keys = jax.random.split(key, len(shapes))
-        return {n: self.stddev * jax.random.normal(k, shapes[n]) for n, k in zip(shapes, keys, strict=True)}
+        return {
+            n: self.stddev * jax.random.normal(k, shapes[n], jnp.float32) for n, k in zip(shapes, keys, strict=True)
+        }
 
     def observe(self, params, x, site, past=None):
         gate, content = (jnp.matmul(x.astype(jnp.float32), params[n], precision="highest") for n in ("gate", "content"))
@@ -309,7 +311,7 @@ class LieRE(Encoding):
             raise ValueError("liere scales its generators to the positions: give Dims(length=...) or Dims(grid=...)")
         shape = (len(size), dims.num_heads if self.per_head else 1, dims.head_dim // g, g * (g - 1) // 2)
         steps = jnp.maximum(jnp.array(size, jnp.float32) - 1, 1).reshape(-1, 1, 1, 1)
-        return {"generator": jax.random.uniform(key, shape, maxval=2 * np.pi) / steps}
+        return {"generator": jax.random.uniform(key, shape, jnp.float32, maxval=2 * np.pi) / steps}
 
     def rotate(self, params, q, q_site, k, k_site):
         entries = self.entries(params)
@@ -337,7 +339,7 @@ class LieRE(Encoding):
 def skew_symmetric(entries: Float[Array, "*B E"], size: int) -> Float[jax.Array, "*B g g"]:
     """The matrices A = -A^T of g = size rows with these entries above the diagonal, row by row: E = g(g - 1)/2."""
     above = np.triu_indices(size, 1)
-    upper = jnp.zeros((*entries.shape[:-1], size, size)).at[..., *above].set(entries)
+    upper = jnp.zeros((*entries.shape[:-1], size, size), jnp.float32).at[..., *above].set(entries)
     return upper - jnp.swapaxes(upper, -1, -2)
 
 
@@ -351,7 +353,7 @@ def expm(x: Float32[Array, "*B g g"], terms: int = 9, squarings: int = 12) -> Fl
     norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(x), axis=-1), axis=-1))
     times = jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1
     small = x * jnp.exp2(-times)[..., None, None]
-    identity = jnp.eye(x.shape[-1])
+    identity = jnp.eye(x.shape[-1], dtype=jnp.float32)
     matmul = lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)  # noqa: E731
     series = identity
     for n in range(terms, 0, -1):  # Horner: 1 + x (1 + x/2 (1 + x/3 (...)))

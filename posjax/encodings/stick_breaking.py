@@ -72,7 +72,7 @@ class StickBreaking(Encoding):
         self.coordinates(site)
         position = jax.lax.stop_gradient(order_of(site))
         where = numpy_if_known(position, site.segment, site.prefix)
-        place = where.where(site.prefix > 0, site.prefix, position)
+        place = where.where(site.prefix > 0, site.prefix.astype(position.dtype), position)
         index = where.lexsort((place, site.prefix == 0, site.segment))
         rank = where.argsort(index)
         counted = where.where(site.segment > 0, rank, -1)

@@ -84,7 +84,7 @@ class Learned(_ResizedAtRunTime):
             )
         extent = (dims.length,) if dims.grid is None else tuple(dims.grid)
         shape = (dims.prefix + int(np.prod(extent)), dims.width)
-        return Table(self.stddev * jax.random.normal(key, shape), extent)
+        return Table(self.stddev * jax.random.normal(key, shape, jnp.float32), extent)
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         return self, resized_table(self, params, old_grid, new_grid, method)
@@ -151,10 +151,10 @@ class LearnedFactorized(_ResizedAtRunTime):
             )
         width = dims.width if self.combine == "sum" else dims.width // 2
         *keys, prefix_key = jax.random.split(key, 3)
-        tables = [jax.random.normal(k, (size, width)) for k, size in zip(keys, dims.grid, strict=True)]
+        tables = [jax.random.normal(k, (size, width), jnp.float32) for k, size in zip(keys, dims.grid, strict=True)]
         params = {"row": self.stddev * tables[0], "column": self.stddev * tables[1]}
         if dims.prefix:  # an empty array would be a parameter that nothing depends on
-            params["prefix"] = self.stddev * jax.random.normal(prefix_key, (dims.prefix, dims.width))
+            params["prefix"] = self.stddev * jax.random.normal(prefix_key, (dims.prefix, dims.width), jnp.float32)
         return params
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
@@ -252,13 +252,13 @@ def whole_inside(encoding: Encoding, position: Shaped[Array, "T A"], extent: tup
     if not np.issubdtype(position.dtype, np.integer):
         raise ValueError(f"{encoding.spec_name} looks up whole positions, got {position.dtype}")
     where = numpy_if_known(position)
-    return position, where.all((position >= 0) & (position < where.asarray(extent)), axis=1)
+    return position, where.all((position >= 0) & (position < np.asarray(extent, position.dtype)), axis=1)
 
 
 def rows_at(rows: Float[Array, "N M"], index: Int32[Array, " T"]) -> Float[jax.Array, "T M"]:
     """The rows at these indices, which are 0 or more; NaN beyond the end."""
     if not rows.shape[0]:
-        return jnp.full((len(index), rows.shape[1]), jnp.nan)
+        return jnp.full((len(index), rows.shape[1]), jnp.nan, jnp.float32)
     return jnp.asarray(rows).at[index].get(mode="fill", fill_value=jnp.nan)
 
 

@@ -147,7 +147,7 @@ class LearnedSink(Encoding):
             raise ValueError(f"learned_sink(stddev=...) must be at least 0, got {self.stddev}")
 
     def init(self, key, dims):
-        return {"sink": self.stddev * jax.random.normal(key, (dims.num_heads,))}
+        return {"sink": self.stddev * jax.random.normal(key, (dims.num_heads,), jnp.float32)}
 
     def sink(self, params, q_site, num_heads):
         return params["sink"]

@@ -122,8 +122,8 @@ class Viewed(Placed):
 
     def _index(self, q_site: Site, k_site: Site) -> Int32[Array, "T S"]:
         q, k = (self.position_map.coordinates(site)[:, 0] for site in (q_site, k_site))
-        index = self.position_map.select(q[:, None], k[None])
-        return jnp.where(both_stand(q_site, k_site), index, 0).astype(jnp.int32)
+        index = jnp.asarray(self.position_map.select(q[:, None], k[None]), jnp.int32)
+        return jnp.where(both_stand(q_site, k_site), index, 0)
 
     def _chosen(self, each: list, q_site: Site, k_site: Site):
         """Selects the value of each pair by its view; values without a shape are one constant under all views."""
@@ -172,7 +172,7 @@ class _Chosen(Mask):
 
     def shows(self, q, k):
         (q_own, *q), (k_own, *k) = q, k
-        index, axes = self.position_map.select(q_own, k_own), len(q) // self.views
+        index, axes = jnp.asarray(self.position_map.select(q_own, k_own), jnp.int32), len(q) // self.views
         shown = self.mask.shows(q[:axes], k[:axes])
         for view in range(1, self.views):
             here = slice(view * axes, (view + 1) * axes)

@@ -453,5 +453,5 @@ def drop_path(key: jax.Array, x: Float[jax.Array, "B T M"], rate: float | jax.Ar
 
     Huang et al. (2016), arXiv 1603.09382; the others are divided by 1 - rate, as timm and big_vision do.
     """
-    keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1, 1))
+    keep = jax.random.bernoulli(key, jnp.float32(1 - rate), (x.shape[0], 1, 1))
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)

@@ -131,7 +131,7 @@ def _text_goes_on(site: Site, last: Site) -> tuple[Shaped[jax.Array, "1 A"], Boo
 
 def _last(site: Site) -> Int32[jax.Array, " B"]:
     """The index of each row's last token; -1 where it has none."""
-    return jnp.max(jnp.where(site.segment > 0, jnp.arange(site.segment.shape[1]), -1), axis=1)
+    return jnp.max(jnp.where(site.segment > 0, jnp.arange(site.segment.shape[1], dtype=jnp.int32), -1), axis=1)
 
 
 def _at(x: Shaped[Array, "B T *C"], index: Int32[jax.Array, " B"]) -> Shaped[jax.Array, "B 1 *C"]:
@@ -191,7 +191,7 @@ def _run(model, variables, tokens, site, ahead, sampling, key, memory):
 
     start = (_at(logits, _last(site))[:, 0], caches, jnp.zeros(len(tokens), bool))
     by_step = jax.tree.map(lambda leaf: jnp.moveaxis(jnp.asarray(leaf), 1, 0)[:, :, None], ahead)
-    _, (continued, finite) = jax.lax.scan(step, start, (jnp.arange(steps), by_step))
+    _, (continued, finite) = jax.lax.scan(step, start, (jnp.arange(steps, dtype=jnp.int32), by_step))
     return continued.T, finite
 
 

@@ -44,7 +44,7 @@ def draw_kept(key: jax.Array, rate: float, site: Site, batch: int, num_images: i
         index = jnp.argsort(~goes_on, stable=True)[:room]
         return Kept(index, goes_on[index])
 
-    return jax.vmap(of_row, in_axes=(batch_axis(site), 0))(site, jax.random.uniform(key, (batch, total)))
+    return jax.vmap(of_row, in_axes=(batch_axis(site), 0))(site, jax.random.uniform(key, (batch, total), jnp.float32))
 
 
 def take(x: Shaped[Array, "B T *M"], kept: Kept) -> Shaped[jax.Array, "B K *M"]:

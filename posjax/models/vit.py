@@ -87,7 +87,7 @@ class ViT(OfBlocks):
 
     def example(self, channels: int) -> tuple[Float[Array, "1 h w C"], Site]:
         """Arguments of `init`."""
-        return jnp.zeros((1, *self.image_size, channels)), self.sites(*self.image_size)
+        return jnp.zeros((1, *self.image_size, channels), jnp.float32), self.sites(*self.image_size)
 
     @property
     def one_size(self) -> bool:

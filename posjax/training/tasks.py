@@ -204,7 +204,7 @@ class MaskedLanguageModel(LanguageModel):
 
     def _hidden(self, key, batch):
         """The tokens with some of them masked, and where: 1.0 there, else 0."""
-        hidden = jax.random.bernoulli(key, self._masked, batch["tokens"].shape) & (batch["segment"] > 0)
+        hidden = jax.random.bernoulli(key, np.float32(self._masked), batch["tokens"].shape) & (batch["segment"] > 0)
         return jnp.where(hidden, self.model.vocab_size - 1, batch["tokens"]), hidden.astype(jnp.float32)
 
 

@@ -1,0 +1,93 @@
+"""jax_enable_x64 and strict promotion of types change nothing: programs have the types and draws that they have without.
+
+Everything here is traced, nothing is run.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from cases import (
+    HEAD_DIM,
+    HEADS,
+    WIDTH,
+    each_case,
+    forward,
+    inner_jaxprs,
+    params_of,
+    params_of_long,
+    project,
+    with_relation,
+)
+from members import LINE
+
+import posjax as pj
+from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
+from posjax.encoding import Needs
+
+GRID = 10, 7  # with 2 prefix tokens more than 64 tokens: "auto" takes tiles
+
+
+def settings(case, count: int):
+    """An encoding, the site of a row, and the shapes of (params, x, weights). Parameters are never drawn."""
+    encoding, line = pj.parse(case.spec), case.kind == LINE
+    shown = (3, 4) if count == 14 else GRID
+    site = pj.sites(count) if line else pj.grid(*shown, prefix=2)
+    if Needs.RELATION in encoding.needs:
+        site = with_relation(pj.sites(14) if line else pj.grid(3, 4, prefix=2))
+    on_line = line or case.spec.startswith("raster")
+    dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=120 if on_line else None, grid=None if on_line else GRID, prefix=2)
+    shapes = (len(site.segment), WIDTH), (3, WIDTH, HEADS, HEAD_DIM)
+    params = jax.eval_shape(functools.partial(encoding.init, dims=dims), jax.random.key(0))
+    return encoding, site, dims, (params, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
+
+
+def traced(function, *arguments):
+    """The shapes and types of what a function returns, in a world of wide types where none may appear."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        program, found = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    for jaxpr, _ in inner_jaxprs(program):
+        for eqn in jaxpr.eqns:
+            wide = [v.aval.dtype for v in eqn.outvars if v.aval.dtype in (np.float64, np.complex128)]
+            wide += [np.dtype(np.uint64)] if eqn.params.get("bit_width") == 64 else []  # of random bits
+            assert not wide, f"{wide[0]} of {eqn}"
+    return found
+
+
+def same_types(function, *arguments):
+    assert traced(function, *arguments) == jax.eval_shape(function, *arguments)
+
+
+@each_case(params_of())
+def test_parameters_draws_and_attention(case):
+    encoding, site, dims, arguments = settings(case, 14)
+    same_types(functools.partial(encoding.init, dims=dims), jax.random.key(0))
+    same_types(lambda params, key: encoding.place(params, site, key), arguments[0], jax.random.key(0))
+    same_types(lambda params, x, weights: forward(encoding, params, x, site, weights), *arguments)
+
+
+@each_case(params_of_long())
+def test_training_in_tiles_and_decoding(case):
+    encoding, site, _, learned = settings(case, 70)
+
+    def loss(learned, traced):
+        told = dict(implementation="blockwise", causal=case.kind == LINE)
+        return jnp.sum(forward(encoding, learned[0], learned[1], site._replace(**traced), learned[2], **told))
+
+    def step(learned, site):
+        params, x, weights = learned
+        placed = encoding.place(params, site)
+        cache = empty_cache(len(x), HEADS, HEAD_DIM, jax.eval_shape(encoding.observe, params, x, placed))
+        token = jax.tree.map(lambda leaf: leaf[:1], placed)
+        q, k, v, token = project(encoding, params, x[:1], token, weights, cache.site)
+        return attend_cached(encoding, params, q, k, v, token, cache, consumed=BEFORE_ATTENTION)
+
+    if Needs.WHOLE_POSITIONS in encoding.needs:
+        same_types(jax.value_and_grad(loss), learned, dict(segment=site.segment))
+    else:
+        same_types(jax.value_and_grad(loss), learned, {})
+        moving = dict(position=site.position.astype(np.float32))
+        same_types(jax.value_and_grad(loss, argnums=(0, 1)), learned, moving)
+    if not encoding.needs & (Needs.BOTH_DIRECTIONS | Needs.WHOLE_DOCUMENT):
+        same_types(step, learned, site)
