@@ -38,20 +38,24 @@ _OWN = "{own}"
 class Start:
     """What `config.init_from` names, read once: a workdir, or whatever `posjax.pretrained.load` reads.
 
+    Args:
+      ignore: keys of a configuration that are passed over, with commas between; `config.init_ignore`.
+
     Attributes:
       path: of it.
       run: of a workdir; else None.
       model: its model.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, ignore: str | None = None):
+        self._ignore = {"ignore": ignore.split(",")} if ignore else {}
         self.path, self.run = path, load_run(path) if is_run(path) else None
 
     @functools.cached_property
     def _loaded(self) -> tuple[Any, Any]:
         if self.run is not None:
             return self.run.model, None
-        model, params = pretrained.load(self.path)
+        model, params = pretrained.load(self.path, **self._ignore)
         return model, params["params"]
 
     @property
@@ -85,6 +89,11 @@ class Start:
                 f"were trained with, or to {BYTES.name!r} where tokens are bytes"
             )
         return str(beside)
+
+
+def start_of(config: ConfigDict) -> Start | None:
+    """Returns what `config.init_from` names; None to start at random."""
+    return None if config.get("init_from") is None else Start(config.init_from, config.get("init_ignore"))
 
 
 def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:

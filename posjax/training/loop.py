@@ -28,7 +28,13 @@ _FREE = frozenset(
     ("checkpoint_every", "context_parallel", "data.data_dir", "eval_every", "keep_last", "log_every", "logger")
 )
 _FREE |= {"tensorboard"}  # what logger was before
-_FREE |= {"init_from", "init_head", "init_encoding", "init_resize"}  # what they give counts, and has a digest
+_FREE |= {
+    "init_from",
+    "init_head",
+    "init_encoding",
+    "init_ignore",
+    "init_resize",
+}  # what they give counts, and has a digest
 # Fields that came later, with the values at which all is as it was before: a run is the same one without them.
 _LATER = {"data.files": None, "data.text_field": "text", "data.tokenizer": None}
 _LATER |= {"data.ladder.start": 32, "data.ladder.steps": 0, "data.ladder.schedule": "linear"}
