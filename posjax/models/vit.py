@@ -114,7 +114,7 @@ class ViT(OfBlocks):
             height, width = (ResNetStem.shrunk(side, self.resnet) for side in (height, width))
             what = "a stem's map"
         if size < 1 or height % size or width % size:
-            fits = [s for s in range(1, min(height, width) + 1) if height % s == 0 and width % s == 0]
+            fits = [s for s in range(1, min(height, width, 32) + 1) if height % s == 0 and width % s == 0]
             near = " x ".join(str(max(side // self.cell, 1) * self.cell) for side in sides) if size > 0 else ""
             crop = f"crop or resize images to {near}, or to other multiples of {self.cell}; " if near else ""
             raise ValueError(

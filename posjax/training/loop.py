@@ -38,7 +38,7 @@ _FREE |= {
 # Fields that came later, with the values at which all is as it was before: a run is the same one without them.
 _LATER = {"data.files": None, "data.text_field": "text", "data.tokenizer": None}
 _LATER |= {"data.ladder.start": 32, "data.ladder.steps": 0, "data.ladder.schedule": "linear"}
-_LATER |= {"model.latent": None}
+_LATER |= {"model.latent": None, "data.channels": None}
 # Names that fields had when the first results were committed: by these their hashes are found again.
 _FIRST_NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 _WARM_UP = 3  # steps of a process that compile and fill caches: not timed

@@ -15,6 +15,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from posjax.checks import check
@@ -244,10 +245,10 @@ class Family:
                 )
         for name, value in config.items():
             if not (name in known or name in ignore or name.startswith("_")):
+                near = "".join(f"; did you mean {near!r}?" for near in get_close_matches(name, counting, 1, 0.75))
                 raise ValueError(
                     f"the configuration's key {name!r} (= {repr(value)[:60]}) is not known here and may change numbers: if "
-                    f"it does not, pass ignore=[{name!r}] (commands: --ignore={name}, in a config init_ignore); "
-                    f"{nearest(name, sorted(counting))}"
+                    f"it does not, pass ignore=[{name!r}] (commands: --ignore={name}, in a config init_ignore){near}"
                 )
             if name in plain and value not in plain[name]:
                 raise ValueError(f"{name}={value!r} is not computed here, only {' or '.join(map(repr, plain[name]))}")

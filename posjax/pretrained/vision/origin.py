@@ -86,21 +86,14 @@ def table_grid(
         if given is not None and rows - math.prod(given) in prefixes:
             return given
     counts = [rows - prefix for prefix in prefixes if rows > prefix]
-    fits = [(side, n // side) for n in counts for side in range(math.isqrt(n), 1, -1) if n % side == 0]
-    known = (
-        f"grid=(height, width) may be {', '.join(map(str, fits[:6]))}, or turned"
-        if fits
-        else (
-            f"{_either(counts)} patches lie in no grid but one line, grid=(1, {counts[0] if counts else 0}): rows of the "
-            "table are missing, or there are more prefix tokens than the file's names tell"
-        )
-    )
+    fits = [(side, n // side) for n in counts for side in range(math.isqrt(n), 0, -1) if n % side == 0]
+    known = f"grid=(height, width) may be {', '.join(map(str, fits[:6]))}, or turned"
     if grid is not None:
         raise ValueError(
             f"the position table has {rows} rows, which are not {grid[0]} x {grid[1]} and {_either(prefixes)} of prefix "
             f"tokens: {known}"
         )
-    squares = sorted({height for height, width in fits if height == width} | ({1} & {*counts}))
+    squares = sorted({height for height, width in fits if height == width})
     if len(squares) != 1:
         raise ValueError(
             f"the position table has {rows} rows, {_either(prefixes)} of them of prefix tokens, and the file does not tell "
