@@ -143,7 +143,8 @@ class Start:
 
 def start_of(config: ConfigDict) -> Start | None:
     """Returns what `config.init_from` names; None to start at random."""
-    return None if config.get("init_from") is None else Start(config.init_from, config.get("init_ignore"))
+    path, ignore = config.get("init_from"), config.get("init_ignore")
+    return None if path is None else Start(path, ignore)
 
 
 def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
