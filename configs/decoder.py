@@ -46,6 +46,7 @@ def get_config(what: str = "") -> ConfigDict:
         str
     )  # a workdir, or a folder of transformers, to start from: a fine-tune
     config.init_encoding = "keep"  # what the encoding has learned, where another one can take it over; or new
+    config.init_ignore = config_dict.placeholder(str)  # keys of the folder's config.json to pass over, with commas
 
     config.batch_size = 16
     config.accumulate = 1  # parts of a batch whose gradients are summed one after the other

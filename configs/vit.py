@@ -60,6 +60,7 @@ def _data() -> ConfigDict:
     data.eval_split = "test"
     data.fraction = 1.0  # of the training images of each class
     data.image_size = config_dict.placeholder(tuple)  # "(48, 32)"; None: as the set has them
+    data.channels = config_dict.placeholder(int)  # 3 or 1, with image_size; None: as the set has them
     data.mode = "crop"  # how images become so: crop, pad, stretch; or native: each keeps its aspect
     data.max_patches = 64  # of an image, with mode="native"
     data.min_patches = config_dict.placeholder(int)  # draws each image's patches between the two, in training

@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--trained_length", type=cli.positive, help="of a checkpoint (default: what its config.json says)"
     )
+    parser.add_argument("--ignore", help="keys of its config.json to pass over, with commas: they change no numbers")
     parser.add_argument("--length", type=cli.positive, help="tokens on the line (default: 16, in plots 128)")
     parser.add_argument("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
     parser.add_argument("--prefix", type=int, default=0, help="class token and registers before them (default: none)")
@@ -70,7 +71,7 @@ def _explain_checkpoint(args: argparse.Namespace) -> None:
     from posjax.describe.explain.turning import explain_turning, model_of
     from posjax.training.initial import of_own
 
-    model = model_of(args.checkpoint)
+    model = model_of(args.checkpoint, args.ignore.split(",") if args.ignore else ())
     model = model._replace(trained=args.trained_length or model.trained)
     if args.spec is not None:
         model = model._replace(encoding=of_own(args.spec, model.encoding))

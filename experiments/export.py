@@ -3,9 +3,10 @@
     python -m experiments.export --checkpoint=runs/llama --out=exported
     python -m experiments.export --checkpoint=runs/llama --out=exported --family=llama --seed=1
 
-Only what a family of transformers computes can be written; the message says what stands against it. The first family that
-has such a model is taken, unless --family names one. The folder can be read back: experiments.extrapolate, generate, explain
-and train take it as a checkpoint. Errors are one line and exit code 2.
+Only what a family of transformers computes can be written; the message says what stands against it in the nearest family,
+and --all what stands against it in each. The first family that has such a model is taken, unless --family names one. The
+folder can be read back: experiments.extrapolate, generate, explain and train take it as a checkpoint. Errors are one line and
+exit code 2.
 """
 
 import argparse
@@ -19,17 +20,21 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("export", __doc__)
     parser.add_argument("--checkpoint", required=True, help="workdir of a run")
-    parser.add_argument("--out", required=True, help="folder to write")
+    parser.add_argument("--out", help="folder to write (not with --all)")
     parser.add_argument("--family", help="model_type of transformers (default: the first that has such a model)")
+    parser.add_argument("--all", action="store_true", help="write nothing: list what stands against it in each family")
     parser.add_argument("--seed", type=int, help="of the run (default: its first one)")
     args = parser.parse_args(argv)
     return cli.answer(lambda: _export(args), args.imports, traceback=args.traceback)
 
 
 def _export(args: argparse.Namespace) -> None:
+    if not (args.out or args.all):
+        raise cli.UsageError("give --out, the folder to write")
     from posjax import pretrained
     from posjax.data.tokens import BYTES, FILE
     from posjax.models import Decoder
+    from posjax.pretrained.language import obstacles
     from posjax.training.runs import load_run
 
     run = load_run(args.checkpoint)
@@ -38,6 +43,10 @@ def _export(args: argparse.Namespace) -> None:
         raise ValueError(f"seed {seed} is not among those of {args.checkpoint}, {', '.join(map(str, run.seeds))}")
     if not isinstance(run.model, Decoder):
         raise ValueError(f"{args.checkpoint} holds a {type(run.model).__name__}: only decoders are written as folders")
+    if args.all:
+        for name, against in obstacles(run.model, args.family).items():
+            print(f"{name}: {'; '.join(against) or 'nothing stands against it'}")
+        return
     out = cli.writable(args.out)
     config = {"max_position_embeddings": run.config.data.length}
     pretrained.save(out, run.model, run.of(run.seeds.index(seed)), family=args.family, config=config)

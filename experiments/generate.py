@@ -26,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--prompt_file", help="file with it (UTF-8)")
     parser.add_argument("--steps", type=cli.positive, default=64, help="tokens to add (default: 64)")
     parser.add_argument("--encoding", help="another encoding than the checkpoint's own, which is {own}")
+    parser.add_argument("--ignore", help="keys of config.json to pass over, with commas: they change no numbers")
     parser.add_argument("--tokenizer", help="tokenizer.json, or bytes (default: the checkpoint's)")
     parser.add_argument("--no_bos", action="store_true", help="leave out the BOS that the tokenizer puts before a text")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) takes the likeliest token")
@@ -48,7 +49,7 @@ def _generate(args: argparse.Namespace) -> None:
     from posjax.training.initial import Start, of_own
 
     text = _prompt(args)
-    start = Start(args.checkpoint)
+    start = Start(args.checkpoint, args.ignore)
     model, params = start.model, start.of_seeds(start.run.seeds[:1] if start.run else (0,))[0]
     if not isinstance(model, Decoder):
         raise ValueError(f"{args.checkpoint} holds a {type(model).__name__}, and only decoders continue a text")

@@ -41,10 +41,10 @@ def main(
     _simulate(devices)
     from experiments.cost.plan import plan, predict
     from posjax.files import replace_file
-    from posjax.training.initial import Start, as_started
+    from posjax.training.initial import as_started, start_of
 
     seeds = tuple(config.seeds) if "seeds" in config else (config.seed,)
-    config = as_started(config, None if config.get("init_from") is None else Start(config.init_from))
+    config = as_started(config, start_of(config))
     found = plan(config, seeds)
     text = _page(config, found, {name: predict(found, one) for name, one in chosen.items()})
     record = {**found._asdict(), "seeds": seeds, "jax": jax.__version__}

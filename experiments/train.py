@@ -43,14 +43,14 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     )
     from experiments.studies.running import Progress, StopRequest
     from experiments.studies.study import write_json
-    from posjax.training.initial import as_started, initial_params
+    from posjax.training.initial import as_started, initial_params, start_of
     from posjax.training.loop import Stopped, check, digest, identity, train
     from posjax.training.metrics import config_hash
     from posjax.training.processes import is_first
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
-    seeds, start, options = (config.seed,), _start(config), _options(config)
+    seeds, start, options = (config.seed,), start_of(config), _options(config)
     config = as_started(config, start)
     task = make_task(config)
     programs = check(task, config, seeds)
@@ -81,13 +81,6 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     (workdir / "result.jsonl").unlink(missing_ok=True)
     append_records(workdir / "result.jsonl", [record])
     print(f"{record.encoding}: {dict(record.metrics)} after {config.steps} steps, in {workdir}")
-
-
-def _start(config: ConfigDict):
-    """What `config.init_from` names; None to start at random."""
-    from posjax.training.initial import Start
-
-    return None if config.get("init_from") is None else Start(config.init_from)
 
 
 def _options(config: ConfigDict) -> dict[str, Any]:

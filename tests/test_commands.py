@@ -285,7 +285,7 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
     [
         ("typo", ["--config.model.widht=1: no such field; did you mean model.width?"]),
         ("encoding", ["no encoding is named 'rop'", "did you mean 'rope'?"]),
-        ("patch", ["patches of 3x3 do not tile an image of 8x8; patch_size may be [1, 2, 4, 8]"]),
+        ("patch", ["patches of 3x3 do not tile an image of 8x8: crop or resize images to 6 x 6"]),
         ("head_dim", ["rope", "head_dim must be even, got 3"]),
         ("unprepared", ["'fashion_mnist' is not prepared", "python -m experiments.prepare --name=fashion_mnist"]),
         ("data", ["unknown data set 'digist'; did you mean 'digits'?"]),

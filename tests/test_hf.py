@@ -1,5 +1,8 @@
 """transformers' spelling of rotary encodings, read and written. Its numbers are beside ours in tests/goldens."""
 
+import functools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +11,9 @@ from members import MEMBERS
 
 import posjax as pj
 from posjax.encodings import rope, t5
+from posjax.encodings.scaling import Spectrum
+from posjax.hf import models
+from posjax.hf.kinds import KINDS
 
 # As published, without what does not concern the encoding.
 LLAMA_31 = {
@@ -154,6 +160,9 @@ NESTED = {
 GEMMA_3_NESTED = GEMMA_3 | {"rope_scaling": None, "rope_parameters": NESTED}
 EXAONE_4 = {"model_type": "exaone4", "rope_theta": 1000000, "sliding_window": 4096, "num_hidden_layers": 4}
 MISTRAL = {"model_type": "mistral", "num_hidden_layers": 2, "rope_theta": 10000.0, "sliding_window": 4096}
+QWEN = {"model_type": "qwen", "num_hidden_layers": 2, "rotary_emb_base": 10000, "rotary_pct": 1.0, "seq_length": 8192}
+ESM = {"model_type": "esm", "rope_theta": 10000.0}
+GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}
 LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 2048}
 
 
@@ -178,6 +187,10 @@ LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 20
         (QWEN_3_5, "mrope(base=10000000, sections=(11, 11, 10), interleaved=True, fraction=0.25)"),
         (PYTHIA | {"rotary_pct": None}, "rope(fraction=0.25)"),
         ({"model_type": "modernbert", "num_hidden_layers": 1}, "rope(base=160000)"),
+        (ESM, "learned()"),
+        (ESM | {"position_embedding_type": "rotary"}, "rope()"),
+        (BERT | {"position_embedding_type": "alibi"}, "alibi()"),
+        (LLAMA_31 | {"position_embedding_type": "alibi"}, "alibi()"),
         (DEBERTA_V3, "deberta(pos_att_type=('c2p', 'p2c'))"),
         (
             DEBERTA_V3 | {"position_biased_input": True, "pos_att_type": ["p2c"]},
@@ -214,6 +227,11 @@ GEMMA_3_PATTERN = ["rope() + window(size=1024)"] * 5 + ["rope(base=1000000, scal
         (MISTRAL, ["rope() + window(size=4096)"] * 2),
         (LLAMA_1 | {"num_hidden_layers": 2}, ["rope()"] * 2),
         (GPT_2 | {"n_layer": 3}, ["learned()"] * 3),
+        (GPT_NEO, ["learned()", "learned() + window(size=256)"] * 2),
+        (
+            GPT_NEO | {"attention_types": None, "attention_layers": ["local", "global"] * 2},
+            ["learned() + window(size=256)", "learned()"] * 2,
+        ),
         (
             {"model_type": "smollm3", "num_hidden_layers": 8, "rope_theta": 5e6},
             (["rope(base=5000000)"] * 3 + ["none()"]) * 2,
@@ -251,6 +269,148 @@ GEMMA_3_PATTERN = ["rope() + window(size=1024)"] * 5 + ["rope(base=1000000, scal
 )
 def test_layers_of_whole_configurations(config, specs):
     assert pj.from_hf_layers(config) == tuple(map(pj.parse, specs))
+
+
+@pytest.mark.parametrize(
+    ("more", "spec"),
+    [
+        (
+            {"use_dynamic_ntk": True, "use_logn_attn": True},
+            "rope(scaling=dynamic_ntk(factor=2, original_length=8192, doubling=True)) + log_n(original_length=8192)",
+        ),
+        ({}, "rope(scaling=dynamic_ntk(factor=2, original_length=8192, doubling=True)) + log_n(original_length=8192)"),
+        ({"use_dynamic_ntk": False, "use_logn_attn": True}, "rope() + log_n(original_length=8192)"),
+        ({"use_dynamic_ntk": False, "use_logn_attn": False}, "rope()"),
+    ],
+)
+def test_a_qwen_says_its_scaling_and_its_temperature(more, spec):
+    assert pj.from_hf(QWEN | more) == pj.parse(spec)
+
+
+def test_qwens_dynamic_ntk_grows_in_doublings():
+    """base alpha^(d/(d - 2)), alpha = 2^ceil(log2(n/N) + 1) - 1, as its get_ntk_alpha."""
+    scaling, spectrum = (
+        pj.parse("rope(scaling=dynamic_ntk(2, 8, doubling=True))").scaling,
+        Spectrum(1e4, 3, np.arange(3)),
+    )
+    lengths = [1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 1024, 2**20]
+    alpha = np.array([max(1, 2 ** math.ceil(math.log2(n / 8) + 1) - 1) for n in lengths])
+    bases = 1e4 * alpha ** (6 / 4)
+    expected = bases[:, None] ** (-np.arange(3) / 3)
+    found = spectrum.frequency * scaling.multiplier(spectrum, np.array(lengths, np.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_dual_chunk_attention_stands_where_vllm_puts_it():
+    """Queries at i mod s, min(i mod s + s, chunk_size) and min(2 s - 1, chunk_size), s = chunk_size - local_size."""
+    chunks = {"chunk_size": 8, "local_size": 2}
+    encoding = pj.from_hf(LLAMA_31 | {"rope_scaling": None, "dual_chunk_attention_config": chunks})
+    assert encoding == pj.parse("dual_chunk(chunk=6, local=3) >> rope(base=500000)")
+    within, same, last = (np.asarray(view[0]) for view in encoding.position_map.views(np.arange(20)))
+    np.testing.assert_array_equal(within, np.arange(20) % 6)
+    np.testing.assert_array_equal(same, np.minimum(np.arange(20) % 6 + 6, 8))
+    assert set(last) == {8}
+
+
+# Keys that say where tokens stand, what that does to logits or which tokens are seen, of transformers and of other code,
+# at values that ask for something.
+KEYS = {
+    "scalings": dict(
+        use_dynamic_ntk=True, use_dynamic_ntk_rope=True, ntk_alpha=4.0, ntk_factor=2, rope_ratio=2, yarn_factor=4.0
+    )
+    | dict(rope_scaling_layers=[0], layer_rope_theta=[1e4], compress_rope_theta=1e4, interpolation_factor=2)
+    | dict(rotary_embedding_base=1e4, rope_local_base_freq=1e4, global_rope_theta=1e5, local_rope_theta=1e4),
+    "what is rotated": dict(
+        rotary_value=True, rope_interleaved=True, rotary=False, use_rope=False, use_rotary_embedding=True
+    )
+    | dict(use_mem_rope=True, num_spatial_rope_pairs_per_axis=4, rope_percent=0.5),
+    "temperatures": dict(use_logn_attn=True, use_log_n=True, attn_temperature_tuning=True, log_scaling_alpha=0.1)
+    | dict(log_scaling_n_floor=8, attention_temperature=2.0),
+    "biases": dict(
+        alibi=True, use_alibi=True, alibi_bias_max=16, relative_attention=True, relative_attention_num_buckets=32
+    )
+    | dict(relative_attention_max_distance=64, position_buckets=8, num_buckets=32, has_relative_attention_bias=True)
+    | dict(rel_pos_bins=32, max_rel_pos=128, use_relative_position_bias=True, use_rel_pos=True, pos_att_type=["c2p"])
+    | dict(
+        encoder_max_relative_position=8, position_bias_num_buckets=8, max_relative_positions=8, relative_max_distance=9
+    ),
+    "codes": dict(learned_pos_emb=True, use_abs_pos=True, use_absolute_position_embeddings=True, position_offset=2)
+    | dict(num_position_embeddings=64, posemb_grid_size=32, axial_pos_embds=True, sinusoidal_pos_embds=True)
+    | dict(positional_encoding_type="sincos", use_xpos=True, position_biased_input=True, reset_position_ids=True)
+    | dict(position_embedding_type="learned"),
+    "layers": dict(nope_layers=[1, 3], nope_layer_interval=4, no_rope_layers=[1, 0], no_rope_layer_interval=4)
+    | dict(local_layer_ids=[0], global_attention_blocks=[1], global_attn_indexes=[1]),
+    "masks": dict(
+        attention_sink_size=4, num_sink_tokens=4, learnable_sink_init=1.0, window_size=64, attention_window=[64]
+    )
+    | dict(attention_window_size=64, sliding_window_size=64, keep_window_size=64, attention_chunk_size=8, chunk_size=8)
+    | dict(local_attention=128, local_attention_window_len=64, local_attn_chunk_length=8, num_global_tokens=2)
+    | dict(sparse_attention_config={"block": 4}, use_bidirectional_attention=True, lsh_attn_chunk_length=8)
+    | dict(sliding_window=64, attention_dilation=2),
+}
+KEYS = {(kind, name): value for kind, names in KEYS.items() for name, value in names.items()}
+# The model types that from_hf reads, of two layers, with what some need beside.
+READ_TYPES = sorted(
+    (models.LAYERS.keys() | models.INTERLEAVED | models.DEFAULTS.keys() | models.OTHERS.keys() | {"llama", "gemma"})
+    - models.ALONE.keys()
+)
+_FULL = dict(
+    num_hidden_layers=2, layer_types=["full_attention"] * 2, hidden_size=64, num_attention_heads=4, rope_theta=1e4
+)
+NEEDED = {
+    "qwen": {"seq_length": 64},
+    "gptj": {"rotary_dim": 8},
+    "codegen": {"rotary_dim": 8},
+    "t5": {"is_encoder_decoder": False},
+    "mt5": {"is_encoder_decoder": False},
+    "umt5": {"is_encoder_decoder": False},
+}
+
+
+def read_or_none(config):
+    """The encodings of layers, or None and why not."""
+    try:
+        return pj.from_hf_layers(config), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+@functools.cache
+def plain_of(model_type):
+    """A configuration with nothing unusual, and the encodings of its layers."""
+    config = {"model_type": model_type} | _FULL | NEEDED.get(model_type, {})
+    dropped = {"rope_theta"} if model_type in models.OTHERS else set()
+    dropped |= set() if getattr(models.LAYERS.get(model_type), "listed", True) else {"layer_types"}
+    config = {name: value for name, value in config.items() if name not in dropped}
+    return config, read_or_none(config)[0]
+
+
+@pytest.mark.parametrize(("kind", "key"), KEYS, ids=[f"{kind}-{key}" for kind, key in KEYS])
+def test_no_key_about_positions_is_dropped(kind, key):
+    """Every model type: the key changes the encoding, is refused by name, or is in the table of those that change nothing."""
+    read = 0
+    for model_type in READ_TYPES:
+        config, plain = plain_of(model_type)
+        if plain is None:
+            continue
+        read += 1
+        if model_type in models.READ_BY.get(key, ()):
+            continue
+        said, message = read_or_none(config | {key: KEYS[kind, key]})
+        says_nothing = key == "sliding_window" or (
+            KEYS[kind, key] is False and not any("rope" in str(each) for each in plain)
+        )
+        assert said != plain or says_nothing, model_type
+        assert key in message or said is not None, model_type
+    assert read > 60
+
+
+@pytest.mark.parametrize("key", [key for _, key in KEYS])
+def test_a_key_that_asks_for_nothing_is_no_key(key):
+    for off in [None] if "rope" in key or "rotary" in key else [None, False, 0, -1, []]:
+        if key in KINDS and not KINDS[key].holds(off):
+            continue
+        assert pj.from_hf(CODE_LLAMA | {key: off}) == pj.from_hf(CODE_LLAMA)
 
 
 def test_layers_without_attention_have_no_encoding():
@@ -316,6 +476,12 @@ def test_one_mscale_alone_is_not_heeded_there():
 
 
 YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}
+DUAL_CHUNK = {"chunk_size": 262144, "local_size": 8192}
+CARD = {  # the snippet of a model card, applied to a folder of transformers 5
+    "model_type": "llama",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+    "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192},
+}
 WRONG = {
     "misspelt type": ({"rope_type": "yarm", "factor": 2}, "no rope_type is named 'yarm'; did you mean 'yarn'"),
     "old name": ({"type": "su", "factor": 2}, "renamed 'longrope'"),
@@ -409,6 +575,27 @@ WRONG = {
     "an MPT without": (MPT | {"attn_config": {"alibi": False}}, "attn_config.alibi=False"),
     "an MPT of other slopes": (MPT | {"attn_config": {"alibi_bias_max": 16}}, "alibi_bias_max=16"),
     "a Falcon of no size": ({"model_type": "falcon", "alibi": True}, "hidden_size"),
+    "a card's snippet in a folder of transformers 5": (
+        CARD,
+        r"rope_parameters and a rope_scaling.*leave rope_scaling out.*rope_parameters=\{.*'yarn', 'rope_theta': 500000.0",
+    ),
+    "types that disagree": (
+        {"type": "linear", "rope_type": "dynamic", "factor": 2.0},
+        "rope_type='dynamic' and type='linear'.*disagree: leave out",
+    ),
+    "a temperature of dual chunk attention": (
+        LLAMA_1 | {"dual_chunk_attention_config": DUAL_CHUNK | {"original_max_position_embeddings": 262144}},
+        "original_max_position_embeddings of dual_chunk_attention_config",
+    ),
+    "dual chunk attention of no size": (
+        LLAMA_1 | {"dual_chunk_attention_config": {"chunk_size": 8}},
+        "dual_chunk_attention_config lacks local_size",
+    ),
+    "a Qwen of no trained length": (QWEN | {"seq_length": None}, "seq_length"),
+    "a Qwen of two scalings": (QWEN | {"rope_scaling": YARN}, "use_dynamic_ntk has no other scaling"),
+    "a GPT-2 with a rotary key": (GPT_2 | {"rope_theta": 1e4}, "does not know the key 'rope_theta'"),
+    "an MPT with another mask": (MPT | {"attn_config": {"sliding_window_size": 8}}, "attn_config.sliding_window_size"),
+    "a GPT-Neo with too few layers": (GPT_NEO | {"num_layers": 5}, "attention_types, are 4"),
     "a BERT of relative positions": (BERT | {"position_embedding_type": "relative_key"}, "'relative_key'"),
     "a DINOv3": (DINO_V3, "pretrained.load"),
     "bad value": (YARN | {"factor": 0.5}, "yarn needs a factor of at least 1, got 0.5"),
@@ -419,6 +606,22 @@ WRONG = {
 def test_wrong_configurations(config, message):
     with pytest.raises(ValueError, match=message):
         pj.from_hf(config)
+
+
+def test_spellings_that_agree_are_read():
+    merged = CARD["rope_parameters"] | CARD["rope_scaling"] | {"rope_type": "yarn"}
+    del merged["type"]
+    expected = pj.parse("rope(base=500000, scaling=yarn(factor=4, original_length=8192))")
+    assert pj.from_hf(CARD | {"rope_parameters": merged}) == expected
+    assert pj.from_hf(CARD | {"rope_parameters": merged, "rope_scaling": None}) == expected
+    assert pj.from_hf(CARD | {"rope_parameters": None, "rope_theta": 500000.0}) == expected
+    sections = {"mrope_section": [16, 24, 24]}
+    for types in (
+        {"type": "mrope"},
+        {"type": "mrope", "rope_type": "default"},
+        {"type": "default", "rope_type": "default"},
+    ):
+        assert pj.from_hf({"rope_scaling": sections | types}) == pj.parse("mrope(base=10000)")
 
 
 def test_written():
@@ -441,7 +644,9 @@ def test_written():
 
 def describable(encoding):
     unnamed = ("clipped", "dynamic_yarn", "dype", "ntk", "ntk_by_parts", "resonance", "riflex")
-    return getattr(encoding.scaling, "spec_name", "") not in unnamed
+    return getattr(encoding.scaling, "spec_name", "") not in unnamed and not getattr(
+        encoding.scaling, "doubling", False
+    )
 
 
 def arguments(name):
@@ -495,6 +700,7 @@ def test_round_trip_of_others(spec):
         ("axial_rope(indexing='xy')", r"no key for the arguments of axial_rope\(indexing='xy'\) beside base"),
         ("mrope(time_last=True)", "deal out no channels as time_last=True does"),
         ("hope(original_length=100)", "describe rope, p_rope"),
+        ("rope(scaling=dynamic_ntk(factor=2, original_length=8, doubling=True))", "no rope_type for the scaling"),
         ("rope(scaling=ntk(factor=2))", r"no rope_type for the scaling ntk\(factor=2\)"),
         ("rope(scaling=ntk_by_parts(factor=2, original_length=8))", "no rope_type for the scaling ntk_by_parts"),
         ("rope(scaling=dynamic_yarn(original_length=8))", "no rope_type for the scaling dynamic_yarn"),

@@ -523,7 +523,7 @@ def _restored(checkpoint: pathlib.Path, study: ConfigDict) -> Weights:
 
 def _loaded(path: pathlib.Path, study: ConfigDict) -> Weights:
     """Pretrained weights as a run of no steps; fine-tunes of them see the text of the study, and no retrieval."""
-    config, start = ConfigDict(training_config(study, AS_INIT).to_dict()), Start(path)
+    config, start = ConfigDict(training_config(study, AS_INIT).to_dict()), Start(path, study.get("init_ignore"))
     config.model = ConfigDict({"kind": AS_INIT, "implementation": study.model.implementation})
     config = ConfigDict(as_started(config, start).to_dict())
     trained = study.get("trained_length") or getattr(start.model, "length", None)

@@ -30,6 +30,9 @@ class DynamicNtk(Scaling):
     of a packed row; transformers takes the longest row of the batch for all of them, and the longest one
     seen so far until one shorter than N comes.
 
+    Args:
+      doubling: n is rounded up to the next of N, 2N, 4N, ...: with factor=2 that of Qwen 1 (use_dynamic_ntk).
+
     Raises:
       ValueError: for a factor below 1, an original_length below 1, or a rotary with a single frequency.
     """
@@ -43,12 +46,16 @@ class DynamicNtk(Scaling):
 
     factor: float
     original_length: int
+    doubling: bool = False
 
     def __post_init__(self):
         check_factor(self)
         check_length(self)
 
     def multiplier(self, spectrum, length):
+        if self.doubling:
+            steps = self.original_length * 2.0 ** np.arange(32, dtype=np.float32)
+            length = jnp.asarray(steps)[(length[:, None] > steps[:-1]).sum(-1)]
         grown = 1 + self.factor * jnp.maximum(0.0, (length - self.original_length) / self.original_length)
         return grown[:, None] ** -ntk_exponent(self, spectrum).astype(np.float32)
 

@@ -7,17 +7,21 @@ config = LlamaConfig(**to_hf(encoding))
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from posjax.checks import GROUP, check, maybe
 from posjax.encoding import Encoding
 from posjax.encodings import none
+from posjax.encodings.bias import Alibi
 from posjax.encodings.masks import Chunked, Window
 from posjax.encodings.rotary import PRope, Rope
 from posjax.encodings.rotary_grid import AxialRope, MRope
 from posjax.encodings.scaling import Scaling
 from posjax.encodings.scalings import Linear, Llama3, Yarn
 from posjax.encodings.scalings_by_length import DynamicNtk, LongRope
+from posjax.encodings.views import DualChunk
 from posjax.hf import models
 from posjax.hf.kinds import KINDS, ROPE_KINDS
 from posjax.spec import nearest
@@ -46,6 +50,8 @@ _ROTARY_KEYS = {
 }
 _PLAIN_ROPE = {"llama", "mistral", "falcon", "gemma", "qwen2"}  # without any of these keys: rope with a base of 10,000
 _OLD_TYPES = {"su": "longrope", "ntk": "dynamic"}
+_OFF = (None, False, 0, -1, "", [], {})  # values by which a key asks for nothing
+_CHUNKS = ("chunk_size", "local_size")  # of a dual_chunk_attention_config
 _NO_ATTENTION = {"linear_attention", "conv", "mamba", "recurrent"}  # layer types that have no positions to encode
 
 
@@ -71,6 +77,10 @@ def from_hf(
     - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer,
       the others share one.
     - DeBERTa-v2 and v3 give `deberta(shared=True, ...)`, and a learned table beside it where position_biased_input is true.
+    - ESM rotates or gives `learned()`, and any model with position_embedding_type="alibi" gives `alibi()`, as its
+      position_embedding_type says.
+    - Qwen 1 gives `rope(scaling=dynamic_ntk(factor=2, ..., doubling=True)) + log_n(...)`; a dual_chunk_attention_config puts
+      `dual_chunk(...) >>` before.
     - Vision towers of rope_type "axial" give `axial_rope(...)`, as their model_type pairs channels.
 
     It may also have layers that differ (windows, layers without rotary encoding, two bases): where all layers of attention
@@ -92,8 +102,9 @@ def from_hf(
     Raises:
       ValueError: for an unknown rope_type or key (the message names the nearest known one), a missing one, or
         parameters of several layer types, which are several encodings; for a model_type that is not known here and has no
-        rotary key, or a model whose encoding is none of these; for a key of a whole configuration that speaks of rotary
-        encodings and is not known here.
+        rotary key, or a model whose encoding is none of these; for a key of a whole configuration that speaks of positions
+        or masks (`posjax.hf.models.SPEAKS`) and is not read; for rope_parameters beside a rope_scaling, or a rope_type
+        beside a type, that disagree.
     """
     given = dict(
         rope_theta=rope_theta,
@@ -103,8 +114,10 @@ def from_hf(
     )
     config = dict(config or {})
     _check_kinds(config)
-    if encoding := _without_rotary(config, decoder, rope_theta, partial_rotary_factor):
-        return encoding
+    base = _without_rotary(config, decoder, rope_theta, partial_rotary_factor)
+    _refuse_unread(config, rotates=base is None)
+    if base and not _varies(config):
+        return base
     if not {"rope_parameters", "rope_scaling", "model_type"} & config.keys():
         if nested := _nested(config):
             raise ValueError(
@@ -115,7 +128,7 @@ def from_hf(
         return _rotary(config, given, layout or "half")
     if not _varies(config):
         return _of_kind(config, given, layout, "full_attention")
-    layers = [each for each in _each_layer(config, given, layout) if each is not None]
+    layers = [each for each in _each_layer(config, given, layout, base) if each is not None]
     if len({*layers}) != 1:
         names = ", ".join(dict.fromkeys(map(str, layers))) or "none of them attention"
         raise ValueError(
@@ -146,9 +159,9 @@ def from_hf_layers(
     config = dict(config)
     _check_kinds(config)
     count = _num_layers(config)
-    if encoding := _without_rotary(config, decoder, None, None):
-        return (encoding,) * count
-    layers = _each_layer(config, {}, layout)
+    base = _without_rotary(config, decoder, None, None)
+    _refuse_unread(config, rotates=base is None)
+    layers = _each_layer(config, {}, layout, base)
     if None in layers:
         layer = layers.index(None)
         raise ValueError(
@@ -229,14 +242,8 @@ def _of_kind(config: Mapping[str, Any], given: Mapping[str, Any], layout: str | 
     model_type = config.get("model_type")
     if model_type in models.ALONE:
         raise ValueError(f"a {model_type!r} is not read: {models.ALONE[model_type]}; its rope_parameters alone are")
-    _refuse_unread(config)
     beside = _beside(config, given)
-    parameters = config.get("rope_scaling") or config.get("rope_parameters")
-    if config.get("rope_scaling") and _nested(config.get("rope_parameters") or {}):
-        raise ValueError(
-            "there are rope_parameters of layer types and a rope_scaling, which is the older spelling: leave it out"
-        )
-    parameters = parameters or models.PARAMETERS.get(model_type, {})
+    parameters = _parameters(config) or models.PARAMETERS.get(model_type, {})
     if nested := _nested(parameters):
         if kind not in parameters:
             raise ValueError(
@@ -255,11 +262,54 @@ def _of_kind(config: Mapping[str, Any], given: Mapping[str, Any], layout: str | 
         beside["rope_theta"] = _first(given.get("rope_theta"), config.get(key), usual)
         parameters = parameters if kind in scaled else {}
     if layout is None:
-        interleaved = model_type in models.INTERLEAVED and config.get("rope_interleave", True)
+        interleaved = _first(config.get("rope_interleave"), model_type in models.INTERLEAVED)
         layout = "interleaved" if interleaved else "half"
     if model_type in models.AXIAL:
         return _axial(model_type, parameters, beside, layout)
-    return _rotary(parameters, beside, layout, model_type)
+    encoding = _rotary(parameters, beside, layout, model_type)
+    if model_type == "qwen" and config.get("use_dynamic_ntk", True):
+        if encoding.scaling is not None:
+            raise ValueError(f"a 'qwen' with use_dynamic_ntk has no other scaling, got {encoding}")
+        encoding = replace(encoding, scaling=DynamicNtk(2, models.qwen_length(config), doubling=True))
+    return _in_chunks(config.get("dual_chunk_attention_config") or {}, encoding)
+
+
+def _parameters(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rope_parameters of a whole configuration, or its rope_scaling, the older spelling.
+
+    Raises:
+      ValueError: for both, where they disagree.
+    """
+    old, new = config.get("rope_scaling") or {}, config.get("rope_parameters") or {}
+    if not (old and new):
+        return new or old
+    if _nested(new):
+        raise ValueError(
+            "there are rope_parameters of layer types and a rope_scaling, which is the older spelling: leave it out"
+        )
+    told = {name: value for name, value in old.items() if value is not None and name != "type"}
+    told |= {"rope_type": _rope_type(old)} if {"type", "rope_type"} & old.keys() else {}
+    if any(new.get(name) != value for name, value in told.items()):
+        raise ValueError(
+            f"there are rope_parameters and a rope_scaling, the older spelling, which disagree: leave rope_scaling out, and, "
+            f"if it is meant, give rope_parameters={ {**new, **told} }"
+        )
+    return new
+
+
+def _in_chunks(chunks: Mapping[str, Any], encoding: Encoding) -> Encoding:
+    """An encoding under a dual_chunk_attention_config, as vLLM reads it: its queries stop a place behind the paper's."""
+    if not chunks:
+        return encoding
+    if unread := sorted(name for name, value in chunks.items() if name not in _CHUNKS and value not in _OFF):
+        raise ValueError(
+            f"{unread[0]} of dual_chunk_attention_config (= {repr(chunks[unread[0]])[:60]}) has no equal here: leave it out "
+            "for what is computed without it (original_max_position_embeddings scales queries of longer texts only)"
+        )
+    if missing := [name for name in _CHUNKS if name not in chunks]:
+        raise ValueError(f"dual_chunk_attention_config lacks {missing[0]}")
+    chunk, local = (chunks[name] for name in _CHUNKS)
+    return DualChunk(chunk - local, local + 1) >> encoding
 
 
 def _axial(model_type: str, parameters: Mapping[str, Any], beside: Mapping[str, Any], layout: str) -> Encoding:
@@ -283,7 +333,7 @@ def _nested(parameters: Mapping[str, Any]) -> list[str]:
 
 def _varies(config: Mapping[str, Any]) -> bool:
     """Whether a whole configuration says, or its model_type does, that layers differ or have windows."""
-    nested = _nested(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    nested = _nested(_parameters(config))
     keys = ("layer_types", "sliding_window", "no_rope_layers", "attention_chunk_size")
     return bool(nested) or config.get("model_type") in models.LAYERS or any(config.get(key) for key in keys)
 
@@ -319,8 +369,10 @@ def _kinds(config: Mapping[str, Any], count: int) -> list[str]:
     return ["full_attention"] * count
 
 
-def _each_layer(config: Mapping[str, Any], given: Mapping[str, Any], layout: str | None) -> list[Encoding | None]:
-    """The encoding of each layer; None for one that is no attention."""
+def _each_layer(
+    config: Mapping[str, Any], given: Mapping[str, Any], layout: str | None, base: Encoding | None
+) -> list[Encoding | None]:
+    """The encoding of each layer, `base` or a rotary one among it; None for a layer that is no attention."""
     rule = models.LAYERS.get(config.get("model_type"), models.Layers(lambda config, layer: "full_attention"))
     layers = []
     for layer, kind in enumerate(_kinds(config, _num_layers(config))):
@@ -328,7 +380,7 @@ def _each_layer(config: Mapping[str, Any], given: Mapping[str, Any], layout: str
             layers.append(None)
             continue
         masks, rotates = _masks(config, kind, rule), rule.rotates(config, layer, kind)
-        encoding = _of_kind(config, given, layout, kind) if rotates else none()
+        encoding = base or (_of_kind(config, given, layout, kind) if rotates else none())
         for more in [*masks, *rule.more(config, encoding != none())]:
             encoding = more if encoding == none() else encoding + more
         layers.append(encoding)
@@ -351,13 +403,33 @@ def _masks(config: Mapping[str, Any], kind: str, rule: "models.Layers") -> list[
     raise ValueError(f"no layer type is named {kind!r}; {nearest(kind, known)}")
 
 
-def _refuse_unread(config: Mapping[str, Any]) -> None:
-    """Refuses keys that speak of rotary encodings and are not read."""
-    for key in sorted(config):
-        if ("rope" in key or "rotary" in key) and key not in models.READ and config[key] is not None:
+def _refuse_unread(config: Mapping[str, Any], *, rotates: bool) -> None:
+    """Refuses keys of a whole configuration that speak of positions or masks and are not read.
+
+    Args:
+      rotates: whether the model has a rotary encoding; keys of one are not read of others.
+    """
+    model_type = config.get("model_type")
+    if not {"rope_parameters", "rope_scaling", "model_type"} & config.keys():
+        return
+    groups = {f"attn_config.{name}": value for name, value in (config.get("attn_config") or {}).items()}
+    for key, value in sorted((groups | dict(config)).items()):
+        rotary = "rope" in key or "rotary" in key
+        if value is None or not models.SPEAKS.search(key) or key.startswith("_"):
+            continue
+        if value in _OFF and not (rotary and rotates):
+            continue
+        may_rotate = rotates or model_type in models.MAY_ROTATE or config.get("position_embedding_type") == "alibi"
+        read = key in models.READ and (may_rotate or not rotary)
+        chunked = key == "attention_chunk_size" and "chunked_attention" in (config.get("layer_types") or ())
+        owners = models.READ_BY.get(key, ())
+        if not (read or chunked or model_type in owners):
+            known = "".join(f"; did you mean {name!r}?" for name in get_close_matches(key, models.READ - {key}, 1, 0.8))
+            known = f"; it is read of {', '.join(sorted(owners))} only" if owners else known
             raise ValueError(
-                f"from_hf does not know the key {key!r} of a {config.get('model_type')!r}, which may change its rotary "
-                f"encoding: give the rope_parameters alone if it does not; {nearest(key, sorted(models.READ))}"
+                f"from_hf does not know the key {key!r} (= {repr(value)[:60]}) of a {model_type!r}, which may change where "
+                "tokens stand or which tokens are seen: leave it out if it does not, or give the rope_parameters alone"
+                f"{known}"
             )
 
 
@@ -365,15 +437,25 @@ def _without_rotary(
     config: Mapping[str, Any], decoder: bool | None, rope_theta: float | None, partial_rotary_factor: float | None
 ) -> Encoding | None:
     """The encoding of a whole configuration whose model does not rotate; None where it does, or for rope_parameters alone."""
-    model_type = config.get("model_type")
+    model_type, kind = config.get("model_type"), config.get("position_embedding_type")
     if decoder is not None and models.OTHERS.get(model_type) is not models.t5:
         raise ValueError(f"decoder={decoder} is for T5: {model_type!r} has one stack, or two of the same encoding")
-    if model_type not in models.OTHERS:
+    rotates = kind in ("rope", "rotary") and model_type not in models.OTHERS
+    unheeded = (model_type, kind) == ("modernbert", "absolute")
+    if kind == "alibi":
+        encoding = Alibi()
+    elif kind is None or rotates or unheeded or models.OTHERS.get(model_type) is models.learned:
+        encoding = models.OTHERS[model_type](config, decoder) if model_type in models.OTHERS else None
+    else:
+        raise ValueError(
+            f"position_embedding_type={kind!r} of a {model_type!r} is not known here: leave it out if its code does not heed "
+            "it, or give the rope_parameters alone"
+        )
+    if model_type not in models.OTHERS and encoding is None:
         known = model_type in _PLAIN_ROPE or model_type in models.AXIAL or model_type in models.LAYERS
         if model_type is not None and not (_ROTARY_KEYS & config.keys() or known or rope_theta):
             raise ValueError(_no_rotary(config))
         return None
-    encoding = models.OTHERS[model_type](config, decoder)
     if encoding is not None and (rope_theta or partial_rotary_factor):
         raise ValueError(f"this {model_type!r} is {encoding}: rope_theta and partial_rotary_factor are none of its")
     return encoding
@@ -483,8 +565,13 @@ def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:
 
 
 def _rope_type(config: Mapping[str, Any]) -> str:
-    rope_type = _first(config.get("rope_type"), config.get("type"), "default" if "factor" not in config else None)
-    rope_type = "default" if rope_type == "mrope" else rope_type  # Qwen2-VL's name, which transformers too reads so
+    names = [config[key] for key in ("rope_type", "type") if config.get(key) is not None]
+    types = [name for name in names if name != "mrope"] or ["default"] * len(names)  # Qwen2-VL's name of its sections
+    if len({_OLD_TYPES.get(name, name) for name in types}) > 1:
+        raise ValueError(
+            f"rope_type={names[0]!r} and type={names[1]!r}, its older name, disagree: leave out the one that is not meant"
+        )
+    rope_type = _first(*types, "default" if "factor" not in config else None)
     if rope_type is None:
         raise ValueError(f"the parameters have no rope_type; {nearest('', list(_KEYS))}")
     if rope_type not in _KEYS:
@@ -577,7 +664,7 @@ def _written(scaling: Scaling | None) -> tuple[dict[str, Any], dict[str, Any]]:
             return {"rope_type": "default"}, {}
         case Linear():
             return {"rope_type": "linear", "factor": scaling.factor}, {}
-        case DynamicNtk():
+        case DynamicNtk(doubling=False):
             parameters = {"rope_type": "dynamic", "factor": scaling.factor}
             return parameters, {"max_position_embeddings": scaling.original_length}
         case Yarn():

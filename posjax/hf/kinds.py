@@ -28,6 +28,7 @@ _WHOLE = {
     **dict.fromkeys(
         ("n_positions", "max_seq_len", "original_max_position_embeddings", "num_ln_in_parallel_attn"), SIZE
     ),
+    **dict.fromkeys(("seq_length", "window_size"), SIZE),
     **dict.fromkeys(("intermediate_size", "n_inner", "d_ff", "ffn_hidden_size"), SIZE),
     **dict.fromkeys(("attention_chunk_size", "no_rope_layer_interval", "global_attn_every_n_layers"), SIZE),
     **dict.fromkeys(("relative_attention_num_buckets", "relative_attention_max_distance"), COUNT),
@@ -42,11 +43,18 @@ _WHOLE = {
     **dict.fromkeys(("multi_query", "parallel_attn", "new_decoder_architecture", "use_qk_norm", "bias"), _SWITCH),
     **dict.fromkeys(("alibi", "rope_interleave", "is_decoder", "is_encoder_decoder", "sinusoidal_pos_embds"), _SWITCH),
     **dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs", "is_gated_act"), _SWITCH),
+    **dict.fromkeys(("use_dynamic_ntk", "use_logn_attn"), _SWITCH),
     **dict.fromkeys(("model_type", "position_embedding_type", "feed_forward_proj", "norm_rel_ebd"), TEXT),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), GROUP),
     **dict.fromkeys(("sliding_window_pattern", "_sliding_window_pattern"), either(SIZE, TEXT)),  # text is Cohere's
     "attn_temperature_tuning": either(FLAG, COUNT),
-    "layer_types": several(TEXT),
+    **dict.fromkeys(("layer_types", "attention_layers"), several(TEXT)),
+    "dual_chunk_attention_config": Kind(
+        "a group whose chunk_size and local_size are whole numbers of 1 or more",
+        lambda value: (
+            GROUP.holds(value) and all(SIZE.holds(value.get(name, 1)) for name in ("chunk_size", "local_size"))
+        ),
+    ),
     "no_rope_layers": several(_SWITCH),
     "pos_att_type": either(TEXT, several(TEXT)),
 }

@@ -5,6 +5,7 @@ layers have a window or no rotary encoding is written in each model's class. The
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from posjax.encodings.bias import T5, Alibi
 from posjax.encodings.disentangled import Deberta
 from posjax.encodings.placement import Interpolate
 from posjax.encodings.tables import Learned
-from posjax.encodings.temperature import LearnedSink, Llama4Temperature
+from posjax.encodings.temperature import LearnedSink, Llama4Temperature, LogN
 
 Config = Mapping[str, Any]
 
@@ -48,10 +49,11 @@ INTERLEAVED = {
         "helium",
         "llama4_text",
         "longcat_flash",
+        "mistral4",
         "moonshine",
         "moonshine_streaming",
     ),
-    *("roformer", "youtu"),
+    *("roformer", "sarvam_mla", "youtu"),
 }
 # Models that read rotary_dim; to the code of others that have the key it says nothing.
 ROTARY_DIM = {"codegen", "gptj", "minimax_m2"}
@@ -149,13 +151,59 @@ AXIAL: dict[str, dict[str, Any] | None] = {
     **dict.fromkeys(["sam2_video", "sam3_tracker_video", "edgetam_video"], None),
 }
 
-# Keys of a whole configuration that speak of rotary encodings or windows, and are read or change nothing of these.
+# Words in the keys of a configuration that say where tokens stand, what that does to logits, or which tokens are seen.
+SPEAKS = re.compile(
+    r"rope|rotary|alibi|xpos|ntk|yarn|nope|(^|_)log_?n(_|$)|log_scaling|(^|_)pos(_|$|emb|ition)|(^|_)rel(_|ative)|bucket|"
+    r"sink(_|s|$)|window|sliding|chunk|(^|_)(local|global)_(att|layer|block|token|rope)|att\w*_temperature|layer_types|"
+    r"bidirectional|interpolat|sparse_att|dilat"
+)
+# Keys with such words that are read of any model, or say nothing of its encoding.
 READ = {
     *("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor", "rotary_pct", "rotary_emb_base"),
-    *("rotary_dim", "rope_local_base_freq", "global_rope_theta", "local_rope_theta", "rope_interleave"),
-    *("no_rope_layers", "no_rope_layer_interval", "qk_rope_head_dim", "sliding_window", "use_sliding_window"),
-    *("sliding_window_pattern", "_sliding_window_pattern", "max_window_layers", "layer_types"),
+    *(
+        "rotary_dim",
+        "rope_interleave",
+        "qk_rope_head_dim",
+        "qk_nope_head_dim",
+        "position_embedding_type",
+        "layer_types",
+    ),
+    *("sliding_window", "use_sliding_window", "sliding_window_pattern", "_sliding_window_pattern", "max_window_layers"),
+    *("global_attn_every_n_layers", "prefix_dense_sliding_window_pattern", "num_sliding_attention_heads"),
+    *(
+        "max_position_embeddings",
+        "original_max_position_embeddings",
+        "n_positions",
+        "position_id_per_seconds",
+        "seconds_per_chunk",
+    ),
+    *(
+        "dual_chunk_attention_config",
+        "chunk_size_feed_forward",
+        "mamba_chunk_size",
+        "mlp_layer_types",
+        "mtp_layer_types",
+    ),
 }
+# Keys that only the code of these models reads.
+READ_BY = {
+    "rope_local_base_freq": ("gemma3_text",),
+    **dict.fromkeys(["global_rope_theta", "local_rope_theta"], ("modernbert",)),
+    "local_attention": ("modernbert", "modernbert-decoder"),
+    **dict.fromkeys(["no_rope_layers", "no_rope_layer_interval"], ("llama4_text", "smollm3")),
+    **dict.fromkeys(["attention_chunk_size", "attn_temperature_tuning"], ("llama4_text",)),
+    **dict.fromkeys(["use_dynamic_ntk", "use_logn_attn"], ("qwen",)),
+    "window_size": ("gpt_neo",),
+    "alibi": ("falcon",),
+    **dict.fromkeys(["attn_config.alibi", "attn_config.alibi_bias_max", "learned_pos_emb"], ("mpt",)),
+    "offset_alibi": ("bloom",),  # of old files
+    **dict.fromkeys(["relative_attention", "position_biased_input", "position_buckets"], ("deberta-v2",)),
+    **dict.fromkeys(["max_relative_positions", "pos_att_type", "norm_rel_ebd"], ("deberta-v2",)),
+    **dict.fromkeys(["relative_attention_num_buckets", "relative_attention_max_distance"], ("t5", "mt5", "umt5")),
+    "sinusoidal_pos_embds": ("distilbert",),
+}
+# Models whose configurations have a rotary base though they may not rotate.
+MAY_ROTATE = {"esm", "falcon"}
 
 # Models of which every layer type has a base of its own, in the older spelling: the keys of the base of full and of sliding
 # attention with their defaults, and the layer types that a rope_scaling is for.
@@ -248,6 +296,25 @@ def _llama4_temperature(config: Config, rotates: bool) -> list[Encoding]:
     return [Llama4Temperature(config.get("attn_scale", 0.1), config.get("floor_scale", 8192))]
 
 
+def _qwen_log_n(config: Config, rotates: bool) -> list[Encoding]:
+    return [LogN(qwen_length(config))] if config.get("use_logn_attn", True) else []
+
+
+def qwen_length(config: Config) -> int:
+    """The trained length of a Qwen 1, which its dynamic NTK and its temperature begin behind."""
+    if (length := config.get("seq_length")) is None:
+        raise ValueError("a 'qwen' with use_dynamic_ntk or use_logn_attn, its defaults, needs seq_length")
+    return length
+
+
+def _gpt_neo(config: Config, layer: int) -> str:
+    types = config.get("attention_types") or [[["global", "local"], layer + 1]]
+    listed = config.get("attention_layers") or [kind for kinds, times in types for kind in [*kinds] * times]
+    if layer >= len(listed):
+        raise ValueError(f"attention_layers, or attention_types, are {len(listed)}, and the model has more layers")
+    return _sliding(listed[layer] == "local")
+
+
 def _only_sliding(config: Config, layer: int, kind: str) -> bool:
     return kind == "sliding_attention"
 
@@ -284,6 +351,8 @@ LAYERS: dict[str, Layers] = {
     "gpt_oss": Layers(
         _every(2), more=lambda config, rotates: [LearnedSink()], window=lambda config: config.get("sliding_window", 128)
     ),
+    "qwen": Layers(lambda config, layer: "full_attention", more=_qwen_log_n),
+    "gpt_neo": Layers(_gpt_neo, window=lambda config: config.get("window_size", 256)),
     "smollm3": Layers(_smollm3, _has_rope),
     "llama4_text": Layers(_llama4, _has_rope, _llama4_temperature),
     "modernbert": Layers(
@@ -292,8 +361,10 @@ LAYERS: dict[str, Layers] = {
 }
 
 
-def _learned(config: Config, decoder: bool | None) -> Encoding:
+def learned(config: Config, decoder: bool | None) -> Encoding | None:
     kind = config.get("position_embedding_type") or "absolute"
+    if kind == "rotary" and config["model_type"] == "esm":
+        return None
     if kind != "absolute":
         raise ValueError(f"{config['model_type']!r} with position_embedding_type={kind!r} has no equal here")
     if config.get("sinusoidal_pos_embds"):
@@ -359,8 +430,8 @@ def _of_images(config: Config, decoder: bool | None) -> Encoding:
 
 # Whole configurations of models whose encoding is not, or not always, described by rope_parameters. None: it is.
 OTHERS: dict[str, Callable[[Config, bool | None], Encoding | None]] = {
-    **dict.fromkeys(["gpt2", "gpt_neo", "gpt_bigcode", "openai-gpt", "opt", "bart", "mbart", "vit", "deit"], _learned),
-    **dict.fromkeys(["bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert"], _learned),
+    **dict.fromkeys(["gpt2", "gpt_neo", "gpt_bigcode", "openai-gpt", "opt", "bart", "mbart", "vit", "deit"], learned),
+    **dict.fromkeys(["bert", "albert", "electra", "distilbert", "roberta", "xlm-roberta", "camembert", "esm"], learned),
     **dict.fromkeys(["t5", "mt5", "umt5"], t5),
     **dict.fromkeys(["dinov3_vit", "eomt_dinov3", "llama4_vision_model", "sapiens2"], _of_images),
     "deberta-v2": _deberta,

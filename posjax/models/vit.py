@@ -109,14 +109,17 @@ class ViT(OfBlocks):
 
     def patches(self, height: int, width: int) -> tuple[int, int]:
         """How many patches tile an image of this size, or the stem's map of it, down and across."""
-        size, what = self.patch_size, "an image"
+        size, what, sides = self.patch_size, "an image", (height, width)
         if self.resnet is not None:
             height, width = (ResNetStem.shrunk(side, self.resnet) for side in (height, width))
             what = "a stem's map"
         if size < 1 or height % size or width % size:
-            fits = [s for s in range(1, min(height, width) + 1) if height % s == 0 and width % s == 0]
+            fits = [s for s in range(1, min(height, width, 32) + 1) if height % s == 0 and width % s == 0]
+            near = " x ".join(str(max(side // self.cell, 1) * self.cell) for side in sides) if size > 0 else ""
+            crop = f"crop or resize images to {near}, or to other multiples of {self.cell}; " if near else ""
             raise ValueError(
-                f"patches of {size}x{size} do not tile {what} of {height}x{width}; patch_size may be {fits}"
+                f"patches of {size}x{size} do not tile {what} of {height}x{width}: {crop}patch_size of a model that is yet "
+                f"to be trained may be {fits}"
             )
         return height // size, width // size
 

@@ -70,7 +70,23 @@ class Weights(Mapping[str, np.ndarray]):
             )
         if path.suffix not in _READERS:
             raise ValueError(f"weights are read from .npz and .safetensors files, and {path} is neither")
-        return _READERS[path.suffix](path)
+        return _bare(_READERS[path.suffix](path))
+
+
+_WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before every name
+
+
+def _bare(weights: Weights) -> Weights:
+    """The weights without prefixes that wrappers around a model have put before all of their names."""
+    for wrapper in _WRAPPERS * 2:
+        if weights.shapes and all(name.startswith(wrapper) for name in weights.shapes):
+            shapes = {name.removeprefix(wrapper): shape for name, shape in weights.shapes.items()}
+            read, mapped = (
+                lambda name, inner=inner, wrapper=wrapper: inner(wrapper + name)
+                for inner in (weights.__getitem__, weights.mapped)
+            )
+            weights = Weights(weights.path, shapes, read, weights.metadata, mapped)
+    return weights
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
@@ -134,11 +150,17 @@ def _write_shard(folder: Path, number: int, tensors: Mapping[str, np.ndarray]) -
 
 
 def _inside(folder: Path) -> Path:
-    names = ["model.safetensors", "model.safetensors.index.json"]
-    for name in names:
-        if (folder / name).exists():
-            return folder / name
-    raise ValueError(f"{folder} holds neither {' nor '.join(names)}; give the file of weights itself")
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    named = read_json(index).get("weight_map")
+    if whole.exists() and isinstance(named, dict) and whole.name not in named.values():
+        raise ValueError(
+            f"{folder} holds {whole.name} and {index.name}, which is of other files: remove what is left of another model, "
+            "or give the file of weights or the index itself"
+        )
+    for path in (index, whole):
+        if path.exists():
+            return path
+    raise ValueError(f"{folder} holds neither {whole.name} nor {index.name}; give the file of weights itself")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Classification:
             raise ValueError(f"label_smoothing={config.label_smoothing} must lie in [0, 1)")
         if config.data.image_size is not None and len(config.data.image_size) != 2:
             raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
-        source = [str(config.data[name]) for name in self.reads]
+        source = [str(config.data.get(name)) for name in (*self.reads, "channels")]
         whole, self.eval_data = (
             once(splits, (*source, split), functools.partial(self.load, split))
             for split in (config.data.train_split, config.data.eval_split)
@@ -53,15 +53,15 @@ class Classification:
 
     def load(self, split: str) -> data.Images | data.NativeImages:
         """A split of what `config.data` names, as this task sees it."""
-        name, size = self._data.name, self._data.image_size
-        if size is None and (name == "folder" or self._data.mode != "crop"):
+        name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
+        if size is None and (name == "folder" or self._data.mode != "crop" or channels):
             raise ValueError(
-                f"data.name={name!r} with data.mode={self._data.mode!r} needs data.image_size, the (height, width) that all "
-                "images become; data.mode='native' leaves each its aspect"
+                f"data.name={name!r} with data.mode={self._data.mode!r} and data.channels={channels} needs data.image_size, "
+                "the (height, width) that all images become; data.mode='native' leaves each its aspect"
             )
         if size is None:
             return data.load_images(name, split, data_dir=self._data.data_dir)
-        images = data.load_native_images(name, split, data_dir=self._data.data_dir, channels=None)
+        images = data.load_native_images(name, split, data_dir=self._data.data_dir, channels=channels)
         return data.as_images(images, tuple(size), self._data.mode)
 
     def _prepare(self) -> None:
@@ -153,7 +153,8 @@ class NativeClassification(Classification):
     recorded, tables_fit_images = MappingProxyType({"native": True}), False
 
     def load(self, split):
-        return data.load_native_images(self._data.name, split, data_dir=self._data.data_dir, channels=None)
+        given = dict(data_dir=self._data.data_dir, channels=self._data.get("channels"))
+        return data.load_native_images(self._data.name, split, **given)
 
     def _prepare(self):
         if self.model.one_size:

@@ -19,17 +19,59 @@ from posjax.models.decoder import Decoder
 from posjax.models.kinds import KINDS
 from posjax.models.replacing import with_encoding
 from posjax.models.transformer import OfBlocks
-from posjax.models.vit import image_channels
+from posjax.models.vit import ViT, image_channels
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
 
 AS_INIT = "init_from"  # a kind of model: the one that config.init_from names
 HEADS = ENCODINGS = ["keep", "new"]
-# What no shape tells: a model that differs in these takes the same parameters and computes something else.
-_UNSEEN = ("injection", "logit_scale", "mlp", "norm", "norm_epsilon", "norm_after_pooling", "norm_offset", "num_heads")
-_UNSEEN += ("patch_size", "placement", "softcap")
-_UNSEEN += ("embedding_scale", "experts_per_token", "final_softcap", "mlp_clip", "qk_norm", "qkv_clip")
+_TASKS = {"language_model": Decoder, "classification": ViT}  # those whose model may be the start's
+_CONFIGS = {Decoder: "configs/finetune.py", ViT: "configs/finetune.py:vit"}
+# Where a model differs in these it computes something else, or has other parameters.
+_COUNTING = (
+    *(
+        "width",
+        "depth",
+        "num_heads",
+        "num_kv_heads",
+        "head_dim",
+        "mlp_dim",
+        "mlp",
+        "mlp_bias",
+        "mlp_clip",
+        "num_experts",
+    ),
+    *(
+        "experts_per_token",
+        "attention_bias",
+        "norm",
+        "norm_bias",
+        "norm_epsilon",
+        "norm_offset",
+        "placement",
+        "qk_norm",
+    ),
+    *(
+        "qkv_clip",
+        "logit_scale",
+        "softcap",
+        "injection",
+        "embedding_scale",
+        "final_softcap",
+        "tied_embedding",
+        "vocab_size",
+    ),
+    *(
+        "patch_size",
+        "num_registers",
+        "distillation_token",
+        "pre_logits",
+        "norm_after_pooling",
+        "resnet",
+        "resnet_width",
+    ),
+)
 # Fields of a model that no config names: they come with the data, the devices, or from flax.
 _GIVEN = ("context", "name", "parent")
 _OWN = "{own}"
@@ -38,20 +80,24 @@ _OWN = "{own}"
 class Start:
     """What `config.init_from` names, read once: a workdir, or whatever `posjax.pretrained.load` reads.
 
+    Args:
+      ignore: keys of a configuration that are passed over, with commas between; `config.init_ignore`.
+
     Attributes:
       path: of it.
       run: of a workdir; else None.
       model: its model.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, ignore: str | None = None):
+        self._ignore = {"ignore": ignore.split(",")} if ignore else {}
         self.path, self.run = path, load_run(path) if is_run(path) else None
 
     @functools.cached_property
     def _loaded(self) -> tuple[Any, Any]:
         if self.run is not None:
             return self.run.model, None
-        model, params = pretrained.load(self.path)
+        model, params = pretrained.load(self.path, **self._ignore)
         return model, params["params"]
 
     @property
@@ -74,6 +120,14 @@ class Start:
         return self.run.config.data.get("bos") if self.run is not None else None
 
     @property
+    def images(self) -> dict[str, Any]:
+        """What the fields of `config.data` would be for images as its model takes them."""
+        params = self.of_seeds(self.run.seeds[:1] if self.run else (0,))[0]
+        told = self.run.config.data if self.run is not None else pretrained.info(self.path)
+        size = tuple(self.model.image_size)
+        return dict(image_size=size, channels=image_channels(params), mean=tuple(told.mean), std=tuple(told.std))
+
+    @property
     def tokenizer(self) -> str:
         """What its `config.data.tokenizer` would be: that of the run, or the file beside the weights.
 
@@ -92,34 +146,50 @@ class Start:
         return str(beside)
 
 
+def start_of(config: ConfigDict) -> Start | None:
+    """Returns what `config.init_from` names; None to start at random."""
+    path, ignore = config.get("init_from"), config.get("init_ignore")
+    return None if path is None else Start(path, ignore)
+
+
 def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     """The config whose model is spelled out: where `config.model.kind` is "init_from", that of the start.
 
     What `config.model` says besides (anything but None) holds instead of what the start says. Text gets the start's
-    tokenizer and bos, unless `config.data.tokenizer` and `config.data.bos` are set.
+    tokenizer and bos, unless `config.data.tokenizer` and `config.data.bos` are set; images become as the start takes them
+    (size, channels, mean and deviation), unless `config.data` says otherwise.
 
     Raises:
       ValueError: there is no start, or it is of another task.
     """
-    if config.task != "language_model" or config.model.get("kind") != AS_INIT:
+    wanted = _TASKS.get(config.task)
+    if wanted is None or config.model.get("kind") != AS_INIT:
         return config
     if start is None:
         raise ValueError(
             f"config.model.kind={AS_INIT!r} is the model of config.init_from: set that to a run or weights"
         )
-    if not isinstance(start.model, Decoder):
+    if not isinstance(start.model, wanted):
+        other = next((config for model, config in _CONFIGS.items() if isinstance(start.model, model)), None)
         raise ValueError(
-            f"{start.path} holds a {type(start.model).__name__}, not the decoder that {config.task} trains"
+            f"{start.path} holds a {type(start.model).__name__}, not the {wanted.__name__} that {config.task} trains"
+            + (f": --config={other} fine-tunes it" if other else "")
         )
     made = ConfigDict(config.to_dict())
     given = {name: value for name, value in config.model.items() if value is not None and name != "kind"}
     fields = fields_of(start.model)
-    if not _has_table(start.model):
+    if wanted is Decoder and not _has_table(start.model):
         fields["length"] = None  # which then says how long training was, and nothing of the model
     if "encoding" in given:
         given["encoding"] = of_own(given["encoding"], fields["encoding"])
+    if wanted is ViT:
+        fields = {name: value for name, value in fields.items() if name not in ("image_size", "num_classes")}
+        own = start.images
+        if config.data.mode == "native":
+            del own["image_size"]
+        made.data = ConfigDict(made.data.to_dict() | {k: v for k, v in own.items() if made.data.get(k) is None})
     made.model = ConfigDict(fields | given)
-    if config.data.get("tokenizer") is None:
+    if wanted is Decoder and config.data.get("tokenizer") is None:
         made.data.tokenizer = start.tokenizer
     if config.data.get("bos") is None and start.bos is not None:
         made.data.bos = start.bos
@@ -185,7 +255,7 @@ def initial_params(
     wanted = jax.eval_shape(lambda: task.init(jax.random.key(0)))
     found, model = start.of_seeds(seeds), start.model
     if isinstance(model, OfBlocks) and isinstance(task.model, type(model)):
-        _refuse_unlike(start.path, model, task.model)
+        _refuse_unlike(start.path, model, found[0], task.model, wanted)
         if model.reads == "images":
             model, found = _resized(start, found, task, method)
         if encoding == "new":
@@ -245,13 +315,35 @@ def renewed(params: Any, init: Callable[[], Any]) -> Any:
     return jax.tree_util.tree_map_with_path(chosen, jax.eval_shape(init))
 
 
-def _refuse_unlike(path: Any, model: OfBlocks, target: OfBlocks) -> None:
-    for name in _UNSEEN:
-        was, is_now = (getattr(each, name, None) for each in (model, target))
-        if was != is_now:
-            raise ValueError(
-                f"{name} is {was!r} in {path}, but {is_now!r} in this model: set config.model.{name}={was}"
-            )
+def _refuse_unlike(path: Any, model: OfBlocks, params: Any, target: OfBlocks, wanted: Any) -> None:
+    """Refuses a model of other sizes or parts than that of the start, and names all that differs."""
+    was, is_now = _counting(model, params), _counting(target, wanted)
+    names = [name for name, value in was.items() if value != is_now[name]]
+    # What follows from other fields is not named beside them.
+    named = [
+        n for n in names if any(getattr(one, n.removeprefix("model."), True) is not None for one in (model, target))
+    ]
+    names = named or names
+    if names:
+        differing = "; ".join(f"{name} is {was[name]!r} there, but {is_now[name]!r} in this model" for name in names)
+        mends = " ".join(f"config.{name}={was[name]}" for name in names)
+        whole = f", or take all from it: --config={_CONFIGS[type(model)]}" if type(model) in _CONFIGS else ""
+        raise ValueError(f"{path} holds another model, {differing}: set {mends}{whole}")
+
+
+def _counting(model: OfBlocks, params: Any) -> dict[str, Any]:
+    """The fields of `_COUNTING` that a model has, with what None stands for, by their names in a config."""
+    block = model.block
+    told = {name: getattr(model, name) for name in _COUNTING if hasattr(model, name)}
+    told |= dict(num_kv_heads=block.key_heads, head_dim=block.channels, mlp_dim=block.mlp_channels)
+    told |= dict(mlp_bias=block.has_mlp_bias, attention_bias=tuple(sorted(block.attention_bias)))
+    told |= dict(latent=None if block.latent is None else str(block.latent))
+    told |= dict(layer_scale=None if model.layer_scale is None else 1e-5)  # where it starts says nothing any more
+    if isinstance(model, ViT):
+        told |= dict(pooling="map" if model.pooling == "map" else "cls" if model.has_cls else "mean")
+        told |= {} if model.resnet is not None else dict(resnet_width=None)
+    fields = {f"model.{name}": value for name, value in told.items()}
+    return fields | ({"data.channels": image_channels(params)} if isinstance(model, ViT) else {})
 
 
 def _refuse_scale(path: Any, was: ConfigDict, is_now: tuple[tuple[float, ...], tuple[float, ...]]) -> None:

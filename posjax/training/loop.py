@@ -28,11 +28,17 @@ _FREE = frozenset(
     ("checkpoint_every", "context_parallel", "data.data_dir", "eval_every", "keep_last", "log_every", "logger")
 )
 _FREE |= {"tensorboard"}  # what logger was before
-_FREE |= {"init_from", "init_head", "init_encoding", "init_resize"}  # what they give counts, and has a digest
+_FREE |= {
+    "init_from",
+    "init_head",
+    "init_encoding",
+    "init_ignore",
+    "init_resize",
+}  # what they give counts, and has a digest
 # Fields that came later, with the values at which all is as it was before: a run is the same one without them.
 _LATER = {"data.files": None, "data.text_field": "text", "data.tokenizer": None, "data.bos": None}
 _LATER |= {"data.ladder.start": 32, "data.ladder.steps": 0, "data.ladder.schedule": "linear"}
-_LATER |= {"model.latent": None}
+_LATER |= {"model.latent": None, "data.channels": None}
 # Names that fields had when the first results were committed: by these their hashes are found again.
 _FIRST_NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 _WARM_UP = 3  # steps of a process that compile and fill caches: not timed

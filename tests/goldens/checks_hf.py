@@ -27,8 +27,13 @@ def layers(case: int):
     return np.stack([once(encodings[i]) for i in rotating]), FILE[f"layers_{case}"][rotating]
 
 
+# What towers have beside what turns queries: windows and tables, which from_hf refuses.
+BESIDE = {"window_size", "num_position_embeddings", "posemb_grid_size"}
+
+
 def one(kind: str, case: int, positions: str):
     config = json.loads(str(FILE[f"{kind}_configs"][case]))
+    config = {name: value for name, value in config.items() if name not in BESIDE}
     site = line(np.arange(len(FILE["x"])))._replace(position=FILE[positions].astype(np.int32))
     return turned(pj.from_hf(config), site), FILE[f"{kind}_{case}"]
 

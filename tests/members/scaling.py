@@ -27,6 +27,7 @@ def _ntk(e, base, d, n):
 
 def _dynamic_ntk(e, base, d, n):
     if n > e.original_length:
+        n = e.original_length * 2 ** math.ceil(math.log2(n / e.original_length)) if e.doubling else n
         base = base * (e.factor * n / e.original_length - (e.factor - 1)) ** (d / (d - 2))
     return [1 / base ** (2 * i / d) for i in range(d // 2)], 1.0
 
@@ -172,7 +173,7 @@ VALUES = {
         "time": st.floats(0.01, 1) | st.just(0.0),
         "exponent": st.floats(0.1, 4),
     },
-    "dynamic_ntk": {"factor": _FACTOR, "original_length": _LENGTH},
+    "dynamic_ntk": {"factor": _FACTOR, "original_length": _LENGTH, "doubling": st.booleans()},
     "dynamic_yarn": {"original_length": _LENGTH, "truncate": st.booleans()} | _BETAS,
     "linear": {"factor": st.floats(1e-3, 1e6)},
     "llama3": {

@@ -289,7 +289,10 @@ def test_images_need_not_be_square():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"patch_size": 5}, r"patches of 5x5 do not tile an image of 4x6; patch_size may be \[1, 2\]"),
+        (
+            {"patch_size": 5},
+            r"patches of 5x5 do not tile an image of 4x6: crop or resize images to 5 x 5, .* may be \[1, 2\]",
+        ),
         ({"pooling": "avg"}, r"no pooling is named 'avg'; .*known: cls, cls_mean, map, mean, none"),
         ({"injection": "all_layers"}, r"no injection is named 'all_layers'; did you mean 'every_layer"),
         ({"injection": "lape"}, r"'lape' normalises what is added to tokens, and rope\(\) adds nothing; take"),

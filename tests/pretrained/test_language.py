@@ -14,9 +14,13 @@ import safetensors.numpy
 from goldens.language_cases import CASES, errors, weights_of, written
 
 from posjax import pretrained
+from posjax.describe.explain.turning import model_of
 from posjax.models import Decoder
 from posjax.pretrained.entries import paths_of
+from posjax.pretrained.language import FAMILIES as ALL_FAMILIES
+from posjax.pretrained.language import obstacles
 from posjax.pretrained.language.family import resolved
+from posjax.training.initial import Start
 
 BOUND = 1e-4  # of the largest logit
 FAST = ["gemma2", "gptj", "llama", "llama4 normed"]  # those that most of the parts are in
@@ -111,6 +115,91 @@ def test_what_a_family_does_not_compute_is_refused(case, config, message, tmp_pa
         pretrained.load(written(case, tmp_path, **config))
 
 
+@pytest.mark.parametrize("case", FAMILIES)
+def test_keys_that_say_nothing_of_numbers_are_passed_over(case):
+    """Of every family: keys that begin with "_", bookkeeping, and keys that the caller names; none that changes numbers."""
+    config = CASES[case]["config"]
+    family = ALL_FAMILIES[config["model_type"]]
+    plain = family.made(config)
+    kept = {
+        "_model_name_or_path": "x",
+        "_foo": [1],
+        "unsloth_version": "1",
+        "gradient_checkpointing": True,
+        "tags": ["x"],
+    }
+    assert family.made(config | kept) == plain
+    own = config | {"condition_on_chain": True, "chain": 3}
+    with pytest.raises(
+        ValueError, match=r"condition_on_chain.*ignore=\['condition_on_chain'\].*--ignore=condition_on_chain"
+    ):
+        family.made(own)
+    assert family.made(own, ignore=["condition_on_chain", "chain"]) == plain
+    for name in sorted({*family.keys, *family.encoding_keys, *family.derived_keys, *family.plain} & config.keys()):
+        with pytest.raises(ValueError, match=f"ignore: {name} .* is known to change numbers"):
+            family.made(config, ignore=[name])
+    with pytest.raises(ValueError, match="has no key 'condition_on_chian'; did you mean 'condition_on_chain'"):
+        family.made(own, ignore=["condition_on_chian"])
+
+
+def test_a_folder_is_read_without_keys_that_the_caller_names(loaded, tmp_path):
+    written("llama", tmp_path, laboratory="x")
+    with pytest.raises(ValueError, match=r"config.json: .*'laboratory' \(= 'x'\).*ignore=\['laboratory'\]"):
+        pretrained.load(tmp_path)
+    model, params = pretrained.load(tmp_path, ignore=["laboratory"])
+    assert model == loaded("llama")[0]
+    assert_same(params, loaded("llama")[1])
+    assert model_of(tmp_path, ["laboratory"]).encoding == model.encoding
+    assert Start(tmp_path, "laboratory").model == model
+
+
+def test_weights_of_another_model_beside_an_index_are_refused(loaded, tmp_path):
+    model, params = loaded("llama")
+    pretrained.save(tmp_path, model, params, shard_bytes=9000)
+    stray, index = tmp_path / "model.safetensors", tmp_path / "model.safetensors.index.json"
+    safetensors.numpy.save_file({"other": np.zeros(1, np.float32)}, stray)
+    with pytest.raises(ValueError, match=r"holds model.safetensors and model.safetensors.index.json.*remove"):
+        pretrained.load(tmp_path)
+    assert_same(params, pretrained.load(index)[1])
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(weights_of("llama"), stray.name)}))
+    safetensors.numpy.save_file(weights_of("llama"), stray)
+    assert_same(params, pretrained.load(tmp_path)[1])  # the index is of that file
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_names_of_wrapped_models_are_read(wrapper, loaded, tmp_path):
+    written("llama", tmp_path)
+    tensors = {wrapper + name: tensor for name, tensor in weights_of("llama").items()}
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    assert_same(loaded("llama")[1], pretrained.load(tmp_path)[1])
+
+
+def test_a_head_is_its_copy_bit_by_bit(tmp_path):
+    """NaN is no other number than the same NaN, and the message says so of other ones only."""
+    written("gpt2", tmp_path)
+    tensors = weights_of("gpt2")
+    tensors["transformer.wte.weight"] = tensors["transformer.wte.weight"].copy()
+    tensors["transformer.wte.weight"][0] = np.nan
+    safetensors.numpy.save_file(
+        tensors | {"lm_head.weight": tensors["transformer.wte.weight"]}, tmp_path / "model.safetensors"
+    )
+    assert np.isnan(pretrained.load(tmp_path)[1]["params"]["token_embedding"]["embedding"][0]).all()
+    other = tensors["transformer.wte.weight"] + 1
+    safetensors.numpy.save_file(tensors | {"lm_head.weight": other}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="differ"):
+        pretrained.load(tmp_path)
+
+
+@pytest.mark.parametrize("case", [case for case in FAMILIES if "gptj" not in case])
+def test_a_file_without_its_head_says_which_key_to_set(case, tmp_path):
+    """Of every family of decoders whose head may be one of its own."""
+    written(case, tmp_path, tie_word_embeddings=False)
+    names = {name: tensor for name, tensor in weights_of(case).items() if not name.startswith(("lm_head", "embed_out"))}
+    safetensors.numpy.save_file(names, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"holds no head, \w+.weight, .*set tie_word_embeddings to true"):
+        pretrained.load(tmp_path)
+
+
 def test_tensors_and_keys_that_are_missing_or_left_over_are_named(tmp_path):
     written("llama", tmp_path)
     tensors = weights_of("llama")
@@ -192,8 +281,16 @@ def test_models_that_transformers_has_not_are_not_saved(tmp_path):
     sizes = dict(width=16, depth=2, num_heads=2, length=8)
     model = Decoder(11, encoding="t5", **sizes)
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
-    with pytest.raises(ValueError, match=r"(?s)transformers has no such model.*llama: mlp: .*'gelu'"):
+    with pytest.raises(ValueError, match=r"no such model; nearest is '\w+', against which stands: .*t5") as raised:
         pretrained.save(tmp_path, model, params)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+    against = obstacles(model)
+    assert len(against) == sum(family.model is Decoder for family in ALL_FAMILIES.values())
+    assert any("'gelu'" in reason for reason in against["llama"])
+    near = obstacles(Decoder(11, encoding="learned", mlp="relu", norm_bias=False, embedding_scale=1.0, **sizes))
+    assert next(iter(near)) == "gpt2"
+    assert near["gpt2"] == ["norm_bias is False in this model and True in one of that family"]
     with pytest.raises(ValueError, match="did you mean 'llama'"):
         pretrained.save(tmp_path, model, params, family="lama")
     with pytest.raises(ValueError, match="saved as a folder"):

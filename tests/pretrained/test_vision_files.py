@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from goldens.pretrained_weights import google_shapes, google_tensors, made
 from posjax import pretrained
 from posjax.models import ViT
 from posjax.pretrained.entries import Entry, read, write
+from posjax.pretrained.vision.origin import table_grid
 from posjax.pretrained.vision.saving import expected_params, paths_of
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
@@ -195,7 +197,7 @@ def test_tensors_left_over_missing_or_of_another_shape_are_named(tmp_path):
 
 def test_a_table_without_a_square_is_not_guessed(tmp_path):
     path = npz(tmp_path, GOOGLE | {"pos_embedding": (1, 7, 16)})
-    refused(path, r"7 rows, 0 or 1 of them of prefix tokens: the others are no square.*give grid=\(height, width\)")
+    refused(path, r"7 rows, 0 or 1 of them of prefix tokens, .*grid=\(height, width\) may be .*\(2, 3\).*, or turned")
     model, params = pretrained.load(path, grid=(2, 3))
     assert (model.image_size, params["params"]["trunk"]["encoding"].extent) == ((8, 12), (2, 3))
     refused(path, "7 rows, which are not 2 x 4", grid=(2, 4))
@@ -203,6 +205,37 @@ def test_a_table_without_a_square_is_not_guessed(tmp_path):
     big = {"pos_embedding": (1, 197, 16)}
     assert pretrained.info(npz(tmp_path, GOOGLE | big)).model.image_size == (56, 56)
     assert pretrained.info(npz(tmp_path, GOOGLE | big), grid=(7, 28)).model.image_size == (28, 112)
+
+
+@pytest.mark.parametrize("prefixes", [(0,), (1,), (5,), (0, 1), (0, 1, 5)])
+def test_every_grid_that_a_message_names_is_taken(prefixes):
+    for rows in range(7, 60):
+        try:
+            height, width = table_grid(rows, prefixes, None)
+        except ValueError as error:
+            grids = [tuple(map(int, pair)) for pair in re.findall(r"\((\d+), (\d+)\)", str(error))]
+            assert grids
+            for grid in [*grids, *(grid[::-1] for grid in grids)]:
+                assert table_grid(rows, prefixes, grid) == grid
+        else:
+            assert height == width
+            assert rows - height * width in prefixes
+
+
+def test_prefixes_of_wrappers_and_stray_weights_are_not_read_for_a_model(tmp_path):
+    """As of language models: all weights are opened in one place."""
+    model = ViT(num_classes=3, image_size=(8, 8), patch_size=4, width=8, depth=1, num_heads=2, mlp="gelu_exact")
+    params = model.init(jax.random.key(0), *model.example(3))
+    file = tmp_path / "model.safetensors"
+    pretrained.save(file, model, params)
+    tensors = {f"_orig_mod.module.{name}": each for name, each in safetensors.numpy.load_file(file).items()}
+    safetensors.numpy.save_file(tensors, file)
+    again, back = pretrained.load(tmp_path, num_heads=2)
+    assert (again.width, again.depth) == (8, 1)
+    np.testing.assert_array_equal(back["params"]["head"]["kernel"], params["params"]["head"]["kernel"])
+    index = {"weight_map": {"head.weight": "model-00001-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(tmp_path, "holds model.safetensors and model.safetensors.index.json")
 
 
 def test_what_the_caller_says_is_checked(tmp_path):

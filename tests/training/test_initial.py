@@ -1,5 +1,8 @@
 """Training that starts from what another run, or a file, has learned."""
 
+import pathlib
+import runpy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +19,8 @@ from posjax.training.initial import Start, as_started, fields_of, initial_params
 from posjax.training.loop import train
 from posjax.training.runs import load_run
 from posjax.training.tasks import make_task
+
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +120,7 @@ def test_what_does_not_fit_is_told(run, tmp_path):
     with pytest.raises(ValueError, match="no resize is named 'bicubic'"):
         initial_params(workdir, make_task(small_vit(data_dir, data__image_size=(12, 12))), (3,), method="bicubic")
     wider = make_task(small_vit(data_dir, model__mlp_dim=12))
-    with pytest.raises(ValueError, match=r"trunk/block_0/mlp/\S+ is \(.*config\.model must be as it was trained there"):
+    with pytest.raises(ValueError, match=r"mlp_dim is \d+ there, but 12 .*set config\.model\.mlp_dim="):
         initial_params(workdir, wider, (3,))
     with pytest.raises(FileNotFoundError):
         initial_params(tmp_path / "nothing.npz", task, (3,))
@@ -142,10 +147,10 @@ def test_an_ablation_does_not_pass_over_it():
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        ({"model__mlp": "gelu_exact"}, "mlp is 'gelu' in .*set config.model.mlp=gelu"),
+        ({"model__mlp": "gelu_exact"}, "mlp is 'gelu' there.*set config.model.mlp=gelu"),
         ({"data__mean": (0.4,)}, r"std \(0.5,\) in .*set config.data.mean=\(0.5,\) and"),
-        ({"model__injection": "every_layer_shared"}, "injection is 'stem' in .*set config.model.injection=stem"),
-        ({"model__norm_epsilon": 1e-5}, "norm_epsilon is 1e-06 in .*set config.model.norm_epsilon=1e-06"),
+        ({"model__injection": "every_layer_shared"}, "injection is 'stem' there.*set config.model.injection=stem"),
+        ({"model__norm_epsilon": 1e-5}, "norm_epsilon is 1e-06 there.*set config.model.norm_epsilon=1e-06"),
     ],
 )
 def test_what_no_shape_tells_is_compared(run, overrides, told):
@@ -208,7 +213,7 @@ def test_a_decoder_goes_on_as_the_model_that_learned(text_run):
     found = initial_params(start, task, (0, 1))
     same(seed_of(found, 1), start.run.of(0))
     assert make_model(fields_of(start.model), "text") == start.model.clone(encoding="rope()")
-    with pytest.raises(ValueError, match=r"mlp is 'swiglu' in .*set config\.model\.mlp=swiglu"):
+    with pytest.raises(ValueError, match=r"mlp is 'swiglu' there.*set config\.model\.mlp=swiglu, or"):
         initial_params(start, make_task(as_started(tuned(text_run, mlp="geglu"), start)), (0,))
     assert as_started(config, start) is config
 
@@ -218,8 +223,80 @@ def test_a_model_that_is_not_there_cannot_be_taken(text_run, run):
         ValueError, match=r"config\.model\.kind='init_from' is the model of config\.init_from: set that"
     ):
         as_started(tuned(text_run), None)
-    with pytest.raises(ValueError, match="holds a ViT, not the decoder that language_model trains"):
+    with pytest.raises(
+        ValueError, match=r"holds a ViT, not the Decoder that language_model trains: --config=configs/finetune.py:vit"
+    ):
         as_started(tuned(text_run), Start(run[0]))
+
+
+_COLOURS = dict(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+
+
+@pytest.fixture(scope="module")
+def vit_file(tmp_path_factory):
+    """A ViT as it is published: of larger images in colour, of other classes, and with parts of its own."""
+    sizes = dict(width=12, depth=2, num_heads=3, mlp_dim=20, mlp="gelu_exact", layer_scale=1e-5, num_registers=1)
+    model = ViT(num_classes=3, image_size=(12, 12), patch_size=4, **sizes)
+    params = model.init(jax.random.key(0), *model.example(3))
+    path = tmp_path_factory.mktemp("weights") / "vit.safetensors"
+    pretrained.save(path, model, params, **_COLOURS)
+    return path, model, params["params"]
+
+
+def finetune_of(path, **data):
+    made = runpy.run_path(str(CONFIGS / "finetune.py"))["get_config"]("vit")
+    made.init_from = str(path)
+    made.data.update(data)
+    return made
+
+
+def test_a_vit_of_a_file_is_fine_tuned_by_naming_the_file(vit_file):
+    """Sizes, channels, mean, deviation and the size of images are the file's; logits, but for the head, too."""
+    path, model, params = vit_file
+    start = Start(path)
+    made = as_started(finetune_of(path), start)
+    assert (made.data.image_size, made.data.channels) == ((12, 12), 3)
+    assert (made.data.mean, made.data.std) == tuple(_COLOURS.values())
+    task = make_task(made)
+    assert fields_of(task.model) == fields_of(model.clone(num_classes=10))
+    found = seed_of(initial_params(start, task, (0,)), 0)
+    same(
+        {name: leaf for name, leaf in found.items() if name != "head"}, {n: x for n, x in params.items() if n != "head"}
+    )
+    assert not np.any(found["head"]["kernel"])
+    larger = as_started(finetune_of(path, image_size=(20, 16), mean=(0.1,), std=(0.2,)), start)
+    assert (larger.data.image_size, larger.data.mean) == ((20, 16), (0.1,))
+    _, resized = resize_params(model, params, (20, 16), pretrained.info(path).method)
+    rows = seed_of(initial_params(start, make_task(larger), (0,)), 0)["trunk"]["encoding"].rows
+    np.testing.assert_array_equal(rows, resized["trunk"]["encoding"].rows)
+
+
+def test_all_that_differs_from_a_file_is_told_at_once(vit_file):
+    path = vit_file[0]
+    config = runpy.run_path(str(CONFIGS / "vit.py"))["get_config"]()
+    config.model.depth, config.data.image_size, config.model.patch_size = 1, (12, 12), 4
+    wanted = {
+        "width": "12",
+        "depth": "2",
+        "num_heads": "3",
+        "mlp_dim": "20",
+        "mlp": "gelu_exact",
+        "layer_scale": "1e-05",
+    }
+    wanted = {f"model.{name}": value for name, value in wanted.items()} | {
+        "model.num_registers": "1",
+        "data.channels": "3",
+    }
+    with pytest.raises(
+        ValueError, match=r"holds another model.*or take all from it: --config=configs/finetune.py:vit"
+    ) as raised:
+        initial_params(path, make_task(config), (0,))
+    mend = str(raised.value).split(": set ")[1].split(", or take")[0]
+    assert dict(each.removeprefix("config.").split("=") for each in mend.split()) == wanted
+    for name, value in wanted.items():
+        target, _, field = name.partition(".")
+        config[target][field] = int(value) if value.isdecimal() else value if field == "mlp" else float(value)
+    initial_params(path, make_task(config), (0,))  # what the message says is enough
 
 
 @pytest.mark.parametrize(

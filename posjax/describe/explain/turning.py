@@ -6,7 +6,7 @@ A query meets angles at the offsets of the keys that it sees, which its mask and
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import jax
@@ -68,8 +68,11 @@ class Turning(NamedTuple):
         return self.rates * self.offsets / _FULL
 
 
-def model_of(path: str | os.PathLike) -> Model:
+def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> Model:
     """The decoder of a run, or of a folder of transformers, whose weights are not read.
+
+    Args:
+      ignore: keys of its config.json that are passed over.
 
     Raises:
       FileNotFoundError: there is neither.
@@ -81,7 +84,7 @@ def model_of(path: str | os.PathLike) -> Model:
     else:
         beside = (pathlib.Path(path) if pathlib.Path(path).is_dir() else pathlib.Path(path).parent) / "config.json"
         config = json.loads(beside.read_text())
-        model = family_of(config).made(config)
+        model = family_of(config).made(config, ignore=ignore)
         trained = model.length
     if not hasattr(model, "vocab_size"):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a decoder")

@@ -9,4 +9,5 @@ A family is a `Family` (`family.py`): its configuration and its tensors as table
 
 from posjax.pretrained.language.families import FAMILIES as FAMILIES
 from posjax.pretrained.language.loading import load as load
+from posjax.pretrained.language.saving import obstacles as obstacles
 from posjax.pretrained.language.saving import save as save

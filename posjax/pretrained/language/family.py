@@ -15,6 +15,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from posjax.checks import check
@@ -29,17 +30,19 @@ from posjax.spec import layers_text, nearest, parse_layers
 REQUIRED = object()  # of a key that a configuration must have
 Config = Mapping[str, Any]
 
-# Keys of any configuration that change no logits: of training, of generation, of files and of what a call returns.
+# Keys of any configuration that change no logits: of training, of generation, of files and of what a call returns. Neither
+# does any key that begins with "_" and is not read.
 _WITHOUT_EFFECT = """
-_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures auto_map bad_words_ids
-begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id
-do_sample dtype early_stopping eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
-forced_eos_token_id id2label init_device initializer_factor initializer_range keys_to_ignore_at_inference label2id
-length_penalty max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels
-num_return_sequences output_attentions output_hidden_states output_router_logits output_scores pad_token_id prefix
-pretraining_tp problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
-suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript
-transformers_version typical_p unk_token_id use_bfloat16 use_cache use_return_dict
+architectures attn_implementation auto_map bad_words_ids base_model_name_or_path begin_suppress_tokens bos_token_id
+cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id do_sample dtype early_stopping
+eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+generation_config gradient_checkpointing id2label init_device initializer_factor initializer_range
+keys_to_ignore_at_inference label2id length_penalty max_length min_length model_type neftune_noise_alpha
+no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions output_hidden_states
+output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type remove_invalid_values
+repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens tags task_specific_params
+temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config
+transformers_version typical_p unk_token_id unsloth_fixed unsloth_version use_bfloat16 use_cache use_return_dict
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 # Keys of any configuration that must be at these values.
@@ -141,23 +144,26 @@ class Family:
     told: Mapping[str, Callable[[Any, Collection[str]], Any]] = field(default_factory=dict)
     model: type = Decoder
 
-    def made(self, config: Config, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Any:
+    def made(
+        self, config: Config, shapes: Mapping[str, tuple[int, ...]] | None = None, ignore: Collection[str] = ()
+    ) -> Any:
         """The model that a configuration describes, in float32.
 
         Args:
           shapes: of the tensors of the file that it stands beside, for which no size may be too large.
+          ignore: keys that are not known here and are passed over.
 
         Raises:
           ValueError: for an unknown key, a missing one, a value of another type or out of range, or one that is not computed
-            here.
+            here; for a key in `ignore` that is known to change numbers, or is not there.
         """
         config = {**self._current(config), "model_type": self.model_type}
         check("the configuration", config, KINDS)
-        self._check(config)
+        self._check(config, ignore)
         fields = {key.field: self._value(name, key, config) for name, key in self.keys.items()}
         check_fields("a model of this configuration", fields, shapes)
         fields |= {**self.constants, **self.derived(config)}
-        told = {name: value for name, value in config.items() if name not in self.plain}  # the others say nothing
+        told = {name: value for name, value in config.items() if name in {*self._read, "model_type"}}
         return self.model(**fields, encoding=pattern_text(self.encoding(told)))
 
     def config_of(self, model: Any) -> dict[str, Any]:
@@ -166,28 +172,43 @@ class Family:
         Raises:
           ValueError: if the family has no such model, with what stands against it.
         """
+        config, against = self.described(model)
+        if against:
+            raise ValueError("; ".join(against))
+        return config
+
+    def described(self, model: Any) -> tuple[dict[str, Any], list[str]]:
+        """The configuration of a model, and all that stands against it; the former is right where the latter is empty."""
         if type(model) is not self.model:
-            raise ValueError(f"a {type(model).__name__} is no {self.model.__name__}")
-        described = resolved(model)
-        values = described | {"length": model.length}
-        config: dict[str, Any] = {}
+            return {}, [f"a {type(model).__name__} is no {self.model.__name__}"]
+        values, against = resolved(model), []
+        architecture = self.architecture if isinstance(self.architecture, str) else self.architecture(model)
+        config: dict[str, Any] = {"model_type": self.model_type, "architectures": [architecture]}
         for name, key in self.keys.items():
             try:
-                value = key.write(values[key.field])
+                value = key.write((values | {"length": model.length})[key.field])
             except ValueError as error:
-                raise ValueError(f"{key.field}: {error}") from None
+                against.append(f"{key.field}: {error}")
+                continue
             if value is not None or key.default not in (None, REQUIRED):
                 config[name] = value
-        config |= self.written_derived(model)
-        written = self.written_encoding(layers_of(model), model)
+        written: dict[str, Any] = {}
+        try:
+            config |= self.written_derived(model)
+            written = self.written_encoding(layers_of(model), model)
+        except ValueError as error:
+            against.append(str(error))
         config |= {name: value for name, value in written.items() if name in self.encoding_keys | self.keys.keys()}
-        architecture = self.architecture if isinstance(self.architecture, str) else self.architecture(model)
-        config = {"model_type": self.model_type, "architectures": [architecture], **config}
-        again = resolved(self.made(config).clone(**{name: getattr(model, name) for name in self.told}))
-        for name, value in described.items():
-            if not _same(value, again[name]):
-                raise ValueError(f"{name} is {value} in this model and {again[name]} in one of that family")
-        return config
+        try:
+            again = model.clone(**self.constants) if against else self.made(config)
+            again = resolved(again.clone(**{name: getattr(model, name) for name in self.told}))
+        except ValueError as error:
+            return config, [*against, str(error)]
+        differing = [name for name, value in values.items() if not _same(value, again[name])]
+        against += [
+            f"{name} is {values[name]} in this model and {again[name]} in one of that family" for name in differing
+        ]
+        return config, against
 
     def of_file(self, model: Any, names: Collection[str]) -> Any:
         """The model that a configuration describes, with what a file of these tensors has and has not."""
@@ -204,17 +225,30 @@ class Family:
             current[new] = value
         return current
 
-    def _check(self, config: Config) -> None:
+    @property
+    def _read(self) -> frozenset[str]:
+        """The keys that say something of the model."""
+        return frozenset(self.keys) | self.encoding_keys | self.derived_keys
+
+    def _check(self, config: Config, ignore: Collection[str]) -> None:
         plain = PLAIN | dict(self.plain)
-        read = self.keys.keys() | self.encoding_keys | self.derived_keys
-        known = read | plain.keys() | self.silent | WITHOUT_EFFECT
+        counting = self._read | plain.keys() | self.needed
+        known = counting | self.silent | WITHOUT_EFFECT
         if missing := sorted(self.needed - config.keys()):
             raise ValueError(f"the configuration lacks {missing[0]}; {nearest(missing[0], sorted(config))}")
-        for name, value in config.items():
-            if name not in known:
+        for name in ignore:
+            if name not in config:
+                raise ValueError(f"ignore: the configuration has no key {name!r}; {nearest(name, sorted(config))}")
+            if name in counting:
                 raise ValueError(
-                    f"the configuration's key {name!r} (= {value!r}) is not known here and may change numbers; "
-                    f"{nearest(name, sorted(read | plain.keys()))}"
+                    f"ignore: {name} (= {config[name]!r}) is known to change numbers and cannot be passed over"
+                )
+        for name, value in config.items():
+            if not (name in known or name in ignore or name.startswith("_")):
+                near = "".join(f"; did you mean {near!r}?" for near in get_close_matches(name, counting, 1, 0.75))
+                raise ValueError(
+                    f"the configuration's key {name!r} (= {repr(value)[:60]}) is not known here and may change numbers: if "
+                    f"it does not, pass ignore=[{name!r}] (commands: --ignore={name}, in a config init_ignore){near}"
                 )
             if name in plain and value not in plain[name]:
                 raise ValueError(f"{name}={value!r} is not computed here, only {' or '.join(map(repr, plain[name]))}")

@@ -268,7 +268,7 @@ _MPT_SILENT = {"attn_impl", "attn_pdrop", "attn_uses_sequence_id"} | WITHOUT_EFF
 def _mpt_attention(config: Config) -> dict[str, Any]:
     attention: Mapping[str, Any] = config.get("attn_config") or {}
     for name, value in attention.items():
-        if name not in _MPT_ATTENTION.keys() | _MPT_READ | _MPT_SILENT:
+        if name not in _MPT_ATTENTION.keys() | _MPT_READ | _MPT_SILENT and not name.startswith("_"):
             known = nearest(name, sorted(_MPT_ATTENTION.keys() | _MPT_READ))
             raise ValueError(f"attn_config.{name} (= {value!r}) is not known here and may change numbers; {known}")
         if name in _MPT_ATTENTION and value not in _MPT_ATTENTION[name]:

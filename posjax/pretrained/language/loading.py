@@ -1,7 +1,7 @@
 """From a folder of transformers to a language model and its parameters."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,12 @@ Shardings = jax.sharding.Sharding | Callable[[str, tuple[int, ...]], jax.shardin
 
 
 def load(
-    path: str | Path, *, dtype: Any = None, sharding: Shardings | None = None, **overrides: Any
+    path: str | Path,
+    *,
+    dtype: Any = None,
+    sharding: Shardings | None = None,
+    ignore: Collection[str] = (),
+    **overrides: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """A language model that transformers saved, or `save`: the model, and its parameters.
 
@@ -34,6 +39,7 @@ def load(
       dtype: of activations and parameters; the file's where None. What encodings learn, sinks and tables, is float32.
       sharding: of all parameters, or a function of a parameter's path, "trunk/block_0/mlp/up/kernel", and shape; of what
         lies on other hosts nothing is kept. JAX's default device where None.
+      ignore: keys of config.json that are not known here and, as the caller knows, change no numbers.
       overrides: of fields that the files do not tell: implementation, context, scan, remat, dropout, drop_path,
         attention_dtype. For another encoding see `posjax.models.replacing.with_encoding`.
 
@@ -54,7 +60,7 @@ def load(
         raise ValueError(f"there is no config.json beside {weights.path}, which says what its tensors are")
     family = family_of(weights.config)
     try:
-        model = family.made(weights.config, weights.shapes)
+        model = family.made(weights.config, weights.shapes, ignore)
     except ValueError as error:
         raise ValueError(f"{weights.path.parent / 'config.json'}: {error}") from None
     names = _names(family, weights)
@@ -62,6 +68,7 @@ def load(
     dtype = jnp.dtype(_dtype(family, model, weights, names) if dtype is None else dtype)
     model = model.clone(dtype=dtype, param_dtype=dtype, **overrides)
     _drop_copies(family, model, weights, names)
+    _refuse_headless(family, model, names)
     return model, _parameters(family, model, _Tensors(weights, names), sharding)
 
 
@@ -132,7 +139,7 @@ def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, 
         if copy not in names or of not in names:
             continue
         one, other = (weights.mapped(names[name]) for name in (copy, of))
-        if one.shape != other.shape or not np.array_equal(one, other):
+        if not _equal(one, other):
             if copy != family.tied:
                 raise ValueError(f"{copy} and {of} are one tensor in this family, and differ in this file")
             raise ValueError(
@@ -140,6 +147,23 @@ def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, 
                 "set tie_word_embeddings to false if the head is one of its own"
             )
         del names[copy]
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two tensors hold the same numbers; a NaN is the same as one of the same bits."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return bool(np.array_equal(one, other) or np.array_equal(one.view(np.uint8), other.view(np.uint8)))
+
+
+def _refuse_headless(family: Family, model: Any, names: Mapping[str, str]) -> None:
+    """Says of a file without a head that its configuration has to call the token embedding one."""
+    heads = [entry.names[0] for entry in family.entries(model) if entry.paths == ("head/kernel",)]
+    if heads and heads[0] not in names and _embedding(family, model) in names:
+        raise ValueError(
+            f"the file holds no head, {heads[0]}, which a model of this config.json has: set tie_word_embeddings to true "
+            "there if the head is the token embedding, or if none is needed"
+        )
 
 
 def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardings | None) -> dict[str, Any]:

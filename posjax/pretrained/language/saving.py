@@ -67,13 +67,23 @@ def _described(model: Any, family: str | None) -> tuple[Family, dict[str, Any]]:
     """The first family that has such a model, and its configuration."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"no language model of model_type {family!r} is known; {nearest(family, sorted(FAMILIES))}")
-    refused = []
-    for model_type in FAMILIES if family is None else [family]:
-        try:
-            return FAMILIES[model_type], FAMILIES[model_type].config_of(model)
-        except ValueError as error:
-            refused.append(f"{model_type}: {error}")
-    raise ValueError("\n  ".join(["transformers has no such model; what stands against it:", *refused]))
+    against = obstacles(model, family)
+    name, reasons = next(iter(against.items()))
+    if reasons:
+        raise ValueError(
+            f"transformers has no such model; nearest is {name!r}, against which stands: {'; '.join(reasons)}"
+        )
+    return FAMILIES[name], FAMILIES[name].config_of(model)
+
+
+def obstacles(model: Any, family: str | None = None) -> dict[str, list[str]]:
+    """What stands against a model in each family of transformers of its class, or in one family: [] for nothing.
+
+    The nearest family, against which the fewest fields stand, comes first.
+    """
+    chosen = [FAMILIES[family]] if family else [one for one in FAMILIES.values() if one.model is type(model)]
+    against = {one.model_type: one.described(model)[1] for one in chosen or FAMILIES.values()}
+    return dict(sorted(against.items(), key=lambda item: len(item[1])))
 
 
 def _check_params(model: Any, flat: Mapping[str, Any]) -> None:

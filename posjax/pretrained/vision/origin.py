@@ -85,17 +85,19 @@ def table_grid(
     for given in (grid, hint):
         if given is not None and rows - math.prod(given) in prefixes:
             return given
+    counts = [rows - prefix for prefix in prefixes if rows > prefix]
+    fits = [(side, n // side) for n in counts for side in range(math.isqrt(n), 0, -1) if n % side == 0]
+    known = f"grid=(height, width) may be {', '.join(map(str, fits[:6]))}, or turned"
     if grid is not None:
         raise ValueError(
-            f"the position table has {rows} rows, which are not {grid[0]} x {grid[1]} and "
-            f"{_either(prefixes)} of prefix tokens"
+            f"the position table has {rows} rows, which are not {grid[0]} x {grid[1]} and {_either(prefixes)} of prefix "
+            f"tokens: {known}"
         )
-    squares = {math.isqrt(rows - prefix) for prefix in prefixes if rows > prefix}
-    squares = [side for side in sorted(squares) if rows - side * side in prefixes]
+    squares = sorted({height for height, width in fits if height == width})
     if len(squares) != 1:
         raise ValueError(
-            f"the position table has {rows} rows, {_either(prefixes)} of them of prefix tokens: the others are no square, so "
-            "the file does not tell their grid; give grid=(height, width)"
+            f"the position table has {rows} rows, {_either(prefixes)} of them of prefix tokens, and the file does not tell "
+            f"their grid: {known}; the image size in a config.json beside it tells it, too"
         )
     return squares[0], squares[0]
 
@@ -154,5 +156,5 @@ def prefix_entries(model: ViT, names: Mapping[str, str], shapes: Shapes, axes: s
     return [*entries, Entry(rest, "registers", axes)] if rest else entries
 
 
-def _either(prefixes: Sequence[int]) -> str:
-    return " or ".join(str(prefix) for prefix in prefixes)
+def _either(counts: Sequence[int]) -> str:
+    return " or ".join(map(str, counts))
