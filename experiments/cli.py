@@ -86,9 +86,14 @@ def tell(error: Any) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; what the system says of a file without its number."""
+    """What an error says; what the system says of a file without its number; what installs a module that is missing."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
+        from posjax.extras import install_command
+
+        command = install_command(error.name)
+        return f"{error}: {command}" if command else str(error)
     return str(error)
 
 

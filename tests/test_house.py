@@ -31,12 +31,13 @@ MAY_IMPORT = {
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
     "files": set(),
+    "extras": set(),
     "checks": set(),
     "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
-    "data": {"encoding", "files"},
-    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files"},
-    "analysis": {*_CONTRACT, "encodings", "attention", "hf", "models", "pretrained", "data", "training", "files"},
-    "studies": {*_CONTRACT, "encodings", "models", "pretrained", "data", "training", "analysis", "files", "checks"},
+    "data": {"encoding", "files", "extras"},
+    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files", "extras"},
+    "analysis": {*_CONTRACT, "encodings", "attention", "hf", "models", "pretrained", "data", "training", "files", "extras"},
+    "studies": {*_CONTRACT, "encodings", "models", "pretrained", "data", "training", "analysis", "files", "checks", "extras"},
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
