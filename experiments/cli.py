@@ -104,6 +104,8 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
       UsageError: nothing can be written there.
     """
     path = pathlib.Path(directory)
+    if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are no UTF-8
+        raise UsageError(f"{flag}={str(path)!a}: the name is no UTF-8; give another directory")
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".posjax-{os.getpid()}"

@@ -46,6 +46,12 @@ def test_digits(data_dir):
     assert (train.digest, test.digest) == ("a26f1c73ceb5", "f6fd51647dc4")
 
 
+def test_a_directory_that_tfds_cannot_read_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a\*\*b': tensorflow-datasets takes \*\* for a pattern; give another directory"):
+        data.load_images("digits", "train", tmp_path / "a**b")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_digits_are_the_rows_of_the_shipped_table(data_dir):
     table, in_test = builders.read_digits()
     for split, rows in (("train", table[~in_test]), ("test", table[in_test])):
