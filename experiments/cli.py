@@ -118,22 +118,43 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
 
 
 def import_user_code(sources: Sequence[str]) -> None:
-    """Imports Python files (what ends in .py) and modules (anything else), each once.
+    """Imports Python files (what ends in .py) and modules (anything else), each once. One that registers nothing says so.
 
     Raises:
       ValueError: for one that is missing or cannot be imported.
     """
     for source in sources:
+        registered = _count_registered()
         try:
-            _import_file(pathlib.Path(source)) if source.endswith(".py") else importlib.import_module(source)
+            new = _import_file(pathlib.Path(source)) if source.endswith(".py") else _import_module(source)
         except _BROKEN as error:
             raise ValueError(f"--import={source}: {type(error).__name__}: {error}") from error
+        if new and _count_registered() == registered:
+            print(f'--import={source} registers nothing: put @pj.register("name") above an encoding', file=sys.stderr)
 
 
-def _import_file(path: pathlib.Path) -> None:
+def _count_registered() -> int:
+    """The number of encodings, patterns, backends and data sets that posjax knows by name."""
+    from posjax import spec
+    from posjax.attention import backends
+
+    data = sys.modules.get("posjax.data.sets")  # not loaded, it holds none
+    return sum(
+        map(len, (spec.registered_names(), spec.patterns(), backends.names(), data.registered() if data else ()))
+    )
+
+
+def _import_module(name: str) -> bool:
+    new = name not in sys.modules
+    importlib.import_module(name)
+    return new
+
+
+def _import_file(path: pathlib.Path) -> bool:
+    """Whether it was imported only now."""
     name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
-        return
+        return False
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     spec = importlib.util.spec_from_file_location(name, path)
@@ -146,6 +167,7 @@ def _import_file(path: pathlib.Path) -> None:
     finally:
         if not whole:
             del sys.modules[name]
+    return True
 
 
 class _Parser(argparse.ArgumentParser):
