@@ -33,7 +33,7 @@ lint: .venv/installed-test
 	.venv/bin/python -m pytest -q tests/test_house.py
 
 .venv/installed: requirements.txt pyproject.toml | .venv/bin/python
-	$(PIP) -e .
+	$(PIP) -e ".[experiments]"
 	@touch $@
 
 .venv/installed-test: requirements.txt pyproject.toml | .venv/bin/python

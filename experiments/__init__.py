@@ -1,8 +1,17 @@
 """The commands: `python -m experiments.NAME`."""
 
 import ctypes
+import importlib.util
 import os
+import pathlib
 import platform
+import sys
+
+# Said before anything of posjax is imported, and so that `python -m` shows no traceback.
+if missing := [name for name in ("absl", "ml_collections") if importlib.util.find_spec(name) is None]:
+    clone = pathlib.Path(__file__).parents[1]
+    print(f"error: the commands need {missing[0]}: pip install -e '{clone}[experiments]'", file=sys.stderr)
+    sys.exit(2)
 
 # (parameter, value) of glibc's mallopt(3).
 _KEEP_MEMORY = (

@@ -86,9 +86,14 @@ def tell(error: Any) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; what the system says of a file without its number."""
+    """What an error says; what the system says of a file without its number; what installs a module that is missing."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
+        from posjax.extras import install_command
+
+        command = install_command(error.name)
+        return f"{error}: {command}" if command else str(error)
     return str(error)
 
 
@@ -99,6 +104,8 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
       UsageError: nothing can be written there.
     """
     path = pathlib.Path(directory)
+    if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are no UTF-8
+        raise UsageError(f"{flag}={str(path)!a}: the name is no UTF-8; give another directory")
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".posjax-{os.getpid()}"
@@ -111,22 +118,43 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
 
 
 def import_user_code(sources: Sequence[str]) -> None:
-    """Imports Python files (what ends in .py) and modules (anything else), each once.
+    """Imports Python files (what ends in .py) and modules (anything else), each once. One that registers nothing says so.
 
     Raises:
       ValueError: for one that is missing or cannot be imported.
     """
     for source in sources:
+        registered = _count_registered()
         try:
-            _import_file(pathlib.Path(source)) if source.endswith(".py") else importlib.import_module(source)
+            new = _import_file(pathlib.Path(source)) if source.endswith(".py") else _import_module(source)
         except _BROKEN as error:
             raise ValueError(f"--import={source}: {type(error).__name__}: {error}") from error
+        if new and _count_registered() == registered:
+            print(f'--import={source} registers nothing: put @pj.register("name") above an encoding', file=sys.stderr)
 
 
-def _import_file(path: pathlib.Path) -> None:
+def _count_registered() -> int:
+    """The number of encodings, patterns, backends and data sets that posjax knows by name."""
+    from posjax import spec
+    from posjax.attention import backends
+
+    data = sys.modules.get("posjax.data.sets")  # not loaded, it holds none
+    return sum(
+        map(len, (spec.registered_names(), spec.patterns(), backends.names(), data.registered() if data else ()))
+    )
+
+
+def _import_module(name: str) -> bool:
+    new = name not in sys.modules
+    importlib.import_module(name)
+    return new
+
+
+def _import_file(path: pathlib.Path) -> bool:
+    """Whether it was imported only now."""
     name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
-        return
+        return False
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     spec = importlib.util.spec_from_file_location(name, path)
@@ -139,6 +167,7 @@ def _import_file(path: pathlib.Path) -> None:
     finally:
         if not whole:
             del sys.modules[name]
+    return True
 
 
 class _Parser(argparse.ArgumentParser):

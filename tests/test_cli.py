@@ -182,6 +182,10 @@ def test_help_is_the_docstring(call):
             f"--config=nowhere/x_y_z.py: there is no file 'nowhere/x_y_z.py'; those of posjax are in {REPO / 'configs'}",
         ),
         (
+            ["--config=x.py", "--workdir=\udcff"],
+            r"--workdir='\udcff': the name is no UTF-8; give another directory",
+        ),
+        (
             ["--config=x.py", "--workdir=x.py"],
             "--workdir=x.py: nothing can be written there (File exists); give another directory",
         ),

@@ -136,6 +136,34 @@ def test_a_file_is_imported_once(source, monkeypatch):
     assert sys.posjax_counted == 1
 
 
+@pytest.mark.usefixtures("own_registry")
+def test_a_file_that_registers_nothing_says_so(tmp_path, capsys):
+    path = tmp_path / "plain.py"
+    path.write_text(SOURCE.replace('@pj.register("steep")', ""))
+    assert check.main(["steep", f"--import={path}"]) == 2
+    note, error = capsys.readouterr().err.splitlines()
+    assert note == f'--import={path} registers nothing: put @pj.register("name") above an encoding'
+    assert error.startswith("error: no encoding is named 'steep'")
+    other = tmp_path / "registers.py"
+    other.write_text(SOURCE.replace("steep", "steeper"))
+    cli.import_user_code([str(path), str(other), "posjax.spec"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_bias_of_a_wrong_shape_is_one_line(tmp_path, capsys):
+    path = tmp_path / "turned.py"
+    turned = SOURCE.replace("steep", "turned").replace(
+        "jnp.sqrt(distance + 1.0)[None] * jnp.ones((q.shape[1], 1, 1))", "x"
+    )
+    path.write_text(
+        turned.replace("        return", "        x = jnp.repeat(distance[..., None], q.shape[1], 2)\n        return")
+    )
+    assert check.main(["turned", f"--import={path}"]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILS " in line]
+    assert "bias returned [5, 14, 3], expected [H, T, S], [1, T, S] or a number, here [3, 5, 14] or [1, 5, 14]" in line
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -35,6 +35,9 @@ from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, register, registered
 from posjax.data.subsets import held_out_names, spread, subset
 from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
+from posjax.extras import require
+
+require(__name__, "grain", "tensorflow_datasets", "PIL")
 
 __all__ = [
     "BYTES",

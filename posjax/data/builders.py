@@ -16,14 +16,14 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from posjax.extras import require
+
 _DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
 
 
 def digits_path() -> pathlib.Path:
-    # find_spec does not import the package, which would cost more than a second.
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("digits.csv.gz ships with scikit-learn, which is missing: pip install scikit-learn")
+    require("digits.csv.gz", "sklearn")
+    spec = importlib.util.find_spec("sklearn")  # to import the package would cost more than a second
     return pathlib.Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
 
 

@@ -153,7 +153,7 @@ def _found(files: str) -> Iterator[_File]:
         # A note on where packed documents are from is none of them, and neither is a table's description.
         paths = [path for path in paths if _split_of(path, root)] or paths
     else:
-        paths = [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
+        paths = [root] if root.is_file() else [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
     yield from (_File(path, _split_of(path, root)) for path in sorted(paths) if path.is_file())
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from posjax.data import cifar10
 from posjax.data.sets import command, find_builder, is_prepared
 from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
+from posjax.extras import install_command
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -123,8 +124,8 @@ def run_builder(builder: DatasetBuilder, name: str, root, source, extracted, pro
 
 def _not_installed(name: str, error: TensorFlowNeeded | ImportError) -> ValueError:
     module = getattr(error, "name", None) if isinstance(error, ImportError) else "tensorflow"
-    mend = "-e '.[tf]'" if module in ("tensorflow", None) else module
-    return ValueError(f"the builder of {name!r} needs what is not installed ({error}): pip install {mend}")
+    mend = install_command(module or "tensorflow") or f"pip install {module}"
+    return ValueError(f"the builder of {name!r} needs what is not installed ({error}): {mend}")
 
 
 @contextlib.contextmanager

@@ -113,7 +113,15 @@ def source_of(name: str) -> Source | None:
 
 
 def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
-    """The directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets)."""
+    """The directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
+
+    Raises:
+      ValueError: its path holds **, which TFDS does not read.
+    """
+    if "**" in os.fspath(data_dir or ""):
+        raise ValueError(
+            f"data_dir={str(data_dir)!r}: tensorflow-datasets takes ** for a pattern; give another directory"
+        )
     if data_dir is None:
         from tensorflow_datasets.core import constants
 

@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from posjax.extras import require
+
 _DICTIONARY = 2**28  # bytes that unpacking an .xz may keep in memory beside the text; xz -9 needs a quarter
 _PACKED: dict[str, Callable[[], Any]] = {
     ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY),
@@ -112,12 +114,11 @@ def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
 
 
 def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
-    try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(f"{path.name} needs pyarrow: pip install -e '.[text]'") from error
+    require(path.name, "pyarrow")
+    import pyarrow
+    import pyarrow.ipc
+    import pyarrow.parquet
+
     try:
         if path.suffix == ".parquet":
             names = pyarrow.parquet.read_schema(path).names

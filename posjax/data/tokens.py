@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from posjax.extras import require
+
 FILE = "tokenizer.json"
 
 
@@ -89,10 +91,9 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
         raise FileNotFoundError(
             f"there is no tokenizer {str(path)!r}: give a tokenizer.json or a folder that holds one, or 'bytes'"
         )
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ImportError(f"{path} needs the tokenizers library: pip install -e '.[text]'") from error
+    require(str(path), "tokenizers")
+    import tokenizers
+
     content = path.read_bytes()
     try:
         found = json.loads(content)

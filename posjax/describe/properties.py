@@ -7,20 +7,24 @@ Each property runs one small attention layer in two ways that must agree. The re
 registered encoding, and compare formulas besides, which nobody can do for you here.
 """
 
+import inspect
 import math
+import traceback
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from posjax.attention import BEFORE_ATTENTION, attend, attend_cached, empty_cache
 from posjax.attention.attend import finish, transform
 from posjax.attention.blockwise import blockwise
 from posjax.attention.cache import slots_needed
-from posjax.describe.worlds import World, axes_taken, default_dims, joined, make_world, moved, rows
-from posjax.encoding import Dims, Encoding, Needs, Site
+from posjax.describe.worlds import World, axes_taken, default_dims, joined, make_world, moved, parts, rows
+from posjax.encoding import Dims, Encoding, Needs, Params, Site
+from posjax.mask import Mask
 from posjax.spec import parse
 
 _HOSTED = dict(implementation="dense", consumed=BEFORE_ATTENTION)  # `project` runs what acts before attention
@@ -28,6 +32,8 @@ _SLOTS = 17  # of a cache: more than there are tokens
 _ABSOLUTE = 1e-3  # what is declared not relative must change the outputs by more than this when moved
 # What a mistaken hook raises when it is traced or given shapes that it did not expect; reported, not raised.
 _HOOK_ERRORS = (ValueError, TypeError, AttributeError, LookupError, NotImplementedError)
+_FAR = (300, 66_000)  # bfloat16 tells every second position apart beyond 256, every 512th beyond 65,536
+_QUERIES = 5  # of 14 tokens, so that no two sizes of a tile are equal
 
 
 class Property(NamedTuple):
@@ -44,12 +50,16 @@ class Property(NamedTuple):
         return f"{state:6}{error:>9}  {self.name}{f' ({self.note})' if self.note else ''}"
 
 
+class HookError(ValueError):
+    """A hook returned what the contract does not allow."""
+
+
 class NotApplicable(Exception):
     """A declared trait rules this property out; the message names it."""
 
 
 def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = None) -> list[Property]:
-    """Runs every property on 14 tokens.
+    """Runs every property on 14 tokens; where a hook returns a wrong shape, none but the first.
 
     Args:
       dims: sizes of the model; by default 3 heads of 8 channels, tables for 24 positions or a grid of 6 x 7.
@@ -64,7 +74,14 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
         raise ValueError(f"{encoding} takes positions of {taken} axes, not {num_axes}")
     dims = default_dims(encoding, num_axes) if dims is None else dims
     world = make_world(encoding, dims, num_axes)
-    forward(world)  # what refuses these sizes says so here, once
+    first = next(iter(PROPERTIES))
+    try:
+        PROPERTIES[first][1](world)
+        forward(world)
+    except _HOOK_ERRORS as problem:
+        if type(problem) is ValueError:  # it refuses these sizes
+            raise
+        return [_failed(first, world, problem)]
     return [check_one(name, world) for name in PROPERTIES]
 
 
@@ -76,9 +93,20 @@ def check_one(name: str, world: World) -> Property:
     except NotApplicable as reason:
         return Property(name, math.nan, True, str(reason))
     except _HOOK_ERRORS as problem:
-        return Property(name, math.inf, False, f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}")
+        return _failed(name, world, problem)
     error = math.inf if math.isnan(error) else float(error)
     return Property(name, error, error <= tolerance)
+
+
+def _failed(name: str, world: World, problem: Exception) -> Property:
+    """The line of a property for which a hook raised something, with the line of the encoding's own file."""
+    note = " ".join(str(problem).split())[:200]
+    if not isinstance(problem, HookError):
+        files = {inspect.getfile(type(part.encoding)) for part in parts(*world[:2], world.site)}
+        frames = [each for each in traceback.extract_tb(problem.__traceback__) if each.filename in files]
+        where = f", line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+        note = f"{type(problem).__name__}: {note}{where}"
+    return Property(name, math.inf, False, note)
 
 
 def project(w: World, x, site: Site, past: Site | None = None):
@@ -105,6 +133,100 @@ def gap(a, b) -> float:
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     gaps = [np.max(np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64)), initial=0.0) for x, y in pairs]
     return math.inf if np.isnan(gaps).any() else max(gaps, default=0.0)
+
+
+def hooks_return_their_shapes(w: World) -> float:
+    """Calls each hook of each part, on a tile of 5 queries and all keys."""
+    for part in parts(w.encoding, w.params, w.site):
+        site = _site_of("place", part.encoding.place(part.params, part.site), len(w.x))
+        x = _shaped("embed", part.encoding.embed(part.params, w.x, site), "[T, M]", w.x.shape)
+        site = _site_of("observe", part.encoding.observe(part.params, x, site), len(w.x))
+        _call_on_tile(part.encoding, part.params, jnp.einsum("tm,nmhd->nthd", x, w.weights), site)
+    return 0.0
+
+
+def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
+    """Calls the hooks of attention on [3, S, H, D] queries, keys and values."""
+    (q, k, v), q_site, kept = (qkv[0, :_QUERIES], *qkv[1:]), rows(site, slice(_QUERIES)), Needs.HEAD_DIM not in e.needs
+    logits, read = (q.shape[1], len(q), len(k)), (*q.shape[:2], v.shape[2])
+    turned = e.rotate(params, q, q_site, k, site)
+    if not isinstance(turned, tuple) or len(turned) != 2:
+        raise HookError(f"rotate returned {type(turned).__name__}, expected the pair of queries and keys")
+    for what, before, after in (("queries", q, turned[0]), ("keys", k, turned[1])):
+        sized = before.shape if kept else (*before.shape[:2], *np.shape(after)[2:3])
+        _shaped("rotate", after, f"{what} {list(before.shape[:2])} by {'head dim' if kept else 'any size'}", sized)
+    _shaped("value", e.value(params, v, site), "[S, K, E]", v.shape)
+    product = _shaped("product", e.product(turned[0], q_site, turned[1], site), "[H, T, S]", logits)
+    bias = e.bias(params, q, q_site, k, site)
+    _shaped("bias", bias, "[H, T, S], [1, T, S] or a number", logits, (1, *logits[1:]), ())
+    if not isinstance(e.mask(), Mask):
+        raise HookError(f"mask returned {type(e.mask()).__name__}, expected a mask, see posjax/mask.py")
+    if (sink := e.sink(params, q.shape[1])) is not None:
+        _shaped("sink", sink, "[H] or None", logits[:1])
+    seen = jnp.ones(logits[1:], bool)
+    weights = _shaped("weigh", e.weigh(params, product + bias, seen, q_site, site), "[H, T, S]", logits)
+    _shaped("read", e.read(params, weights, q_site, site), "[T, H, E] or a number", read, ())
+    _shaped("output", e.output(params, jnp.ones(read), q_site), "[T, H, E]", read)
+
+
+def _shaped(hook: str, value: Any, words: str, *shapes: tuple[int, ...]) -> Any:
+    """The value, if it has one of the shapes; numbers have the shape ()."""
+    shape = () if isinstance(value, int | float) else getattr(value, "shape", None)
+    if shape not in shapes:
+        returned = type(value).__name__ if shape is None else list(shape)
+        sizes = f", here {' or '.join(str(list(each)) for each in shapes if each)}"
+        raise HookError(f"{hook} returned {returned}, expected {words}{sizes}")
+    return value
+
+
+def _site_of(hook: str, value: Any, count: int) -> Site:
+    if not isinstance(value, Site):
+        raise HookError(f"{hook} returned {type(value).__name__}, expected the site: site._replace(...)")
+    for leaf in jax.tree.leaves(value):
+        if np.shape(leaf)[:1] != (count,):
+            raise HookError(
+                f"{hook} returned a site with a leaf of {list(np.shape(leaf))}, expected a row for each of {count}"
+            )
+    return value
+
+
+def positions_are_not_rounded_to_bfloat16(w: World) -> float:
+    """Far tokens in bfloat16 err as near ones do; and where all is float32, nothing is computed in half precision."""
+    traced = jax.make_jaxpr(lambda x, site: forward(w._replace(x=x, site=site)))(w.x, w.site)
+    if halves := {*_halves(traced.jaxpr)}:
+        raise HookError(f"computes in {', '.join(sorted(halves))} though tokens are float32: keep positions in float32")
+    near = _error_of_bfloat16(w)
+    for start in _FAR:
+        stands = (w.site.prefix == 0).reshape(-1, *[1] * (w.site.position.ndim - 1))
+        there = w._replace(site=w.site._replace(position=w.site.position + np.int32(start) * stands))
+        try:
+            far = _error_of_bfloat16(there)
+        except ValueError:
+            raise NotApplicable(f"it refuses positions from {start}") from None
+        if far > 4 * near + 0.02:
+            raise HookError(
+                f"with tokens in bfloat16 outputs err by {far:.2g} at positions from {start}, by {near:.2g} near 0: "
+                "positions or angles are rounded to bfloat16, keep them in float32 and cast what is made of them"
+            )
+    return 0.0
+
+
+def _halves(jaxpr) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        yield from (
+            name
+            for each in equation.outvars
+            if (name := str(getattr(each.aval, "dtype", ""))) in ("bfloat16", "float16")
+        )
+        for inner in jaxprs_in_params(equation.params):
+            yield from _halves(inner)
+
+
+def _error_of_bfloat16(w: World) -> float:
+    """The largest difference that bfloat16 tokens make, over the size of the outputs."""
+    low = w.x.astype(jnp.bfloat16)
+    exact = forward(w._replace(x=low.astype(jnp.float32), weights=w.weights.astype(jnp.bfloat16).astype(jnp.float32)))
+    return gap(forward(w._replace(x=low)), exact) / (1e-6 + float(jnp.abs(exact).max()))
 
 
 def jit_is_eager(w: World) -> float:
@@ -261,6 +383,8 @@ _EXACT, _SUMS = 1e-5, 5e-5
 PROPERTIES: dict[str, tuple[float, Callable[[World], float]]] = {
     function.__name__.replace("_", " "): (tolerance, function)
     for tolerance, function in [
+        (0.0, hooks_return_their_shapes),
+        (0.0, positions_are_not_rounded_to_bfloat16),
         (0.0, text_form_is_read_back),
         (_EXACT, jit_is_eager),
         (_EXACT, vmap_is_a_loop),

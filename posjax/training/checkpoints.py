@@ -27,7 +27,9 @@ import logging as std_logging
 import math
 import os
 import pathlib
+import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, SupportsFloat
@@ -96,6 +98,7 @@ class Checkpoints:
         self._damaged: set[int] = set()
         self._manager: ocp.CheckpointManager | None = None
         self._saving: tuple[int, int] | None = None  # the step that is being saved, and the bytes that it needs
+        self._link = contextlib.ExitStack()  # holds the manager's path to the directory
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -111,6 +114,7 @@ class Checkpoints:
         if self._manager is not None:
             self._manager.close()
             self._manager = None
+        self._link.close()
 
     def wait(self) -> None:
         """Blocks until the last `save` is on disk.
@@ -283,7 +287,7 @@ class Checkpoints:
             self._remove_leftovers()
             synced("no checkpoints are left over")
             self._manager = ocp.CheckpointManager(
-                self.directory,
+                self._link.enter_context(_literal(self.directory)),
                 options=ocp.CheckpointManagerOptions(
                     create=True,
                     preservation_policy=_Keep(self._keep_last, self._scores),
@@ -431,15 +435,28 @@ def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
     record = _unseal(directory)
     _check_same_tree(directory, record["leaves"], wanted)
     _check_files(directory, _read_seal(directory))
-    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer, _literal(directory) as path:
         targets = {path: _target(leaf) for path, leaf in wanted.items()}
-        found = checkpointer.restore(directory / "tree", args=ocp.args.StandardRestore(targets))
+        found = checkpointer.restore(path / "tree", args=ocp.args.StandardRestore(targets))
     leaves = {path: found[path][()] if isinstance(leaf, np.generic) else found[path] for path, leaf in wanted.items()}
     for path, leaf in leaves.items():
         expected = record["leaves"][path]["digest"]
         if expected is not None and _digest(leaf, expected) not in (expected, None):
             raise _DamagedError(f"{path} does not have the content that was saved")
     return leaves
+
+
+@contextlib.contextmanager
+def _literal(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+    r"""A path to `directory` that orbax takes literally: it reads patterns in `x[1]` and `**`, a separator in `a\b`."""
+    if not re.search(r"[\[*\\]", str(directory)):
+        yield directory
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="posjax-") as folder:
+        link = pathlib.Path(folder) / "link"
+        link.symlink_to(directory, target_is_directory=True)
+        yield link
 
 
 def _target(leaf: Any) -> Any:

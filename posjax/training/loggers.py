@@ -1,11 +1,11 @@
 """Where metrics go beside metrics.jsonl: TensorBoard, Weights & Biases. Another one is a class and a line of `LOGGERS`."""
 
-import importlib
 import json
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from posjax.extras import require
 from posjax.spec import nearest
 
 _WANDB_RUN = "wandb_run.txt"  # the id of the run, by which it goes on
@@ -71,13 +71,12 @@ def _offline(directory: pathlib.Path, resume_step: int | None) -> _Wandb:
 class _Known(NamedTuple):
     open: Callable[[pathlib.Path, int | None], Logger]
     package: str  # that is imported
-    extra: str  # of ours that brings it
 
 
 LOGGERS = {
-    "tensorboard": _Known(_TensorBoard, "tensorboardX", "tensorboard"),
-    "wandb": _Known(_Wandb, "wandb", "wandb"),
-    "wandb_offline": _Known(_offline, "wandb", "wandb"),  # into the directory, for `wandb sync`
+    "tensorboard": _Known(_TensorBoard, "tensorboardX"),
+    "wandb": _Known(_Wandb, "wandb"),
+    "wandb_offline": _Known(_offline, "wandb"),  # into the directory, for `wandb sync`
 }
 
 
@@ -96,8 +95,4 @@ def check_logger(name: str) -> None:
     """Raises what `open_logger` would, and opens nothing."""
     if name not in LOGGERS:
         raise ValueError(f"no logger is named {name!r}; {nearest(name, list(LOGGERS))}")
-    known = LOGGERS[name]
-    try:
-        importlib.import_module(known.package)
-    except ImportError as error:
-        raise ImportError(f"logger={name!r} needs {known.package}: pip install -e '.[{known.extra}]'") from error
+    require(f"logger={name!r}", LOGGERS[name].package)

@@ -46,6 +46,14 @@ def test_digits(data_dir):
     assert (train.digest, test.digest) == ("a26f1c73ceb5", "f6fd51647dc4")
 
 
+def test_a_directory_that_tfds_cannot_read_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"a\*\*b': tensorflow-datasets takes \*\* for a pattern; give another directory"
+    ):
+        data.load_images("digits", "train", tmp_path / "a**b")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_digits_are_the_rows_of_the_shipped_table(data_dir):
     table, in_test = builders.read_digits()
     for split, rows in (("train", table[~in_test]), ("test", table[in_test])):
@@ -234,7 +242,7 @@ def test_no_network_says_what_to_fetch(tmp_path, monkeypatch):
 def test_sets_that_need_more_of_tensorflow_say_so(tmp_path):
     if importlib.util.find_spec("tensorflow"):
         pytest.skip("TensorFlow is installed, so nothing is missing")
-    with pytest.raises(ValueError, match=r"'pg19' needs what is not installed.*pip install -e '\.\[tf\]'"):
+    with pytest.raises(ValueError, match=r"'pg19' needs what is not installed.*pip install .*\[tf\]'"):
         data.prepare("pg19", tmp_path)
     with pytest.raises(FileNotFoundError, match=r"imagenet2012 has to be fetched by hand.*--from=DIR"):
         data.prepare("imagenet2012", tmp_path)

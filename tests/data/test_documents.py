@@ -33,6 +33,12 @@ def test_the_last_tenth_of_each_file_is_held_out(folder):
     assert texts("train", files=str(folder / "*.txt")) == train[:1]
 
 
+def test_a_file_whose_name_is_a_pattern_is_read(tmp_path):
+    path = tmp_path / "novel[1].txt"
+    path.write_text("a" * 9 + "b")
+    assert texts("train", files=str(path)) == [b"a" * 9]
+
+
 def test_files_named_by_split_belong_to_it(folder):
     (folder / "test__x.txt.xz").write_bytes(lzma.compress(b"packed"))
     (folder / "train__y.txt").write_text("plain")

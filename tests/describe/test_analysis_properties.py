@@ -7,27 +7,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from members import MEMBERS
 
 import experiments.check as command
 import posjax as pj
 from posjax.describe.properties import PROPERTIES, check, check_one
 from posjax.describe.scorecard.card import scorecard
-from posjax.describe.worlds import default_dims, make_world
+from posjax.describe.worlds import axes_taken, default_dims, make_world
 
 
 @pytest.mark.parametrize(
-    ("spec", "num_axes"),
+    ("spec", "num_axes", "ruled_out"),
     [
-        pytest.param("rope() + t5()", 1, marks=pytest.mark.slow),
-        pytest.param("learned()", 2, marks=pytest.mark.slow),
-        pytest.param("raster(width=7) >> alibi()", 2, marks=pytest.mark.thorough),
+        pytest.param("rope() + t5()", 1, 0, marks=pytest.mark.slow),
+        pytest.param("learned()", 2, 2, marks=pytest.mark.slow),  # it is not relative, and its table ends
+        pytest.param("raster(width=7) >> alibi()", 2, 1, marks=pytest.mark.thorough),
     ],
 )
-def test_what_holds_passes(spec, num_axes):
+def test_what_holds_passes(spec, num_axes, ruled_out):
     rows = check(pj.parse(spec), num_axes=num_axes)
     assert [row.name for row in rows] == list(PROPERTIES)
     assert [str(row) for row in rows if not row.ok] == []
-    assert sum(math.isnan(row.error) for row in rows) == (spec == "learned()")  # which is not relative
+    assert sum(math.isnan(row.error) for row in rows) == ruled_out
 
 
 def test_parts_that_take_no_number_of_axes_alike_are_refused(capsys):
@@ -124,7 +125,34 @@ class ByHead(pj.Encoding):
         return q, k * jnp.arange(1.0, 1 + k.shape[1])[:, None]
 
 
+@dataclasses.dataclass(frozen=True)
+class Rounded(pj.Encoding):
+    """Positions in the type of the tokens."""
+
+    def bias(self, params, q, q_site, k, k_site):
+        query, key = (jnp.asarray(site.position).astype(q.dtype) for site in (q_site, k_site))
+        return -0.1 * jnp.abs(query[:, None] - key[None])[None].astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Half(pj.Encoding):
+    """Angles in half precision, whatever the tokens are."""
+
+    relative = False
+
+    def embed(self, params, x, site):
+        return x + jnp.sin(jnp.asarray(site.position).astype(jnp.bfloat16))[:, None].astype(x.dtype)
+
+
+def hook(name, function, **more):
+    """An encoding that has one hook, without self and parameters."""
+    hooks = {name: lambda self, params, *arguments: function(*arguments)}
+    return dataclasses.dataclass(frozen=True)(type("One", (pj.Encoding,), hooks | more))()
+
+
 BROKEN = {
+    "hooks return their shapes": lambda: hook("sink", lambda num_heads: jnp.zeros(1)),
+    "positions are not rounded to bfloat16": Rounded,
     "jit is eager": Untraceable,
     "vmap is a loop": Unvectorised,
     "tokens and sites permute together": ByIndex,
@@ -168,6 +196,63 @@ def test_the_note_says_what_is_wrong(encoding, name, note):
     row = one(encoding, name)
     assert not row.ok
     assert note in row.note
+
+
+WRONG = [
+    (hook("place", lambda site: site.position), "place returned ndarray, expected the site: site._replace(...)"),
+    (hook("observe", lambda x, site: site._replace(state=x.T)), "observe returned a site with a leaf of [24, 14]"),
+    (hook("embed", lambda x, site: x.T), "embed returned [24, 14], expected [T, M], here [14, 24]"),
+    (hook("rotate", lambda q, q_site, k, k_site: q), "expected the pair of queries and keys"),
+    (hook("rotate", lambda q, q_site, k, k_site: (q, k[..., :3])), "rotate returned [14, 3, 3], expected keys [14, 3]"),
+    (hook("value", lambda v, site: v[0]), "value returned [3, 8], expected [S, K, E], here [14, 3, 8]"),
+    (
+        hook("bias", lambda q, q_site, k, k_site: None),
+        "bias returned NoneType, expected [H, T, S], [1, T, S] or a number",
+    ),
+    (
+        hook("bias", lambda q, q_site, k, k_site: jnp.zeros((14, 14, 3))),
+        "bias returned [14, 14, 3], expected [H, T, S]",
+    ),
+    (hook("bias", lambda q, q_site, k, k_site: q + "a"), "TypeError: unsupported operand"),
+    (hook("weigh", lambda logits, seen, q_site, k_site: logits[0]), "weigh returned [5, 14], expected [H, T, S]"),
+    (hook("read", lambda weights, q_site, k_site: weights), "read returned [3, 5, 14], expected [T, H, E] or a number"),
+    (hook("output", lambda out, q_site: out[0]), "output returned [3, 8], expected [T, H, E], here [5, 3, 8]"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "message"), WRONG, ids=[message[:20] for _, message in WRONG])
+def test_a_hook_that_returns_something_else_is_named_and_nothing_more_is_asked(encoding, message):
+    (row,) = check(encoding)
+    assert (row.name, row.ok) == ("hooks return their shapes", False)
+    assert message in row.note
+    assert ("TypeError" in message) == (f" of {__file__}" in row.note)
+
+
+@pytest.mark.parametrize(("encoding", "note"), [(Rounded(), "at positions from 300"), (Half(), "computes in bfloat16")])
+def test_positions_in_half_precision_say_the_mend(encoding, note):
+    row = one(encoding, "positions are not rounded to bfloat16")
+    assert note in row.note
+    assert "float32" in row.note
+
+
+def member_world(name):
+    encoding = pj.parse(MEMBERS[name].variants[0].spec)
+    num_axes = axes_taken(encoding)[0]
+    return make_world(encoding, default_dims(encoding, num_axes), num_axes)
+
+
+@pytest.mark.parametrize("name", pj.names())
+def test_hooks_of_every_encoding_return_their_shapes(name):
+    world = member_world(name)
+    jax.eval_shape(lambda: PROPERTIES["hooks return their shapes"][1](world))  # compiles nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pj.names())
+def test_positions_of_every_encoding_are_not_rounded(name):
+    row = check_one("positions are not rounded to bfloat16", member_world(name))
+    assert row.ok, row
+    assert math.isnan(row.error) == ("it refuses positions" in row.note)  # a table has no rows so far out
 
 
 def test_axes_that_it_does_not_take():

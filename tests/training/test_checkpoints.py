@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 from typing import NamedTuple
 
 import jax
@@ -108,6 +109,42 @@ def test_abstract_leaves_restore_too_and_64_bit_ones_are_not_cut(tmp_path):
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, tree)
         assert_same(checkpoints.restore(abstract)[1], tree)
+
+
+NAMES = [
+    "x[1]",
+    "[!a]",
+    "a\\b",
+    "x\\",
+    "a**b",
+    "*",
+    "a?b",
+    "{a,b}",
+    "p%20q",
+    "h#q",
+    "new\nline",
+    "s3:",
+    "~",
+    "\u65e5\u672c",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_any_path_that_a_file_system_takes_holds_checkpoints(name, tmp_path, monkeypatch):
+    """Written, read again, gone on with, and moved; nothing of it lies elsewhere."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    directory = tmp_path / name / "checkpoints"
+    for step in (1, 2):
+        with Checkpoints(directory) as checkpoints:
+            checkpoints.save(step, small(step))
+    with Checkpoints(directory) as checkpoints:
+        assert checkpoints.steps() == [1, 2]
+        assert_same(checkpoints.restore(small())[1], small(2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "temporary"])
+    assert [*(tmp_path / "temporary").iterdir()] == []
+    (tmp_path / name).rename(tmp_path / "plain")
+    assert_same(Checkpoints(tmp_path / "plain" / "checkpoints").restore(small(), step=1)[1], small(1))
 
 
 def test_buffers_may_be_donated_and_overwritten_during_the_save(tmp_path):

@@ -136,7 +136,7 @@ def test_tensorboard_gets_one_curve_per_seed(tmp_path, monkeypatch):
 
 def test_tensorboard_that_is_not_installed_names_the_mend(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ImportError, match=r"pip install -e '\.\[tensorboard\]'"):
+    with pytest.raises(ImportError, match=r"pip install .*\[tensorboard\]'"):
         MetricsWriter(tmp_path, logger="tensorboard")
 
 
@@ -190,7 +190,7 @@ def test_the_real_wandb_writes_offline(tmp_path):
 @pytest.mark.parametrize(("name", "package"), [("wandb", "wandb"), ("wandb_offline", "wandb")])
 def test_a_logger_that_is_not_installed_is_one_line_and_writes_nothing(tmp_path, monkeypatch, name, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"logger='{name}' needs {package}: pip install -e '\.\[wandb\]'"):
+    with pytest.raises(ImportError, match=rf"logger='{name}' needs {package}: pip install .*\[wandb\]'"):
         MetricsWriter(tmp_path / "run", logger=name)
     with pytest.raises(ValueError, match="no logger is named 'tensorbord'; did you mean 'tensorboard'"):
         MetricsWriter(tmp_path / "run", logger="tensorbord")

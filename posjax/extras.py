@@ -1,0 +1,37 @@
+"""Optional packages: which extra of posjax brings each one, and the command that installs it."""
+
+import importlib.util
+import pathlib
+
+# Modules as they are imported, by the extra in pyproject.toml.
+EXTRAS = {
+    "data": ("grain", "tensorflow_datasets", "importlib_resources", "PIL", "sklearn"),
+    "experiments": ("ml_collections", "absl", "optax", "orbax", "scipy", "matplotlib", "rich", "tqdm"),
+    "text": ("tokenizers", "pyarrow"),
+    "atlas": ("altair", "vl_convert", "latex2mathml"),
+    "tensorboard": ("tensorboardX",),
+    "wandb": ("wandb",),
+    "tf": ("tensorflow",),
+}
+_BROUGHT_BY = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+
+
+def install_command(module: str) -> str | None:
+    """Returns the command that installs a module (dotted, too); None where no extra brings it."""
+    extra = _BROUGHT_BY.get(module.partition(".")[0])
+    if extra is None:
+        return None
+    clone = pathlib.Path(__file__).parents[1]
+    posjax = f"-e '{clone}[{extra}]'" if (clone / "pyproject.toml").is_file() else f"'posjax[{extra}]'"
+    return f"pip install {posjax}"
+
+
+def require(needing: str, *modules: str) -> None:
+    """Checks that modules are installed, and imports none.
+
+    Raises:
+      ImportError: one is missing; the message names `needing`, the module and the command that installs it.
+    """
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"{needing} needs {module}: {install_command(module)}")
