@@ -8,6 +8,7 @@ from PIL import Image
 
 from posjax import data
 from posjax.data import loading
+from posjax.data.subsets import SPLITS
 
 
 def images(count=100, classes=4):
@@ -94,7 +95,7 @@ def test_a_share_that_leaves_nothing_is_refused(share):
 def of_folder(root, splits):
     for split in splits:
         (root / split / "cat").mkdir(parents=True)
-        Image.new("L", (2, 2), len(split)).save(root / split / "cat" / "1.png")
+        Image.new("L", (2, 2), SPLITS.index(split)).save(root / split / "cat" / "1.png")
     return lambda split: data.load_native_images("folder", split, root).digest
 
 
