@@ -231,10 +231,10 @@ def run(
                 _leave(code)
         return code
 
-    app.run(checked, flags_parser=lambda argv: _parse(_one_by_one(argv, several), doc or __doc__))
+    app.run(checked, flags_parser=lambda argv: _parse(one_by_one(argv, several), doc or __doc__))
 
 
-def _one_by_one(arguments: Sequence[str], several: Sequence[str]) -> list[str]:
+def one_by_one(arguments: Sequence[str], several: Sequence[str]) -> list[str]:
     """Writes `--encodings a b` as absl reads it, --encodings=a --encodings=b; without a value as --encodings=."""
     read, flag = [], None
     for argument in arguments:

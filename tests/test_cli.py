@@ -345,4 +345,4 @@ def test_a_config_hash_ignores_order_and_kind_of_sequence():
     ],
 )
 def test_a_flag_may_be_followed_by_several_values(line, read):
-    assert cli._one_by_one(line.split(), ("encodings",)) == read.split()
+    assert cli.one_by_one(line.split(), ("encodings",)) == read.split()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _MODES = ("crop", "pad", "stretch")
-_LONG = 32  # times the pixels asked for, from which on only those that are kept are made
+LARGEST_COVER = 32  # times the pixels asked for, from which on only those that are kept are made
 _SUPPORT = 4  # pixels on either side that a filter reads, Lanczos the most with 3
 _FILTERS = ("bicubic", "bilinear", "box", "lanczos", "nearest")
 
@@ -107,7 +107,7 @@ def preprocess(
         binds = cover_h * w >= cover_w * h  # the height is what has to be stretched more
         cover = (cover_h, w * cover_h // h) if binds else (h * cover_w // w, cover_w)
         top, left = (round((there - wanted) / 2) for there, wanted in zip(cover, (height, width), strict=True))
-        if cover[0] * cover[1] > max(h * w, _LONG * height * width):
+        if cover[0] * cover[1] > max(h * w, LARGEST_COVER * height * width):
             return _resized_part(pixels, cover, (top, left, height, width), resample)
         return resize(pixels, cover, resample)[top : top + height, left : left + width].copy()
     binds = height * w <= width * h

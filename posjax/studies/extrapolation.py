@@ -136,7 +136,8 @@ class Extrapolation(Study):
             known = {layers_text(parse_layers(text)): label for label, text in self.config.encodings.items()}
             spec = layers_text(parse_layers(training.model.encoding))
             trainings = {known.get(spec, AS_LOADED if training.steps == 0 else spec): training}
-        rows = self._among(plan(self.config, trainings, loaded=self._restored is not None))
+        rows = plan(self.config, trainings, loaded=self._restored is not None)
+        rows = chosen_rows(rows, self._chosen, self._finetune, self.config.get("encoding"))
         if any(_SEARCHED in row.reading for row in rows):
             self._search_batch(windows=1)  # what does not fit is told now
         for task in self.config.retrieval.tasks:
@@ -144,21 +145,6 @@ class Extrapolation(Study):
                 given = dict(length=length, count=1, seed=0, depth=0.0, haystack=self.documents.texts[0])
                 data.retrieval_batch(task, **given, tokenizer=self.documents.tokenizer)
         return rows
-
-    def _among(self, rows: list[Row]) -> list[Row]:
-        """The rows that were chosen; models as they were trained always are."""
-        rows = [row for row in rows if self._finetune or row.kind != FINE_TUNED]
-        if self._chosen is None:
-            return rows
-        read = [row.label for row in rows if row.kind != TRAINED]
-        for label in self._chosen:
-            if label not in read:
-                raise ValueError(
-                    f"--variants {label}: there is no such variant of {rows[0].encoding!r}; {nearest(label, read)}; of a "
-                    "checkpoint a spec is read as it is"
-                )
-        kept = {*self._chosen, self.config.get("encoding")}
-        return [row for row in rows if row.kind == TRAINED or row.label in kept]
 
     def labels(self) -> list[tuple[str, str]]:
         config = self.config
@@ -355,6 +341,32 @@ def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool =
                 parse_layers(fill(with_factors(text, (1.0,) * sizes.frequencies), length, sizes))
     labels_differ(rows)
     return rows
+
+
+def chosen_rows(
+    rows: Sequence[Row], variants: Sequence[str] | None, finetune: bool = True, also: str | None = None
+) -> list[Row]:
+    """The models as they were trained, and of the other rows those that are asked for.
+
+    Args:
+      variants: labels; None for all.
+      finetune: whether rows are that are trained further.
+      also: a label that is asked for whatever the variants.
+
+    Raises:
+      ValueError: there is no such row.
+    """
+    rows = [row for row in rows if finetune or row.kind != FINE_TUNED]
+    if variants is None:
+        return rows
+    read = [row.label for row in rows if row.kind != TRAINED]
+    for label in variants:
+        if label not in read:
+            raise ValueError(
+                f"--variants {label}: there is no such variant of {rows[0].encoding!r}; {nearest(label, read)}; of a "
+                "checkpoint a spec is read as it is"
+            )
+    return [row for row in rows if row.kind == TRAINED or row.label in (*variants, also)]
 
 
 def _with_longrope(text: str, training: ConfigDict, config: ConfigDict) -> str:

@@ -189,6 +189,6 @@ def test_a_strip_is_cropped_to_what_was_cut_out_of_the_whole(resample, size, mon
     pixels = np.broadcast_to(line.reshape([-1 if side == max(size) else 1 for side in size])[..., None], (*size, 3))
     options = dict(resample=resample, crop_fraction=0.9)
     part = data.preprocess(pixels.astype(np.uint8), (20, 33), **options)
-    monkeypatch.setattr(sys.modules["posjax.data.preprocess"], "_LONG", 1e9)
+    monkeypatch.setattr(sys.modules["posjax.data.preprocess"], "LARGEST_COVER", 1e9)
     whole = data.preprocess(pixels.astype(np.uint8), (20, 33), **options)
     assert np.abs(part.astype(int) - whole).max() <= 1

@@ -12,7 +12,16 @@ from ml_collections import ConfigDict
 import posjax as pj
 from experiments import extrapolate
 from posjax.studies import environment
-from posjax.studies.extrapolation import Extrapolation, Sizes, fill, lengths_of, plan, stride_of, training_config
+from posjax.studies.extrapolation import (
+    Extrapolation,
+    Sizes,
+    chosen_rows,
+    fill,
+    lengths_of,
+    plan,
+    stride_of,
+    training_config,
+)
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 SIZES = Sizes(trained=128, frequencies=4)
@@ -138,11 +147,8 @@ def test_what_was_measured_on_other_documents_is_measured_again(small, tmp_path)
 
 
 def chosen(made, *arguments):
-    """Labels of the rows of a study whose checkpoint is that of a rope that trained for 128 bytes."""
-    study = Extrapolation(made)
-    rows = plan(made, trainings(made))
-    study._chosen, study._finetune = arguments
-    return [row.label for row in study._among(rows)]
+    """Labels of the rows that are chosen of a study's."""
+    return [row.label for row in chosen_rows(plan(made, trainings(made)), *arguments)]
 
 
 def test_variants_are_chosen_and_fine_tunes_left_out(small):
@@ -150,7 +156,9 @@ def test_variants_are_chosen_and_fine_tunes_left_out(small):
     assert chosen(small, None, False) == ["rope", "YaRN"]
     assert chosen(small, ["PoSE"], True) == ["rope", "PoSE"]
     assert chosen(small, [], True) == ["rope"]
-    with pytest.raises(ValueError, match=r"--variants YARN: there is no such variant of 'rope\(\)'; did you mean 'YaRN'"):
+    with pytest.raises(
+        ValueError, match=r"--variants YARN: there is no such variant of 'rope\(\)'; did you mean 'YaRN'"
+    ):
         chosen(small, ["YARN"], True)
     with pytest.raises(ValueError, match="--variants PoSE: there is no such variant"):
         chosen(small, ["PoSE"], False)
