@@ -2,10 +2,16 @@
 
     python -m experiments.ablate --config=configs/quickstart.py
     python -m experiments.ablate --config=configs/quickstart.py --config.seeds="(0,1,2,3,4,5,6,7)" --workdir=runs/eight
+    python -m experiments.ablate --config=configs/vit.py --encodings none learned "rope(base=100)" alibi --seeds 0,1,2 \
+        --config.data.name=folder --config.data.data_dir=DIR --config.data.image_size="(32, 32)"
     python -m experiments.ablate --config=configs/decoder.py --sweep config.optimizer.learning_rate=1e-3,3e-3 \
         --sweep config.seeds=0,1,2 --workdir=runs/rates
 
-All seeds of a row train at once. Under the workdir (runs/<name of the config> by default): results.jsonl, one record per
+--encodings and --seeds make a study of the config of a single run: a row for each encoding, in the table by its spec. In a
+config of studies they take the place of its encodings and seeds. docs/your_own_data.md goes through it.
+
+All seeds of a row train at once. Under the workdir (runs/<name of the config> by default, with -ablation behind the name of a
+single run's): results.jsonl, one record per
 run; table.md, PNG plots and report.html; config.json; and a folder per row with its checkpoints. Killed and started
 again, it goes on: finished rows are not run again, the row under way resumes from its checkpoint. Ctrl-C or SIGTERM saves,
 stops and exits with 75. What is wrong with any row, its data too, is told before the first one trains: one line, exit 2.
@@ -28,12 +34,25 @@ from ml_collections import ConfigDict
 from experiments import cli
 
 
-def main(config: ConfigDict, workdir: pathlib.Path, sweeps: Sequence[str] = (), choose_by: str = "0.1") -> None:
-    from experiments.studies.ablation import Ablation
+def main(
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    sweeps: Sequence[str] = (),
+    choose_by: str = "0.1",
+    encodings: Sequence[str] = (),
+    seeds: str | None = None,
+) -> None:
+    from experiments.studies.ablation import Ablation, with_rows
     from experiments.studies.position_probes import PositionProbes
 
     kind = PositionProbes if "probe" in config else Ablation
-    cli.run_study(kind(config, sweeps, choose_by), workdir, "ablate")
+    cli.run_study(kind(with_rows(config, encodings, seeds), sweeps, choose_by), workdir, "ablate")
+
+
+def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
+    """runs/quickstart for configs/quickstart.py, runs/vit-ablation for configs/vit.py: a training writes runs/vit."""
+    plain = cli.runs_of(config, given)
+    return plain if "studies" in config else plain.with_name(f"{plain.name}-ablation")
 
 
 if __name__ == "__main__":
@@ -42,7 +61,11 @@ if __name__ == "__main__":
         "choose_by", "0.1", "what the best point is chosen by: a share of the training split, or a split"
     )
 
-    def with_sweeps(config: ConfigDict, workdir: pathlib.Path) -> None:
-        main(config, workdir, flags.FLAGS.sweep, flags.FLAGS.choose_by)
+    flags.DEFINE_multi_string("encodings", [], "specs: a row for each")
+    flags.DEFINE_string("seeds", None, "0,1,2: those of every row")
 
-    cli.run(with_sweeps, __doc__, rows=True)
+    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
+        given = flags.FLAGS
+        main(config, workdir, given.sweep, given.choose_by, given.encodings, given.seeds)
+
+    cli.run(with_flags, __doc__, default_workdir, rows=True, several=("encodings",))

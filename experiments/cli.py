@@ -208,6 +208,7 @@ def run(
     *,
     many_processes: bool = False,
     rows: bool = False,
+    several: Sequence[str] = (),
 ) -> None:
     """Reads the command line of an experiment with a config, calls `main(config, workdir)` and exits.
 
@@ -218,6 +219,7 @@ def run(
         runs/<name of the config>, or of its file where it has none.
       many_processes: whether several of them may do its work together, each with --coordinator.
       rows: whether it is a study, of which --rows=I/N does a part.
+      several: flags (absl's multi_string) that may be followed by several values, as in --encodings none rope.
     """
     if {"-h", "-help", "--help", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
         print(doc or __doc__)
@@ -258,7 +260,23 @@ def run(
                 _leave(code)
         return code
 
-    app.run(checked, flags_parser=lambda argv: _parse(argv, doc or __doc__))
+    app.run(checked, flags_parser=lambda argv: _parse(one_by_one(argv, several), doc or __doc__))
+
+
+def one_by_one(arguments: Sequence[str], several: Sequence[str]) -> list[str]:
+    """Writes `--encodings a b` as absl reads it, --encodings=a --encodings=b; without a value as --encodings=."""
+    read, flag = [], None
+    for argument in arguments:
+        if argument.startswith("-"):
+            flag = argument.lstrip("-") if argument.lstrip("-") in several else None
+            read.append(f"--{flag}=" if flag else argument)
+        elif flag:
+            if read[-1] == f"--{flag}=":
+                read.pop()
+            read.append(f"--{flag}={argument}")
+        else:
+            read.append(argument)
+    return read
 
 
 def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:

@@ -7,6 +7,7 @@
 A file of weights is what posjax.pretrained reads: Google's .npz, safetensors of timm and transformers (or their
 folder, with config.json), and what `save` wrote. Pixels are scaled as its configuration says, or as its family's are.
 At another image size tables are resized by the method of the code that the file is for (--method says another).
+--images reads a folder with all below it; pictures in a folder that has the name of a class are also counted as hits.
 Errors are one line and exit code 2.
 """
 
@@ -24,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", help="set of images (default: what the run was evaluated on)")
     parser.add_argument("--split", help="of the set (default: the run's; test)")
     parser.add_argument("--data_dir", help="where sets are")
-    parser.add_argument("--images", help="folder of pictures, whose likeliest classes are printed")
+    parser.add_argument("--images", help="folder of pictures, with all below it, whose likeliest classes are printed")
     parser.add_argument("--classes", help="text file with the name of a class a line")
     parser.add_argument("--image_size", type=_size, help="H or HxW in pixels (default: the model's)")
     parser.add_argument("--resolutions", help="several: pixels (224, 192x320), or factors of the model's size below 10")
@@ -93,9 +94,16 @@ def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int
     for size in sizes:
         print(f"\n{size[0]}x{size[1]}")
         found = likeliest(subject, pathlib.Path(args.images), size, args.mode, args.crop_fraction, args.top)
+        hits = []  # whether the likeliest class is that of the folder, of pictures in a folder of a class
         for picture, classes in found:
             listed = ", ".join(f"{names[index]} {100 * chance:.1f} %" for index, chance in classes)
             print(f"{picture}: {listed}", flush=True)
+            if (own := pathlib.PurePath(args.images, picture).parent.name) in names:
+                hits.append(names[classes[0][0]] == own)
+        if hits:
+            print(
+                f"{sum(hits)} of {len(hits)} pictures in folders that are named by a class: the likeliest class is that"
+            )
 
 
 def _numbers(values) -> str:

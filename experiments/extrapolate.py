@@ -6,9 +6,13 @@
     python -m experiments.extrapolate --config=configs/extrapolate_pretrained.py --checkpoint=Llama-3.2-1B \
         --config.data.files=DIR --config.encoding="rope(scaling=yarn(factor={factor}, original_length={trained}))"
 
+    python -m experiments.extrapolate --config=configs/extrapolate.py --checkpoint=runs/decoder \
+        --variants YaRN "rerope(window=64) >> rope"
+
 Every model is read as it was trained, under other encodings without training (`variants`), and after a short fine-tune
 (`finetune`): loss in sliding windows and in windows that do not overlap, loss by position, retrieval by depth and length,
-time and memory. --checkpoint takes the workdir of a run of experiments.train or of a row, or a folder of transformers with
+time and memory. --variants names those that are read, none behind it: no other than the trained one; --nofinetune leaves the
+fine-tunes out. --checkpoint takes the workdir of a run of experiments.train or of a row, or a folder of transformers with
 its tokenizer.json, and trains only fine-tunes. A checkpoint is read under --config.encoding too, in which {own} is its own
 encoding: "{own}, {own}, {own}, none" takes positions out of every fourth layer, "{own} + window(512)" adds a window.
 --config.init_encoding=new lets encodings be read that cannot take over what the model's has learned, as "none" in GPT-2.
@@ -20,6 +24,7 @@ line, exit 2.
 """
 
 import pathlib
+from collections.abc import Sequence
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -27,10 +32,16 @@ from ml_collections import ConfigDict
 from experiments import cli
 
 
-def main(config: ConfigDict, workdir: pathlib.Path, checkpoint: pathlib.Path | None = None) -> None:
+def main(
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    checkpoint: pathlib.Path | None = None,
+    variants: Sequence[str] | None = None,
+    finetune: bool = True,
+) -> None:
     from experiments.studies.extrapolation import Extrapolation
 
-    cli.run_study(Extrapolation(config, checkpoint), workdir, "extrapolate")
+    cli.run_study(Extrapolation(config, checkpoint, variants, finetune), workdir, "extrapolate")
 
 
 if __name__ == "__main__":
@@ -38,8 +49,12 @@ if __name__ == "__main__":
         "checkpoint", None, "workdir of a trained decoder, or a folder of weights, instead of training some"
     )
 
-    def with_checkpoint(config: ConfigDict, workdir: pathlib.Path) -> None:
-        given = flags.FLAGS.checkpoint
-        main(config, workdir, pathlib.Path(given) if given else None)
+    flags.DEFINE_multi_string("variants", None, "labels of the config's variants and fine-tunes, or specs: these alone")
+    flags.DEFINE_bool("finetune", True, "--nofinetune: nothing is trained further")
 
-    cli.run(with_checkpoint, __doc__, rows=True)
+    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
+        given = flags.FLAGS
+        variants = given.variants and [each for each in given.variants if each]
+        main(config, workdir, pathlib.Path(given.checkpoint) if given.checkpoint else None, variants, given.finetune)
+
+    cli.run(with_flags, __doc__, rows=True, several=("variants",))

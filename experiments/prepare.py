@@ -26,11 +26,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _list() -> None:
-    from posjax.data import SETS
+    from posjax.data.sets import OWN, SETS
 
     for name, entry in SETS.items():
         need = "no download" if entry.bundled else "download or --from"
         print(f"{name:18}{entry.kind:8}{need:20}{entry.about}")
+    print("your own, read as they are:")
+    for flags, entry in OWN.items():
+        print(f"{entry.kind:8}{flags}: {entry.about}")
 
 
 def _prepare(args: argparse.Namespace) -> None:

@@ -338,3 +338,15 @@ def test_a_config_hash_ignores_order_and_kind_of_sequence():
     assert config_hash(config) != config_hash({"a": None, "b": {"x": 0.5, "y": [2, 1]}})
     with pytest.raises(TypeError, match="set"):
         config_hash({"a": {1}})
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("--encodings none rope --seeds 0,1", "--encodings=none --encodings=rope --seeds 0,1"),
+        ("--config c.py --encodings --x=1", "--config c.py --encodings= --x=1"),
+        ("--encodings=none -encodings alibi", "--encodings=none --encodings=alibi"),
+    ],
+)
+def test_a_flag_may_be_followed_by_several_values(line, read):
+    assert cli.one_by_one(line.split(), ("encodings",)) == read.split()

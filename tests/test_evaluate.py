@@ -69,6 +69,9 @@ def test_a_run_is_evaluated_on_its_own_data(tmp_path, capsys, monkeypatch):
     told = float(re.search(r"'accuracy': ([\d.]+)", capsys.readouterr().out)[1])
     assert evaluate.main([f"--checkpoint={tmp_path / 'run'}", "--resolutions=1,2"]) == 0
     out = capsys.readouterr().out
+    Image.new("L", (8, 8), 9).save(tmp_path / "a.png")
+    assert evaluate.main([f"--checkpoint={tmp_path / 'run'}", f"--images={tmp_path}", "--top=10"]) == 0
+    assert re.search(r"\na\.png: \d [\d.]+ %, \d ", capsys.readouterr().out)  # by the names that the set has
     assert f"| 8x8 | {100 * told:.2f} (" in out
     assert "| 16x16 |" in out
     assert "step 30 of 1 seeds, learned" in out
@@ -94,6 +97,24 @@ def test_pictures_of_a_folder_are_told_their_likeliest_classes(file, tmp_path, c
     best = int(np.argmax(logits_of(larger, resized, seen)))
     assert lines[1].startswith(f"b.png: digit {best} ")
     assert lines[1].count("digit") == 2
+
+
+def test_pictures_in_folders_of_classes_are_hits_or_not(file, tmp_path, capsys):
+    path, model, params = file
+    pixels = np.random.RandomState(0).randint(0, 256, (3, 8, 8)).astype(np.uint8)
+    names = [f"digit {np.argmax(logits_of(model, params, each[None, ..., None]))}" for each in pixels]
+    other = next(f"digit {i}" for i in range(10) if f"digit {i}" != names[1])
+    for name, each in zip((f"{names[0]}/a.png", f"{other}/b.png", "c.png"), pixels, strict=True):
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(each).save(tmp_path / "set" / name)
+    (tmp_path / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)))
+    asked = [f"--checkpoint={path}", f"--images={tmp_path / 'set'}", f"--classes={tmp_path / 'names.txt'}"]
+    assert evaluate.main([*asked, "--top=1"]) == 0
+    out = capsys.readouterr().out
+    assert f"{names[0]}/a.png: {names[0]} " in out
+    assert f"{other}/b.png: {names[1]} " in out
+    assert "\nc.png: " in out
+    assert "\n1 of 2 pictures in folders that are named by a class" in out
 
 
 def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):

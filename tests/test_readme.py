@@ -23,6 +23,7 @@ from forked import forked
 from ml_collections import config_flags
 
 import posjax.spec
+from experiments import cli
 from posjax.attention import backends
 from posjax.data import sets
 
@@ -52,6 +53,7 @@ HOW = [
     ("check", "slow", []),
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
+    ("train --config=configs/decoder.py --config.data.name=novels", "parsed", []),
     ("train --config=configs/vit.py --workdir", "slow", TINY),
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
     ("train --config=configs/decoder.py --config.mesh", "parsed", []),  # needs devices
@@ -188,7 +190,7 @@ def test_commands_parse(path, module, arguments, monkeypatch):
 
 def read_by_absl(arguments, own, monkeypatch):
     """As `cli.run` defines its flags, in a set of their own."""
-    argv = ["experiment", *arguments]
+    argv = ["experiment", *cli.one_by_one(arguments, ("encodings", "variants"))]
     monkeypatch.setattr(sys, "argv", argv)  # where ml_collections looks for overrides
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", None, lock_config=True, flag_values=values)

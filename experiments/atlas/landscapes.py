@@ -73,12 +73,15 @@ class Subject(NamedTuple):
     parameters: int
 
 
-def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, Any]:
+def landscapes(
+    results: pathlib.Path, compare: Sequence[str] = (), on_part: Callable[[str], None] = str
+) -> dict[str, Any]:
     """Pictures and comparisons of all registered encodings, and of specs of one's own.
 
     Args:
       results: the folder of committed records, of which the scorecard is read.
       compare: specs, and patterns over layers.
+      on_part: called with the name of each before it is looked at.
 
     Raises:
       ValueError: for a spec that cannot be read, that takes neither a line nor a grid, or whose layers take both.
@@ -86,13 +89,14 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
     scored = _scored(results)
     own = []
     for text in compare:  # before all others, so that a mistake is told at once
+        on_part(text)
         encodings = parse_layers(text)
         if len({_sizes(encoding) for encoding in encodings}) > 1:
             raise ValueError(
                 f"{text}: its layers take different tokens, a line or grids; compare layers that take the same"
             )
         own.append((layers_text(encodings), tuple(map(subject, encodings))))
-    known, refused = _registered()
+    known, refused = _registered(on_part)
     found = known + own
     rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
     weights = [_mean_attention(layers) for _, layers in found]
@@ -105,10 +109,11 @@ def landscapes(results: pathlib.Path, compare: Sequence[str] = ()) -> dict[str, 
     }
 
 
-def _registered() -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
+def _registered(on_part: Callable[[str], None]) -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
     """All registered encodings by name, and why some are left out: a site is not lost for one that fits no such model."""
     found, refused = [], {}
     for name in every_name():
+        on_part(name)
         spec = spec_of(name, LENGTH)
         if spec is None:
             refused[name] = "it needs arguments that cannot be made up"

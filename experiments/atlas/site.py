@@ -17,6 +17,7 @@ from experiments.atlas import breaks, cards, charts, images, landscapes, measure
 from experiments.atlas.sources import Sources
 from experiments.report.families import FAMILIES
 from posjax.describe.figures import GREY
+from posjax.describe.scorecard.specs import every_name
 
 STATIC = pathlib.Path(__file__).with_name("static")
 SCRIPTS = (
@@ -58,7 +59,11 @@ OF_SOURCES: Mapping[str, Callable[[Sources], Any]] = {
 
 
 def write(
-    out: pathlib.Path, results: pathlib.Path, sources: Sources | None = None, compare: Sequence[str] = ()
+    out: pathlib.Path,
+    results: pathlib.Path,
+    sources: Sources | None = None,
+    compare: Sequence[str] = (),
+    on_part: Callable[[str], None] = str,
 ) -> list[pathlib.Path]:
     """Writes the site into `out`; the files that it has.
 
@@ -66,6 +71,7 @@ def write(
       results: the folder of committed records.
       sources: what was read from there; None: nothing has been run.
       compare: specs, and patterns over layers, that are compared with all registered encodings.
+      on_part: called with the name of each of the `parts` before it is made.
 
     Raises:
       ValueError: a page of the documentation is missing; for a spec to compare that cannot be read, or that takes neither a
@@ -74,8 +80,11 @@ def write(
     sources = Sources() if sources is None else sources
     out.mkdir(parents=True, exist_ok=True)
     (out / "data").mkdir(exist_ok=True)
-    made = {name: make(results) for name, make in DATA.items()} | {n: make(sources) for n, make in OF_SOURCES.items()}
-    made["landscapes"] = landscapes.landscapes(results, compare)
+    made = {name: make(results) for name, make in DATA.items()}
+    for name, make in OF_SOURCES.items():
+        on_part(name)
+        made[name] = make(sources)
+    made["landscapes"] = landscapes.landscapes(results, compare, on_part)
     for name, value in made.items():
         (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(value)});\n')
     for path in sorted(STATIC.glob("*")):
@@ -84,6 +93,11 @@ def write(
     (out / "vega.js").write_text(vl_convert.javascript_bundle())
     (out / "index.html").write_text(_page(made))
     return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+def parts(compare: Sequence[str] = ()) -> int:
+    """How many parts `write` makes."""
+    return len(OF_SOURCES) + len(compare) + len(every_name())
 
 
 def _page(names: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from posjax.training.loop import flat_fields
 
 if TYPE_CHECKING:
     from experiments.report.page import About
+    from experiments.report.table import StudyTable
 
 _PARTS = ("encodings", "rows")  # of a study, where its rows are listed
 
@@ -124,11 +125,15 @@ class Ablation(Study):
         training = chosen_by(row.training, self._choose_by)
         return row._replace(label=label, base=label, training=training, encoding=encoding_of(training))
 
+    def tables(self, records: Sequence[Record]) -> "list[StudyTable]":
+        from experiments.report.table import summarize
+
+        return summarize(records)
+
     def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
         from experiments.report import across
         from experiments.report.chosen import chosen_tables
         from experiments.report.page import write_report
-        from experiments.report.table import summarize
 
         before, lead = chosen_tables(records), {}
         if "paper" in self.config:
@@ -140,7 +145,31 @@ class Ablation(Study):
             values = {study: x for study, x in self.config.axis["values"].to_dict().items() if study in studies}
             lead |= across.along_figures(records, values, self.config.axis.title)
         paths = write_report(records, directory, about, before=before, lead=lead)
-        return [*summarize(records), *before], paths
+        return [*self.tables(records), *before], paths
+
+
+def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | None = None) -> ConfigDict:
+    """The study of a config, with a row for each of these encodings and these seeds where they are given.
+
+    Args:
+      config: of studies, or of a single run.
+      encodings: specs, which are also the labels of their rows; they take the place of all rows that the config lists.
+      seeds: "0,1,2".
+
+    Raises:
+      ValueError: seeds that are no whole numbers.
+    """
+    if not encodings and seeds is None:
+        return config
+    made = ConfigDict(config) if "studies" in config else _of_one(config)
+    if seeds is not None:
+        with made.ignore_type():
+            made.seeds = swept_seeds([Sweep("seeds", tuple(each.strip() for each in seeds.strip("()").split(",")))])
+    for study in made.studies.values() if encodings else ():
+        with study.unlocked():
+            study.encodings = ConfigDict({spec: spec for spec in encodings}, allow_dotted_keys=True, sort_keys=False)
+            study.rows = ConfigDict()
+    return made
 
 
 def _of_one(config: ConfigDict) -> ConfigDict:
@@ -149,9 +178,7 @@ def _of_one(config: ConfigDict) -> ConfigDict:
         raise ValueError("an ablation takes a config with studies, or that of a single run")
     name = f"{config.data.name}_{config.model.get('kind', config.task)}"
     label = config.model.get("encoding") or "model"
-    made = ConfigDict(
-        dict(name=name, title=f"{label} on {config.data.name}", notes="", seeds=(config.seed,), studies={})
-    )
+    made = ConfigDict(dict(name=name, title=f"Encodings on {config.data.name}", seeds=(config.seed,), studies={}))
     made.studies[name] = study = ConfigDict(config)
     with study.unlocked():
         study.rows = ConfigDict({label: {}}, allow_dotted_keys=True)

@@ -36,7 +36,7 @@ def show_again(directory: pathlib.Path, today: ConfigDict | None = None) -> list
             raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
     config = ConfigDict(json.loads((directory / "config.json").read_text()), allow_dotted_keys=True, sort_keys=False)
     records = [record.fields() for record in read_study(directory)[0]]
-    if today is not None and today.name != config.get("name"):
+    if today is not None and today.get("name") != config.get("name"):
         today = None
     for name in _SHOWN if today else ():
         if name in today and name not in config:

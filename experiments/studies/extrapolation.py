@@ -51,6 +51,7 @@ from posjax.training.tasks import LanguageModel, Task
 
 if TYPE_CHECKING:
     from experiments.report.page import About
+    from experiments.report.table import StudyTable
 
 _OWN = ("name", "title", "point", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation")
 _OWN += ("retrieval", "trained_length", "tune", "rows", "paper", "search")
@@ -77,13 +78,30 @@ class Extrapolation(Study):
       checkpoint: a run, or weights that `posjax.pretrained.load` reads, whose decoder is read instead of training some; under
         `config.encoding` too, if that is given. The `variants` and `finetune` of "loaded" are those of any checkpoint.
 
+      variants: labels of the config's `variants` and `finetune`, and of a checkpoint specs: these alone are read beside the
+        model as it was trained. None: all of the config's.
+      finetune: whether there are fine-tunes.
+
     Raises:
       ValueError: there is no decoder in the checkpoint, or no document is long enough.
     """
 
     task = "extrapolate"
 
-    def __init__(self, config: ConfigDict, checkpoint: pathlib.Path | None = None):
+    def __init__(
+        self,
+        config: ConfigDict,
+        checkpoint: pathlib.Path | None = None,
+        variants: Sequence[str] | None = None,
+        finetune: bool = True,
+    ):
+        self._chosen, self._finetune = variants, finetune
+        known = {label for part in (config.variants, config.finetune) for own in part.values() for label in own}
+        if checkpoint is not None and (specs := [text for text in variants or () if text not in known]):
+            config = ConfigDict(config)
+            with config.unlocked(), config.ignore_type():
+                read = {**config.variants.get(AS_LOADED, {}), **{spec: spec for spec in specs}}
+                config.variants = ConfigDict({**config.variants, AS_LOADED: ConfigDict(read, allow_dotted_keys=True)})
         super().__init__(config)
         if config.get("init_from") is not None or (checkpoint is None and config.get("encoding") is not None):
             raise ValueError(
@@ -122,6 +140,7 @@ class Extrapolation(Study):
             spec = layers_text(parse_layers(training.model.encoding))
             trainings = {known.get(spec, AS_LOADED if training.steps == 0 else spec): training}
         rows = plan(self.config, trainings, loaded=self._restored is not None)
+        rows = chosen_rows(rows, self._chosen, self._finetune, self.config.get("encoding"))
         if any(_SEARCHED in row.reading for row in rows):
             self._search_batch(windows=1)  # what does not fit is told now
         for task in self.config.retrieval.tasks:
@@ -134,7 +153,7 @@ class Extrapolation(Study):
         config = self.config
         bases = [*config.encodings, *config.get("rows", {})]
         read = [(base, config.variants.get(base, {}), config.finetune.get(base, {})) for base in bases]
-        return [(config.name, label) for base, *others in read for label in (base, *others[0], *others[1])]
+        return [(name_of(config), label) for base, *others in read for label in (base, *others[0], *others[1])]
 
     def make_task(self, config: ConfigDict) -> Task:
         return LongDocuments(config, self.splits)
@@ -221,7 +240,7 @@ class Extrapolation(Study):
         ]
         total = len(seeds) * sum(bytes_read(length, config, documents) for length in lengths)
         with bar(total, "B", unit_scale=True, leave=False) as progress:
-            caption(progress, row.label)
+            caption(progress, f"{self.where} {row.label}")
             for length in lengths:
                 spec = fill(self._filled(row.reading, base), length, sizes_of(row.training))
                 weights_of = [jax.device_put(run.of(run.seeds.index(seed))) for seed in seeds]
@@ -269,16 +288,23 @@ class Extrapolation(Study):
         batch = {"tokens": read[:, :-1], "targets": read[:, 1:], "weight": np.ones(read[:, 1:].shape, np.float32)}
         return data.windows.with_bos(batch, tokenizer.bos)
 
-    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from experiments.report.lengths import views, write_length_report
+    def tables(self, records: Sequence[Record]) -> "list[StudyTable]":
+        from experiments.report.lengths import views
         from experiments.report.table import summarize
+
+        return summarize(list(views(records, self._is_of_tasks())))
+
+    def _is_of_tasks(self) -> bool:
+        """Whether models are trained on retrieval tasks and nothing else, whose tables then come first."""
+        return self.config.data.retrieval.share == 1
+
+    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
+        from experiments.report.lengths import write_length_report
 
         for record in records:
             if "spec" in record:
                 print(f"{record['label']}, seed {record['seed']}: {record['spec']}")
-        tasks_first = self.config.data.retrieval.share == 1  # trained on nothing else
-        tables = summarize(list(views(records, tasks_first)))
-        return tables, write_length_report(records, directory, about, tasks_first)
+        return self.tables(records), write_length_report(records, directory, about, self._is_of_tasks())
 
 
 def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool = False) -> list[Row]:
@@ -317,11 +343,37 @@ def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool =
             text = _with_longrope(text, training, config)
             encoding = text if "{" in text else layers_text(parse_layers(text))
             folder = "models" if tuning is None else f"finetuned-{row_hash(training)}"
-            rows.append(Row(config.name, label, base, training, encoding, kind, text, tuning, folder))
+            rows.append(Row(name_of(config), label, base, training, encoding, kind, text, tuning, folder))
             for length in config.evaluation.lengths:
                 parse_layers(fill(with_factors(text, (1.0,) * sizes.frequencies), length, sizes))
     labels_differ(rows)
     return rows
+
+
+def chosen_rows(
+    rows: Sequence[Row], variants: Sequence[str] | None, finetune: bool = True, also: str | None = None
+) -> list[Row]:
+    """The models as they were trained, and of the other rows those that are asked for.
+
+    Args:
+      variants: labels; None for all.
+      finetune: whether rows are that are trained further.
+      also: a label that is asked for whatever the variants.
+
+    Raises:
+      ValueError: there is no such row.
+    """
+    rows = [row for row in rows if finetune or row.kind != FINE_TUNED]
+    if variants is None:
+        return rows
+    read = [row.label for row in rows if row.kind != TRAINED]
+    for label in variants:
+        if label not in read:
+            raise ValueError(
+                f"--variants {label}: there is no such variant of {rows[0].encoding!r}; {nearest(label, read)}; of a "
+                "checkpoint a spec is read as it is"
+            )
+    return [row for row in rows if row.kind == TRAINED or row.label in (*variants, also)]
 
 
 def _with_longrope(text: str, training: ConfigDict, config: ConfigDict) -> str:
@@ -360,6 +412,11 @@ def _scaled(spec: Any, trained: int, length: int) -> tuple[rope, int, int]:
     return encoding[0], length, trained
 
 
+def name_of(config: ConfigDict) -> str:
+    """What the rows of a study call it."""
+    return config.get("name") or Extrapolation.task
+
+
 def training_config(config: ConfigDict, spec: str) -> ConfigDict:
     """The configuration of a training run: the study's without what is about evaluating."""
     row = ConfigDict({name: value for name, value in config.to_dict().items() if name not in _OWN})
@@ -373,7 +430,7 @@ def _with_fields(config: ConfigDict, label: str, fields: Mapping[str, Any]) -> C
     if label in config.encodings:
         raise ValueError(f"rows and encodings both have {label!r}: give each a label of its own")
     made = ConfigDict(training_config(config, "none").to_dict())
-    set_fields(made, fields, f"row {label!r} of {config.name!r}")
+    set_fields(made, fields, f"row {label!r} of {name_of(config)!r}")
     return made.lock()
 
 

@@ -22,6 +22,7 @@ from posjax.training.tasks import Task
 
 if TYPE_CHECKING:
     from experiments.report.page import About
+    from experiments.report.table import StudyTable
 
 _OWN = ("title", "encodings", "policies", "finetune", "evaluation", "seed")
 _PLACEHOLDER = re.compile(r"\{(height|width|scale|factor)\}")
@@ -116,10 +117,15 @@ class Resolutions(Study):
         chosen = [found[weights.run.seeds.index(seed)] for seed in seeds]
         return [{"metrics": metrics, "evaluation_time": elapsed} for metrics in chosen]
 
-    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from experiments.report.resolutions import tables, write_resolution_report
+    def tables(self, records: Sequence[Record]) -> "list[StudyTable]":
+        from experiments.report.resolutions import tables
 
-        return tables(records), write_resolution_report(records, directory, about)
+        return tables(records)
+
+    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
+        from experiments.report.resolutions import write_resolution_report
+
+        return self.tables(records), write_resolution_report(records, directory, about)
 
     def _measured(self, row: Row, base: Weights, weights: Weights, resolution: int) -> dict[str, Any]:
         model, params, size = self._under_policy(row, base, weights, resolution, weights.run.params)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 from ml_collections import ConfigDict
+from tqdm import tqdm
 
 from experiments.studies import environment
 from experiments.studies.records import (
@@ -30,6 +31,7 @@ from experiments.studies.records import (
     row_hash,
 )
 from experiments.studies.running import Progress, StopRequest
+from experiments.studies.schema import check_study, check_training
 from experiments.studies.tuning import Rates, held_out
 from posjax.files import replace_file
 from posjax.models.replacing import with_encoding
@@ -42,6 +44,7 @@ from posjax.training.tasks import Task, make_task
 
 if TYPE_CHECKING:
     from experiments.report.page import About
+    from experiments.report.table import StudyTable
 
 TRAINED, AT_EVALUATION, FINE_TUNED = "trained", "at evaluation", "fine-tuned"
 _USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
@@ -97,13 +100,14 @@ class Study:
       config: of the whole study.
       task: what records name the kind of study; the task of the training where empty.
       splits: data that are loaded, shared by all rows; see `make_task`.
+      where: which row of how many is under way, "3/18", for what shows progress.
       columns: of tables where there is no terminal.
     """
 
     task, columns = "", 120
 
     def __init__(self, config: ConfigDict):
-        self.config, self.splits = config, {}
+        self.config, self.splits, self.where = config, {}, ""
 
     @classmethod
     def to_show(cls, config: ConfigDict) -> "Study":
@@ -134,6 +138,7 @@ class Study:
 
     def make_task(self, config: ConfigDict) -> Task:
         """What a configuration of a training or fine-tune trains."""
+        check_training(config)
         return make_task(config, self.splits)
 
     def held_out(self, training: ConfigDict, share: float) -> ConfigDict:
@@ -183,6 +188,10 @@ class Study:
         found = fields_of_training(weights.run, weights.metrics, weights.directory)
         return [found[weights.run.seeds.index(seed)] for seed in seeds]
 
+    def tables(self, records: Sequence[Mapping[str, Any]]) -> "list[StudyTable]":
+        """What `show` has tables of, of the rows that there are by now."""
+        raise NotImplementedError
+
     def show(self, records: Sequence[Mapping[str, Any]], directory: pathlib.Path, about: "About"):
         """(tables for the terminal, paths written) of all records, with what a page says; it reads only the config."""
         raise NotImplementedError
@@ -210,17 +219,21 @@ def run(
       Stopped: SIGTERM or Ctrl-C came; the state is saved.
       FloatingPointError: rows that diverged; all others are finished and shown.
     """
+    check_study(study.config)
     rows = _Rows(study, workdir, part)
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
     write_json(workdir / "config.json", study.config.to_dict())
     described = fields_of_environment(environment.describe(allocator))
     shown, diverged = [], {}
     with StopRequest() as should_stop, Progress(rows.steps()) as progress:
-        for row in rows.plan:
+        for index, row in enumerate(rows.plan, 1):
             if (row.study, row.base) in diverged:
                 continue
+            study.where, is_new = f"{index}/{len(rows.plan)}", rows.missing(row)
             try:
                 shown += rows.finish(row, described, progress, should_stop)
+                if is_new and part is None:
+                    _show_row(study, shown, row, workdir)
             except Stopped as stopped:
                 raise Stopped(stopped.step, f" in {row.study!r}, row {row.label!r}") from None
             except FloatingPointError as error:  # the other rows are worth having all the same
@@ -413,7 +426,7 @@ class _Rows:
         task, directory = self._task(config), row_directory(self.workdir, row, label, config, seeds)
         if not (directory / "checkpoints").exists():
             write_json(directory / "config.json", config.to_dict())
-        told = dict(on_step=progress.row(f"{row.study} {row.label}"), should_stop=should_stop)
+        told = dict(on_step=progress.row(f"{self.study.where} {row.study} {row.label}"), should_stop=should_stop)
         programs = self._programs.pop((row_hash(config), seeds), None)
         result = loop.train(task, config, seeds, directory, initial=initial, programs=programs, **told)
         return Weights(Run.of_result(task, config, seeds, result), named, result.metrics, directory)
@@ -493,6 +506,20 @@ def read_under(model: Any, params: Any, spec: str, init: Callable[[Any, Any], An
     return with_encoding(model, params, spec, lambda changed: jax.vmap(lambda key: init(changed, key))(keys))
 
 
+def _show_row(study: Study, records: Sequence[Mapping[str, Any]], row: Row, workdir: pathlib.Path) -> None:
+    """Prints what was measured of a row, and writes the tables of all rows so far into table.md."""
+    from experiments.report.table import to_markdown
+
+    tables = study.tables(records)
+    replace_file(workdir / "table.md", "\n".join(map(to_markdown, tables)).encode())
+    for table in tables:
+        for line in table.rows:
+            if line.label == row.label and table.study in (row.study, tables[0].study):
+                cells = zip(table.columns, line.cells, strict=True)
+                told = ", ".join(f"{title} {cell.text}" for title, cell in cells if cell.text not in ("", "-"))
+                tqdm.write(f"{study.where} {table.study}, {row.label}: {told}")
+
+
 def show_study(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.Path, command: str) -> None:
     from rich.console import Console
 
@@ -518,4 +545,5 @@ def about_of(
 
     text = json.dumps(config.to_dict(), indent=2, default=list)
     decided = answers(directory.resolve().name, records, config.to_dict())
-    return About(config.title, text, config.notes, command, config.get("point", ""), decided)
+    title = config.get("title") or config.get("name") or "A study"
+    return About(title, text, config.get("notes") or "", command, config.get("point") or "", decided)

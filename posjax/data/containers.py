@@ -30,6 +30,7 @@ class Images:
       label: [N] int32 in 0..num_classes-1.
       num_classes: number of classes of the set, not of the split.
       digest: short sha256 of the decoded content.
+      classes: [num_classes] their names; empty where nobody says.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Images:
     label: np.ndarray
     num_classes: int
     digest: str
+    classes: tuple[str, ...] = ()
 
     @property
     def channels(self) -> int:

@@ -11,13 +11,13 @@ import numpy as np
 
 from posjax.data.containers import Text, digest_of
 from posjax.data.loading import load_text
-from posjax.data.subsets import parted
+from posjax.data.subsets import SPLITS, parted, split_among
 from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.tokens import BYTES, Tokenizer
 
 _HELD_OUT = 10  # the last tenth of a file that belongs to no split is for evaluation
-_SPLITS = ("train", "validation", "valid", "val", "dev", "test")  # what tables are named by where they are shared
-_SHARD = re.compile(rf"({'|'.join(_SPLITS)})(?=[-_.]|$)")
+_SHARD = re.compile(rf"({'|'.join(SPLITS)})(?=[-_.]|$)")  # how tables are named where they are shared
+_WHOLE = re.compile(rf"({'|'.join(SPLITS)})(?=\.)")  # and texts: train.txt, but not test-driven.txt
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def load_documents(
       split: of the set. Files named `<split>__<title>.txt` belong to that split, and so do tables named by one, as
         train-00000-of-00002.parquet, validation.jsonl, or test/data.arrow below a folder. Where no file is named so,
         "train" is all of each but its last tenth, and any other split is that tenth: of a table's documents, and of the
-        text of what is one document.
+        text of what is one document. Plain texts belong to a split by their whole name or folder, train.txt or test/a.txt,
+        where one of them is for training.
       data_dir: directory of prepared sets; None is TFDS's default.
       files: a directory, read with all below it, or a glob: UTF-8 text, JSON lines, parquet, or Arrow files of `datasets`,
         all but the last two plain or packed by xz or gzip.
@@ -131,9 +132,9 @@ def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes
     found = list(_found(files))
     if not found:
         raise ValueError(f"files={files!r} names no text file: give a directory or a glob of {', '.join(ENDINGS)}")
-    splits = {each.split for each in found if each.split}
-    if splits and split not in splits:
-        raise ValueError(f"files={files!r} have no split {split!r}, only {', '.join(sorted(splits))}")
+    splits = {each.split for each in found if each.split}  # beside files of splits, others are notes about them
+    if splits:
+        split = split_among(split, sorted(splits), f"data.files={files!r}")
     kept: list[tuple[str, bytes]] = []
     for each in found:
         if not splits:
@@ -150,21 +151,25 @@ def _found(files: str) -> Iterator[_File]:
     root = pathlib.Path(files)
     if root.is_dir():
         paths = [path for path in root.rglob("*") if path.name.endswith(ENDINGS)]
-        # A note on where packed documents are from is none of them, and neither is a table's description.
-        paths = [path for path in paths if _split_of(path, root)] or paths
     else:
         paths = [root] if root.is_file() else [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
-    yield from (_File(path, _split_of(path, root)) for path in sorted(paths) if path.is_file())
+    found = [_File(path, _split_of(path, root)) for path in sorted(paths) if path.is_file()]
+    if not any(each.split == "train" for each in found):  # a plain text may be called test for what it is about
+        found = [each if _is_sure(each.path) else each._replace(split=None) for each in found]
+    yield from found
+
+
+def _is_sure(path: pathlib.Path) -> bool:
+    """Whether what a file's name says of its split holds without a file that is trained on."""
+    return "__" in path.name or is_table(path)
 
 
 def _split_of(path: pathlib.Path, root: pathlib.Path) -> str | None:
     if "__" in path.name:
         return path.name.partition("__")[0]
-    if not is_table(path):
-        return None
     above = path.relative_to(root).parts[:-1] if path.is_relative_to(root) else ()
-    named = _SHARD.match(path.name)
-    return named[1] if named else next((part for part in reversed(above) if part in _SPLITS), None)
+    named = _SHARD.match(path.name) if is_table(path) else _WHOLE.match(path.name)
+    return named[1] if named else next((part for part in reversed(above) if part in SPLITS), None)
 
 
 def _share(texts: Sequence[tuple[str, bytes]], split: str) -> list[tuple[str, bytes]]:

@@ -1,5 +1,6 @@
-"""A person's own pictures: a folder, or a zip, per split, with a folder per class in it."""
+"""A person's own pictures: a folder per class, in a folder or zip per split or without splits."""
 
+import hashlib
 import os
 import pathlib
 import struct
@@ -8,7 +9,10 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from posjax.data.subsets import SPLITS, split_among
+
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_HELD_OUT = 5  # a fifth of each class is not trained on, where there are no splits
 LARGEST_IMAGE = 2**28  # bytes of one picture in a zip, unpacked
 
 
@@ -27,54 +31,84 @@ class Picture(NamedTuple):
 
 def class_names(data_dir: pathlib.Path, split: str) -> tuple[str, ...]:
     """The classes, sorted: those of the split "train" where there is one, so that splits number them alike."""
-    return tuple(sorted({label for label, _ in _listed(data_dir, _split_of_classes(data_dir, split))}))
+    split = "train" if data_dir.is_dir() and "train" in _splits(data_dir) else split
+    path, _ = _path(data_dir, split)
+    return tuple(sorted({label for label, _ in _listed(path, None)}))
 
 
 def pictures(data_dir: pathlib.Path, split: str) -> Iterator[Picture]:
     """The pictures of a split, by class and name; they are listed, and so checked, at once, and read one by one.
 
     `data_dir` holds a folder or a zip named after the split (the folder counts where both are there), and that
-    <class>/<picture>. Hidden files and what does not end like a picture are passed over.
+    <class>/<picture>. Where it holds <class>/<picture> itself, "train" is four fifths of each class and any other split the
+    other fifth, by a hash of the pictures' names. Hidden files and what does not end like a picture are passed over.
 
     Raises:
-      FileNotFoundError: neither is there.
-      ValueError: there are no pictures in it, or some elsewhere than in <class>/, or the zip is damaged or encrypted; a
-        picture of it is larger than 256 MiB.
+      FileNotFoundError: there is no such folder, or nothing in it.
+      ValueError: there is no such split; there are no pictures in it, or some elsewhere than in <class>/, or the zip is
+        damaged or encrypted; a picture of it is larger than 256 MiB.
     """
-    return _read(_path(data_dir, split), _listed(data_dir, split))
+    path, share = _path(data_dir, split)
+    return _read(path, _listed(path, share))
 
 
-def _split_of_classes(data_dir: pathlib.Path, split: str) -> str:
-    return "train" if (data_dir / "train").is_dir() or (data_dir / "train.zip").is_file() else split
+def _splits(data_dir: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The folders and zips in a folder, by what splits they would be."""
+    shown = sorted(path for path in data_dir.iterdir() if not path.name.startswith((".", "__MACOSX")))
+    zips = {path.stem: path for path in shown if path.suffix == ".zip"}
+    return zips | {path.name: path for path in shown if path.is_dir()}
 
 
-def _path(data_dir: pathlib.Path, split: str) -> pathlib.Path:
-    for path in (data_dir / split, data_dir / f"{split}.zip"):
-        if path.exists():
-            return path
-    there = sorted(path.name for path in data_dir.iterdir()) if data_dir.is_dir() else []
-    raise FileNotFoundError(
-        f"{data_dir} holds neither a folder {split} nor {split}.zip, with <class>/<picture> in it, "
-        f"but {', '.join(there[:8]) or 'nothing'}"
-    )
+def _path(data_dir: pathlib.Path, split: str) -> tuple[pathlib.Path, str | None]:
+    """The folder or zip of a split, and the split itself where the folder is that of all of them."""
+    there = _splits(data_dir) if data_dir.is_dir() else {}
+    if not there:
+        raise FileNotFoundError(
+            f"{data_dir} holds no folders of pictures: --config.data.data_dir= names one with <class>/<picture>, or with "
+            f"<split>/<class>/<picture> or <split>.zip in it, as {split}.zip"
+        )
+    if split not in there and not {*SPLITS} & {*there} and any(map(_has_pictures, there.values())):
+        return data_dir, split
+    return there[split_among(split, there, str(data_dir))], None
 
 
-def _listed(data_dir: pathlib.Path, split: str) -> list[tuple[str, str]]:
-    """(class, file) of each picture, sorted."""
-    path = _path(data_dir, split)
+def _has_pictures(path: pathlib.Path) -> bool:
+    return path.is_dir() and any(each.is_file() and _counts(each.name) for each in path.iterdir())
+
+
+def _listed(path: pathlib.Path, share: str | None) -> list[tuple[str, str]]:
+    """(class, file) of each picture, sorted: of all, or of the share of each class that a split has."""
     listed = sorted(_in_zip(path) if path.suffix == ".zip" else _in_folder(path))
     if not listed:
         raise ValueError(f"{path} holds no pictures <class>/<picture> that end in {', '.join(_ENDINGS)}")
-    return listed
+    if share is None:
+        return listed
+    held = _held_out(listed)
+    return [each for each in listed if (each in held) != (share == "train")]
+
+
+def _held_out(listed: list[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The fifth of each class whose names have the smallest hashes: one picture at least, but not the only one."""
+    classes: dict[str, list[tuple[str, str]]] = {}
+    for each in sorted(
+        listed, key=lambda each: hashlib.sha256("/".join(each).encode(errors="surrogateescape")).digest()
+    ):
+        classes.setdefault(each[0], []).append(each)
+    shares = {label: max(len(own) // _HELD_OUT, int(len(own) > 1)) for label, own in classes.items()}
+    return {each for label, own in classes.items() for each in own[: shares[label]]}
 
 
 def pictures_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The pictures that lie in a folder itself, sorted; hidden files and others are passed over as by `pictures`.
+    """The pictures in a folder and all below it, sorted; hidden files and others are passed over as by `pictures`.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is none, or no such folder.
     """
-    found = sorted(path for path in folder.iterdir() if path.is_file() and _counts(path.name))
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
+    found = sorted(
+        path for path in folder.rglob("*") if path.is_file() and _counts(path.relative_to(folder).as_posix())
+    )
     if not found:
         raise ValueError(f"{folder} holds no pictures that end in {', '.join(_ENDINGS)}")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import hashlib
 import io
@@ -19,7 +18,7 @@ from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preparing import prepare
 from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.sources import images_of, text_of
-from posjax.data.subsets import parted
+from posjax.data.subsets import parted, split_among
 from posjax.files import replace_file
 
 if TYPE_CHECKING:
@@ -47,10 +46,10 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
     """
     if source := source_of(name):
         return images_of(source, split, data_dir)
-    builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
-    num_classes = builder.info.features["label"].num_classes
+    builder, split = ready(name, split, data_dir, kind="images", features=("image", "label"))
+    classes = tuple(builder.info.features["label"].names)
     arrays, digest = cached(builder, split, ("image", "label"), decode_images)
-    return Images(name, arrays["image"], arrays["label"], num_classes, digest)
+    return Images(name, arrays["image"], arrays["label"], len(classes), digest, classes)
 
 
 @parted
@@ -69,13 +68,13 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
     """
     if source := source_of(name):
         return text_of(source, split, data_dir)
-    builder = ready(name, split, data_dir, kind="text", features=(_TEXT_FEATURE.get(name, "text"),))
+    builder, split = ready(name, split, data_dir, kind="text", features=(_TEXT_FEATURE.get(name, "text"),))
     arrays, digest = cached(builder, split, ("tokens", "starts"), _decode_text)
     return Text(name, arrays["tokens"], arrays["starts"], digest)
 
 
-def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ...]) -> DatasetBuilder:
-    """Returns the builder of a prepared set that holds what is asked for."""
+def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ...]) -> tuple[DatasetBuilder, str]:
+    """Returns the builder of a prepared set that holds what is asked for, and its name for the split."""
     known = SETS.get(name)
     builder = find_builder(name, data_dir)
     lacks = [feature for feature in features if feature not in builder.info.features]
@@ -89,17 +88,13 @@ def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ..
             raise FileNotFoundError(f"{name!r} is not prepared in {where}; run: {command(name, data_dir)}")
         prepare(name, data_dir)
         builder = find_builder(name, data_dir)
-    splits = list(builder.info.splits)
-    if split not in splits:
-        near = difflib.get_close_matches(split, splits, n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{name!r} has no split {split!r}, only {', '.join(splits)}{hint}")
+    split = split_among(split, list(builder.info.splits), repr(name))
     if builder.info.file_format.value != "array_record":
         raise ValueError(
             f"{builder.data_path} is in format {builder.info.file_format.value}, which takes TensorFlow to read; "
             f"prepare it elsewhere: {command(name, 'DIR')}"
         )
-    return builder
+    return builder, split
 
 
 def cached(

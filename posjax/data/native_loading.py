@@ -34,8 +34,9 @@ def load_native_images(
         `image` and `label`. A TFDS set is decoded once, like `load_images`, the others each time.
       split: "train", "test", ... as the set has them.
       data_dir: directory of prepared sets, None is TFDS's default; of a folder, what holds
-        <split>/<class>/<picture>, or <split>.zip with <class>/<picture> in it. Its classes are numbered in the order of
-        their names, all splits alike.
+        <split>/<class>/<picture>, or <split>.zip with <class>/<picture> in it, or <class>/<picture> without splits, of which
+        a fifth of each class is held out by a hash of the names. Its classes are numbered in the order of their names, all
+        splits alike.
       channels: 3 or 1; other images are converted as `read_image` does. None takes 1 where all images of a prepared set are
         said to be grey, else 3.
       short_side: larger images are shrunk (bicubic) until their short side has this many pixels; None keeps them all.
@@ -50,7 +51,7 @@ def load_native_images(
         return _load_folder(resolve_data_dir(data_dir), split, channels or 3, short_side)
     if source := source_of(name):
         return native_images_of(source, split, data_dir, channels, lambda each, c: _decoded(each, c, short_side))
-    builder = ready(name, split, data_dir, kind="images", features=("image", "label"))
+    builder, split = ready(name, split, data_dir, kind="images", features=("image", "label"))
     if channels is None:
         channels = 1 if builder.info.features["image"].shape[-1] == 1 else 3
 
@@ -71,7 +72,7 @@ def as_images(
     """All images as one size, by `preprocess`: a set for whatever takes `Images`."""
     options = dict(channels=images.channels, resample=resample)
     image = np.stack([preprocess(images[i], size, mode, **options) for i in range(len(images))])
-    return Images(images.name, image, images.label, images.num_classes, digest_of(image, images.label))
+    return Images(images.name, image, images.label, images.num_classes, digest_of(image, images.label), images.classes)
 
 
 def _load_folder(data_dir: pathlib.Path, split: str, channels: int, short_side: int | None) -> NativeImages:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _MODES = ("crop", "pad", "stretch")
+LARGEST_COVER = 32  # times the pixels asked for, from which on only those that are kept are made
+_SUPPORT = 4  # pixels on either side that a filter reads, Lanczos the most with 3
 _FILTERS = ("bicubic", "bilinear", "box", "lanczos", "nearest")
 
 Source = Any  # a path, the bytes of a file, a PIL image, or an array [h, w] or [h, w, c] uint8
@@ -103,9 +105,11 @@ def preprocess(
     if mode == "crop":
         cover_h, cover_w = int(height / crop_fraction), int(width / crop_fraction)
         binds = cover_h * w >= cover_w * h  # the height is what has to be stretched more
-        pixels = resize(pixels, (cover_h, w * cover_h // h) if binds else (h * cover_w // w, cover_w), resample)
-        top, left = ((there - wanted) / 2 for there, wanted in zip(pixels.shape, (height, width), strict=False))
-        return pixels[round(top) :, round(left) :][:height, :width].copy()
+        cover = (cover_h, w * cover_h // h) if binds else (h * cover_w // w, cover_w)
+        top, left = (round((there - wanted) / 2) for there, wanted in zip(cover, (height, width), strict=True))
+        if cover[0] * cover[1] > max(h * w, LARGEST_COVER * height * width):
+            return _resized_part(pixels, cover, (top, left, height, width), resample)
+        return resize(pixels, cover, resample)[top : top + height, left : left + width].copy()
     binds = height * w <= width * h
     inside = (height, max(1, round(w * height / h))) if binds else (max(1, round(h * width / w)), width)
     out = np.zeros((height, width, channels), np.uint8)
@@ -178,12 +182,44 @@ def resize(pixels: np.ndarray, size: tuple[int, int], resample: str = "bicubic")
     """
     from PIL import Image
 
-    if resample not in _FILTERS:
-        raise ValueError(f"no filter is named {resample!r}; {_nearest(resample, _FILTERS)}")
+    _check_filter(resample)
     if pixels.shape[:2] == tuple(size):
         return pixels
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     return np.asarray(picture.resize(size[::-1], Image.Resampling[resample.upper()])).reshape(*size, -1)
+
+
+def _check_filter(resample: str) -> None:
+    if resample not in _FILTERS:
+        raise ValueError(f"no filter is named {resample!r}; {_nearest(resample, _FILTERS)}")
+
+
+def _resized_part(
+    pixels: np.ndarray, size: tuple[int, int], part: tuple[int, int, int, int], resample: str
+) -> np.ndarray:
+    """A part of what `resize` returns, without the rest, which of a strip of pixels is far larger.
+
+    Args:
+      part: (top, left, height, width) within `size`.
+
+    Returns:
+      [height, width, c] uint8, that of `resize` but for rounding: PIL may shrink or grow rows before columns or behind.
+    """
+    from PIL import Image
+
+    _check_filter(resample)
+    box, cut = [], pixels
+    for axis in (0, 1):
+        scale = pixels.shape[axis] / size[axis]
+        start, stop = part[axis] * scale, (part[axis] + part[axis + 2]) * scale
+        margin = _SUPPORT * max(scale, 1)  # pixels that the filter reads beyond
+        first, last = max(0, int(start - margin)), int(stop + margin) + 1
+        cut = cut[first:last] if axis == 0 else cut[:, first:last]
+        box.append((start - first, min(stop - first, cut.shape[axis])))
+    picture = Image.fromarray(np.ascontiguousarray(cut[..., 0] if cut.shape[2] == 1 else cut))
+    (top, bottom), (left, right) = box
+    found = picture.resize((part[3], part[2]), Image.Resampling[resample.upper()], box=(left, top, right, bottom))
+    return np.asarray(found).reshape(part[2], part[3], -1)
 
 
 def _pixels(picture: Image.Image, channels: int, name: str) -> np.ndarray:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from posjax.data.subsets import split_among
+
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
 
@@ -37,6 +39,12 @@ SETS = {
 }
 
 
+# Data of one's own, by the flags that name them: what they are.
+OWN = {
+    "--config.data.name=folder --config.data.data_dir=DIR": Entry("images", True, "pictures, DIR/<class>/<picture>"),
+    "--config.data.files=DIR": Entry("text", True, "texts and tables in DIR and below, or what a glob names"),
+}
+
 Read = Callable[[str, Any], Any]
 
 
@@ -61,11 +69,7 @@ class Source:
         """
         if kind != self.kind:
             raise ValueError(f"{self.name!r} is registered as a set of {self.kind}, not of {kind}")
-        if split not in self.splits:
-            near = difflib.get_close_matches(split, self.splits, n=1, cutoff=0.3)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{self.name!r} has no split {split!r}, only {', '.join(self.splits)}{hint}")
-        return self.read(split, data_dir)
+        return self.read(split_among(split, self.splits, repr(self.name)), data_dir)
 
 
 SOURCES: dict[str, Source] = {}
@@ -161,7 +165,8 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
         )
     if name == "folder":
         raise ValueError(
-            "a folder of pictures is read as it is: load_native_images('folder', split, DIR) prepares nothing"
+            "a folder of pictures is read as it is: load_native_images('folder', split, DIR), --config.data.data_dir=DIR "
+            "with data.image_size or data.mode='native'; text of your own is --config.data.files=DIR"
         )
     if not _NAME.fullmatch(name):
         raise ValueError(_unknown(name))
@@ -180,9 +185,10 @@ def _unknown(name: str) -> str:
     from tensorflow_datasets.core import registered as of_tfds
 
     known = [*SETS, *registered()]
-    near = difflib.get_close_matches(name, [*known, *of_tfds.list_imported_builders()], n=1)
+    near = difflib.get_close_matches(name, [*known, *of_tfds.list_imported_builders()], n=1, cutoff=0.7)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (
         f"unknown data set {name!r}; {hint}posjax knows {', '.join(known)}, "
-        "the sets of tensorflow-datasets that do not need Apache Beam, and what --import=FILE registers"
+        "the sets of tensorflow-datasets that do not need Apache Beam, what --import=FILE registers, and your own "
+        + " and ".join(f"{entry.kind}: {flags}" for flags, entry in OWN.items())
     )

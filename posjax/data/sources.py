@@ -36,7 +36,7 @@ def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) ->
             "data.mode='native'"
         )
     image = np.stack(images)
-    return Images(source.name, image, label, len(source.classes), digest_of(image, label))
+    return Images(source.name, image, label, len(source.classes), digest_of(image, label), source.classes)
 
 
 def native_images_of(

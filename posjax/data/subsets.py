@@ -5,9 +5,10 @@ chooses by one what is trained on the other. Every loader of a split takes these
 """
 
 import dataclasses
+import difflib
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,35 @@ from posjax.data.containers import Images, NativeImages, Text, digest_of
 
 _HELD_OUT = re.compile(r"(?P<percent>\d+(?:\.\d+)?)% of (?P<split>.+)")
 _LEFT = re.compile(r"(?P<split>.+) without (?P<percent>\d+(?:\.\d+)?)%")
+
+
+VALIDATION = ("validation", "valid", "val", "dev")  # names of one split
+SPLITS = ("train", *VALIDATION, "test")  # names that files and folders of splits usually have
+
+
+def split_among(split: str, there: Collection[str], whose: str) -> str:
+    """Returns the name that a set has for a split: "validation", "valid", "val" and "dev" are names of one.
+
+    Args:
+      there: the names of the set's splits.
+      whose: says in the message which set it is.
+
+    Raises:
+      ValueError: the set has no such split; says which it has, and the flag that takes another one.
+    """
+    for name in (split, *(VALIDATION if split in VALIDATION else ())):
+        if name in there:
+            return name
+    message = f"{whose} has no split {split!r}, only {', '.join(there) or 'nothing'}; "
+    if near := difflib.get_close_matches(split, there, n=1):
+        message += f"did you mean {near[0]!r}? "
+    if [*there] == ["train"]:
+        left, held = held_out_names("train", 0.1)
+        message += f"--config.data.train_split='{left}' --config.data.eval_split='{held}' hold a tenth out"
+    else:
+        field = "train_split" if split == "train" else "eval_split"
+        message += f"--config.data.{field}= takes another one (--split= of experiments.evaluate)"
+    raise ValueError(message)
 
 
 def held_out_names(split: str, share: float) -> tuple[str, str]:

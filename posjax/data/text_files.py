@@ -4,7 +4,7 @@ import json
 import lzma
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from posjax.extras import require
@@ -16,6 +16,7 @@ _PACKED: dict[str, Callable[[], Any]] = {
 }
 FREE_BYTES = 2**26  # bytes that any file may unpack to
 _MOST_PACKED = 100  # times as large as the file may be what it unpacks to; text is packed 3 to 5 times
+_ROWS = 1024  # of a table, which are read together
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
 _LINES = (".jsonl", ".ndjson")
@@ -78,21 +79,30 @@ def _unpacked(packed: bytes, path: pathlib.Path) -> bytes:
       ValueError: that is far more than text is packed; found out before it is in memory.
       EOFError, lzma.LZMAError, zlib.error: it is cut off or damaged.
     """
-    pieces, left = [], max(FREE_BYTES, _MOST_PACKED * len(packed))
-    most = left
+    most = left = _bound(len(packed))
+    pieces = []
     while packed:
         stream = _PACKED[path.suffix]()
         piece = stream.decompress(packed, left + 1)
         left -= len(piece)
         if left < 0:
-            raise ValueError(
-                f"{path.name} unpacks to more than {most:,} bytes, more than text would: unpack it by hand if it is meant so"
-            )
+            raise _bomb(path, most)
         if not stream.eof:
             raise EOFError("it is cut off")
         pieces.append(piece)
         packed = stream.unused_data.lstrip(b"\0")  # both pad their ends
     return b"".join(pieces)
+
+
+def _bound(size: int) -> int:
+    """How many bytes of text a file of so many may hold."""
+    return max(FREE_BYTES, _MOST_PACKED * size)
+
+
+def _bomb(path: pathlib.Path, most: int) -> ValueError:
+    return ValueError(
+        f"{path.name} unpacks to more than {most:,} bytes, more than text would: unpack it by hand if it is meant so"
+    )
 
 
 def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
@@ -119,23 +129,67 @@ def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
     import pyarrow.ipc
     import pyarrow.parquet
 
+    most = left = _bound(path.stat().st_size)
     try:
-        if path.suffix == ".parquet":
-            names = pyarrow.parquet.read_schema(path).names
-            table = pyarrow.parquet.read_table(path, columns=[field]) if field in names else None
-        else:  # as `datasets` saves them
-            whole = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
-            names, table = whole.column_names, whole.select([field]) if field in whole.column_names else None
-        if table is not None:
-            table.validate(full=True)  # offsets and text: a damaged column would end in errors of the interpreter
+        for size, texts in (_parquet if path.suffix == ".parquet" else _arrow)(path, field, most):
+            left -= size
+            if left < 0:
+                raise _bomb(path, most)
+            yield from (text or "" for text in texts())
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} cannot be read as a table: {error}") from None
-    if table is None:
-        raise ValueError(
-            f"{path.name} has no column {field!r} but {', '.join(names)}: set data.text_field to the one that is read"
+
+
+Batches = Iterator[tuple[int, Callable[[], Iterable[str | None]]]]  # bytes of the texts of some rows, and these texts
+
+
+def _parquet(path: pathlib.Path, field: str, most: int) -> Batches:
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    _check_column(path, pyarrow.parquet.read_schema(path), field)
+    # A text that stands in many rows stays one: a few bytes of the file may say that it stands in millions.
+    file = pyarrow.parquet.ParquetFile(path, read_dictionary=[field])
+    groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
+    columns = (group.column(index) for group in groups for index in range(group.num_columns))
+    if sum(each.total_uncompressed_size for each in columns if each.path_in_schema == field) > most:
+        raise _bomb(path, most)
+    for batch in file.iter_batches(_ROWS, columns=[field]):
+        batch.validate(full=True)  # offsets and text: a damaged column would end in errors of the interpreter
+        column, lengths = batch.column(0), pyarrow.compute.binary_length(batch.column(0).dictionary)
+        values = column.dictionary.to_pylist()
+        size = pyarrow.compute.sum(lengths.take(column.indices)).as_py() or 0
+        yield (
+            size,
+            lambda column=column, values=values: (
+                None if index is None else values[index] for index in column.indices.to_pylist()
+            ),
         )
-    column = table.column(field)
-    if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):
-        raise ValueError(f"{path.name}: column {field!r} holds {column.type}, not text")
-    for chunk in column.chunks:
-        yield from (value or "" for value in chunk.to_pylist())
+
+
+def _arrow(path: pathlib.Path, field: str, most: int) -> Batches:
+    """Files as `datasets` saves them: the texts are mapped from the file."""
+    del most
+    import pyarrow.ipc
+
+    file = pyarrow.memory_map(str(path))
+    schema = pyarrow.ipc.open_stream(file).schema
+    _check_column(path, schema, field)
+    file.seek(0)
+    options = pyarrow.ipc.IpcReadOptions(included_fields=[schema.get_field_index(field)])
+    for batch in pyarrow.ipc.open_stream(file, options=options):
+        batch.validate(full=True)
+        yield batch.nbytes, batch.column(0).to_pylist
+
+
+def _check_column(path: pathlib.Path, schema: Any, field: str) -> None:
+    import pyarrow
+
+    if field not in schema.names:
+        raise ValueError(
+            f"{path.name} has no column {field!r} but {', '.join(schema.names)}: set data.text_field to the one that is read"
+        )
+    kind = schema.field(field).type
+    kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+        raise ValueError(f"{path.name}: column {field!r} holds {kind}, not text")

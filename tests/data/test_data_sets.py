@@ -279,7 +279,11 @@ def test_stand_in_comes_and_goes():
 
 def test_command_line(data_dir, capsys):
     assert main(["--list"]) == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(data.SETS)
+    known, own = capsys.readouterr().out.split("your own, read as they are:\n")
+    assert {line.split()[0] for line in known.splitlines()} == set(data.SETS)
+    assert all(
+        flag in own for flag in ("--config.data.name=folder --config.data.data_dir=DIR", "--config.data.files=DIR")
+    )
     data.load_images("digits", "train", data_dir)
     assert main(["--name=digits", f"--data_dir={data_dir}"]) == 0
     out = capsys.readouterr().out

@@ -44,7 +44,7 @@ def test_files_named_by_split_belong_to_it(folder):
     (folder / "train__y.txt").write_text("plain")
     assert texts("test", files=str(folder)) == [b"packed"]
     assert texts("train", files=str(folder)) == [b"plain"]
-    with pytest.raises(ValueError, match="have no split 'valid', only test, train"):
+    with pytest.raises(ValueError, match="has no split 'valid', only test, train"):
         texts("valid", files=str(folder))
 
 

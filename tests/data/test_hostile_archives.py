@@ -126,6 +126,26 @@ def test_what_unpacks_to_far_more_than_text_is_not_unpacked(name, tmp_path, monk
         assert read_texts(tmp_path / name, "text") == [(name, b"a" + b"b" * 2**10)]
 
 
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("rows", [1, 200])
+def test_a_parquet_that_unpacks_to_far_more_is_not_unpacked(tmp_path, dictionary, rows, monkeypatch):
+    """A text that stands in every row of a file of some hundred bytes, once in a dictionary or packed by zstd."""
+    pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    monkeypatch.setattr("posjax.data.text_files.FREE_BYTES", 2**20)
+    table = pyarrow.table({"text": pyarrow.array(["a" * (2**27 // rows)] * rows)})
+    parquet.write_table(table, tmp_path / "bomb.parquet", compression="zstd", use_dictionary=dictionary)
+    assert (tmp_path / "bomb.parquet").stat().st_size < 2**15
+    pool, before = pyarrow.default_memory_pool(), pyarrow.default_memory_pool().bytes_allocated()
+    with pytest.raises(ValueError, match=r"bomb\.parquet unpacks to more than [\d,]+ bytes, more than text would"):
+        read_texts(tmp_path / "bomb.parquet", "text")
+    assert pool.bytes_allocated() - before < 2**22
+    some = [f"{i} " * 9 if i % 5 else None for i in range(3000)]  # more than a batch, with gaps
+    table = pyarrow.table({"n": range(3000), "text": pyarrow.array(some).dictionary_encode()})
+    parquet.write_table(table, tmp_path / "many.parquet", use_dictionary=dictionary, row_group_size=1700)
+    texts = read_texts(tmp_path / "many.parquet", "text")
+    assert texts == [(f"many.parquet:{i}", text.encode()) for i, text in enumerate(some, 1) if text]
+
+
 def test_an_xz_whose_header_asks_for_gigabytes_is_refused(tmp_path):
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"text", filters=filters))

@@ -135,9 +135,9 @@ def test_damaged_zips_are_refused(folder):
 
 
 def test_what_is_not_there_is_named(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"neither a folder valid nor valid\.zip.* but test, train"):
+    with pytest.raises(ValueError, match=r"has no split 'valid', only test, train; --config\.data\.eval_split= takes"):
         load(folder, "valid")
-    with pytest.raises(FileNotFoundError, match="but nothing"):
+    with pytest.raises(FileNotFoundError, match=r"holds no folders of pictures: --config\.data\.data_dir= names one"):
         load(tmp_path / "elsewhere")
     (tmp_path / "empty/train/cat").mkdir(parents=True)
     with pytest.raises(ValueError, match="holds no pictures <class>/<picture> that end in"):
@@ -150,6 +150,28 @@ def test_what_is_not_there_is_named(folder, tmp_path):
         data.load_images("folder", "train", folder)
     with pytest.raises(ValueError, match="short_side=0"):
         load(folder, short_side=0)
+
+
+def test_class_folders_without_splits_are_split_by_a_hash_of_their_names(tmp_path):
+    for label, count in (("cat", 25), ("dog", 10), ("emu", 3), ("gnu", 1)):
+        (tmp_path / label).mkdir()
+        for i in range(count):
+            Image.new("L", (2, 2), i).save(tmp_path / label / f"{i}.png")
+    train, held, same = (load(tmp_path, split) for split in ("train", "test", "validation"))
+    assert train.classes == held.classes == ("cat", "dog", "emu", "gnu")
+    assert np.bincount(train.label).tolist() == [20, 8, 2, 1]
+    assert np.bincount(held.label, minlength=4).tolist() == [5, 2, 1, 0]
+    seen = [{(int(i), int(each[n][0, 0, 0])) for n, i in enumerate(each.label)} for each in (train, held)]
+    assert not seen[0] & seen[1]
+    assert len(seen[0] | seen[1]) == 39
+    assert sorted(level for label, level in seen[1] if label == 0) != list(range(20, 25))  # not the last names
+    assert held.digest == same.digest
+    # A set of splits under other names is not taken for classes.
+    (tmp_path / "sets").mkdir()
+    for split in ("training", "testing"):
+        shutil.copytree(tmp_path / "cat", tmp_path / "sets" / split / "cat")
+    with pytest.raises(ValueError, match=r"no split 'train', only testing, training; did you mean 'training'\?"):
+        load(tmp_path / "sets")
 
 
 def test_prepared_sets_load_too_and_are_cached_by_themselves(tmp_path):

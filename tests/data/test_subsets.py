@@ -1,9 +1,14 @@
 """A share of a set: of every class, the same whoever asks, smaller ones within larger ones."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from posjax import data
+from posjax.data import loading
+from posjax.data.subsets import SPLITS
 
 
 def images(count=100, classes=4):
@@ -85,3 +90,59 @@ def test_of_text_the_end_is_held_out(sets):
 def test_a_share_that_leaves_nothing_is_refused(share):
     with pytest.raises(ValueError, match=r"a share of \S+ of 'train' cannot be held out: it must lie in"):
         data.held_out_names("train", share)
+
+
+def of_folder(root, splits):
+    for split in splits:
+        (root / split / "cat").mkdir(parents=True)
+        Image.new("L", (2, 2), SPLITS.index(split)).save(root / split / "cat" / "1.png")
+    return lambda split: data.load_native_images("folder", split, root).digest
+
+
+def of_files(root, splits):
+    for split in splits:
+        (root / f"{split}.txt").write_text(f"of {split}")
+    (root / "README.md").write_text("what it is")
+    return lambda split: data.load_documents("mine", split, files=str(root)).titles
+
+
+def of_source(root, splits):
+    data.register("mine", splits=splits)(lambda split, data_dir: [split])
+    return lambda split: data.load_text("mine", split).digest
+
+
+def of_tfds(root, splits, monkeypatch):
+    builder = mock.MagicMock(info=mock.MagicMock(splits=dict.fromkeys(splits), features={"text": 0}))
+    builder.info.file_format.value = "array_record"
+    monkeypatch.setattr(loading, "find_builder", lambda *_: builder)
+    monkeypatch.setattr(loading, "is_prepared", lambda _: True)
+    return lambda split: loading.ready("mine", split, None, kind="text", features=("text",))[1]
+
+
+@pytest.mark.parametrize("make", [of_folder, of_files, of_source, of_tfds])
+@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
+def test_every_reader_knows_the_names_of_validation_and_the_flag_of_others(make, name, tmp_path, monkeypatch):
+    monkeypatch.setattr("posjax.data.sets.SOURCES", {})
+    given = (monkeypatch,) if make is of_tfds else ()
+    load = make(tmp_path, ("train", name), *given)
+    assert len({load(each) for each in ("validation", "valid", "val", "dev")}) == 1
+    assert load("train") != load(name)
+    with pytest.raises(ValueError, match=r"has no split 'test', only .*--config\.data\.eval_split="):
+        load("test")
+
+
+def test_a_set_for_training_alone_says_how_to_hold_out(tmp_path):
+    load = of_folder(tmp_path, ("train",))
+    with pytest.raises(ValueError, match=r"only train; .* --config\.data\.eval_split='10% of train' hold"):
+        load("test")
+
+
+@pytest.mark.parametrize(
+    "names", [("test.rst", "a.txt"), ("test/a.txt", "b.txt"), ("test-driven.txt", "train-of-thought.txt")]
+)
+def test_texts_are_no_splits_for_what_they_are_about(names, tmp_path):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("0123456789" * 10)
+    documents = [data.load_documents("mine", split, files=str(tmp_path)) for split in ("train", "validation")]
+    assert [[len(text) for text in each.texts] for each in documents] == [[90, 90], [10, 10]]

@@ -99,7 +99,7 @@ def test_tables_named_by_a_split_belong_to_it(tmp_path, names):
         write_table(tmp_path / name, rows)
     (tmp_path / "README.md").write_text("what it is")
     assert [texts(split, files=str(tmp_path)) for split in ("train", "validation")] == [TEXTS[:3], TEXTS[3:5]]
-    with pytest.raises(ValueError, match="have no split 'test', only train, validation"):
+    with pytest.raises(ValueError, match="has no split 'test', only train, validation"):
         texts("test", files=str(tmp_path))
 
 

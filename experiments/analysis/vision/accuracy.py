@@ -80,7 +80,7 @@ def rank_of(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 def likeliest(
     subject: Subject, folder: pathlib.Path, size: tuple[int, int], mode: str | None, fraction: float, top: int
 ) -> Iterator[tuple[str, list[tuple[int, float]]]]:
-    """For each picture of a folder its name and the likeliest classes, (index, probability), of the mean over seeds.
+    """The path of each picture in a folder and below it, and its likeliest classes, (index, probability), over all seeds.
 
     Raises:
       ValueError: a folder without pictures, or one that cannot be read.
@@ -91,11 +91,11 @@ def likeliest(
         pixels = _preprocessed(picture, subject, size, mode, fraction)[None]
         chance = np.mean([jax.nn.softmax(logits[0]) for logits in models(pixels, 1)], axis=0)
         order = np.argsort(-chance, kind="stable")[:top]
-        yield picture.name, [(int(index), float(chance[index])) for index in order]
+        yield picture.relative_to(folder).as_posix(), [(int(index), float(chance[index])) for index in order]
 
 
 def class_names(subject: Subject, path: str | None) -> tuple[str, ...]:
-    """The names of the model's classes: of a file with one a line, of its configuration, or else numbers.
+    """The names of the model's classes: of a file with one a line, of its configuration or data, or else numbers.
 
     Raises:
       ValueError: for a file of another number of names.

@@ -84,7 +84,8 @@ def _of_run(workdir: pathlib.Path, data_dir: str | None) -> Subject:
         raise ValueError(f"{workdir} holds a {type(run.model).__name__}: only vision transformers are looked at")
     config, params = run.config.data, [run.of(index) for index in range(len(run.seeds))]
     about = f"{workdir}: step {run.step} of {len(run.seeds)} seeds, {run.model.encoding}"
-    return Subject(run.model, params, run.seeds, tuple(config.mean), tuple(config.std), config, None, _METHOD, about)
+    classes = run.task.train_data.classes or None
+    return Subject(run.model, params, run.seeds, tuple(config.mean), tuple(config.std), config, classes, _METHOD, about)
 
 
 def _of_file(path: pathlib.Path, told: dict[str, Any]) -> Subject:

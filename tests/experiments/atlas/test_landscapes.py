@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from experiments.atlas import images, landscapes
+from experiments.atlas import images, landscapes, site
 
 
 @pytest.mark.parametrize("spec", ["rope()", "learned_sink()", "stick_breaking()"])
@@ -33,7 +33,10 @@ def test_attention_that_no_key_gets_counts_as_a_key():
 def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
     monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "window", "mhrope"])
     monkeypatch.setattr(landscapes, "DIMS", landscapes.DIMS._replace(width=128, num_heads=4))
-    found = landscapes.landscapes(tmp_path, ["rope() + window(size=9)", "rope, none"])
+    told = []
+    found = landscapes.landscapes(tmp_path, ["rope() + window(size=9)", "rope, none"], told.append)
+    assert told == ["rope() + window(size=9)", "rope, none", "none", "rope", "window", "mhrope"]
+    assert site.parts(told[:2]) == len(site.OF_SOURCES) + len(told)
     none, rope, window, both, pattern = found["pictures"]
     apart = np.array(found["apart"])
     assert "8 heads" in found["refused"]["mhrope"]

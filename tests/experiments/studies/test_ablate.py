@@ -1,6 +1,8 @@
 """What a study does around its rows, without training any."""
 
 import json
+import pathlib
+import runpy
 import sys
 from unittest import mock
 
@@ -10,8 +12,9 @@ from ml_collections import ConfigDict
 
 from experiments import ablate
 from experiments.studies import environment, study
-from experiments.studies.ablation import Ablation
+from experiments.studies.ablation import Ablation, with_rows
 from experiments.studies.records import Record, append_records, read_records, row_hash
+from experiments.studies.schema import FIELDS, TRAINING, check_study, check_training
 from posjax.training import loop
 from posjax.training.metrics import append_jsonl
 
@@ -156,3 +159,120 @@ def test_plans_that_cannot_be(seeds, encodings, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         ablate.main(bad, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_needs_nothing_but_seeds_and_rows(tmp_path, trained):
+    bare = config(none="none")
+    del bare.title, bare.notes, bare.name
+    ablate.main(bare, tmp_path)
+    assert trained == [("none", (0, 1))]
+    assert "<title>A study</title>" in (tmp_path / "report.html").read_text()
+
+
+def single(**more) -> ConfigDict:
+    """The config of a single run."""
+    fields = {
+        "steps": 4,
+        "model": {"encoding": "", "kind": "vit"},
+        "data": {"name": "digits"},
+        "log_every": 1,
+        "seed": 7,
+    }
+    return ConfigDict({"task": "classification", **fields, **more}).lock()
+
+
+def test_encodings_and_seeds_make_a_study_of_a_single_run(tmp_path, trained, capsys):
+    specs = ["none", "rope(base=0.5)", "learned + t5"]
+    ablate.main(single(), tmp_path, encodings=specs, seeds="3, 4")
+    assert trained == [(spec, (3, 4)) for spec in specs]
+    records = read_records(tmp_path / "results.jsonl")
+    assert [record.label for record in records] == [spec for spec in specs for _ in range(2)]
+    assert all("without" not in json.dumps(record.fields()) for record in records)  # nothing is held out
+    assert "| rope(base=0.5) |" in (tmp_path / "table.md").read_text()
+    ablate.main(single(), tmp_path / "seed", encodings=["none"])
+    assert trained[3:] == [("none", (7,))]
+
+
+def test_encodings_take_the_place_of_those_of_a_study(tmp_path, trained):
+    ablate.main(config(none="none", rope="rope"), tmp_path, encodings=["t5"], seeds="5")
+    assert trained == [("t5", (5,))]
+    data = {"name": "digits", "train_split": "train", "eval_split": "test"}
+    swept = Ablation(with_rows(single(data=data), ["none", "t5"]), ["config.steps=1,2"])
+    assert [row.label for row in swept.rows()] == [f"{spec}, steps={n}" for spec in ("none", "t5") for n in (1, 2)]
+
+
+def test_wrong_encodings_and_seeds_cost_no_training(tmp_path, trained):
+    for wrong, message in (({"encodings": ["ropee"]}, "'rope'"), ({"seeds": "0,x"}, "seeds are whole numbers")):
+        with pytest.raises(ValueError, match=message):
+            ablate.main(single(), tmp_path, **wrong)
+    assert not trained
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"notes": 3}, r"config\.notes is a text, got 3"),
+        ({"seeds": None}, r"seeds"),
+        ({"seeds": (0, "1")}, r"config\.seeds=\(0, '1'\) must be whole numbers"),
+        ({"titel": "x"}, r"config\.titel is no field of a study: did you mean 'title'\?"),
+        ({"tune": {"learning_rates": (1e-3,)}}, r"config\.tune has no 'seeds'"),
+        (
+            {"axis": {"title": "size", "values": {"others": 1}}},
+            r"config\.axis\.values has no number for the study 'images'",
+        ),
+        ({"paper": {"metric": "loss"}}, r"config\.paper has no 'source'"),
+        ({"studies": {"images": 3}}, r"config\.studies\.images is a group of fields, got 3"),
+        (
+            {"studies": {"images": {"encodings": {"a": 1}}}},
+            r"config\.studies\.images\.encodings, .* 'a' is a text, got 1",
+        ),
+        ({"studies": {"images": {"rows": {"a": "rope"}}}}, r"rows, \{label: fields\}: 'a' is a group of fields"),
+    ],
+)
+def test_the_config_of_a_study_is_checked_before_training(change, message, tmp_path, trained):
+    made = config(none="none").to_dict()
+    del made["title"]
+    with pytest.raises(ValueError, match=message):
+        ablate.main(ConfigDict({**made, **change}), tmp_path)
+    assert not trained
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_training_without_a_field_that_it_reads_late_is_refused():
+    whole = runpy.run_path("configs/vit.py")["get_config"]()
+    check_training(whole)
+    for name in TRAINING:
+        some = ConfigDict({field: value for field, value in whole.items() if field != name})
+        with pytest.raises(ValueError, match=f"has no field '{name}'"):
+            check_training(some)
+
+
+def test_the_configs_of_posjax_are_studies_and_the_schema_is_documented():
+    for path in sorted([*pathlib.Path("configs").glob("*.py"), *pathlib.Path("configs/papers").glob("*.py")]):
+        if "seeds" in (made := runpy.run_path(str(path))["get_config"]()):
+            check_study(made)
+    text = " ".join(pathlib.Path("docs/experiments.md").read_text().split())
+    assert all(f"| `{name}` | {field.about} |" in text for name, field in FIELDS.items())
+
+
+def test_the_table_grows_with_the_rows_and_each_says_which_of_how_many_it_is(tmp_path, trained, monkeypatch, capsys):
+    seen = []
+
+    def train(*arguments, own=loop.train, **told):
+        seen.append((tmp_path / "table.md").read_text() if (tmp_path / "table.md").exists() else "")
+        return own(*arguments, **told)
+
+    monkeypatch.setattr(loop, "train", train)
+    named = []
+    monkeypatch.setattr(study.Progress, "row", lambda self, name: named.append(name))
+    ablate.main(config(none="none", rope="rope", t5="t5"), tmp_path)
+    assert [[label in text for label in ("| none |", "| rope |", "| t5 |")] for text in seen] == [
+        [False] * 3,
+        [True, False, False],
+        [True, True, False],
+    ]
+    assert named == ["1/3 images none", "2/3 images rope", "3/3 images t5"]
+    out = capsys.readouterr().out
+    assert "2/3 images, rope: accuracy (%) 55.00 ± " in out
+    ablate.main(config(none="none", rope="rope", t5="t5"), tmp_path)
+    assert "2/3" not in capsys.readouterr().out  # nothing new was measured

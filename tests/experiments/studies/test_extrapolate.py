@@ -12,7 +12,16 @@ from ml_collections import ConfigDict
 import posjax as pj
 from experiments import extrapolate
 from experiments.studies import environment
-from experiments.studies.extrapolation import Extrapolation, Sizes, fill, lengths_of, plan, stride_of, training_config
+from experiments.studies.extrapolation import (
+    Extrapolation,
+    Sizes,
+    chosen_rows,
+    fill,
+    lengths_of,
+    plan,
+    stride_of,
+    training_config,
+)
 
 CONFIGS = pathlib.Path(__file__).parents[3] / "configs"
 SIZES = Sizes(trained=128, frequencies=4)
@@ -137,6 +146,24 @@ def test_what_was_measured_on_other_documents_is_measured_again(small, tmp_path)
     assert not study.is_current(row, SimpleNamespace(more={"documents": ["other.txt"]}))
 
 
+def chosen(made, *arguments):
+    """Labels of the rows that are chosen of a study's."""
+    return [row.label for row in chosen_rows(plan(made, trainings(made)), *arguments)]
+
+
+def test_variants_are_chosen_and_fine_tunes_left_out(small):
+    assert chosen(small, None, True) == ["rope", "YaRN", "PoSE"]
+    assert chosen(small, None, False) == ["rope", "YaRN"]
+    assert chosen(small, ["PoSE"], True) == ["rope", "PoSE"]
+    assert chosen(small, [], True) == ["rope"]
+    with pytest.raises(
+        ValueError, match=r"--variants YARN: there is no such variant of 'rope\(\)'; did you mean 'YaRN'"
+    ):
+        chosen(small, ["YARN"], True)
+    with pytest.raises(ValueError, match="--variants PoSE: there is no such variant"):
+        chosen(small, ["PoSE"], False)
+
+
 @pytest.mark.slow
 def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     workdir = tmp_path / "run"
@@ -166,6 +193,9 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     extrapolate.main(small, tmp_path / "again", folder)
     again = [json.loads(line) for line in (tmp_path / "again" / "results.jsonl").read_text().splitlines()]
     assert [each["metrics"] for each in again] == [each["metrics"] for each in records[:4]]
+    extrapolate.main(small, tmp_path / "own", folder, ["rerope(window=32) >> rope"])
+    own = [json.loads(line) for line in (tmp_path / "own" / "results.jsonl").read_text().splitlines()]
+    assert [each["label"] for each in own] == ["rope"] * 2 + ["rerope(window=32) >> rope"] * 2
     with pytest.raises(ValueError, match="there is no checkpoint in"):
         extrapolate.main(small, tmp_path / "none", tmp_path)
     assert str(workdir / "report.html") in capsys.readouterr().out
