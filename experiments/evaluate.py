@@ -101,9 +101,8 @@ def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int
             if (own := pathlib.PurePath(args.images, picture).parent.name) in names:
                 hits.append(names[classes[0][0]] == own)
         if hits:
-            print(
-                f"{sum(hits)} of {len(hits)} pictures in folders that are named by a class: the likeliest class is that"
-            )
+            told = "pictures in folders of classes: the likeliest class is that of the folder"
+            print(f"{sum(hits)} of {len(hits)} {told}")
 
 
 def _numbers(values) -> str:

@@ -114,7 +114,7 @@ def test_pictures_in_folders_of_classes_are_hits_or_not(file, tmp_path, capsys):
     assert f"{names[0]}/a.png: {names[0]} " in out
     assert f"{other}/b.png: {names[1]} " in out
     assert "\nc.png: " in out
-    assert "\n1 of 2 pictures in folders that are named by a class" in out
+    assert "\n1 of 2 pictures in folders of classes: the likeliest class is that of the folder" in out
 
 
 def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
