@@ -119,7 +119,9 @@ def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
       ValueError: its path holds **, which TFDS does not read.
     """
     if "**" in os.fspath(data_dir or ""):
-        raise ValueError(f"data_dir={str(data_dir)!r}: tensorflow-datasets takes ** for a pattern; give another directory")
+        raise ValueError(
+            f"data_dir={str(data_dir)!r}: tensorflow-datasets takes ** for a pattern; give another directory"
+        )
     if data_dir is None:
         from tensorflow_datasets.core import constants
 

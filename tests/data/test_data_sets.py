@@ -47,7 +47,9 @@ def test_digits(data_dir):
 
 
 def test_a_directory_that_tfds_cannot_read_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"a\*\*b': tensorflow-datasets takes \*\* for a pattern; give another directory"):
+    with pytest.raises(
+        ValueError, match=r"a\*\*b': tensorflow-datasets takes \*\* for a pattern; give another directory"
+    ):
         data.load_images("digits", "train", tmp_path / "a**b")
     assert [*tmp_path.iterdir()] == []
 
