@@ -36,8 +36,30 @@ MAY_IMPORT = {
     "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
     "data": {"encoding", "files", "extras"},
     "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files", "extras"},
-    "analysis": {*_CONTRACT, "encodings", "attention", "hf", "models", "pretrained", "data", "training", "files", "extras"},
-    "studies": {*_CONTRACT, "encodings", "models", "pretrained", "data", "training", "analysis", "files", "checks", "extras"},
+    "analysis": {
+        *_CONTRACT,
+        "encodings",
+        "attention",
+        "hf",
+        "models",
+        "pretrained",
+        "data",
+        "training",
+        "files",
+        "extras",
+    },
+    "studies": {
+        *_CONTRACT,
+        "encodings",
+        "models",
+        "pretrained",
+        "data",
+        "training",
+        "analysis",
+        "files",
+        "checks",
+        "extras",
+    },
 }
 CORE = {"spec", "mask", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework

@@ -111,7 +111,22 @@ def test_abstract_leaves_restore_too_and_64_bit_ones_are_not_cut(tmp_path):
         assert_same(checkpoints.restore(abstract)[1], tree)
 
 
-NAMES = ["x[1]", "[!a]", "a\\b", "x\\", "a**b", "*", "a?b", "{a,b}", "p%20q", "h#q", "new\nline", "s3:", "~", "\u65e5\u672c"]
+NAMES = [
+    "x[1]",
+    "[!a]",
+    "a\\b",
+    "x\\",
+    "a**b",
+    "*",
+    "a?b",
+    "{a,b}",
+    "p%20q",
+    "h#q",
+    "new\nline",
+    "s3:",
+    "~",
+    "\u65e5\u672c",
+]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
