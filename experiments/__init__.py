@@ -7,6 +7,15 @@ import pathlib
 import platform
 import sys
 
+# A closed stdin, stdout or stderr would give its number to the next file, into which others then print: a checkpoint.
+while (null := os.open(os.devnull, os.O_RDWR)) < 3:
+    pass
+os.close(null)
+sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+if sys.flags.optimize > 1:
+    print("error: PYTHONOPTIMIZE=2 takes the docstrings out, which commands show: set it to 1 or 0", file=sys.stderr)
+    sys.exit(2)
 # Said before anything of posjax is imported, and so that `python -m` shows no traceback.
 if missing := [name for name in ("absl", "ml_collections") if importlib.util.find_spec(name) is None]:
     clone = pathlib.Path(__file__).parents[1]

@@ -38,6 +38,7 @@ _BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSErr
 EXIT_MISTAKE = 2
 EXIT_STOPPED = os.EX_TEMPFAIL  # 75, as sysexits.h has it for what may be tried again
 _LAST_WORDS = 3.0  # seconds that the other processes have to say why they end
+_WRITTEN = (".json", ".jsonl", ".html", ".md", ".png")  # files of a workdir
 RUNS = pathlib.Path("runs")  # where results go unless a command is told
 _HOME = pathlib.Path(__file__).parents[1]  # configs/ lies here
 # A label in brackets may hold what would end the name elsewhere: encodings["rope(base=0.5)"]
@@ -381,6 +382,9 @@ def alone_in(
         yield
         return
     writable(workdir, "--workdir")
+    for path in workdir.iterdir():
+        if path.suffix in _WRITTEN and path.is_dir():
+            raise UsageError(f"{path} is a folder where a file would be written: move it, or give another --workdir")
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(_locked(workdir / ".lock", fcntl.LOCK_EX if part is None else fcntl.LOCK_SH))
         if part is not None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import sys
 
 # Modules as they are imported, by the extra in pyproject.toml.
 EXTRAS = {
@@ -33,5 +34,5 @@ def require(needing: str, *modules: str) -> None:
       ImportError: one is missing; the message names `needing`, the module and the command that installs it.
     """
     for module in modules:
-        if importlib.util.find_spec(module) is None:
+        if not sys.modules.get(module) and importlib.util.find_spec(module) is None:
             raise ImportError(f"{needing} needs {module}: {install_command(module)}")

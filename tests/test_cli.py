@@ -350,3 +350,40 @@ def test_a_config_hash_ignores_order_and_kind_of_sequence():
 )
 def test_a_flag_may_be_followed_by_several_values(line, read):
     assert cli.one_by_one(line.split(), ("encodings",)) == read.split()
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])
+def test_a_closed_stream_gives_its_number_to_no_file(closed, tmp_path):
+    code = (
+        "import experiments, os, sys; file = open('record', 'w'); file.write('kept'); file.flush()\n"
+        "for number in (1, 2): os.write(number, b'noise')\n"
+        "print('lost', flush=True); print('lost', file=sys.stderr, flush=True)"
+    )
+    shell = f'exec "$0" -c "$1" {closed}'
+    environment = os.environ | {"PYTHONPATH": str(REPO)}
+    done = subprocess.run(["sh", "-c", shell, sys.executable, code], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "record").read_text() == "kept"
+
+
+def test_a_closed_stderr_stops_no_command(call, directory):
+    command = f'exec "{sys.executable}" -m throwaway --config=x.py 2>&-'
+    environment = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{directory}"}
+    done = subprocess.run(["sh", "-c", command], cwd=directory, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, call("--config=x.py").stdout)
+
+
+def test_commands_need_their_docstrings(directory):
+    environment = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{directory}", "PYTHONOPTIMIZE": "2"}
+    command = [sys.executable, "-m", "throwaway", "--config=x.py"]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+    line = "error: PYTHONOPTIMIZE=2 takes the docstrings out, which commands show: set it to 1 or 0\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+@pytest.mark.parametrize("name", ["result.jsonl", "results.jsonl", "metrics.jsonl", "config.json", "report.html"])
+def test_a_folder_where_a_file_would_be_written_is_refused_before_any_work(call, name, tmp_path):
+    (tmp_path / name).mkdir()
+    done = call("--config=x.py", f"--workdir={tmp_path}")
+    line = f"error: {tmp_path / name} is a folder where a file would be written: move it, or give another --workdir\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)

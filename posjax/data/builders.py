@@ -41,7 +41,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
     def _info(self) -> tfds.core.DatasetInfo:
         return tfds.core.DatasetInfo(
             builder=self,
-            description=self.__doc__ + " Grey levels 0..16 scaled to 0..255; stratified split, fixed for ever.",
+            description=(self.__doc__ or "") + " Grey levels 0..16 scaled to 0..255; stratified split, fixed for ever.",
             features=tfds.features.FeaturesDict(
                 {
                     "image": tfds.features.Image(shape=(8, 8, 1), encoding_format="png"),

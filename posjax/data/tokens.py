@@ -14,6 +14,7 @@ import numpy as np
 from posjax.extras import require
 
 FILE = "tokenizer.json"
+_UNKNOWN = "\U0010fffd"  # in nobody's vocabulary
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,15 @@ class Tokenizer:
 
         Args:
           texts: UTF-8, as bytes or arrays [n_i] uint8.
+
+        Raises:
+          ValueError: for text that the tokenizer has no token for, not even an unknown one.
         """
         if self.rust is None:
             return [text if isinstance(text, np.ndarray) else np.frombuffer(text, np.uint8) for text in texts]
         written = [bytes(text).decode("utf-8", "ignore") for text in texts]
-        found = self.rust.encode_batch(written, add_special_tokens=False)
+        with _RustErrors(self.name):
+            found = self.rust.encode_batch(written, add_special_tokens=False)
         return [np.asarray(each.ids, np.int32) for each in found]
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
@@ -58,17 +63,19 @@ class Tokenizer:
 BYTES = Tokenizer("bytes", 256)
 
 
-class _Panics:
-    """Makes a ValueError of a panic in Rust, which is no `Exception` and has no class that could be named."""
+class _RustErrors:
+    """Makes a ValueError of an error in Rust: a panic, which is no `Exception` and has no class that could be named, or a
+    bare `Exception`, as for an unknown word where the vocabulary lacks the unknown token.
+    """
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: str):
         self._path = path
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        if kind is not None and kind.__name__ == "PanicException":
+        if kind is Exception or (kind is not None and kind.__name__ == "PanicException"):
             raise ValueError(f"{self._path} is no tokenizer.json that can be read: {error}") from None
 
 
@@ -80,7 +87,7 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is no tokenizer.
+      ValueError: it is no tokenizer, or cannot encode a character that it does not know.
       ImportError: the library that reads it is not installed.
     """
     if path is None or path == BYTES.name:
@@ -101,8 +108,9 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
         raise ValueError(f"{path} is no tokenizer.json: {error}") from None
     if not isinstance(found, dict) or "model" not in found:
         raise ValueError(f"{path} is no tokenizer.json: it has no 'model'")
-    with _Panics(path):
+    with _RustErrors(str(path)):
         rust = tokenizers.Tokenizer.from_buffer(content)
+        rust.encode(_UNKNOWN)
     rust.no_truncation()
     rust.no_padding()
     size = 1 + max(rust.get_vocab(with_added_tokens=True).values(), default=-1)

@@ -56,6 +56,27 @@ def test_what_is_no_tokenizer_is_told(tmp_path, content, message):
         data.load_tokenizer(tmp_path)
 
 
+LACKING = {
+    "WordLevel": {"vocab": {"a": 0}, "unk_token": "[UNK]"},
+    "WordPiece": {
+        "vocab": {"a": 0},
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 9,
+    },
+    "BPE": {"vocab": {"a": 0}, "merges": [], "unk_token": "[UNK]"},
+    "Unigram": {"vocab": [["a", -1.0]], "unk_id": None},
+}
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_a_vocabulary_without_its_unknown_token_is_refused_when_loaded(kind, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"version": "1.0", "model": {"type": kind, **LACKING[kind]}, "added_tokens": []}))
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer\.json that can be read: .*([Uu]nk|UNK)"):
+        data.load_tokenizer(path)
+
+
 @pytest.mark.parametrize("package", ["tokenizers", "pyarrow"])
 def test_a_library_that_is_not_installed_names_the_extra(tmp_path, tokenizer, monkeypatch, package):
     write_table(tmp_path / "a.parquet", ROWS)
