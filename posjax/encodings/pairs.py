@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,21 @@ class OffsetBias(Encoding):
         raise NotImplementedError
 
 
+_LISTED = 2**16  # offsets up to here are listed: one look-up is faster than a search
+
+
+class Steps(NamedTuple):
+    """A step function of whole offsets: `bucket[i]` from offset `first[i]` on, up to the next; constant beyond `far`."""
+
+    first: Int32[np.ndarray, " B"]  # rises; the lowest is -far
+    bucket: Int32[np.ndarray, " B"]
+    far: int
+
+    def listed(self) -> Int32[np.ndarray, " O"]:
+        """The bucket of each offset from -far to far."""
+        return np.repeat(self.bucket, np.diff(self.first, append=self.far + 1))
+
+
 class ElementwiseBias(OffsetBias):
     """A bias that is one function of a few constants of the head and of the offset, element by element.
 
@@ -35,18 +50,18 @@ class ElementwiseBias(OffsetBias):
     `where`, arithmetic, abs, exp and log, but no look-ups or reductions.
     """
 
-    def buckets(self) -> Int32[np.ndarray, " O"] | None:
-        """Of a bias that is one of its constants at each whole offset: its index, from offset -far to far = (O - 1) / 2.
+    def steps(self) -> Steps | None:
+        """Of a bias that is one of its constants at each whole offset: which one.
 
-        Beyond it is as at far, between whole offsets as at the one nearer to 0. On several axes it is a sum, to which each
-        axis has its own share of the constants. None for all other biases.
+        Between whole offsets it is as at the one nearer to 0. On several axes it is a sum, to which each axis has its own
+        share of the constants. None for all other biases.
         """
         return None
 
     @property
     def constant_beyond(self) -> float:
         """From this offset on, on either side, the bias is constant."""
-        return math.inf if (buckets := self.buckets()) is None else (len(buckets) - 1) // 2
+        return math.inf if (steps := self.steps()) is None else steps.far
 
     def constants(self, params: Params, num_heads: int) -> Float[Array, "H P"]:
         """The constants of each head for `logit`, in float32; gradients flow back through them to the parameters."""
@@ -59,20 +74,21 @@ class ElementwiseBias(OffsetBias):
     def of_offset(self, params, offset, num_heads):
         constants = self.constants(params, num_heads)
         axes = tuple(offset[..., axis] for axis in range(offset.shape[-1]))
-        if (buckets := self.buckets()) is None:
+        if (steps := self.steps()) is None:
             return self.logit(tuple(constants[:, index, None, None] for index in range(constants.shape[1])), axes)
-        if (count := constants.shape[1] // (int(buckets.max()) + 1)) != len(axes):
+        if (count := constants.shape[1] // (int(steps.bucket.max()) + 1)) != len(axes):
             raise ValueError(f"{self} has constants for {count} position axes, got {len(axes)}")
         shares = jnp.split(constants, len(axes), axis=1)
-        return sum(_looked_up(share, buckets, axis) for share, axis in zip(shares, axes, strict=True))
+        return sum(_looked_up(share, steps, axis) for share, axis in zip(shares, axes, strict=True))
 
 
-def _looked_up(
-    constants: Float[Array, "H P"], buckets: np.ndarray, offset: Shaped[Array, "T S"]
-) -> Float[Array, "H T S"]:
+def _looked_up(constants: Float[Array, "H P"], steps: Steps, offset: Shaped[Array, "T S"]) -> Float[Array, "H T S"]:
     """In two steps, since the gradient of the second, a scatter, is the faster the fewer rows it has."""
-    far = (len(buckets) - 1) // 2
-    bucket = jnp.take(buckets, whole_offset(offset, far) + far, mode="clip")  # all of them exist: the offset is clipped
+    offset = whole_offset(offset, steps.far)  # all look-ups exist: the offset is clipped
+    if steps.far <= _LISTED:
+        bucket = jnp.take(steps.listed(), offset + steps.far, mode="clip")
+    else:
+        bucket = jnp.take(steps.bucket, jnp.searchsorted(steps.first, offset, side="right") - 1, mode="clip")
     return jnp.take(constants, bucket, axis=1, mode="clip")
 
 
