@@ -188,13 +188,9 @@ class T5(ElementwiseBias):
         """The bucket of each offset k - q."""
         per_side = self.num_buckets // 2 if self.bidirectional else self.num_buckets
         whole = functools.partial(_bucket, num_buckets=per_side, max_distance=self.max_distance)
-        edges = [bisect.bisect_left(range(self.max_distance + 1), n, key=whole) for n in range(per_side)]
-        ends = np.array([*edges[1:], self.max_distance + 1], np.int32)
-        held = np.flatnonzero(ends > edges)  # few distances leave some buckets empty
-        first, bucket = 1 - ends[held][::-1], held[::-1]  # a key at a distance d before the query has the offset -d
-        if self.bidirectional:
-            first, bucket = np.append(first, np.array(edges)[held][1:]), np.append(bucket, per_side + held[1:])
-        return Steps(first.astype(np.int32), bucket.astype(np.int32), self.max_distance)
+        least = [bisect.bisect_left(range(self.max_distance + 1), n, key=whole) for n in range(per_side)]
+        later = per_side if self.bidirectional else 0
+        return Steps.of_distances(least, self.max_distance, lambda n: n, lambda n: later + n * self.bidirectional)
 
 
 def _bucket(distance: int, num_buckets: int, max_distance: int) -> int:

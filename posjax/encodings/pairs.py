@@ -1,7 +1,7 @@
 """Which pairs of tokens have a bias, and how a function of their offset is evaluated on a tile."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +37,27 @@ class Steps(NamedTuple):
     first: Int32[np.ndarray, " B"]  # rises; the lowest is -far
     bucket: Int32[np.ndarray, " B"]
     far: int
+
+    @classmethod
+    def of_distances(cls, least: Sequence[int], far: int, before: Callable, after: Callable) -> "Steps":
+        """The steps where `least` holds the least distance of bucket 0, 1, ...; some may hold none.
+
+        `before` and `after` number the buckets of offsets up to 0 and above it.
+        """
+        least = np.array(least, np.int64)
+        ends = np.append(least[1:], far + 1)
+        held = np.flatnonzero(ends > least)
+        first = np.append(1 - ends[held][::-1], least[held][1:]).astype(np.int32)
+        bucket = np.append(before(held[::-1]), after(held[1:])).astype(np.int32)
+        new = np.append(True, np.diff(bucket) != 0)
+        return cls(first[new], bucket[new], far)
+
+    def at(self, offset: Shaped[Array, "*N"]) -> Int32[jax.Array, "*N"]:
+        """The bucket of each offset, which is truncated to a whole number; all look-ups exist."""
+        offset = whole_offset(offset, self.far)
+        if self.far <= _LISTED:
+            return jnp.take(self.listed(), offset + self.far, mode="clip")
+        return jnp.take(self.bucket, jnp.searchsorted(self.first, offset, side="right") - 1, mode="clip")
 
     def listed(self) -> Int32[np.ndarray, " O"]:
         """The bucket of each offset from -far to far."""
@@ -84,12 +105,7 @@ class ElementwiseBias(OffsetBias):
 
 def _looked_up(constants: Float[Array, "H P"], steps: Steps, offset: Shaped[Array, "T S"]) -> Float[Array, "H T S"]:
     """In two steps, since the gradient of the second, a scatter, is the faster the fewer rows it has."""
-    offset = whole_offset(offset, steps.far)  # all look-ups exist: the offset is clipped
-    if steps.far <= _LISTED:
-        bucket = jnp.take(steps.listed(), offset + steps.far, mode="clip")
-    else:
-        bucket = jnp.take(steps.bucket, jnp.searchsorted(steps.first, offset, side="right") - 1, mode="clip")
-    return jnp.take(constants, bucket, axis=1, mode="clip")
+    return jnp.take(constants, steps.at(offset), axis=1, mode="clip")
 
 
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
