@@ -44,7 +44,9 @@ class Relation(NamedTuple):
 
 
 class _Site(NamedTuple):
-    position: Shaped[Array, "T *A"]  # int32 or float32, never a half-precision type
+    # int32, less than 2^31 apart (known positions that are not are refused, traced ones would wrap); or float32, which
+    # holds whole numbers up to 2^24, also where a position map makes it of int32. Never a half-precision type.
+    position: Shaped[Array, "T *A"]
     segment: Int32[Array, " T"]  # document within a packed row; 0 is padding
     prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
     state: Any = ()  # what the encoding itself keeps of each token; travels into the KV cache

@@ -11,10 +11,13 @@ Specs are read over `ast` with names from the registry only; nothing is ever eva
 import ast
 import dataclasses
 import difflib
-import math
 import re
+import types
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import jax
 
 from posjax.encoding import HOOKS, Encoding
 
@@ -25,6 +28,7 @@ _NUMBER = re.compile(
     r"[\d.]+"
 )  # counts as one character: a longrope of a large model has over a hundred, and they nest nothing
 _NUMBERS = (int, float)
+_LARGEST_INT, _LARGEST_FLOAT = 2**31 - 1, 3e38  # in int32 and float32
 
 
 def register(name: str) -> Callable[[type], type]:
@@ -290,10 +294,33 @@ def _make(name: str, cls: type, args: list, keywords: dict) -> Any:
 
 
 def _check_type(name: str, field: dataclasses.Field, value: object) -> None:
-    if field.type not in (int, float, bool, str):
-        return
-    allowed = _NUMBERS if field.type is float else (field.type,)
-    if type(value) not in allowed:
-        raise ValueError(f"{name}({field.name}=...) takes {field.type.__name__}, got {value!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{name}({field.name}=...) takes a finite float, got {value!r}")
+    if not _fits(value, field.type):
+        raise ValueError(f"{name}({field.name}=...) takes {_kind_text(field.type)}, got {repr(value)[:80]}")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value of a spec is of an annotated type; numbers also whether int32 or float32 holds them."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in args)
+    if origin is tuple:
+        kinds = args[:1] * len(value) if isinstance(value, tuple) and args[-1:] == (...,) else args
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if kind is float:
+        return type(value) in _NUMBERS and abs(value) <= _LARGEST_FLOAT
+    if kind is int:
+        return type(value) is int and abs(value) <= _LARGEST_INT
+    if kind in (bool, str, types.NoneType, jax.Array):
+        return isinstance(value, kind)
+    return True  # of anything else the class says itself what it takes
+
+
+def _kind_text(kind: Any) -> str:
+    """The words for an annotated type in an error message."""
+    args = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        return f"a tuple of {', '.join(_kind_text(each) for each in args if each is not ...)}"
+    if args:
+        return " or ".join(_kind_text(each) for each in args if each is not jax.Array)
+    words = {int: "a whole number below 2^31", float: "a number below 3e38", bool: "True or False", str: "text"}
+    return "None" if kind is types.NoneType else words.get(kind, str(kind))

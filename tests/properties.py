@@ -63,6 +63,8 @@ def variants(case: Case) -> dict[str, Sequence]:
     first, second = (rows(site, slice(count)) for count in PACKED)
     pad = first._replace(position=first.position - np.int32(9), segment=np.zeros_like(first.segment))
     far = Needs.WHOLE_POSITIONS not in w.encoding.needs and w.encoding.reach > 2**18
+    whole = all(np.issubdtype(leaf.dtype, np.integer) for leaf in jax.tree.leaves(w.placed))
+    remote = whole and w.encoding.relative and w.encoding.reach > 2**30 and not case.spec.startswith("raster")
     twice, wandering = site.position.copy(), site.position.copy()
     twice[4] = twice[5]
     wandering[:2] = wandering[[8, 10]]
@@ -79,6 +81,7 @@ def variants(case: Case) -> dict[str, Sequence]:
         "backwards": (x[::-1], rows(site._replace(segment=(token > 3).astype(np.int32)), token[::-1])),
         "standing": (x, standing),
         "moved": (x, moved(standing, case, line=5, grid=(2, 3))),
+        "remote": (x, moved(standing, case, line=2**30 - 99, grid=(99 - 2**30, 2**24 + 1)) if remote else standing),
         "packed": (x, joined(first, second._replace(segment=2 * second.segment))),
         "first": (x, joined(first, second._replace(segment=0 * second.segment))),
         "padded": (x * np.where(token < 5, np.float32(1e3), 1)[:, None], joined(pad, second)),

@@ -1,6 +1,7 @@
 """The text form: what is read, what is written, what is refused and with which words."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -93,9 +94,55 @@ def test_parse_passes_encodings_through():
     assert pj.parse(encoding) is encoding
 
 
+REQUIRED = {int: "8", float: "2", tuple[float, ...]: "(1, 2)"}
+WRONG = [
+    "'x'",
+    "5",
+    "-5",
+    "2.5",
+    "None",
+    "True",
+    "()",
+    "(1, 'x')",
+    "((1,), 2)",
+    "1e999",
+    "9" * 400,
+    "rope()",
+    "linear(factor=2)",
+]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_any_value_of_any_argument_is_taken_or_refused(name, unchecked_shapes):
+    """By a ValueError of one line, and read back where it is taken."""
+    fields = dataclasses.fields(REGISTRY[name])
+    required = {f.name: REQUIRED[f.type] for f in fields if f.default is dataclasses.MISSING}
+    for field, value in itertools.product([f.name for f in fields], WRONG):
+        given = ", ".join(f"{key}={text}" for key, text in (required | {field: value}).items())
+        whole = f"{name}({given})" if issubclass(REGISTRY[name], pj.Encoding) else f"rope(scaling={name}({given}))"
+        try:
+            found = pj.parse(whole)
+        except ValueError as error:
+            message = str(error)
+            assert "\n" not in message, message
+        else:
+            assert pj.parse(str(found)) == found
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "rope(scaling=yarn(factor=2, original_length=8, attention_factor='x'))",
+            "takes a number below 3e38 or None, got 'x'",
+        ),
+        (
+            "rope(scaling=dype(factor=2, original_length=8, time=(1,)))",
+            r"dype\(time=...\) takes a number below 3e38, got \(1,\)",
+        ),
+        ("swin_v2(pretrained_window=5)", "takes a tuple of a whole number below 2\\^31 or None, got 5"),
+        ("mrope(sections=(1, 'a'))", "takes a tuple of a whole number below 2\\^31, got \\(1, 'a'\\)"),
+        (f"t5(max_distance={'9' * 400})", "takes a whole number below 2\\^31, got 999"),
         ("rop()", "no encoding is named 'rop'; did you mean 'rope'"),
         ("alibi2()", "did you mean 'alibi'"),
         ("qqqq()", "no encoding is named 'qqqq'; known: abacus, alibi"),
@@ -104,14 +151,14 @@ def test_parse_passes_encodings_through():
         ("none(1)", r"none takes at most 0 arguments \(none\), got 1"),
         ("rope(1, 'half', 1, none, 2)", r"rope takes at most 4 arguments \(base, layout, fraction, scaling\), got 5"),
         ("rope(3, base=3)", "rope got 'base' twice"),
-        ("rope(base='x')", r"rope\(base=...\) takes float, got 'x'"),
-        ("rope(base=True)", r"rope\(base=...\) takes float, got True"),
-        ("rope(base=1e999)", r"rope\(base=...\) takes a finite float, got inf"),
-        ("rope(layout=3)", r"rope\(layout=...\) takes str, got 3"),
+        ("rope(base='x')", r"rope\(base=...\) takes a number below 3e38, got 'x'"),
+        ("rope(base=True)", r"rope\(base=...\) takes a number below 3e38, got True"),
+        ("rope(base=1e999)", r"rope\(base=...\) takes a number below 3e38, got inf"),
+        ("rope(layout=3)", r"rope\(layout=...\) takes text, got 3"),
         ("rope(layout='hlf')", "no layout 'hlf'; did you mean 'half'"),
         ("sinusoidal(layout='x')", "no layout 'x'; known: interleaved, concatenated"),
-        ("t5(num_buckets=8.0)", r"t5\(num_buckets=...\) takes int, got 8.0"),
-        ("t5(bidirectional=1)", r"t5\(bidirectional=...\) takes bool, got 1"),
+        ("t5(num_buckets=8.0)", r"t5\(num_buckets=...\) takes a whole number below 2\^31, got 8.0"),
+        ("t5(bidirectional=1)", r"t5\(bidirectional=...\) takes True or False, got 1"),
         ("t5(num_buckets=7)", "even number of buckets.*num_buckets=7"),
         ("t5(num_buckets=2)", "at least 4"),
         ("t5(num_buckets=32, max_distance=8)", "max_distance > 8"),

@@ -197,3 +197,11 @@ def check(q, k, v, q_site: Site, k_site: Site) -> None:
         raise ValueError(
             f"queries and keys must stand on the same axes: got positions {q_site.position.shape} and {k_site.position.shape}"
         )
+    if all(isinstance(leaf, np.ndarray) for site in (q_site, k_site) for leaf in site[:3]):
+        standing = [site.position[(site.segment > 0) & (site.prefix == 0)] for site in (q_site, k_site)]
+        position = np.concatenate(standing).astype(np.float64)
+        if q_site.position.dtype == np.int32 and len(position) and np.ptp(position, axis=0).max() >= 2**31:
+            raise ValueError(
+                f"positions from {position.min():.0f} to {position.max():.0f} are 2^31 and more apart, a distance that int32 "
+                "does not hold: give them as float32, or divide them"
+            )

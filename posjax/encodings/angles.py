@@ -1,9 +1,9 @@
 """Exact angles in float32: position times frequency, reduced to one turn before anything is rounded.
 
-A float32 product p * w errs by p * w * 2^-24: 2.5e-2 radians at position 2^20. Whole positions are multiplied with a constant
-w / 2 pi in fixed point: integers of 32 bits drop whole turns as they overflow. Otherwise both factors are cut into pieces of 12
-bits, so that every partial product is exact in float32, with or without fused multiply-add, and whole turns are dropped from
-each one before they are summed.
+A float32 product p * w errs by p * w * 2^-24: 2.5e-2 radians at position 2^20. Whole positions are multiplied with a
+constant w / 2 pi in fixed point: integers of 32 bits drop whole turns as they overflow. Otherwise both factors are cut into
+pieces of 12 bits, so that every partial product is exact in float32, with or without fused multiply-add, and whole turns are
+dropped from each one before they are summed.
 """
 
 import itertools
@@ -27,9 +27,9 @@ def angles(position: Shaped[Array, "T A"], wave: Float[Array, "A *C"]) -> Float3
       wave: radians per unit of position: a float64 constant, or a float32 array that is learned or computed, [A, H, C]
         where heads differ. The angles are differentiable in position and wave.
 
-    The error is below 1e-6 for each axis that a channel reads: of int32 at any position, of float32 up to 2^24. A float32 wave is first converted
-    to turns, which rounds it by 2^-23 of its value. Queries and keys share that rounding, so logits err by 2^-23 of the
-    angle between two tokens, however large their positions are.
+    The error is below 1e-6 for each axis that a channel reads: of int32 at any position, of float32 up to 2^24. A float32
+    wave is first converted to turns, which rounds it by 2^-23 of its value. Queries and keys share that rounding, so logits
+    err by 2^-23 of the angle between two tokens, however large their positions are.
     """
     if position.dtype not in (jnp.int32, jnp.float32):
         raise ValueError(f"positions are int32 or float32, got {position.dtype}")
@@ -62,7 +62,7 @@ def _summed_turns(parts: Iterable[Array], pieces: list[Array]) -> Float32[jax.Ar
     return turns
 
 
-def _counted_turns(count: UInt32[jax.Array, "T *ones"], turn: Float[np.ndarray, "*C"]) -> Float32[jax.Array, "T *C"]:
+def _counted_turns(count: UInt32[jax.Array, "..."], turn: Float[np.ndarray, "*C"]) -> Float32[jax.Array, "T *C"]:
     """count * turn, whole turns aside, from the upper half of its product with 2^64 turn."""
     word = np.ldexp(np.abs(turn) % 1.0, 64).astype(np.uint64)
     word = np.where(turn < 0, -word, word)

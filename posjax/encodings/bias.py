@@ -1,16 +1,18 @@
 """Encodings that add a function of the offset to the attention logits, with a few parameters or none."""
 
+import bisect
+import functools
 import math
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Float
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
 from posjax.encodings.angles import angles, axial
-from posjax.encodings.pairs import HIDDEN, ElementwiseBias, length, per_head, related
+from posjax.encodings.pairs import HIDDEN, ElementwiseBias, Steps, length, per_head, related
 from posjax.spec import nearest, register
 
 _DIRECTIONS = ["both", "offset", "split"]
@@ -136,12 +138,13 @@ def _spans(position: Array, site: Site, past: Site | None) -> Float[jax.Array, "
         position = jnp.concatenate([axes(past)[:, 0], position])
         standing = jnp.concatenate([stands(past), standing])
         segment = jnp.concatenate([past.segment, segment])
-    standing, position = standing & (segment > 0), jnp.asarray(position, jnp.float32)
+    standing, position = standing & (segment > 0), jnp.asarray(position)
+    limits = (jnp.iinfo if jnp.issubdtype(position.dtype, jnp.integer) else jnp.finfo)(position.dtype)
     _, document = jnp.unique(segment, size=len(segment), return_inverse=True)
     count = dict(num_segments=len(segment))
-    last = jax.ops.segment_max(jnp.where(standing, position, -jnp.inf), document, **count)[document]
-    first = jax.ops.segment_min(jnp.where(standing, position, jnp.inf), document, **count)[document]
-    return jnp.where(last >= first, last - first + 1, 1.0)[-len(site.segment) :]
+    last = jax.ops.segment_max(jnp.where(standing, position, limits.min), document, **count)[document]
+    first = jax.ops.segment_min(jnp.where(standing, position, limits.max), document, **count)[document]
+    return jnp.where(last >= first, (last - first).astype(jnp.float32) + 1, 1.0)[-len(site.segment) :]
 
 
 @register("t5")
@@ -198,18 +201,19 @@ class T5(ElementwiseBias):
 
     def _of_axis(self, table, offset):
         """The bias as a step function of the offset: it changes where a bucket begins."""
-        buckets = self.buckets()
-        bias = table[buckets[0]]
-        for index in np.flatnonzero(np.diff(buckets)) + 1:
-            bias = jnp.where(offset >= int(index) - self.max_distance, table[buckets[index]], bias)
+        first, bucket, _ = self.steps()
+        bias = table[bucket[0]]
+        for edge, index in zip(first[1:], bucket[1:], strict=True):
+            bias = jnp.where(offset >= int(edge), table[index], bias)
         return bias
 
-    def buckets(self) -> Int32[np.ndarray, " O"]:
-        """The bucket of each offset k - q from -max_distance to max_distance."""
+    def steps(self) -> Steps:
+        """The bucket of each offset k - q."""
         per_side = self.num_buckets // 2 if self.bidirectional else self.num_buckets
-        before = np.array([_bucket(n, per_side, self.max_distance) for n in range(self.max_distance + 1)], np.int32)
-        after = per_side + before[1:] if self.bidirectional else np.zeros(self.max_distance, np.int32)
-        return np.concatenate([before[::-1], after])
+        whole = functools.partial(_bucket, num_buckets=per_side, max_distance=self.max_distance)
+        least = [bisect.bisect_left(range(self.max_distance + 1), n, key=whole) for n in range(per_side)]
+        later = per_side if self.bidirectional else 0
+        return Steps.of_distances(least, self.max_distance, lambda n: n, lambda n: later + n * self.bidirectional)
 
 
 def _bucket(distance: int, num_buckets: int, max_distance: int) -> int:

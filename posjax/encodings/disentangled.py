@@ -1,5 +1,6 @@
 """Encodings that give logits separate terms for content and position, and divide them by the number of terms."""
 
+import bisect
 from dataclasses import dataclass
 
 import jax
@@ -9,7 +10,7 @@ from jaxtyping import Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
 from posjax.encodings.offsets import at, choose, line_of, products_on_line
-from posjax.encodings.pairs import related, whole_offset
+from posjax.encodings.pairs import Steps, related
 from posjax.encodings.tables import Learned, resized_table
 from posjax.mask import offset
 from posjax.spec import nearest, register
@@ -148,24 +149,24 @@ class Deberta(Encoding):
         return bias
 
     def _row(self, distance: Shaped[Array, "*N"]) -> Int32[Array, "*N"]:
-        far = self.max_relative_positions
-        return jnp.take(self.rows(), whole_offset(distance, far) + far, mode="clip")
+        return self.steps().at(distance)
 
-    def rows(self) -> Int32[np.ndarray, " O"]:
-        """The row of each distance, query minus key, from -max_relative_positions to max_relative_positions."""
-        far = self.max_relative_positions
-        bucket = np.arange(far + 1) if self.position_buckets == -1 else np.array(self._log_buckets())
-        signed = np.concatenate([-bucket[:0:-1], bucket])
-        return np.clip(signed + self._span, 0, 2 * self._span - 1).astype(np.int32)
+    def steps(self) -> Steps:
+        """The row of each distance, query minus key."""
+        far, last = self.max_relative_positions, 2 * self._span - 1
+        least = range(far + 1) if self.position_buckets == -1 else self._log_buckets()
+        return Steps.of_distances(least, far, lambda n: self._span - n, lambda n: np.minimum(self._span + n, last))
 
     def _log_buckets(self) -> list[int]:
-        """middle + ceil((middle - 1) log(distance / middle) / log((far - 1) / middle)), compared in whole numbers."""
-        middle, far, step, buckets = self.position_buckets // 2, self.max_relative_positions, 0, []
-        for distance in range(far + 1):
-            while step < middle and (far - 1) ** step * middle ** (middle - 1 - step) < distance ** (middle - 1):
-                step += 1
-            buckets.append(middle + step if distance > middle else distance)
-        return buckets
+        """The least distance of each bucket.
+
+        Beyond the middle it is middle + ceil((middle - 1) log(distance / middle) / log((far - 1) / middle)),
+        compared in whole numbers.
+        """
+        middle, far = self.position_buckets // 2, self.max_relative_positions
+        edges = [(far - 1) ** n * middle ** (middle - 1 - n) for n in range(middle)]
+        power = lambda distance: distance ** (middle - 1)  # noqa: E731
+        return [*range(middle + 1), *(bisect.bisect_right(range(far + 1), edge, key=power) for edge in edges)]
 
     @property
     def _span(self) -> int:

@@ -1,8 +1,8 @@
 """Which pairs of tokens have a bias, and how a function of their offset is evaluated on a tile."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,42 @@ class OffsetBias(Encoding):
         raise NotImplementedError
 
 
+_LISTED = 2**16  # offsets up to here are listed: one look-up is faster than a search
+
+
+class Steps(NamedTuple):
+    """A step function of whole offsets: `bucket[i]` from offset `first[i]` on, up to the next; constant beyond `far`."""
+
+    first: Int32[np.ndarray, " B"]  # rises; the lowest is -far
+    bucket: Int32[np.ndarray, " B"]
+    far: int
+
+    @classmethod
+    def of_distances(cls, least: Sequence[int], far: int, before: Callable, after: Callable) -> "Steps":
+        """The steps where `least` holds the least distance of bucket 0, 1, ...; some may hold none.
+
+        `before` and `after` number the buckets of offsets up to 0 and above it.
+        """
+        least = np.array(least, np.int64)
+        ends = np.append(least[1:], far + 1)
+        held = np.flatnonzero(ends > least)
+        first = np.append(1 - ends[held][::-1], least[held][1:]).astype(np.int32)
+        bucket = np.append(before(held[::-1]), after(held[1:])).astype(np.int32)
+        new = np.append(True, np.diff(bucket) != 0)
+        return cls(first[new], bucket[new], far)
+
+    def at(self, offset: Shaped[Array, "*N"]) -> Int32[jax.Array, "*N"]:
+        """The bucket of each offset, which is truncated to a whole number; all look-ups exist."""
+        offset = whole_offset(offset, self.far)
+        if self.far <= _LISTED:
+            return jnp.take(self.listed(), offset + self.far, mode="clip")
+        return jnp.take(self.bucket, jnp.searchsorted(self.first, offset, side="right") - 1, mode="clip")
+
+    def listed(self) -> Int32[np.ndarray, " O"]:
+        """The bucket of each offset from -far to far."""
+        return np.repeat(self.bucket, np.diff(self.first, append=self.far + 1))
+
+
 class ElementwiseBias(OffsetBias):
     """A bias that is one function of a few constants of the head and of the offset, element by element.
 
@@ -36,18 +72,18 @@ class ElementwiseBias(OffsetBias):
     `where`, arithmetic, abs, exp and log, but no look-ups or reductions.
     """
 
-    def buckets(self) -> Int32[np.ndarray, " O"] | None:
-        """Of a bias that is one of its constants at each whole offset: its index, from offset -far to far = (O - 1) / 2.
+    def steps(self) -> Steps | None:
+        """Of a bias that is one of its constants at each whole offset: which one.
 
-        Beyond it is as at far, between whole offsets as at the one nearer to 0. On several axes it is a sum, to which each
-        axis has its own share of the constants. None for all other biases.
+        Between whole offsets it is as at the one nearer to 0. On several axes it is a sum, to which each axis has its own
+        share of the constants. None for all other biases.
         """
         return None
 
     @property
     def constant_beyond(self) -> float:
         """From this offset on, on either side, the bias is constant."""
-        return math.inf if (buckets := self.buckets()) is None else (len(buckets) - 1) // 2
+        return math.inf if (steps := self.steps()) is None else steps.far
 
     def constants(self, params: Params, num_heads: int) -> Float[Array, "H P"]:
         """The constants of each head for `logit`, in float32; gradients flow back through them to the parameters."""
@@ -60,21 +96,17 @@ class ElementwiseBias(OffsetBias):
     def of_offset(self, params, offset, num_heads):
         constants = self.constants(params, num_heads)
         axes = tuple(offset[..., axis] for axis in range(offset.shape[-1]))
-        if (buckets := self.buckets()) is None:
+        if (steps := self.steps()) is None:
             return self.logit(tuple(constants[:, index, None, None] for index in range(constants.shape[1])), axes)
-        if (count := constants.shape[1] // (int(buckets.max()) + 1)) != len(axes):
+        if (count := constants.shape[1] // (int(steps.bucket.max()) + 1)) != len(axes):
             raise ValueError(f"{self} has constants for {count} position axes, got {len(axes)}")
         shares = jnp.split(constants, len(axes), axis=1)
-        return sum(_looked_up(share, buckets, axis) for share, axis in zip(shares, axes, strict=True))
+        return sum(_looked_up(share, steps, axis) for share, axis in zip(shares, axes, strict=True))
 
 
-def _looked_up(
-    constants: Float[Array, "H P"], buckets: np.ndarray, offset: Shaped[Array, "T S"]
-) -> Float[Array, "H T S"]:
+def _looked_up(constants: Float[Array, "H P"], steps: Steps, offset: Shaped[Array, "T S"]) -> Float[Array, "H T S"]:
     """In two steps, since the gradient of the second, a scatter, is the faster the fewer rows it has."""
-    far = (len(buckets) - 1) // 2
-    bucket = jnp.take(buckets, whole_offset(offset, far) + far, mode="clip")  # all of them exist: the offset is clipped
-    return jnp.take(constants, bucket, axis=1, mode="clip")
+    return jnp.take(constants, steps.at(offset), axis=1, mode="clip")
 
 
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:

@@ -111,7 +111,7 @@ def test_transformer_xl_clamps_both_sides():
 
 def test_deberta_buckets_as_published():
     """v3's 256 buckets up to 512: whole distances to 128, the last from 511 on; row 0 is for keys far after."""
-    rows_of = pj.parse("deberta()").rows()
+    rows_of = pj.parse("deberta()").steps().listed()
     at = {d: int(rows_of[d + 512]) for d in range(-512, 513)}
     assert [at[d] for d in (-128, -1, 0, 1, 128)] == [128, 255, 256, 257, 384]
     assert (at[129], at[130], at[510], at[511], at[512]) == (385, 386, 511, 511, 511)
@@ -121,7 +121,7 @@ def test_deberta_buckets_as_published():
 
 def test_deberta_without_buckets_is_clipped_as_in_the_paper():
     """delta(i, j) of equation 3: 0 where i - j <= -k, 2k - 1 where i - j >= k, else i - j + k."""
-    rows_of = pj.parse("deberta(position_buckets=-1, max_relative_positions=4)").rows()
+    rows_of = pj.parse("deberta(position_buckets=-1, max_relative_positions=4)").steps().listed()
     np.testing.assert_array_equal(rows_of, [0, 1, 2, 3, 4, 5, 6, 7, 7])
 
 

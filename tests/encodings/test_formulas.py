@@ -56,7 +56,7 @@ def test_alibi_is_not_scaled_by_the_head_dim():
 
 
 def test_t5_edges_as_published():
-    causal = pj.parse("t5(bidirectional=False)").buckets()[128::-1]  # of distances 0 to 128
+    causal = pj.parse("t5(bidirectional=False)").steps().listed()[128::-1]  # of distances 0 to 128
     lower = [int(np.flatnonzero(causal == bucket)[0]) for bucket in range(32)]
     assert lower[:16] == list(range(16))
     assert lower[16:] == [16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
@@ -68,7 +68,17 @@ def test_t5_buckets(settings, bidirectional):
     encoding = pj.encodings.t5(*settings, bidirectional)
     far = settings[1]
     expected = [t5_bucket(offset, encoding) for offset in range(-far, far + 1)]
-    np.testing.assert_array_equal(encoding.buckets(), expected)
+    np.testing.assert_array_equal(encoding.steps().listed(), expected)
+
+
+@pytest.mark.parametrize("far", [2**16, 2**16 + 1, 10**9])
+def test_t5_with_more_distances_than_can_be_listed(far):
+    encoding = pj.encodings.t5(32, far)
+    offset = np.concatenate([[0], *([-x, x] for x in (1, 7, 8, 9, far // 3, far - 1, far, far + 1))])
+    expected = [t5_bucket(int(x), encoding) for x in offset]
+    params = {"table": jnp.arange(32.0)[:, None]}
+    found = encoding.of_offset(params, jnp.asarray(offset, jnp.int32)[None, :, None], 1)
+    np.testing.assert_array_equal(found[0, 0], expected)
 
 
 def test_t5_later_keys_are_at_distance_zero_for_decoders():

@@ -40,7 +40,7 @@ def buckets(number, far):
     encoding = deberta(number, far)
     offset = np.arange(-1100, 1101)
     theirs = np.clip(FILE[f"buckets_{number}_{far}"].astype(int) + number, 0, 2 * number - 1)
-    return encoding.rows()[np.clip(offset, -far, far) + far], theirs
+    return encoding.steps().listed()[np.clip(offset, -far, far) + far], theirs
 
 
 def pos_rows(f):
