@@ -73,7 +73,7 @@ def variants(case: Case) -> dict[str, Sequence]:
     begun[1] = begun[1]._replace(segment=2 * second.segment)
     found = {
         "plain": (x, site),
-        "later": (np.where(token[:, None] < LATER, x, 2 - x), site),
+        "later": (np.where(token[:, None] < LATER, x, -x), site),
         "beside": (x, joined(*begun)),
         "apart": (x, joined(moved(begun[0], case, line=5, grid=(2, 3)), begun[1])),
         "documents": (x, site._replace(segment=DOCUMENTS)),

@@ -271,7 +271,7 @@ def packed_documents_are_alone(w: World) -> float:
 def causal_queries_see_no_later_tokens(w: World) -> float:
     if Needs.BOTH_DIRECTIONS in w.encoding.needs:
         raise NotApplicable("it needs BOTH_DIRECTIONS: not for causal models")
-    changed = w._replace(x=w.x.at[8:].set(2 - w.x[8:]))
+    changed = w._replace(x=w.x.at[8:].multiply(-1))
     return gap(forward(changed, causal=True)[:8], forward(w, causal=True)[:8])
 
 

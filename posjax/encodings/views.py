@@ -171,7 +171,7 @@ class _Chosen(Mask):
     views: int
 
     def shows(self, q, k):
-        (q_own, *q), (k_own, *k) = q, k
+        q_own, k_own, q, k = q[0], k[0], q[1:], k[1:]
         index, axes = jnp.asarray(self.position_map.select(q_own, k_own), jnp.int32), len(q) // self.views
         shown = self.mask.shows(q[:axes], k[:axes])
         for view in range(1, self.views):

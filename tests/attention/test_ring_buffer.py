@@ -19,6 +19,7 @@ TOTAL, PROMPT = 26, 12
 RINGS = {
     "sinks(num_sinks=2, window=4) + rope": 4 + 2,
     "streaming(num_sinks=2, window=4) >> rope": 4 + 2,
+    "streaming(num_sinks=2, window=4) >> (rope + fox)": 4 + 2,
     "window(5) + t5(num_buckets=8, max_distance=8)": 5,
     "(interpolate(factor=1.5) >> (sinks(num_sinks=2, window=3) + rope)) + alibi": 6 + 3,
     "dilated(size=3, dilation=2) + rope": 5,
@@ -258,7 +259,6 @@ def test_no_token_reads_something_else_than_in_the_full_pass(spec, widths):
         ("bigbird(block_size=4)", 100),
         ("window(4) + cope", 100),  # counts keys that the window hides
         ("window(4) + rope(scaling=dynamic_ntk(factor=2, original_length=8))", 100),
-        ("streaming(num_sinks=2, window=4) >> fox", 100),
         ("randomized(64) >> window(4)", 100),
         ("self_extend(group=2, window=4) >> rope", 100),
         ("alibi_pi(original_length=8) + window(4)", 100),
