@@ -24,7 +24,7 @@ def with_gradient(
 
     Args:
       function: (static, x) -> out, of a hashable value and pytrees of arrays. Forward mode differentiates it.
-      backward: (static, x, out, cotangents of out) -> cotangents of x; those of integers are not looked at. Forward mode
+      backward: (static, x, out, cotangents of out) -> cotangents of x, whatever they are for integers. Forward mode
         over it gives Hessians.
       saved: the name of out in the policies of `jax.checkpoint`.
       forward_mode: an equal function that forward mode differentiates in place of `function`.
