@@ -16,8 +16,11 @@ sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open
 if sys.flags.optimize > 1:
     print("error: PYTHONOPTIMIZE=2 takes the docstrings out, which commands show: set it to 1 or 0", file=sys.stderr)
     sys.exit(2)
-# Said before anything of posjax is imported, and so that `python -m` shows no traceback.
-if missing := [name for name in ("absl", "ml_collections") if importlib.util.find_spec(name) is None]:
+# Said before anything of posjax is imported, and so that `python -m` shows no traceback; a machine with an accelerator
+# measures without them.
+command = next((word for word in sys.orig_argv if word.startswith("experiments.")), "experiments.accelerator")
+needed = () if command == "experiments.accelerator" else ("absl", "ml_collections")
+if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
     clone = pathlib.Path(__file__).parents[1]
     print(f"error: the commands need {missing[0]}: pip install -e '{clone}[experiments]'", file=sys.stderr)
     sys.exit(2)

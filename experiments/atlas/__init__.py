@@ -5,7 +5,3 @@ cards.py       what each encoding is, from its class, the goldens, the scorecard
 breaks.py      live bugs of other codebases, each as a picture with and without it
 static/        the page itself: HTML, CSS and JavaScript, as browsers read them
 """
-
-from posjax.extras import require
-
-require(__name__, "altair", "vl_convert", "latex2mathml")

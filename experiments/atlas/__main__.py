@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 from experiments import cli
+from posjax.extras import require
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 
@@ -33,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write(args) -> None:
+    require("the atlas", "altair", "vl_convert", "latex2mathml")
     import jax
 
     from experiments.atlas.site import parts, write

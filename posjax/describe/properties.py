@@ -161,8 +161,8 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
     _shaped("bias", bias, "[H, T, S], [1, T, S] or a number", logits, (1, *logits[1:]), ())
     if not isinstance(e.mask(), Mask):
         raise HookError(f"mask returned {type(e.mask()).__name__}, expected a mask, see posjax/mask.py")
-    if (sink := e.sink(params, q.shape[1])) is not None:
-        _shaped("sink", sink, "[H] or None", logits[:1])
+    if (sink := e.sink(params, q_site, q.shape[1])) is not None:
+        _shaped("sink", sink, "[H], [T, H] or None", logits[:1], logits[1::-1])
     seen = jnp.ones(logits[1:], bool)
     weights = _shaped("weigh", e.weigh(params, product + bias, seen, q_site, site), "[H, T, S]", logits)
     _shaped("read", e.read(params, weights, q_site, site), "[T, H, E] or a number", read, ())

@@ -76,8 +76,10 @@ class Viewed(Placed):
             state=jax.tree.map(observed, site.state, *pasts, is_leaf=lambda leaf: isinstance(leaf, Site))
         )
 
-    def embed(self, params, x, site):
-        return self.encoding.embed(params[1], x, site.state[0])
+    def forward(self, name, *arguments, **named):
+        """Calls a hook that reads no pairs: by the tokens without a view."""
+        own = [each.state[0] if isinstance(each, Site) else each for each in arguments]
+        return super().forward(name, *own, **{k: v.state[0] if isinstance(v, Site) else v for k, v in named.items()})
 
     def rotate(self, params, q, q_site, k, k_site):
         if "product" not in self.hooks:
@@ -108,17 +110,6 @@ class Viewed(Placed):
             self.encoding.read(params[1], jnp.where(index == view, weights, 0.0), qs, ks)
             for view, (qs, ks) in enumerate(_views(q_site, k_site))
         )
-
-    def value(self, params, v, k_site):
-        return self.encoding.value(params[1], v, k_site.state[0])
-
-    def output(self, params, out, q_site):
-        return self.encoding.output(params[1], out, q_site.state[0])
-
-    def weigh(self, params, logits, seen, q_site, k_site):
-        if "weigh" not in self.hooks:
-            return Encoding.weigh(self, params, logits, seen, q_site, k_site)
-        return self.encoding.weigh(params[1], logits, seen, q_site.state[0], k_site.state[0])
 
     def _index(self, q_site: Site, k_site: Site) -> Int32[Array, "T S"]:
         q, k = (self.position_map.coordinates(site)[:, 0] for site in (q_site, k_site))

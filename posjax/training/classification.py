@@ -55,8 +55,9 @@ class Classification:
         """A split of what `config.data` names, as this task sees it."""
         name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
         if size is None and (name == "folder" or self._data.mode != "crop" or channels):
+            many = f" and data.channels={channels}" if channels else ""
             raise ValueError(
-                f"data.name={name!r} with data.mode={self._data.mode!r} and data.channels={channels} needs data.image_size, "
+                f"data.name={name!r} with data.mode={self._data.mode!r}{many} needs data.image_size, "
                 "the (height, width) that all images become; data.mode='native' leaves each its aspect"
             )
         if size is None:

@@ -252,7 +252,7 @@ def test_cope_starts_at_zero_as_published():
         ("deberta(position_buckets=7)", "even and at least 4, or -1 for none; got 7"),
         ("deberta(max_relative_positions=129)", "at least 130 here, got 129"),
         ("deberta(pos_att_type=())", r"one or both of c2p, p2c; got \(\)"),
-        ("deberta(pos_att_type='c2p')", "one or both of c2p, p2c; got 'c2p'"),
+        ("deberta(pos_att_type='c2p')", "takes a tuple of text, got 'c2p'"),
         ("deberta(pos_att_type=('c2p', 'c2c'))", "no attention of type 'c2c'; did you mean"),
         ("tupe(stddev=0)", "must be positive, got 0"),
         ("tupe() + tupe()", "only one part of a sum"),
