@@ -18,7 +18,9 @@ if sys.flags.optimize > 1:
     sys.exit(2)
 # Said before anything of posjax is imported, and so that `python -m` shows no traceback; a machine with an accelerator
 # measures without them.
-command = next((word for word in sys.orig_argv if word.startswith("experiments.")), "experiments.accelerator")
+command = next(
+    (word for word in (*sys.argv, *sys.orig_argv) if word.startswith("experiments.")), "experiments.accelerator"
+)
 needed = () if command == "experiments.accelerator" else ("absl", "ml_collections")
 if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
     clone = pathlib.Path(__file__).parents[1]

@@ -93,7 +93,7 @@ def _measure(checks: "Sequence[Check]", worker: Any, args: argparse.Namespace, b
     from experiments.accelerators import running
     from experiments.benchmarks.pool import Settings
     from experiments.studies.environment import commit
-    from posjax.training.metrics import append_jsonl, strict
+    from posjax.jsonl import append_jsonl, strict
 
     index, count = args.part
     path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")
@@ -119,7 +119,7 @@ def _versions(worker: Any) -> dict[str, str]:
 
 def _records(out: pathlib.Path) -> list[dict[str, Any]]:
     """Of all parts that are there; of two of the same check the later one."""
-    from posjax.training.metrics import read_jsonl
+    from posjax.jsonl import read_jsonl
 
     return [record for path in sorted(out.glob("results*.jsonl")) for record in read_jsonl(path)]
 

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 def _measure(name: str, args: argparse.Namespace) -> None:
     """Measures a suite; its records are on disk after each cell."""
     from experiments.studies.running import bar
-    from posjax.training.metrics import append_jsonl
+    from posjax.jsonl import append_jsonl
 
     about, counts = _about(), args.threads or ((1, 0) if name in ("attention", "window") else (1,))
     for threads in [count or len(os.sched_getaffinity(0)) for count in counts]:
@@ -121,7 +121,7 @@ def _settings(args: argparse.Namespace) -> pool.Settings:
 
 def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
     """Drops what an earlier run of a suite left."""
-    from posjax.training.metrics import append_jsonl, read_jsonl
+    from posjax.jsonl import append_jsonl, read_jsonl
 
     if path.exists():
         kept = [record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (suite, threads)]
@@ -132,7 +132,7 @@ def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
 def _write(out: pathlib.Path) -> None:
     """The table and the plots of all that is in results.jsonl."""
     from posjax.files import replace_file
-    from posjax.training.metrics import read_jsonl
+    from posjax.jsonl import read_jsonl
 
     records, paths = read_jsonl(out / "results.jsonl"), []
     parts = ["# Benchmark", table.about_text(records)]

@@ -173,7 +173,7 @@ def _write(config: ConfigDict, rows: list[dict[str, Any]], given: dict[str, Any]
     from experiments.studies import environment
     from posjax.describe.figures import save
     from posjax.files import replace_file
-    from posjax.training.metrics import strict
+    from posjax.jsonl import strict
 
     described = environment.describe(tune_allocator())
     about = {"model": strict(config.model.to_dict()), **given, **described}

@@ -155,7 +155,7 @@ def _write(out: pathlib.Path, cards, about: dict[str, Any], notes: tuple[str, ..
 
     from experiments.report.scorecard import to_rich, write_pages
     from posjax.files import replace_file
-    from posjax.training.metrics import strict
+    from posjax.jsonl import strict
 
     for label, card in cards.items():
         if "error" in card:

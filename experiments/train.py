@@ -43,9 +43,9 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     )
     from experiments.studies.running import Progress, StopRequest
     from experiments.studies.study import write_json
+    from posjax.jsonl import config_hash
     from posjax.training.initial import as_started, initial_params, start_of
     from posjax.training.loop import Stopped, check, digest, identity, train
-    from posjax.training.metrics import config_hash
     from posjax.training.processes import is_first
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
@@ -91,8 +91,8 @@ def _options(config: ConfigDict) -> dict[str, Any]:
 
 def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
     """runs/vit for configs/vit.py; runs/vit-0123456789ab where overrides make another run of it."""
+    from posjax.jsonl import config_hash
     from posjax.training.loop import identity
-    from posjax.training.metrics import config_hash
 
     def named(config: ConfigDict) -> str:
         # Those of images are as old as these names; the others came later, and name nothing at their defaults.

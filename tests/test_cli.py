@@ -330,7 +330,7 @@ def test_the_compilation_cache_is_filled(tmp_path):
 
 
 def test_a_config_hash_ignores_order_and_kind_of_sequence():
-    from posjax.training.metrics import config_hash
+    from posjax.jsonl import config_hash
 
     config = ConfigDict({"b": {"y": (1, 2), "x": 0.5}, "a": None})
     assert config_hash(config) == config_hash({"a": None, "b": {"x": 0.5, "y": [1, 2]}})

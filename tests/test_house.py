@@ -32,12 +32,24 @@ MAY_IMPORT = {
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
     "files": set(),
+    "jsonl": {"files"},
     "extras": set(),
     "checks": set(),
     "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
     "data": {"encoding", "files", "extras"},
-    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files", "extras"},
-    "describe": {*_CONTRACT, "encodings", "attention", "models", "pretrained", "data", "training", "files", "extras"},
+    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files", "jsonl", "extras"},
+    "describe": {
+        *_CONTRACT,
+        "encodings",
+        "attention",
+        "models",
+        "pretrained",
+        "data",
+        "training",
+        "files",
+        "jsonl",
+        "extras",
+    },
 }
 CORE = {"spec", "mask", "gradients", "encoding", "encodings", "attention", "hf", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework

@@ -113,7 +113,7 @@ def test_the_core_needs_no_extra():
     code = (
         f"{HIDE}\n"
         "import posjax, posjax.models, posjax.pretrained, posjax.nnx, posjax.describe.properties\n"
-        "for name in ('data', 'training', 'describe.scorecard'):\n"
+        "for name in ('data', 'training'):\n"
         "    try: __import__(f'posjax.{name}')\n"
         "    except ImportError as error: print(error)\n"
         "    else: print(name, 'was imported')"
@@ -121,7 +121,7 @@ def test_the_core_needs_no_extra():
     done = python(code, REPO)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 2
     for line in lines:
         assert re.fullmatch(rf"posjax\.[\w.]+ needs \w+: pip install -e '{re.escape(str(REPO))}\[\w+\]'", line), line
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.cost.plots import Curve, Panel
 from posjax.describe.markdown import escape_markdown, grid
-from posjax.training.metrics import strict
+from posjax.jsonl import strict
 
 Row = Mapping[str, Any]
 

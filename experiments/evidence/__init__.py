@@ -9,7 +9,3 @@ matrix.py    encodings by tasks, as differences to no encoding
 advice.py    which encoding to take, by situation
 page.py      results/README.md
 """
-
-from posjax.extras import require
-
-require(__name__, "matplotlib")

@@ -14,7 +14,3 @@ results.py        all studies of a folder of results, and the page that judges t
 running.py        progress, and the request to stop
 environment.py    versions and hardware for records, and the cache of compiled programs
 """
-
-from posjax.extras import require
-
-require(__name__, "ml_collections", "absl", "rich", "tqdm")

@@ -41,11 +41,11 @@ from experiments.studies.study import (
 from posjax import data
 from posjax.encoding import sites
 from posjax.encodings import rope
+from posjax.jsonl import config_hash
 from posjax.spec import layers_text, nearest, parse, parse_layers
 from posjax.training import loop
 from posjax.training.initial import AS_INIT, Start, as_started, of_own, renewed
 from posjax.training.long_task import LongDocuments, decoding_task
-from posjax.training.metrics import config_hash
 from posjax.training.runs import Run, is_run, load_run
 from posjax.training.tasks import LanguageModel, Task
 

@@ -15,8 +15,8 @@ from experiments.studies.ablation import Ablation
 from experiments.studies.records import row_hash
 from experiments.studies.study import Row, Weights, plain
 from posjax.encoding import sites
+from posjax.jsonl import config_hash
 from posjax.training.long_task import decoding_task
-from posjax.training.metrics import config_hash
 from posjax.training.runs import Run, load_run
 from posjax.training.tasks import Evaluated
 

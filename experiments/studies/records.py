@@ -26,10 +26,10 @@ from posjax.checks import (
     whole,
 )
 from posjax.data import Tokenizer
+from posjax.jsonl import append_jsonl, config_hash, read_jsonl, read_lines
 from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, parse_layers
 from posjax.training.loop import identity
-from posjax.training.metrics import append_jsonl, config_hash, read_jsonl, read_lines
 from posjax.training.runs import Run
 
 _CURVE_POINTS = 100

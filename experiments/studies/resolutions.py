@@ -14,10 +14,10 @@ from experiments.report.statistics import Record
 from experiments.studies.other_sizes import AS_TRAINED, RESIZED, BriefEvaluation, Originals, measure, under
 from experiments.studies.records import finite
 from experiments.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study, Weights, labels_differ
+from posjax.jsonl import config_hash
 from posjax.models.vit import image_channels
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.classification import task_class
-from posjax.training.metrics import config_hash
 from posjax.training.tasks import Task
 
 if TYPE_CHECKING:

@@ -34,11 +34,11 @@ from experiments.studies.running import Progress, StopRequest
 from experiments.studies.schema import check_study, check_training
 from experiments.studies.tuning import Rates, held_out
 from posjax.files import replace_file
+from posjax.jsonl import config_hash, strict
 from posjax.models.replacing import with_encoding
 from posjax.spec import nearest
 from posjax.training import loop
 from posjax.training.loop import Stopped
-from posjax.training.metrics import config_hash, strict
 from posjax.training.runs import Run
 from posjax.training.tasks import Task, make_task
 

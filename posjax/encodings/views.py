@@ -78,6 +78,8 @@ class Viewed(Placed):
 
     def forward(self, name, *arguments, **named):
         """Calls a hook that reads no pairs: by the tokens without a view."""
+        if name not in self.hooks:
+            return getattr(Encoding, name)(self, *arguments, **named)
         own = [each.state[0] if isinstance(each, Site) else each for each in arguments]
         return super().forward(name, *own, **{k: v.state[0] if isinstance(v, Site) else v for k, v in named.items()})
 

@@ -42,8 +42,8 @@ from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
 from posjax.files import free_bytes, room
+from posjax.jsonl import strict
 from posjax.training.digests import digest_of_array
-from posjax.training.metrics import strict
 from posjax.training.processes import any_process, is_first, is_loss, synced
 
 __all__ = ["CheckpointError", "Checkpoints"]

@@ -13,11 +13,12 @@ from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.data.containers import digest_of
+from posjax.jsonl import strict
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
 from posjax.training.loggers import check_logger
 from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_devices, replicated, shards, share_of
-from posjax.training.metrics import MetricsWriter, strict
+from posjax.training.metrics import MetricsWriter
 from posjax.training.optimizer import make_optimizer, rates_of
 from posjax.training.processes import AnyStop, is_first
 from posjax.training.step import State, init_state, make_step

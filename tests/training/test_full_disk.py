@@ -16,9 +16,10 @@ import pytest
 
 from experiments.cli import EXIT_MISTAKE, message_of
 from posjax.files import replace_file
+from posjax.jsonl import append_jsonl, read_jsonl
 from posjax.training import checkpoints as module
 from posjax.training.checkpoints import CheckpointError, Checkpoints
-from posjax.training.metrics import MetricsWriter, append_jsonl, read_jsonl
+from posjax.training.metrics import MetricsWriter
 
 REPO = pathlib.Path(__file__).parents[2]
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -10,11 +10,11 @@ import pytest
 from small import small_decoder, small_vit
 
 from experiments.studies.environment import compilation_cache
+from posjax.jsonl import config_hash, read_jsonl
 from posjax.training import loop
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.evaluate import make_score
 from posjax.training.loop import Stopped, train
-from posjax.training.metrics import config_hash, read_jsonl
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import make_task

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posjax.training.metrics import MetricsWriter, append_jsonl, read_jsonl, strict
+from posjax.jsonl import append_jsonl, read_jsonl, strict
+from posjax.training.metrics import MetricsWriter
 
 
 def write(directory, steps, **options):

@@ -17,7 +17,7 @@ from experiments.report.page import html_page, image_html
 from experiments.report.statistics import Interval, mean_interval
 from posjax.describe.figures import save
 from posjax.files import replace_file
-from posjax.training.metrics import strict
+from posjax.jsonl import strict
 
 _DPI = 110
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import rankdata
 
 from posjax.describe.scorecard.probe import (
     Logits,
@@ -23,6 +22,7 @@ from posjax.describe.scorecard.probe import (
 )
 from posjax.describe.worlds import with_relation
 from posjax.encoding import Params, Site
+from posjax.extras import require
 
 BLIND, NO_CODE = "position-blind", "adds no code"
 _SMALL = 24  # tokens where nothing large is needed
@@ -255,6 +255,9 @@ def _by_distance(probe: Probe, tile: Logits) -> np.ndarray:
 
 
 def _spearman(profile: np.ndarray) -> float:
+    require("the scorecard", "scipy")
+    from scipy.stats import rankdata
+
     ranks = rankdata(np.round(profile / (np.ptp(profile) or 1.0), 6))
     if np.ptp(ranks) == 0:
         return 0.0

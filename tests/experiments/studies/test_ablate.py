@@ -15,8 +15,8 @@ from experiments.studies import environment, study
 from experiments.studies.ablation import Ablation, with_rows
 from experiments.studies.records import Record, append_records, read_records, row_hash
 from experiments.studies.schema import FIELDS, TRAINING, check_study, check_training
+from posjax.jsonl import append_jsonl
 from posjax.training import loop
-from posjax.training.metrics import append_jsonl
 
 
 def config(**encodings) -> ConfigDict:
