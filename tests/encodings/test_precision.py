@@ -30,6 +30,29 @@ def test_angles_are_exact(base, dtype, compiled):
     assert np.abs(ours).max() < np.pi + 1e-5
 
 
+EVERYWHERE = np.array([0, 1, 2**24 + 1, 2**27 + 3, 1_732_492_801, 2**31 - 1])  # one is a time in seconds
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_angles_of_whole_positions_are_exact_up_to_2_to_31(learned):
+    """Learned frequencies are rounded to turns in float32 first, alike for all positions."""
+    position, wave = np.concatenate([-EVERYWHERE, EVERYWHERE])[:, None], axial(10_000, 1, 64, "a test")
+    turn = wave / (2 * np.pi)
+    if learned:
+        wave = jnp.asarray(wave, jnp.float32)
+        turn = np.asarray(wave / (2 * np.pi), np.float64)
+    ours = jax.jit(lambda p, wave=wave: angles(p, wave))(position.astype(np.int32))
+    expected = position.astype(np.longdouble) * turn.astype(np.longdouble) * 2 * np.pi
+    assert turned(np.asarray(ours, np.longdouble) - expected).max() < 1e-6
+
+
+def test_distances_that_int32_does_not_hold_are_refused_where_they_are_known():
+    q, site = jnp.ones((2, 1, 4)), pj.Site(np.int32([-(2**30), 2**30]), np.int32([1, 1]), np.int32([0, 0]))
+    with pytest.raises(ValueError, match=r"positions from -1073741824 to 1073741824 are 2\^31 and more apart"):
+        pj.attend(pj.parse("alibi"), (), q, q, q, site, site)
+    pj.attend(pj.parse("alibi"), (), q, q, q, *[site._replace(segment=np.int32([0, 1]))] * 2)
+
+
 def test_angles_between_tokens_and_on_several_axes():
     position = np.random.default_rng(0).uniform(-(2**20), 2**20, (200, 2)).astype(np.float32)
     wave = np.random.default_rng(1).normal(size=(2, 16))  # dense: every channel reads both axes
