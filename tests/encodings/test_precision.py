@@ -1,5 +1,7 @@
 """Angles are exact to 1e-6 at positions up to 2^20, whatever the activations are rounded to."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,12 +39,12 @@ EVERYWHERE = np.array([0, 1, 2**24 + 1, 2**27 + 3, 1_732_492_801, 2**31 - 1])  #
 def test_angles_of_whole_positions_are_exact_up_to_2_to_31(learned):
     """Learned frequencies are rounded to turns in float32 first, alike for all positions."""
     position, wave = np.concatenate([-EVERYWHERE, EVERYWHERE])[:, None], axial(10_000, 1, 64, "a test")
-    turn = wave / (2 * np.pi)
+    ours = jax.jit(lambda p: (angles(p, wave), wave / (2 * np.pi)))
     if learned:
-        wave = jnp.asarray(wave, jnp.float32)
-        turn = np.asarray(wave / (2 * np.pi), np.float64)
-    ours = jax.jit(lambda p, wave=wave: angles(p, wave))(position.astype(np.int32))
-    expected = position.astype(np.longdouble) * turn.astype(np.longdouble) * 2 * np.pi
+        ours = functools.partial(jax.jit(lambda w, p: (angles(p, w), w / (2 * np.pi))), jnp.asarray(wave, jnp.float32))
+    ours, turn = ours(position.astype(np.int32))
+    turn = turn if learned else wave / (2 * np.pi)
+    expected = position.astype(np.longdouble) * np.asarray(turn).astype(np.longdouble) * 2 * np.pi
     assert turned(np.asarray(ours, np.longdouble) - expected).max() < 1e-6
 
 
