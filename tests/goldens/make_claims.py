@@ -1,0 +1,37 @@
+"""Claims as the committed records decide them, so that a change of code is seen to change no verdict:
+
+    python -m tests.goldens.make_claims
+
+A claim's verdict, its estimates (value, standard error, degrees of freedom) and Holm's p-value stand in claims.json by its id.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from experiments.evidence.page import judge
+from experiments.studies.results import read_results
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "results"
+
+
+def judged() -> dict[str, Any]:
+    """Claim id -> verdict, p and estimates, as results/ decides them now."""
+    return {
+        each.claim.id: {
+            "verdict": each.verdict,
+            "p": _number(each.p),
+            "estimates": [[_number(found.value), _number(found.error), found.freedom] for found in each.estimates],
+        }
+        for each in judge(read_results(RESULTS).folders)
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+if __name__ == "__main__":
+    (HERE / "claims.json").write_text(json.dumps(judged(), indent=1) + "\n")
