@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.goldens.make_claims import HERE, judged
+from goldens.make_claims import HERE, judged
 
 
 def test_claims_are_judged_as_before():

@@ -1,20 +1,22 @@
 """Claims as the committed records decide them, so that a change of code is seen to change no verdict:
 
-    python -m tests.goldens.make_claims
+    python tests/goldens/make_claims.py
 
 A claim's verdict, its estimates (value, standard error, degrees of freedom) and Holm's p-value stand in claims.json by its id.
 """
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).parent
+REPO = HERE.parents[1]
+sys.path.insert(0, str(REPO))
+
 from experiments.evidence.page import judge
 from experiments.studies.results import read_results
-
-HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "results"
 
 
 def judged() -> dict[str, Any]:
@@ -25,7 +27,7 @@ def judged() -> dict[str, Any]:
             "p": _number(each.p),
             "estimates": [[_number(found.value), _number(found.error), found.freedom] for found in each.estimates],
         }
-        for each in judge(read_results(RESULTS).folders)
+        for each in judge(read_results(REPO / "results").folders)
     }
 
 
