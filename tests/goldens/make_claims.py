@@ -2,7 +2,7 @@
 
     python tests/goldens/make_claims.py
 
-A claim's verdict, its estimates (value, standard error, degrees of freedom) and Holm's p-value stand in claims.json by its id.
+The file holds the verdict of each claim, its estimates (value, standard error, degrees of freedom) and Holm's p-value.
 """
 
 import json
