@@ -37,11 +37,11 @@ def _write(args) -> None:
 
     from experiments.atlas.site import write
     from experiments.atlas.sources import Sources
-    from experiments.studies.results import read_results
+    from experiments.report.overview import read_results
 
     jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run a few times on little
     out = cli.writable(args.out)
-    paths = write(out, args.results, Sources(*read_results(args.results)), args.compare)
+    paths = write(out, args.results, Sources(read_results(args.results)), args.compare)
     size = sum(path.stat().st_size for path in paths)
     print(f"wrote {out / 'index.html'} and {len(paths) - 1} files beside it, {size / 2**20:.1f} MiB")
 

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from experiments.report.families import FAMILIES, MAPS, family_of
+from experiments.report.families import FAMILIES, family_of, is_map
 from posjax.describe.figures import INK, SMALL, save
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.describe.scorecard.card import MEASURES, Measure
@@ -74,7 +74,7 @@ def by_family(cards: Cards) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {name: [] for name in (*FAMILIES, POSITION_MAPS)}
     for label, card in measured(cards).items():
         spec = card.get("encoding", label)
-        found[POSITION_MAPS if spec.startswith(MAPS) else family_of(spec)].append(label)
+        found[POSITION_MAPS if is_map(spec) else family_of(spec)].append(label)
     return {name: labels for name, labels in found.items() if labels}
 
 
@@ -86,7 +86,8 @@ def to_markdown(cards: Cards, heading: str, notes: Sequence[str] = ()) -> str:
 
     A row is left out of a table of which nothing applies to it.
     """
-    parts = [f"# {escape_markdown(heading)}", escape_markdown(CAPTION), *map(escape_markdown, notes)]
+    parts = [f"# {escape_markdown(heading)}", "![Verdicts by encoding and property](scorecard.png)"]
+    parts += [escape_markdown(CAPTION), *map(escape_markdown, notes)]
     ordered = [label for labels in by_family(cards).values() for label in labels]
     for group, names in groups().items():
         rows = []
@@ -106,8 +107,8 @@ def to_markdown(cards: Cards, heading: str, notes: Sequence[str] = ()) -> str:
 
 
 def write_pages(cards: Cards, directory: pathlib.Path, notes: Sequence[str] = ()) -> list[pathlib.Path]:
-    """Writes table.md and scorecard.png; returns their paths."""
-    table = directory / "table.md"
+    """Writes README.md and scorecard.png; returns their paths."""
+    table = directory / "README.md"
     replace_file(table, to_markdown(cards, "Scorecard of positional encodings", notes).encode())
     # Fewer colours would be nearer to each other than families are drawn.
     return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100, colors=256)]

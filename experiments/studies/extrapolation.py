@@ -7,13 +7,12 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.report.statistics import Record
 from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
 from experiments.studies.records import finite, row_hash
 from experiments.studies.running import bar, caption
@@ -49,11 +48,8 @@ from posjax.training.metrics import config_hash
 from posjax.training.runs import Run, is_run, load_run
 from posjax.training.tasks import LanguageModel, Task
 
-if TYPE_CHECKING:
-    from experiments.report.page import About
-
 _OWN = ("name", "title", "point", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation")
-_OWN += ("retrieval", "trained_length", "tune", "rows", "paper", "search")
+_OWN += ("retrieval", "trained_length", "tune", "rows", "paper", "search", "page")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
@@ -126,12 +122,6 @@ class Extrapolation(Study):
                 given = dict(length=length, count=1, seed=0, depth=0.0, haystack=self.documents.texts[0])
                 data.retrieval_batch(task, **given, tokenizer=self.documents.tokenizer)
         return rows
-
-    def labels(self) -> list[tuple[str, str]]:
-        config = self.config
-        bases = [*config.encodings, *config.get("rows", {})]
-        read = [(base, config.variants.get(base, {}), config.finetune.get(base, {})) for base in bases]
-        return [(config.name, label) for base, *others in read for label in (base, *others[0], *others[1])]
 
     def make_task(self, config: ConfigDict) -> Task:
         return LongDocuments(config, self.splits)
@@ -261,17 +251,6 @@ class Extrapolation(Study):
         starts = np.linspace(0, len(text) - search.length - 1, windows).astype(int)
         read = np.stack([text[start : start + search.length + 1] for start in starts]).astype(np.int32)
         return {"tokens": read[:, :-1], "targets": read[:, 1:], "weight": np.ones(read[:, 1:].shape, np.float32)}
-
-    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from experiments.report.lengths import views, write_length_report
-        from experiments.report.table import summarize
-
-        for record in records:
-            if "spec" in record:
-                print(f"{record['label']}, seed {record['seed']}: {record['spec']}")
-        tasks_first = self.config.data.retrieval.share == 1  # trained on nothing else
-        tables = summarize(list(views(records, tasks_first)))
-        return tables, write_length_report(records, directory, about, tasks_first)
 
 
 def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool = False) -> list[Row]:

@@ -61,7 +61,8 @@ def _metrics(fields: Mapping[str, Any]) -> dict[str, Any]:
         if fields["task"] == "extrapolate":
             made[{"sliding": SLIDING, "chunked": SEPARATE}[name]] = _by_int(value)
             continue
-        what, after, rest = name.removeprefix("choosing ").partition(" after ")
+        own = name.removeprefix("choosing ") if fields.get("kind") == "point" else name
+        what, after, rest = own.partition(" after ")
         if after:
             block, _, of = rest.partition(" blocks")
             made.setdefault(f"{what}{of}", {})[int(block)] = value

@@ -10,14 +10,14 @@ not run again, and the training under way resumes from its checkpoint.
 import contextlib
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.records import read_study
 from experiments.studies import environment
 from experiments.studies.records import (
     Record,
@@ -39,9 +39,6 @@ from posjax.training.loop import Stopped
 from posjax.training.metrics import config_hash, strict
 from posjax.training.runs import Run
 from posjax.training.tasks import Task, make_task
-
-if TYPE_CHECKING:
-    from experiments.report.page import About
 
 TRAINED, AT_EVALUATION, FINE_TUNED = "trained", "at evaluation", "fine-tuned"
 _USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
@@ -97,20 +94,12 @@ class Study:
       config: of the whole study.
       task: what records name the kind of study; the task of the training where empty.
       splits: data that are loaded, shared by all rows; see `make_task`.
-      columns: of tables where there is no terminal.
     """
 
-    task, columns = "", 120
+    task = ""
 
     def __init__(self, config: ConfigDict):
         self.config, self.splits = config, {}
-
-    @classmethod
-    def to_show(cls, config: ConfigDict) -> "Study":
-        """A study that can only `show`: nothing that training or measuring needs is loaded."""
-        study = cls.__new__(cls)
-        Study.__init__(study, config)
-        return study
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -127,10 +116,6 @@ class Study:
     def rows(self) -> list[Row]:
         """All rows in the order of the table; specs are read now, so that a typo costs no training."""
         raise NotImplementedError
-
-    def labels(self) -> list[tuple[str, str]]:
-        """(study, label) of the rows in the order of the table, by the config's names alone: no spec is read."""
-        return []
 
     def make_task(self, config: ConfigDict) -> Task:
         """What a configuration of a training or fine-tune trains."""
@@ -183,10 +168,6 @@ class Study:
         found = fields_of_training(weights.run, weights.metrics, weights.directory)
         return [found[weights.run.seeds.index(seed)] for seed in seeds]
 
-    def show(self, records: Sequence[Mapping[str, Any]], directory: pathlib.Path, about: "About"):
-        """(tables for the terminal, paths written) of all records, with what a page says; it reads only the config."""
-        raise NotImplementedError
-
 
 def run(
     study: Study,
@@ -228,7 +209,12 @@ def run(
     if part is not None:
         print(f"part {part[0]} of {part[1]}: {len(rows.plan)} rows; the same command without --rows shows all of them")
     elif shown:
-        show_study(study, shown, workdir, command)
+        from experiments.report.page import print_page, write_page  # figures are slow to import
+
+        planned = {(row.study, row.label) for row in rows.plan}
+        records = [record for record in read_study(workdir) if (record.study, record.row) in planned]
+        print_page(write_page(study.config, records, workdir, command))
+        print(workdir / "results.jsonl")
     if diverged:
         raise FloatingPointError("; ".join(diverged.values()))
 
@@ -491,31 +477,3 @@ def read_under(model: Any, params: Any, spec: str, init: Callable[[Any, Any], An
     """
     keys = jax.random.split(jax.random.key(0), len(jax.tree.leaves(params)[0]))
     return with_encoding(model, params, spec, lambda changed: jax.vmap(lambda key: init(changed, key))(keys))
-
-
-def show_study(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.Path, command: str) -> None:
-    from rich.console import Console
-
-    from experiments.report.table import to_rich
-
-    tables, paths = study.show(records, workdir, about_of(study.config, command, records, workdir))
-    console = Console(width=None if sys.stdout.isatty() else study.columns)
-    for table in tables:
-        console.print(to_rich(table, console.width))
-    print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
-
-
-def about_of(
-    config: ConfigDict, command: str | None, records: Sequence[Mapping[str, Any]], directory: pathlib.Path
-) -> "About":
-    """What a page says of a study beside its records.
-
-    Args:
-      directory: of the study; its name tells which claims the study decides.
-    """
-    from experiments.report.page import About
-    from experiments.studies.results import answers
-
-    text = json.dumps(config.to_dict(), indent=2, default=list)
-    decided = answers(directory.resolve().name, records, config.to_dict())
-    return About(config.title, text, config.notes, command, config.get("point", ""), decided)

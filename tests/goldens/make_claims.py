@@ -15,8 +15,7 @@ HERE = Path(__file__).parent
 REPO = HERE.parents[1]
 sys.path.insert(0, str(REPO))
 
-from experiments.evidence.page import judge
-from experiments.studies.results import read_results
+from experiments.report.overview import read_results
 
 
 def judged() -> dict[str, Any]:
@@ -27,7 +26,7 @@ def judged() -> dict[str, Any]:
             "p": _number(each.p),
             "estimates": [[_number(found.value), _number(found.error), found.freedom] for found in each.estimates],
         }
-        for each in judge(read_results(REPO / "results").folders)
+        for each in read_results(REPO / "results").judged()
     }
 
 

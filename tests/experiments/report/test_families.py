@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from experiments.report.across import JUDGED
-from experiments.report.families import FAMILIES, MAPS, OTHER, RESCALED, WINDOWS, family_of
+from experiments.report.families import FAMILIES, OTHER, RESCALED, WINDOWS, family_of, is_map
+from experiments.report.paper import JUDGED
+from posjax.describe import catalogue
 
 # Linear RGB as seen with no long- or no middle-wave cones: Machado, Oliveira and Fernandes (2009), table 1, severity 1.
 PROTANOPIA = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
@@ -51,16 +52,20 @@ def test_families_are_told_apart(seen):
         assert len({getattr(family, mark) for family in FAMILIES.values()}) == len(FAMILIES)
 
 
-def test_every_registered_encoding_has_a_family_or_moves_positions():
-    members = [name for family in FAMILIES.values() for name in family.members.split()]
-    assert sorted([*members, *MAPS]) == sorted(pj.names())
+def test_every_registered_encoding_has_a_look_or_moves_positions():
+    """Families of classes that the looks do not name would all be drawn as others."""
+    known = {name for family in FAMILIES.values() for name in family.classes.split()}
+    classes = [row.cls for row in catalogue.catalogue()]
+    assert {catalogue.family_of(cls) for cls in classes if not issubclass(cls, pj.PositionMap)} <= known
+    assert {name for name in pj.names() if is_map(f"{name}()")} >= {"axis", "raster", "randomized"}
+    assert not is_map("self_extend(group=2, window=4) >> rope()")
 
 
 @pytest.mark.parametrize(
     ("encoding", "family"),
     [
         ("none()", "none"),
-        ("raster(width=8) >> shaw(max_relative_position=63, values=False)", "learned bias"),
+        ("raster(width=8) >> shaw(max_relative_position=63, values=False)", "contextual"),
         ("interpolate(factor={scale}) >> sincos2d_mae", "waves"),
         ("rope(base=500000)", "rotary"),
         ("rope(scaling=yarn(factor={factor}, original_length={trained}))", RESCALED),
