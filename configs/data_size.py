@@ -12,6 +12,7 @@ every study and with wider stems: '--config.studies["1%"].model.width=192' '--co
 from ml_collections import ConfigDict
 
 from configs import vit
+from experiments.report.claims import Claim, Source, Table, above
 
 _SHARES = {"1%": 0.01, "3%": 0.03, "10%": 0.1, "30%": 0.3, "100%": 1.0}
 
@@ -23,6 +24,11 @@ def get_config() -> ConfigDict:
     config.point = (
         "Does a model with more inductive bias need less data, and gain less from more of it (figure 4 of "
         "the ViT paper)?"
+    )
+    config.page = ConfigDict()
+    config.page.says = (
+        "With few images a ResNet should be ahead of a ViT, and the ViT should catch up with more of them. This "
+        "has not been run yet."
     )
     config.notes = (
         "A ViT on patches of 4x4 pixels, a hybrid whose tokens come from the map of a small ResNet, 7x7 of them in both, and "
@@ -64,3 +70,28 @@ def _study(share: float) -> ConfigDict:
     study.eval_batch_size = 500
     study.checkpoint_every = 200
     return study
+
+
+# Claims of the literature, and the contrasts of our records that decide them.
+VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
+_FEW, _ALL = (Table("data_size", share, "accuracy") for share in ("1%", "100%"))
+_LEAD = {table.study: table("ResNet") - table("ViT, learned") for table in (_FEW, _ALL)}
+
+CLAIMS = (
+    Claim(
+        "resnet-ahead-on-few-images",
+        VIT,
+        "figure 4; no number",
+        "With few images a ResNet is ahead of a ViT.",
+        (above(_LEAD["1%"], name="ResNet - ViT with learned, 1% of the images"),),
+    ),
+    Claim(
+        "vit-catches-up-with-data",
+        VIT,
+        "figure 4; no number",
+        "A ResNet's lead over a ViT shrinks as there are more images.",
+        (above(_LEAD["1%"] - _LEAD["100%"], name="lead of the ResNet at 1% of the images - at 100%"),),
+        tried="Every share is seen for as many images in all, so that small shares are seen more often. Longer trainings, in "
+        "which the ViT could catch up, were not run.",
+    ),
+)

@@ -66,7 +66,7 @@ def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
     found = run(workdir, tmp_path / "out")
     files = {path.name for path in (tmp_path / "out").iterdir()}
     pictures = ["similarity", "filters", "attention_distance", "rollout", "position_probe", "robustness"]
-    assert files == {"report.html", "numbers.json", "arrays.npz", *(f"{name}.png" for name in pictures)}
+    assert files == {"README.md", "numbers.json", "arrays.npz", *(f"{name}.png" for name in pictures)}
     shown = capsys.readouterr().out
     assert all(str(tmp_path / "out" / name) in shown for name in files)
     assert np.shape(found["attention_distance_pixels"]["seed, layer, head"]) == (2, 2, 2)
@@ -76,7 +76,7 @@ def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
     assert list(shares) == ["0.0", "0.1", "0.2", "0.4", "0.6", "0.8", "1.0"]
     assert list(found["accuracy_when_translated_pixels"]) == ["0", "1", "2", "4"]
     assert shares["0.0"] == found["accuracy_when_translated_pixels"]["0"]
-    page = (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "README.md").read_text()
     assert "learned(), injection stem" in page
     assert "Mean and 95 % interval over 2 seeds" in page
     with np.load(tmp_path / "out" / "arrays.npz", allow_pickle=False) as arrays:
@@ -131,9 +131,7 @@ def test_native_aspects_are_looked_at_as_they_were_trained(data_dir, tmp_path):
     workdir = save(config_of("vit", data_dir, **options, model__encoding="dinov3"), tmp_path / "run", (0,))
     found = run(workdir, tmp_path / "out")
     assert (found["grid"], found["patch_size"]) == ([3, 3], 2)
-    assert (
-        "squares of as many patches as it was trained on (9 at most)" in (tmp_path / "out" / "report.html").read_text()
-    )
+    assert "squares of as many patches as it was trained on (9 at most)" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -146,7 +144,7 @@ def test_a_stem_whose_map_is_rounded_up(data_dir, tmp_path):
     assert found["attention_distance_pixels"]["uniform"] == 4.0
     assert "position_probe" not in found
     assert "accuracy_when_shuffled" not in found
-    page = (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "README.md").read_text()
     assert "cells of 8 pixels stick out of the images; the linear probe: it is fitted to one image" in page
 
 

@@ -1,4 +1,4 @@
-"""The page of results is what its records say, and no number of it or of README.md comes from anywhere else."""
+"""The committed pages are what their records say, and the numbers of README.md come from records too."""
 
 import json
 import pathlib
@@ -7,15 +7,16 @@ import re
 import pytest
 
 import posjax
-from experiments.evidence import matrix, numbers, page
-from experiments.evidence.verdicts import FAILS
-from experiments.report.statistics import train_length
-from experiments.studies.results import Results, read_results
+from experiments.records import read_study
+from experiments.report import overview, page
+from experiments.report.overview import read_results
+from experiments.report.table import trained_at
 
 REPO = pathlib.Path(__file__).parents[1]
 RESULTS = REPO / "results"
-MEND = "run python -m experiments.report and commit what it writes"
+MEND = "run python -m experiments.report results/NAME, then without a folder, and commit what it writes"
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+STUDIES = sorted(path.parent.name for path in RESULTS.glob("*/config.json"))
 
 
 @pytest.fixture(scope="module")
@@ -25,37 +26,43 @@ def results():
 
 @pytest.fixture(scope="module")
 def rendered(results):
-    return page.render(*results)
+    return overview.render(results)
 
 
-def test_the_page_is_current(rendered):
-    assert (RESULTS / page.NAME).read_text() == numbers.plain(rendered), MEND
+def test_the_page_over_all_studies_is_current(rendered):
+    assert (RESULTS / page.NAME).read_text() == rendered, MEND
 
 
-def test_every_number_of_the_page_comes_from_a_record_or_a_source(rendered):
-    assert numbers.loose(rendered) == []
-    assert numbers.loose(numbers.plain(rendered)) != [], "else nothing could be found"
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_page_of_a_study_is_current(name, results, tmp_path):
+    study = next(study for study in results.studies if study.name == name)
+    for file in ("tuning.jsonl",):
+        if (RESULTS / name / file).exists():
+            (tmp_path / file).write_bytes((RESULTS / name / file).read_bytes())
+    text = page.text_of(study.config, read_study(RESULTS / name), tmp_path, study.command)
+    assert (RESULTS / name / page.NAME).read_text() == text, MEND
 
 
-def test_links_of_the_page_lead_somewhere(rendered):
-    text = numbers.plain(rendered)
-    anchors = set(re.findall(r'<a id="([^"]+)">', text))
-    anchors |= {
-        re.sub(r"[^a-z ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^## (.+)$", text, re.M)
-    }
+@pytest.mark.parametrize("name", [".", *STUDIES])
+def test_links_of_pages_lead_somewhere(name):
+    text = (RESULTS / name / page.NAME).read_text()
     for link in re.findall(r"\]\(([^)]+)\)", text):
-        there = link[1:] in anchors if link.startswith("#") else (RESULTS / link).exists()
-        assert there, link
+        path, _, anchor = link.partition("#")
+        target = RESULTS / name / path
+        assert target.exists(), link
+        assert not anchor or f'<a id="{anchor}">' in target.read_text(), link
 
 
-def test_what_contradicts_a_paper_says_what_was_tried_and_what_is_open(results):
-    against = [each.claim for each in page.judge(results[0]) if each.verdict == FAILS]
-    assert against
-    assert [claim.id for claim in against if not (claim.tried and claim.remains)] == []
+def test_a_folder_holds_what_its_page_shows_and_nothing_of_earlier_pages():
+    for name in STUDIES:
+        text = (RESULTS / name / page.NAME).read_text()
+        shown = set(re.findall(r"\]\((\w[^)]*\.png)\)", text))
+        assert {path.name for path in (RESULTS / name).glob("*.png")} == shown
+        assert not list((RESULTS / name).glob("*.html")) + list((RESULTS / name).glob("table.md"))
 
 
 def test_claims_that_documents_link_to_are_on_the_page(rendered):
-    anchors = set(re.findall(r'<a id="([^"]+)">', numbers.plain(rendered)))
+    anchors = set(re.findall(r'<a id="([^"]+)">', rendered))
     linked = {}
     for path in (REPO / "README.md", *(REPO / "docs").glob("*.md")):
         for name in re.findall(r"results/README\.md#([\w-]+)", path.read_text()):
@@ -78,34 +85,40 @@ def test_records_that_make_no_table_are_a_clear_error(tmp_path):
         read_results(tmp_path)
 
 
-def facts(results: Results):
-    """Numbers of README.md, each with what it must say. Words count as numbers where the text counts."""
-    folder = results.folders["quickstart"]
-    digits, text = folder.tables["digits_vit"], folder.tables["pydoc_decoder"]
-    runs = next(iter(text.values()))
-    lengths = sorted(map(int, runs[0]["metrics"]["loss"]))
-    minutes = sum({(r["study"], r["label"]): r["wall_time"] for r in folder.records}.values()) / 60
-    cores = folder.records[0]["versions"]["cpus"]
+def facts(results):
+    """Numbers of README.md, each with the text that it must be."""
+    records = results.folders["quickstart"]
+    text = records.of("pydoc_decoder")
+    rows = records.rows("pydoc_decoder")
+    lengths = records.metrics("pydoc_decoder")["loss"]
+    minutes = sum({(r.study, r.row): r.wall_time for r in records}.values()) / 60
     return {
         r"posjax holds (\d+) of them": (len(posjax.names()) - 1,),  # none is none
         r"(\w+) encodings in (\w+) models over (\w+) seeds": (
-            WORDS[len(digits)],
-            WORDS[len(folder.tables)],
-            WORDS[len(runs)],
+            WORDS[len(rows)],
+            WORDS[len(records.studies)],
+            WORDS[len({record.seed for record in text})],
         ),
-        r"in under (\w+) minutes on (\w+) CPU cores": (WORDS[5] if minutes < 5 else minutes, WORDS[cores]),
-        r"trained on (\d+) tokens and read on (\d+) to (\d+)": (train_length(text), lengths[0], lengths[-1]),
+        r"in under (\w+) minutes on (\w+) CPU cores": (
+            WORDS[5] if minutes < 5 else minutes,
+            WORDS[text[0].versions["cpus"]],
+        ),
+        r"trained on (\d+) tokens and read on (\d+) to (\d+)": (trained_at(text), lengths[0], lengths[-1]),
     }
 
 
-def test_every_number_of_the_readme_comes_from_a_record(results):
+def test_numbers_of_the_readme_are_those_of_the_records(results):
     text = (REPO / "README.md").read_text()
-    # Alternative texts of images are sentences too: their links are hidden, not they.
-    assert numbers.unexplained(text, facts(results)) == []
+    for pattern, values in facts(results).items():
+        found = re.search(pattern, text)
+        assert found, pattern
+        assert found.groups() == tuple(map(str, values))
 
 
-def test_the_picture_shows_every_cell(results):
-    made = matrix.matrix(results.folders, page.judge(results.folders))
-    texts = [text.get_text() for text in matrix.figure(made).axes[0].texts]
-    shown = sum(not text.startswith("-") for text in texts)
-    assert shown == len(made.cells) > 0
+def test_the_figure_shows_every_cell(results):
+    answers = results.answers(results.judged())
+    made = overview.matrix(results, answers)
+    texts = [text.get_text() for text in overview.figure(results, answers).axes[0].texts]
+    cells = [made.gain(name, title) for name in made.rows for title in made.answers]
+    assert sum(map(bool, texts)) == sum(cell is not None for cell in cells) > 40
+    assert sum(text == "≈" for text in texts) == sum(cell is not None and not cell[1] for cell in cells)

@@ -24,20 +24,8 @@ Expected: results/context_extension. On an accelerator override sizes only: --co
 from ml_collections import ConfigDict
 
 from configs import extrapolate
+from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, within
 
-# Perplexity of PG-19, Llama-2-7B without tuning, at 8192 and 16384 tokens: table 1 of the LongRoPE paper.
-_LONGROPE_TABLE_1 = {
-    "PI": {"8192": 10.65, "16384": 20.49},
-    "dynamic NTK": {"8192": 10.21, "16384": 23.29},
-    "YaRN": {"8192": 32.64, "16384": 87.89},
-    "LongRoPE": {"8192": 9.37, "16384": 11.34},
-}
-# Perplexity of Llama-2-7B, of 4096 tokens, tuned for 8192, by length: table 1 of the YaRN paper.
-_YARN_TABLE_1 = {
-    "PI, tuned": {"2048": 3.92, "4096": 3.51, "6144": 3.51, "8192": 3.34, "10240": 8.07},
-    "NTK, tuned": {"2048": 4.20, "4096": 3.75, "6144": 3.74, "8192": 3.59, "10240": 6.24},
-    "YaRN, tuned": {"2048": 3.91, "4096": 3.50, "6144": 3.51, "8192": 3.35, "10240": 6.04},
-}
 _TRAINED, _TARGET = 256, 1024  # bytes; the target is that of tunings and of the search
 _SEARCH = dict(length=_TARGET, split="valid", windows=4, population=16, rounds=6, mutations=6, crossovers=6, parents=6)
 _SEARCH |= dict(seed=0)
@@ -48,6 +36,15 @@ def get_config() -> ConfigDict:
     config.name = "context_extension"
     config.title = "Context extension of RoPE on books: without training, and after a short tuning"
     config.point = "How far beyond its training length can RoPE be read: rescaled, with fewer keys, or tuned?"
+    config.page = ConfigDict()
+    config.page.says = (
+        "Without any tuning a window, a window with sinks and SelfExtend keep the loss far beyond the trained "
+        "length, and YaRN and LongRoPE come close at four times it; PI needs tuning. After a short tuning YaRN "
+        "and LongRoPE read four times the trained length as well as RoPE does, and further than the tuned length "
+        "nothing rescaled holds."
+    )
+    config.page.module = "extrapolate"
+    config.page.arguments = "--config.data.files=books_pd"
     config.notes = (
         "Bytes. A row is a model trained at 256 bytes, or its weights under another encoding without further training, or "
         f"after a tuning of 300 steps for {_TARGET} bytes. Every length scores the same bytes of the same "
@@ -75,15 +72,6 @@ def get_config() -> ConfigDict:
     config.encodings = ConfigDict({"rope": "rope"})
     config.variants = ConfigDict({"rope": _variants()}, sort_keys=False)
     config.finetune = ConfigDict({"rope": _finetunes()}, sort_keys=False)
-    config.paper = ConfigDict(
-        {
-            "source": "Ding et al. (2024), arXiv 2402.13753, table 1; Peng et al. (2023), arXiv 2309.00071, table 1",
-            "zero_shot": _LONGROPE_TABLE_1,
-            "tuned": _YARN_TABLE_1,
-        },
-        sort_keys=False,
-    )
-
     config.evaluation.documents = 1
     config.evaluation.bytes = 8192
     config.evaluation.lengths = (256, 512, 1024, 2048, 4096, 8192)
@@ -121,3 +109,180 @@ def _longrope() -> str:
     """Within the trained length frequencies are as trained; queries and keys are scaled at any length."""
     factors = "short_factor={ones}, long_factor={searched}"
     return f"rope(scaling=longrope({factors}, factor={_TARGET // _TRAINED}, original_length={{trained}}))"
+
+
+# Claims of the literature, and the contrasts of our records that decide them.
+PI = Source("Chen et al.", 2023, "2306.15595")
+YARN = Source("Peng et al.", 2023, "2309.00071")
+LONGROPE = Source("Ding et al.", 2024, "2402.13753")
+SELF_EXTEND = Source("Jin et al.", 2024, "2401.01325")
+SINKS = Source("Xiao et al.", 2023, "2309.17453")
+_FLAT = 0.02  # nats: a loss that rises by no more over all lengths is called flat
+_FREE = 0.005  # nats: what costs no more is called free
+_EXTENDED = Table("context_extension", "context_extension", "loss in sliding windows")
+_PASSKEY = Table("context_extension", "context_extension", "passkey exact match")
+_BEYOND, _FAR = 2048, 8192
+
+CLAIMS = (
+    Claim(
+        "pi-untuned-beats-extrapolation",
+        PI,
+        "table 1, PG-19",
+        "Position interpolation reads beyond the trained length better than extrapolation, even without any tuning.",
+        (below(_EXTENDED("PI", _TARGET) - _EXTENDED("rope", _TARGET)),),
+        {"perplexity at 8192, PI untuned": 16.10, "extrapolated, above": 1000.0},
+    ),
+    Claim(
+        "pi-tuned-keeps-loss",
+        PI,
+        "table 1, PG-19",
+        "After a short tuning position interpolation reads a longer context with no more loss than RoPE, tuned for as long, "
+        "has at the trained length.",
+        (below(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope, tuned", _TRAINED), _FLAT),),
+        {"perplexity at 2048, as trained": 7.20, "at 8192, tuned PI": 6.95},
+        tried="What the same tuning costs at the trained length (pi-tuned-beats-tuning-alone).",
+        remains="How long a tuning brings the loss of the trained length back.",
+        follow_up=(
+            Looked(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope", _TRAINED), "less RoPE as it was trained"),
+        ),
+    ),
+    Claim(
+        "pi-tuned-beats-tuning-alone",
+        PI,
+        "table 1, PG-19",
+        "Tuning with position interpolation is ahead of the same tuning without it.",
+        (below(_EXTENDED("PI, tuned", _TARGET) - _EXTENDED("rope, tuned", _TARGET)),),
+        {"perplexity at 8192, PI": 6.95, "tuning alone": 7.69},
+        tried="Whether it is the length that costs, or the finer positions that a short tuning has not brought back: the "
+        "same difference at the trained length, and beyond the tuned one.",
+        remains="Longer tunings, and bases trained so long that positions beyond the trained ones are as foreign as the "
+        "paper's.",
+        follow_up=tuple(
+            Looked(_EXTENDED("PI, tuned", length) - _EXTENDED("rope, tuned", length), f"PI - tuning alone at {length}")
+            for length in (_TRAINED, _BEYOND)
+        ),
+    ),
+    Claim(
+        "pi-tuned-finds-passkeys",
+        PI,
+        "pass keys, the farthest found after 200 steps",
+        "Tuned with position interpolation a model finds more pass keys in the longer context than tuned without.",
+        (above(_PASSKEY("PI, tuned", _TARGET) - _PASSKEY("rope, tuned", _TARGET)),),
+        {"tokens, PI": 8192, "tuning alone": 1792},
+        tried="How many keys each finds at the trained length.",
+        follow_up=(Looked(_PASSKEY("PI, tuned", _TRAINED) - _PASSKEY("rope, tuned", _TRAINED), f"at {_TRAINED}"),),
+        remains="Larger models, which have frequencies to spare, and longer tunings.",
+    ),
+    Claim(
+        "ntk-beats-pi-untuned",
+        YARN,
+        "motivation of NTK-aware scaling; no number",
+        "NTK-aware scaling is ahead of position interpolation without any tuning.",
+        (below(_EXTENDED("NTK", _TARGET) - _EXTENDED("PI", _TARGET)),),
+    ),
+    Claim(
+        "yarn-beats-ntk-untuned",
+        YARN,
+        "motivation of YaRN; no number",
+        "YaRN is ahead of NTK-aware scaling without any tuning.",
+        (below(_EXTENDED("YaRN", _TARGET) - _EXTENDED("NTK", _TARGET)),),
+    ),
+    Claim(
+        "yarn-beats-pi-beyond-tuning",
+        YARN,
+        "table 1, Proof-pile, beyond the tuned length",
+        "Beyond the length of an equal tuning YaRN is ahead of position interpolation.",
+        (below(_EXTENDED("YaRN, tuned", _BEYOND) - _EXTENDED("PI, tuned", _BEYOND)),),
+        {"perplexity at 10240, YaRN": 6.04, "PI": 8.07},
+    ),
+    Claim(
+        "yarn-ties-pi-at-tuning",
+        YARN,
+        "table 1, Proof-pile, at the tuned length",
+        "At the length of an equal tuning YaRN and position interpolation are alike (a tie, exploratory).",
+        (within(_EXTENDED("YaRN, tuned", _TARGET) - _EXTENDED("PI, tuned", _TARGET), _FLAT),),
+        {"perplexity at 8192, YaRN": 3.35, "PI": 3.34},
+        tried="Whether they differ at the trained length too, where nothing is read further.",
+        remains="Whether they meet after longer tunings.",
+        follow_up=(
+            Looked(_EXTENDED("YaRN, tuned", _TRAINED) - _EXTENDED("PI, tuned", _TRAINED), "at the trained length"),
+        ),
+    ),
+    Claim(
+        "dynamic-ntk-free-at-trained-length",
+        YARN,
+        "dynamic scaling; no number",
+        "Dynamic scaling costs nothing at the trained length, where tuned position interpolation does.",
+        (
+            within(_EXTENDED("dynamic NTK", _TRAINED) - _EXTENDED("rope", _TRAINED), _FREE),
+            above(_EXTENDED("PI, tuned", _TRAINED) - _EXTENDED("rope, tuned", _TRAINED)),
+        ),
+        doubt="Its first half is so by construction: within the trained length nothing is scaled.",
+    ),
+    Claim(
+        "longrope-search-wins",
+        LONGROPE,
+        "table 1, PG-19, four times the trained length",
+        "Searched factors are ahead of position interpolation, dynamic NTK and YaRN without any tuning.",
+        tuple(below(_EXTENDED("LongRoPE", _TARGET) - _EXTENDED(row, _TARGET)) for row in ("PI", "dynamic NTK", "YaRN")),
+        {"perplexity at 16384, searched": 11.34, "PI": 20.49, "dynamic NTK": 23.29, "YaRN": 87.89},
+    ),
+    Claim(
+        "self-extend-reads-on",
+        SELF_EXTEND,
+        "title, without tuning; no number",
+        "SelfExtend reads beyond the trained length better than extrapolation, without any tuning.",
+        (below(_EXTENDED("SelfExtend", _TARGET) - _EXTENDED("rope", _TARGET)),),
+    ),
+    Claim(
+        "self-extend-finds-passkeys",
+        SELF_EXTEND,
+        "title, without tuning; no number",
+        "SelfExtend finds more pass keys beyond the trained length than extrapolation, without any tuning.",
+        (above(_PASSKEY("SelfExtend", _TARGET) - _PASSKEY("rope", _TARGET)),),
+    ),
+    Claim(
+        "windows-need-sinks",
+        SINKS,
+        "abstract; no number",
+        "Far beyond the trained length a sliding window is behind one that keeps the first tokens too, near by.",
+        (above(_EXTENDED("window", _FAR) - _EXTENDED("streaming", _FAR)),),
+    ),
+    Claim(
+        "windows-do-not-retrieve",
+        SINKS,
+        "our own control; no number",
+        "A window reads on without finding what lies beyond it: SelfExtend finds more pass keys.",
+        (above(_PASSKEY("SelfExtend", _TARGET) - _PASSKEY("window", _TARGET)),),
+        role=CONTROL,
+    ),
+)
+
+# The choices of users that the records of this study answer.
+QUESTIONS = (
+    Question(
+        "A trained RoPE to be read further",
+        (_EXTENDED,),
+        "loss at four times the trained length",
+        at=_TARGET,
+        doubt="A window keeps the loss because it forgets: it cannot retrieve what lies beyond it.",
+        reference="rope",
+        claims=(
+            "yarn-beats-ntk-untuned",
+            "longrope-search-wins",
+            "self-extend-reads-on",
+            "pi-tuned-keeps-loss",
+            "windows-need-sinks",
+        ),
+    ),
+    Question(
+        "A trained RoPE that is to find things further",
+        (_PASSKEY,),
+        "pass keys at four times the trained length",
+        at=_TARGET,
+        doubt="Five digits in repeated sentences; seeds differ much.",
+        reference="rope",
+        main=False,
+        claims=("self-extend-finds-passkeys", "windows-do-not-retrieve", "pi-tuned-finds-passkeys"),
+    ),
+)

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 from configs import extrapolate
 from configs.papers import train_short_test_long
+from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, rise
 
 _ROWS = ("none", "sinusoidal", "rope", "alibi", "kerple", "t5", "fire", "fox")
 
@@ -28,6 +29,14 @@ def get_config() -> ConfigDict:
     config.name = "retrieval"
     config.title = "Pass keys, at the training length and beyond it"
     config.point = "Which encodings learn to fetch a pass key, and still find it beyond the training length?"
+    config.page = ConfigDict()
+    config.page.says = (
+        "At the trained length most encodings learn to fetch a pass key, RoPE best of all, and beyond it RoPE and "
+        "sinusoidal codes find none. ALiBi and KERPLE still find some, but seeds differ so much that hardly "
+        "anything is settled."
+    )
+    config.page.headline = "passkey exact match"
+    config.page.module = "extrapolate"
     config.notes = (
         "Bytes of Tiny Shakespeare with a pass key in them; trained on pass keys alone in windows of 128 bytes, in which "
         "positions restart. Accuracy is the share of the key's digits that are found. Each row is trained at the rate with "
@@ -56,3 +65,68 @@ def get_config() -> ConfigDict:
     config.retrieval.lengths = (128, 256, 512, 1024)
     config.retrieval.examples = 8
     return config
+
+
+# Claims of the literature, and the contrasts of our records that decide them.
+KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
+FIRE = Source("Li et al.", 2023, "2310.04418")
+SANDWICH = Source("Chi et al.", 2022, "2212.10356")
+_KEYS = Table("retrieval", "retrieval", "passkey exact match")
+_L, _8L = 128, 1024
+
+CLAIMS = (
+    Claim(
+        "rope-and-alibi-lose-keys-beyond",
+        KAZEMNEJAD,
+        "abstract; no number",
+        "RoPE, ALiBi and absolute codes retrieve worse beyond the training length.",
+        tuple(below(rise(_KEYS, row, _L, _8L)) for row in ("rope", "alibi", "sinusoidal")),
+    ),
+    Claim(
+        "none-finds-further-than-rope",
+        KAZEMNEJAD,
+        "abstract; no number",
+        "Beyond the training length a decoder without an encoding retrieves better than RoPE.",
+        (above(_KEYS("none", _8L) - _KEYS("rope", _8L)),),
+        doubt="Without an encoding few seeds find keys at the trained length.",
+        follow_up=(Looked(_KEYS("none", _L) - _KEYS("rope", _L), f"none - rope at {_L}"),),
+    ),
+    Claim(
+        "fire-finds-further",
+        FIRE,
+        "abstract, benchmarks of long texts; no number",
+        "Beyond the training length FIRE retrieves better than RoPE and ALiBi.",
+        tuple(above(_KEYS("fire", _8L) - _KEYS(row, _8L)) for row in ("rope", "alibi")),
+    ),
+    Claim(
+        "alibi-sees-no-further",
+        SANDWICH,
+        "title, on receptive fields; our own control of the flat loss, no number",
+        "ALiBi's flat loss is no sight: far beyond the training length it retrieves worse than at it.",
+        (below(rise(_KEYS, "alibi", _L, _8L)),),
+        role=CONTROL,
+        doubt="Its seeds differ: some find every key at eight times the trained length, others none.",
+    ),
+)
+
+# The choices of users that the records of this study answer.
+QUESTIONS = (
+    Question(
+        "Something to be found in text",
+        (_KEYS,),
+        "pass keys at the trained length",
+        at=_L,
+        doubt="One made-up task, on which seeds differ much.",
+        column="pass keys, trained length (points)",
+        claims=("rope-and-alibi-lose-keys-beyond", "none-finds-further-than-rope"),
+    ),
+    Question(
+        "Something to be found in longer text",
+        (_KEYS,),
+        "pass keys at four times the trained length",
+        at=512,
+        doubt="One made-up task, on which seeds differ much.",
+        column="pass keys, 4 times it (points)",
+        claims=("alibi-sees-no-further", "fire-finds-further"),
+    ),
+)

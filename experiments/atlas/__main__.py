@@ -39,7 +39,7 @@ def _write(args) -> None:
 
     from experiments.atlas.site import parts, write
     from experiments.atlas.sources import Sources
-    from experiments.studies.results import read_results
+    from experiments.report.overview import read_results
     from experiments.studies.running import bar, caption
 
     jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run a few times on little
@@ -50,7 +50,7 @@ def _write(args) -> None:
             caption(progress, name)
             progress.update()
 
-        paths = write(out, args.results, Sources(*read_results(args.results)), args.compare, on_part)
+        paths = write(out, args.results, Sources(read_results(args.results)), args.compare, on_part)
     size = sum(path.stat().st_size for path in paths)
     print(f"wrote {out / 'index.html'} and {len(paths) - 1} files beside it, {size / 2**20:.1f} MiB")
 

@@ -8,10 +8,10 @@ from typing import Any
 from experiments.atlas import models
 from experiments.atlas.formulas import LETTERS, apart, mathml
 from experiments.atlas.sources import Erratum, Golden, Sources, errata, goldens, names_in
-from experiments.evidence import matrix
-from experiments.evidence.contrast import unit_of
-from experiments.evidence.numbers import plain
+from experiments.atlas.which import record_of
+from experiments.report import overview
 from experiments.report.families import MAPS, family_of
+from experiments.report.page import seconds_of_step
 from experiments.report.scorecard import MARKS, shown
 from posjax.describe import catalogue
 from posjax.describe.scorecard.card import MEASURES
@@ -171,39 +171,34 @@ def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _studied(sources: Sources) -> dict[str, list[dict[str, Any]]]:
-    """What trainings with each encoding gave against no encoding, and what a step costs, as the matrix of results has it."""
-    if not sources.folders:
-        return {}
-    made = matrix.matrix(sources.folders, sources.judged())
+    """How much better or worse than no encoding each encoding was in trainings, and how long its steps took."""
+    made = overview.matrix(sources.results, sources.results.answers(sources.judged()))
     found: dict[str, list[dict[str, Any]]] = {}
-    for (name, title), verdict in made.cells.items():
-        table, at = made.sources[title][0]
-        unit = unit_of(table.metric)
-        text = verdict.estimate.interval().scaled(unit.scale).text(unit.digits - (unit.scale > 1), signed=True)
-        found.setdefault(name, []).append(
-            {"what": title, "sign": _SIGNS[matrix.sign_of(verdict, unit)], "text": text, **record_of(table, at)}
-        )
-    for name in made.encodings:
-        found.setdefault(name, []).extend(_costs(name, made, sources))
+    for name, columns in made.rows.items():
+        for title in columns:
+            if (gain := made.gain(name, title)) is None:
+                continue
+            question = made.answers[title].question
+            sign = ("ahead" if gain[0] > 0 else "behind") if gain[1] else "not settled"
+            half = made.answers[title].against[columns[title]].estimate.interval().half_width * question.unit.scale
+            digits = question.unit.digits - (question.unit.scale == 100)
+            text = f"{gain[0]:+.{digits}f} ± {half:.{digits}f}"
+            found.setdefault(name, []).append({"what": title, "sign": sign, "text": text, **record_of(question)})
+        found.setdefault(name, []).extend(_costs(name, sources))
     return found
 
 
-_SIGNS = {matrix.AHEAD: "ahead", matrix.BEHIND: "behind", matrix.TIED: "not separable"}
+_QUIET = ("quickstart", "pydoc_decoder")  # ran alone, so that times can be compared
 
 
-def _costs(name: str, made: matrix.Matrix, sources: Sources) -> Iterable[dict[str, Any]]:
+def _costs(name: str, sources: Sources) -> Iterable[dict[str, Any]]:
     """The time of a training step over that of `none`, where the machine was not shared."""
-    ratio = plain(matrix.cost(name, made, sources.folders)[0])
-    if ratio != matrix.NONE_THERE and name != "none":
-        yield {
-            "what": "time of a step",
-            "sign": "",
-            "text": ratio,
-            "ratio": float(ratio.rstrip("×")),
-            **record_of(matrix.QUIET),
-        }
-
-
-def record_of(table: Any, at: int | None = None) -> dict[str, Any]:
-    """Where the records of a table of results are shown."""
-    return {"folder": table.folder, "table": table.table, "metric": table.metric, "at": at}
+    folder, study = _QUIET
+    records = sources.results.folders.get(folder)
+    rows = {row: records.of(study, row) for row in records.rows(study)} if records else {}
+    own = next((found for found in rows.values() if overview.name_of(found[0].encoding) == name), None)
+    times = [seconds_of_step(found) for found in (own, rows.get("none")) if found]
+    if len(times) == 2 and all(times):
+        ratio = times[0] / times[1]
+        about = {"folder": folder, "table": study, "metric": "loss", "at": None}
+        yield {"what": "time of a step", "sign": "", "text": f"{ratio:.2f}×", "ratio": ratio, **about}

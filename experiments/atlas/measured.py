@@ -5,32 +5,20 @@ Numbers are texts made by the same functions as the tables of results, and besid
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
 from experiments.atlas.sources import Sources
-from experiments.evidence import page
-from experiments.evidence.claims import Expectation
-from experiments.evidence.contrast import unit_of
-from experiments.evidence.inventory import STUDIES, Folder, Study, commits, core_hours, regime_of
-from experiments.evidence.numbers import plain
-from experiments.evidence.verdicts import Judged, looked_at
+from experiments.records import At, Record, Records
+from experiments.report import page
+from experiments.report.claims import Expectation, Judged, looked_at
 from experiments.report.families import FAMILIES, family_of
-from experiments.report.plots import Style, styles
-from experiments.report.statistics import (
-    LEVEL,
-    Estimate,
-    Metric,
-    Record,
-    Rows,
-    all_runs,
-    mean_interval,
-    metric_values,
-    metrics_of,
-    unit_of_text,
-)
-from experiments.report.table import Unit
+from experiments.report.figures import Style, styles
+from experiments.report.statistics import LEVEL, Estimate, finite_values, is_whole, mean_interval
+from experiments.report.studies import Study
+from experiments.report.table import shown_metrics, trained_at
+from experiments.report.units import Unit, unit_of
 from posjax.spec import REGISTRY
 
 LENGTH, RESOLUTION, ONE = "length", "resolution", "one"
@@ -39,51 +27,52 @@ _WORD = re.compile(r"[a-z]\w*")
 
 def measured(sources: Sources) -> dict[str, Any]:
     """All studies, those that have not been run among them, and all claims."""
-    claimed = {each.claim.folder for each in sources.judged()}
-    shown = [study for study in STUDIES if study.folder in sources.folders or study.folder in claimed]
+    judged, folders = sources.judged(), sources.results.folders
+    claimed = {each.claim.folder for each in judged}
+    shown = [study for study in sources.results.studies if study.name in folders or study.name in claimed]
     return {
-        "studies": [_study(study, sources.folders.get(study.folder)) for study in shown],
-        "claims": [_claim(each, sources) for each in sources.judged()],
+        "studies": [_study(study, sources) for study in shown],
+        "claims": [_claim(each, sources) for each in judged],
         "level": f"{1 - LEVEL:.0%}",
     }
 
 
-def _study(study: Study, folder: Folder | None) -> dict[str, Any]:
-    told = {"folder": study.folder, "asks": study.asks, "command": study.command}
-    if folder is None:
-        return told | {"kinds": _KINDS_OF.get(study.module, [ONE]), "tables": {}}
-    runs = all_runs({f"{table} {label}": r for table, rows in folder.tables.items() for label, r in rows.items()})
-    look = styles(runs)
-    rows = {label: _row(label, each[0], look[label]) for t in folder.tables.values() for label, each in t.items()}
-    tables = {name: _table(found) for name, found in folder.tables.items()}
-    depth = _by_depth(folder.records)
+def _study(study: Study, sources: Sources) -> dict[str, Any]:
+    records = sources.results.folders.get(study.name)
+    about = {"folder": study.name, "asks": study.config.point, "command": study.command}
+    if records is None:
+        return about | {"kinds": _KINDS.get(study.config.page.get("module"), [ONE]), "tables": {}}
+    look = styles(records)
+    tables = {name: _table(records, name) for name in records.studies}
+    depth = _by_depth(records)
     kinds = {each["kind"] for table in tables.values() for each in table["metrics"].values()}
-    return told | {
+    hours = page.core_hours(records, sources.results.points.get(study.name, ()))
+    return about | {
         "kinds": sorted(kinds) + (["depth"] if depth else []),
-        "count": len(folder.records),
-        "core_hours": f"{core_hours(folder):.2f}",
-        "commits": list(commits(folder.records)),
-        "rows": rows,
+        "count": len(records),
+        "core_hours": f"{hours:.2f}",
+        "commits": page.commits(records),
+        "rows": {record.row: _row(record, look[record.row]) for record in records},
         "tables": tables,
         "depth": depth,
-        "text": unit_of_text(folder.records),
+        "text": records[0].unit,
     }
 
 
-_KINDS_OF = {"extrapolate": [LENGTH, "depth"], "resolutions": [RESOLUTION]}  # of a study that has not been run
+_KINDS = {"extrapolate": [LENGTH, "depth"], "resolutions": [RESOLUTION]}  # of a study that has not been run
 
 
-def _row(label: str, run: Record, style: Style) -> dict[str, Any]:
+def _row(record: Record, style: Style) -> dict[str, Any]:
     """How a row looks, and the card of the first encoding that its spec names."""
-    names = [name for name in _WORD.findall(run["encoding"]) if name in REGISTRY]
+    names = [name for name in _WORD.findall(record.encoding) if name in REGISTRY]
     return {
-        "encoding": run["encoding"],
+        "encoding": record.encoding,
         "card": names[0] if names else None,
-        "family": family_of(run["encoding"]),
+        "family": family_of(record.encoding),
         "color": style.color,
         "dash": [] if style.dash == "-" else list(style.dash[1]),
         "shape": _SHAPES[style.marker],
-        "glyph": FAMILIES[family_of(run["encoding"])].glyph,
+        "glyph": FAMILIES[family_of(record.encoding)].glyph,
     }
 
 
@@ -97,88 +86,80 @@ _SHAPES = {
         "p": "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z",
     },
 }
+_AXES = {"pixel": "pixels a side", "patch": "patches"}
 
 
-def _table(rows: Rows) -> dict[str, Any]:
+def _table(records: Records, study: str) -> dict[str, Any]:
     """A metric of each row at each length, with the interval over seeds, and the values of the seeds."""
-    metrics: dict[str, list[Metric]] = {}
-    for metric in metrics_of(rows):
-        metrics.setdefault(metric.name, []).append(metric)
-    first = next(iter(rows.values()))[0]
-    trained = first.get("trained_at") if first["task"] == "resolutions" else first.get("train_length")
-    axis = ("patches" if first.get("native") else "pixels a side") if first["task"] == "resolutions" else ""
     return {
-        "metrics": {name: _metric(rows, name, found) for name, found in metrics.items()},
-        "trained": trained,
-        "axis": axis,
-        "runs": {label: _runs(runs) for label, runs in rows.items()},
+        "metrics": {name: _metric(records, study, name, ats) for name, ats in shown_metrics(records, study).items()},
+        "trained": trained_at(records.of(study)),
+        "axis": _AXES.get(records.of(study)[0].unit, ""),
+        "runs": {row: _runs(records.of(study, row)) for row in records.rows(study)},
     }
 
 
-def _metric(rows: Rows, name: str, found: Sequence[Metric]) -> dict[str, Any]:
+def _metric(records: Records, study: str, name: str, ats: Sequence[At]) -> dict[str, Any]:
     unit = unit_of(name)
-    points = {label: [_point(runs, metric, unit) for metric in found] for label, runs in rows.items()}
-    resolution = any(run["task"] == "resolutions" for run in all_runs(rows))
-    kind = RESOLUTION if resolution else LENGTH if len(found) > 1 else ONE
+    points = {row: [_point(records, study, row, name, at, unit) for at in ats] for row in records.rows(study)}
+    kind = RESOLUTION if records.of(study)[0].unit in _AXES else LENGTH if len(ats) > 1 else ONE
     best = {max: "higher", min: "lower"}.get(unit.best, "")
-    return {"kind": kind, "at": [each.length for each in found], "suffix": unit.suffix, "best": best, "points": points}
+    return {"kind": kind, "at": list(ats), "suffix": unit.suffix, "best": best, "points": points}
 
 
-def _point(runs: Sequence[Record], metric: Metric, unit: Unit) -> dict[str, Any] | None:
+def _point(records: Records, study: str, row: str, metric: str, at: At, unit: Unit) -> dict[str, Any] | None:
     """The mean over seeds with its interval; None where it was not measured or a seed is not finite."""
-    values, count = metric_values(runs, metric)
-    if not count or len(values) < count:
+    found = records.values(study, row, metric, at)
+    if not is_whole(found):
         return None
+    values = finite_values(found)
     interval = mean_interval(values).scaled(unit.scale)
     half = None if math.isnan(interval.half_width) else interval.half_width
     seeds = [value * unit.scale for value in values]
     return {"text": interval.text(unit.digits), "mean": interval.mean, "half": half, "seeds": seeds}
 
 
-def _runs(runs: Sequence[Record]) -> list[dict[str, Any]]:
+def _runs(records: Sequence[Record]) -> list[dict[str, Any]]:
     """What each seed's record says of how it was made."""
     return [
         {
-            "seed": run["seed"],
-            "steps": run["steps"],
-            "parameters": run["parameters"],
-            "config": run["config_hash"],
-            "data": f"{run['data']} ({run['data_digest'][:12]})",
-            "device": run["device"],
-            "commit": str(run["versions"].get("commit", "unknown")),
+            "seed": record.seed,
+            "steps": record.steps,
+            "parameters": record.parameters,
+            "config": record.config_hash,
+            "data": f"{record.data} ({record.data_digest[:12]})",
+            "device": record.device,
+            "commit": str(record.versions.get("commit", "unknown")),
         }
-        for run in runs
+        for record in records
     ]
 
 
-def _by_depth(records: Sequence[Record]) -> dict[str, Any]:
+_BY_DEPTH = re.compile(r"(\w+) exact match by depth")
+
+
+def _by_depth(records: Records) -> dict[str, Any]:
     """task -> row -> cells [length, depth, share of whole answers, of parts] (%), means over the seeds."""
-    found: dict[str, dict[str, dict]] = {}
-    for record in records:
-        for task, lengths in (record.get("retrieval") or {}).items():
-            for length, cells in lengths.items():
-                for cell in cells:
-                    key = (int(length), cell["depth"])
-                    found.setdefault(task, {}).setdefault(record["label"], {}).setdefault(key, []).append(cell)
-    return {
-        task: {label: [_cell(*key, cells) for key, cells in at.items()] for label, at in rows.items()}
-        for task, rows in found.items()
-    }
+    found: dict[str, dict[str, list]] = {}
+    for study in records.studies:
+        for metric, ats in records.metrics(study).items():
+            if task := _BY_DEPTH.fullmatch(metric):
+                found[task[1]] = {
+                    row: [_cell(records, study, row, task[1], at) for at in ats] for row in records.rows(study)
+                }
+    return found
 
 
-def _cell(length: int, depth: float, cells: Sequence[Mapping[str, Any]]) -> list[Any]:
-    means = []
-    for key in ("exact", "accuracy"):
-        values = [cell[key] for cell in cells]
-        means.append(None if None in values else mean_interval(values).scaled(100))
+def _cell(records: Records, study: str, row: str, task: str, at: tuple) -> list[Any]:
+    found = [records.values(study, row, f"{task} {what} by depth", at) for what in ("exact match", "accuracy")]
+    means = [mean_interval(finite_values(values)).scaled(100) if is_whole(values) else None for values in found]
     shown = [None if each is None else each.mean for each in means]
-    return [length, depth, *shown, *["not finite" if each is None else each.text(1) for each in means]]
+    return [*at, *shown, *["not finite" if each is None else each.text(1) for each in means]]
 
 
 def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
     """A claim as the page of results has it: source, ours, verdict."""
     claim = judged.claim
-    tables = {name: folder.tables for name, folder in sources.folders.items()}
     return {
         "id": claim.id,
         "says": claim.says,
@@ -188,24 +169,31 @@ def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
         "paper": [f"{what} {value:g}" for what, value in claim.paper.items()],
         "ours": [_ours(expected, each, claim.unit) for expected, each in zip_longest(claim.expects, judged.estimates)],
         "verdict": judged.verdict,
-        "p": None if math.isnan(judged.p) else "p < 0.001" if judged.p < 0.001 else f"p = {judged.p:.2g}",
+        "p": None if math.isnan(judged.p) else page.p_text(judged).removeprefix(", "),
         "tests": judged.tests,
-        "regime": plain(regime_of(claim.cells, sources.folders).text()) if judged.estimates else "",
+        "regime": _regime(judged, sources) if judged.estimates else "",
         "doubt": claim.doubt,
         "tried": claim.tried,
         "remains": claim.remains,
-        "looked": looked_at(claim, tables),
+        "looked": looked_at(claim, sources.results.folders),
         "folder": claim.folder,
     }
+
+
+def _regime(judged: Judged, sources: Sources) -> str:
+    """How the rows that a claim reads were trained."""
+    rows = {(cell.study, cell.row) for cell in judged.claim.cells}
+    records = sources.results.folders[judged.claim.folder]
+    return page.regime(record for record in records if (record.study, record.row) in rows)
 
 
 def _ours(expected: Expectation, found: Estimate | None, unit: Unit) -> dict[str, Any]:
     """A contrast's name, its value (none where nothing has been run), the range that is claimed, and where it is from."""
     cells = [cell for _, cell in expected.contrast.terms]
-    tables = dict.fromkeys((cell.folder, cell.table, cell.metric) for cell in cells)
+    tables = dict.fromkeys((cell.folder, cell.study, cell.metric) for cell in cells)
     return {
         "name": expected.name or str(expected.contrast).replace("@", "at "),
         "text": found.interval().scaled(unit.scale).text(unit.digits, signed=True) if found else "",
-        "asked": page.asked(expected, unit),
-        "records": [{"folder": folder, "table": table, "metric": metric} for folder, table, metric in tables],
+        "asked": page.claimed_range(expected, unit),
+        "records": [{"folder": folder, "table": study, "metric": metric} for folder, study, metric in tables],
     }

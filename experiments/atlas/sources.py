@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from experiments.evidence.inventory import Folder
-from experiments.evidence.page import judge
-from experiments.evidence.verdicts import Judged
+from experiments.report.claims import Judged
+from experiments.report.overview import Results
 
 # How texts spell names that are words of the language, or several.
 _SPELLED = {
@@ -31,18 +30,21 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 class Sources(NamedTuple):
     """Attributes:
-    folders: of results, by name, as `experiments.studies.results.read_results` reads them; those that are there.
-    scorecard: cards by spec.
+    results: what a folder of results holds; without studies where nothing was read.
     docs: the folder of goldens.md and errata.md.
     """
 
-    folders: Mapping[str, Folder] = {}
-    scorecard: Mapping[str, Any] = {}
+    results: Results = Results([], {})
     docs: pathlib.Path = DOCS
+
+    @property
+    def scorecard(self) -> Mapping[str, Any]:
+        """Cards by spec."""
+        return self.results.cards
 
     def judged(self) -> list[Judged]:
         """All claims on the literature, with their verdicts."""
-        return judge(self.folders)
+        return self.results.judged()
 
 
 class Erratum(NamedTuple):

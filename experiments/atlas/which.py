@@ -1,80 +1,79 @@
-"""Which encoding to take, by situation: the answers of `evidence.advice`, what they rest on, what speaks against them."""
+"""Which encoding to take: the questions of the studies, who leads each by the records, and what speaks against it."""
 
 from typing import Any
 
-from experiments.atlas.cards import record_of
 from experiments.atlas.sources import Sources
-from experiments.evidence import advice
-from experiments.evidence.contrast import unit_of
-from experiments.evidence.inventory import STUDIES
-from experiments.evidence.numbers import plain
+from experiments.report.claims import Answer, Judged, Question
+from experiments.report.overview import lead_text, packed
+from experiments.report.page import regime
 
-# What somebody would say -> the situation's title; those that nobody says here come behind them.
-QUESTIONS = {
-    "I have images of changing size": "Images of several sizes",
-    "I have long text": "Text longer than in training, nothing tuned",
-    "I have packed documents": advice.PACKED,
-    "I have a pretrained RoPE model": "A trained RoPE to be read further",
-    "I have digits to add": "Digits and algorithms",
-    "I have images of one size": "Images of one size",
-    "I have text of the trained length": "Text at the trained length",
-    "I have to count": "Counting",
-}
+PACKED = "Packed documents"
+_DOUBT = "Measured as initialised, on logits; no study trains on packed rows."
 
 
 def which(sources: Sources) -> list[dict[str, Any]]:
-    """An answer to each question."""
-    judged = {each.claim.id: each for each in sources.judged()}
-    found = {each.title: advice.answer(each, sources.folders, judged) for each in advice.SITUATIONS}
-    return [
-        {"question": question, "title": title} | (_packed(sources) if title == advice.PACKED else _answer(found[title]))
-        for question, title in QUESTIONS.items()
+    """An answer to each question; those without records have none."""
+    judged = sources.judged()
+    known = {each.claim.id: each for each in judged}
+    answers = {each.question: each for each in sources.results.answers(judged)}
+    found = [
+        _answer(question, answers.get(question), known, sources)
+        for study in sources.results.studies
+        for question in study.questions
     ]
+    return [*found, _packed(sources)]
 
 
-def _answer(found: advice.Answer) -> dict[str, Any]:
-    situation = found.situation
+def _answer(question: Question, found: Answer | None, judged: dict[str, Judged], sources: Sources) -> dict[str, Any]:
+    study = next(study for study in sources.results.studies if study.name == question.folder)
+    missing = [] if found else [{"folder": study.name, "command": study.command}]
     return {
-        "told": [_told(field, standing) for field, standing in found.told],
-        "claims": [each.claim.id for each in found.claims],
-        "doubt": situation.doubt,
-        "regime": plain(found.regime.text()) if found.regime else "",
-        "missing": _missing(found),
+        "question": question.asks,
+        "title": question.asks,
+        "told": [_told(found)] if found else [],
+        "claims": [name for name in question.claims if name in judged],
+        "doubt": question.doubt,
+        "regime": _regime(found, sources) if found else "",
+        "missing": missing,
     }
 
 
-def _missing(found: advice.Answer) -> list[dict[str, str]]:
-    """The commands of studies that would tell more and have not been run."""
-    told = {field.table.folder for field, _ in found.told}
-    asked = [alternatives[0].table.folder for alternatives in found.situation.fields]
-    commands = {study.folder: study.command for study in STUDIES}
-    return [{"folder": folder, "command": commands[folder]} for folder in dict.fromkeys(asked) if folder not in told]
+def _regime(found: Answer, sources: Sources) -> str:
+    rows = {found.leader, found.question.reference, *found.tied}
+    records = sources.results.folders[found.question.folder]
+    studies = {table.study for table in found.question.tables}
+    return regime(record for record in records if record.row in rows and record.study in studies)
 
 
-def _told(field: advice.Field, found: advice.Standing) -> dict[str, Any]:
-    """Who leads, by how much, who is not separable from it and who is worse than the reference."""
-    unit = unit_of(field.table.metric)
-    lead = found.lead
-    text = (
-        lead.estimate.interval().scaled(unit.scale).text(unit.digits - (unit.scale > 1), signed=True) if lead else None
-    )
+def _told(found: Answer) -> dict[str, Any]:
+    """Who leads, by how much, who is not clearly behind it and who is worse than the reference."""
     return {
-        "what": field.what,
-        "reference": field.reference,
+        "what": found.question.what,
+        "reference": found.question.reference,
         "leader": found.leader,
-        "lead": text,
-        "separated": bool(lead and lead.separated),
+        "lead": lead_text(found) if found.lead else None,
+        "separated": bool(found.lead and found.lead.separated),
         "tied": list(found.tied),
         "behind": list(found.behind),
-        **record_of(field.table, field.at),
+        **record_of(found.question),
     }
+
+
+def record_of(question: Question) -> dict[str, Any]:
+    """Where the records of a question are shown."""
+    table = question.tables[0]
+    return {"folder": table.folder, "table": table.study, "metric": table.metric, "at": question.at}
 
 
 def _packed(sources: Sources) -> dict[str, Any]:
-    measured, moved = advice.packed(sources.scorecard)
-    return {
-        "packed": {"measured": len(measured), "moved": moved},
+    measured, moved = packed(sources.scorecard)
+    about = {
+        "question": PACKED,
+        "title": PACKED,
         "claims": [],
-        "doubt": advice.PACKED_DOUBT[0].upper() + advice.PACKED_DOUBT[1:],
+        "doubt": _DOUBT,
         "told": [],
+        "regime": "",
+        "missing": [],
     }
+    return about | {"packed": {"measured": len(measured), "moved": moved}}

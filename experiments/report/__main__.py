@@ -1,18 +1,22 @@
-"""Writes tables, figures and pages once more, from records: nothing is trained or measured.
+"""Writes pages once more, from records: nothing is trained or measured.
 
     python -m experiments.report results/quickstart results/vit_table8      # finished studies, each in its folder
     python -m experiments.report results/scorecard
-    python -m experiments.report                                            # results/README.md, which judges all of them
+    python -m experiments.report                                            # results/README.md, over all studies
+    python -m experiments.report results/quickstart --html                  # README.html beside README.md, too
 
-A folder holds what a command has written: config.json and results.jsonl of a study (of experiments.ablate, extrapolate or
-resolutions), or scorecard.json. Its table.md, PNG plots and report.html are replaced; rows of a study of ours stand in the
-order of its config as it is now, and the claims that it decides come first. A folder that cannot be shown again is
-told in one line, exit 2; those before it are done. Without a folder, README.md and its picture are written in `results`:
-claims of the literature, encodings by tasks, and which one to take.
+A folder holds what a command has written: config.json and results.jsonl of a study, or scorecard.json. Its README.md and
+PNGs are replaced; of a study of configs/ they are those of its config as it is now. A folder that cannot be shown again is
+told in one line, exit 2; those before it are done. Without a folder, README.md and its figure are written in `results`:
+which encoding for which purpose, and claims of the literature.
 """
 
+import json
 import pathlib
+import re
 import sys
+
+from ml_collections import ConfigDict
 
 from experiments import cli
 
@@ -21,29 +25,53 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("report", __doc__)
     parser.add_argument("directory", nargs="*", type=pathlib.Path, help="folder of a finished study, or of a scorecard")
+    parser.add_argument("--html", action="store_true", help="write README.html too")
     args = parser.parse_args(argv)
-    return cli.answer(lambda: _folders(args.directory), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _folders(args.directory, args.html), args.imports, traceback=args.traceback)
 
 
-def _folders(directories: list[pathlib.Path]) -> None:
+def _folders(directories: list[pathlib.Path], as_html: bool) -> None:
+    from experiments.report import overview
+    from experiments.report.html import write_html
+
     if not directories:
-        from experiments.studies.results import write_page
-
-        print("\n".join(map(str, write_page(pathlib.Path("results")))))
+        paths = overview.write(pathlib.Path("results"))
+        print("\n".join(map(str, [*paths, *([write_html(paths[0])] if as_html else [])])))
     for directory in directories:
-        print("\n".join(map(str, _again(directory))))
+        paths = show_again(directory)
+        print("\n".join(map(str, [*paths, *([write_html(paths[0])] if as_html else [])])))
 
 
-def _again(directory: pathlib.Path) -> list[pathlib.Path]:
+def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the page of a finished study, or of a scorecard; returns the paths, README.md first.
+
+    Raises:
+      ValueError: says what the folder lacks, or which records cannot be shown.
+    """
+    from experiments.records import RESULTS, read_study
+    from experiments.report import page, scorecard
+    from experiments.report.studies import study_of
+
     if (directory / "scorecard.json").exists():
-        from experiments.report.scorecard import show_again
+        return scorecard.show_again(directory)
+    for name in ("config.json", RESULTS):
+        if not (directory / name).exists():
+            raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
+    config = ConfigDict(json.loads((directory / "config.json").read_text()), allow_dotted_keys=True, sort_keys=False)
+    known = study_of(config.get("name", ""))
+    command = _command(directory / page.NAME)
+    if known and directory.resolve().parent.name == "results":
+        command = known.command
+    try:
+        return page.write_page(known.config if known else config, read_study(directory), directory, command).paths
+    except ValueError as error:
+        raise ValueError(f"{directory} cannot be shown again: {error}") from error
 
-        return show_again(directory)
-    from experiments.studies.again import show_again
-    from experiments.studies.results import listed
 
-    study = listed(directory.resolve().name)
-    return show_again(directory, cli.load(study.config) if study else None)
+def _command(page: pathlib.Path) -> str | None:
+    """The command that a page names."""
+    found = re.search(r"## How it was run\n\n```\n(.*?)\n```", page.read_text(), re.S) if page.exists() else None
+    return found and found[1]
 
 
 if __name__ == "__main__":

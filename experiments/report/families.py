@@ -1,5 +1,6 @@
-"""Families of encodings, and how each looks in every figure: one colour and one mark, told apart by red-green blind readers.
+"""The look of each family of encodings in every figure: one colour and one mark, told apart by red-green blind readers.
 
+A family is what the class of an encoding says (`posjax.describe.catalogue.family_of`); families of one idea look alike.
 Colours were searched for on a grid to be far apart in CIELAB as they are and as protanopes and deuteranopes see them
 (Machado, Oliveira and Fernandes 2009, https://doi.org/10.1109/TVCG.2009.113); the tests check it.
 """
@@ -25,14 +26,14 @@ class Family(NamedTuple):
     glyph: str
 
 
-NONE, OTHER, RESCALED, WINDOWS = "none", "other", "rescaled rotary", "windows and views"
+NONE, OTHER, RESCALED, WINDOWS, ROTARY = "none", "other", "rescaled rotary", "windows and views", "rotary"
 MAPS = "position maps"  # their class says so; in a spec the encoding behind >> tells the family
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         NONE: Family("no position", "#8a8a8a", "o", "●"),
         "waves": Family("fixed waves, added", "#b17a43", "s", "■"),
         "tables": Family("learned tables, added", "#904300", "D", "◆"),
-        "rotary": Family("rotations of queries and keys", "#0016bc", "^", "▲"),
+        ROTARY: Family("rotations of queries and keys", "#0016bc", "^", "▲"),
         RESCALED: Family("rotations with other frequencies", "#2cc8d3", "v", "▼"),
         "decay": Family("biases that fall with the distance", "#640016", "X", "✖"),
         "learned bias": Family("learned biases or keys of offsets", "#d321ff", "P", "✚"),
@@ -46,7 +47,7 @@ _ARGUMENT = re.compile(r"\w+(?==)|'[^']*'|\"[^\"]*\"")  # names of arguments, an
 
 
 def family_of(encoding: str) -> str:
-    """The family of a canonical spec, which may have placeholders; `OTHER` where no family knows it, as "-" of a ResNet.
+    """The family of a spec, which may have placeholders; `OTHER` where no family knows it, as "-" of a ResNet.
 
     A window or a view decides, then a scaling of frequencies, then the first encoding that knows positions; what is added
     to rotations, which many models have beside it, decides before these.
@@ -56,7 +57,7 @@ def family_of(encoding: str) -> str:
     found = [family for family in families if family in FAMILIES]
     if WINDOWS in found:
         return WINDOWS
-    if re.search(r"scaling=(?!None)", encoding) and "rotary" in found:
+    if re.search(r"scaling=(?!None)", encoding) and ROTARY in found:
         return RESCALED
-    last = ("rotary", NONE)
+    last = (ROTARY, NONE)
     return min(found, key=lambda family: family in last and 1 + last.index(family), default=OTHER)

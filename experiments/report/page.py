@@ -1,348 +1,420 @@
-"""One page that a reviewer can check: tables, figures, config and versions of a set of runs, in a single HTML file.
+"""The page of a study, results/NAME/README.md: two sentences, verdicts on claims, tables, figures and how it was run.
 
-Everything is a function of the arguments: no clock, no host name, so equal records give equal files.
+    page = write_page(config, records, workdir, command)      # README.md and its PNGs
+    print_page(page)                                          # the same tables, for a terminal
+
+A page is a function of its arguments: no clock, no host name. Equal records give equal files.
 """
 
-import base64
-import functools
-import html
-import os
+import dataclasses
+import math
+import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from matplotlib.figure import Figure
+from ml_collections import ConfigDict
 
-from experiments.report import plots
-from experiments.report.statistics import (
-    ACCURACY,
-    Metric,
-    Record,
-    Rows,
-    all_runs,
-    group,
-    is_none,
-    line_of_curves,
-    metric_values,
-    metrics_of,
+from experiments.records import TUNING, Record, Records, read_records
+from experiments.report import figures, paper, table
+from experiments.report.claims import (
+    FAILS,
+    NOT_RUN,
+    Claim,
+    Expectation,
+    Folders,
+    Judged,
+    judge_claims,
+    looked_at,
 )
-from experiments.report.table import BOLD, StudyTable, block_findings, shown, summarize, to_markdown, versions_text
+from experiments.report.figures import Drawn
+from experiments.report.statistics import LEVEL, Estimate
+from experiments.report.studies import study_of
+from experiments.report.table import StudyTable
+from experiments.report.units import Unit
 from posjax.describe.figures import save
 from posjax.describe.markdown import escape_markdown
 from posjax.files import replace_file
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: separate; border-spacing: 0; font-size: .875rem; font-variant-numeric: tabular-nums; }
-.wide { overflow: auto; max-height: 85vh; border: 1px solid #8884; width: fit-content; max-width: 100%; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #8884; white-space: nowrap; background: Canvas; }
-th { position: sticky; top: 0; z-index: 1; white-space: normal; vertical-align: bottom; min-width: 4.5rem; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; border-right: 1px solid #8884; }
-th:first-child { z-index: 2; }
-.small, figcaption { font-size: .875rem; opacity: .85; }
-figure { margin: 1rem 0; }
-img { max-width: 100%; background: white; padding: .5rem; box-sizing: border-box; border-radius: .25rem; }
-pre { overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius: .25rem; font-size: .8125rem; }
-nav ul { columns: 16rem; padding-left: 1.25rem; }
-.point { font-size: 1.125rem; }
-.notes { white-space: pre-line; }
-""".strip()
-
-Draw = Callable[[Sequence[Record], dict[str, plots.Style]], Figure]
+NAME = "README.md"
+_DPI, _COLORS = 200, 256  # of line drawings, which then take 20 to 60 KB
 
 
-class Answer(NamedTuple):
-    """A claim that the study decides: the claim, the verdict on it, and the numbers behind that."""
+class Page(NamedTuple):
+    """What was written: the tables, for a terminal, and the paths of all files."""
 
-    claim: str
-    verdict: str
-    numbers: str
-
-
-class About(NamedTuple):
-    """What a page says beside its tables and figures."""
-
-    title: str
-    config_text: str | None = None  # the experiment's config, shown verbatim
-    notes: str = ""  # plain text below the findings
-    command: str | None = None  # the shell command that produced the records, shown under "How to reproduce"
-    point: str = ""  # what the study is about, in a sentence; numbers are left to the findings
-    answers: Sequence[Answer] = ()  # come before the findings of the tables
+    tables: list[StudyTable]
+    paths: list[pathlib.Path]
 
 
-class Saved(NamedTuple):
-    path: Path
-    caption: str
-
-
-def write_report(
+def write_page(
+    config: ConfigDict,
     records: Sequence[Record],
-    directory: str | os.PathLike,
-    about: About,
-    drawn: Mapping[str, Mapping[str, plots.Captioned]] = MappingProxyType({}),
-    before: Sequence[StudyTable] = (),
-    lead: Mapping[str, plots.Captioned] = MappingProxyType({}),
-) -> list[Path]:
-    """Writes table.md, a PNG per figure and the self-contained report.html into ``directory``.
-
-    Files appear whole or not at all. Unfinished rows are shown with the seeds they have; a study gets the figures its
-    records allow, that of its headline first.
+    workdir: pathlib.Path,
+    command: str | None,
+    claims: Sequence[Claim] = (),
+) -> Page:
+    """Writes README.md and a PNG for each figure into the folder of a study, and removes PNGs of an earlier page.
 
     Args:
-      records: runs of one or several studies, as in results.jsonl.
-      directory: made if it does not exist.
-      drawn: further figures of a study: {study: {name: figure}}.
-      before: tables about several studies, which come before those of each.
-      lead: figures about several studies, which come before all tables: {name: figure}.
-
-    Returns:
-      The paths written, report.html last.
+      config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline) are
+        shown if given.
+      records: of all rows; they may be unfinished.
+      command: runs the study.
+      claims: that the records decide; those of the study of this name in configs/ if none are given.
 
     Raises:
-      ValueError: no records, inconsistent ones (`experiments.report.statistics.group`) or studies that share a file name.
+      ValueError: no records, or records that make no table (`experiments.records.Records`).
     """
-    tables, directory = summarize(records), Path(directory)
-    stems = _stems([table.study for table in tables])  # raises before anything is written
-    directory.mkdir(parents=True, exist_ok=True)
-    studies, look = group(records), plots.styles(records)
-    saved = {LEAD: save_figures(lead, directory)}
-    for table in tables:
-        own = _figures(studies[table.study], table, look)
-        last = {"learning_curves": own.pop("learning_curves")} if "learning_curves" in own else {}
-        own = {**own, **drawn.get(table.study, {}), **last}
-        saved[table.study] = save_figures(own, directory, stems[table.study])
-    return write_pages([*before, *tables], saved, records, directory, about)
+    made = _Page(config, records, workdir, claims)
+    drawn = [*(drawn for drawn, _ in made.across), *(each for section in made.sections for each in section.drawn)]
+    workdir.mkdir(parents=True, exist_ok=True)
+    paths = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in drawn]
+    for old in set(workdir.glob("*.png")) - set(paths):
+        old.unlink()
+    replace_file(workdir / NAME, made.markdown(command).encode())
+    return Page([each for section in made.sections for each in section.tables], [workdir / NAME, *paths])
 
 
-LEAD = ""  # under this name stand the figures that come before all tables
+def text_of(config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, command: str | None) -> str:
+    """The Markdown that `write_page` writes."""
+    return _Page(config, records, workdir).markdown(command)
 
 
-def write_pages(
-    tables: Sequence[StudyTable],
-    figures: Mapping[str, Sequence[Saved]],
-    records: Sequence[Record],
-    directory: Path,
-    about: About,
-) -> list[Path]:
-    """Writes table.md and report.html of tables and figures that have been made: {name of a table: its figures}.
+def print_page(page: Page) -> None:
+    """Prints the tables of a page, and the paths of its files."""
+    from rich.console import Console
 
-    Of a table's figures the first comes before it, the others behind; those of `LEAD` before all.
-
-    Returns:
-      The paths of table.md, the figures and report.html.
-    """
-    markdown = "\n".join([f"# {escape_markdown(about.title)}\n", *_answers_markdown(about), *map(to_markdown, tables)])
-    page = _page(records, tables, figures, about)
-    texts = {directory / "table.md": markdown, directory / "report.html": page}
-    for path, text in texts.items():
-        replace_file(path, text.encode())
-    drawn = [each.path for saved in figures.values() for each in saved]
-    return [directory / "table.md", *drawn, directory / "report.html"]
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for made in page.tables:
+        console.print(table.to_rich(made, console.width))
+    print("\n".join(map(str, page.paths)))
 
 
-def _answers_markdown(about: About) -> list[str]:
-    lines = [f"- {escape_markdown(a.claim)} **{a.verdict}**: {escape_markdown(a.numbers)}" for a in about.answers]
-    return ["\n".join([*lines, "", ANSWERED, ""])] if lines else []
+def in_order(records: Records, config: ConfigDict) -> Records:
+    """The records with studies and rows in the order of the config, others last, and the metrics with its headline first."""
+    named = config.get("studies") or config.get("sets") or {config.get("name", ""): config}
+    studies = list(named)
+    rows = {study: _labels(fields) for study, fields in named.items()}
+
+    def place(record: Record) -> tuple[int, int]:
+        study = studies.index(record.study) if record.study in studies else len(studies)
+        known = rows.get(record.study, [])
+        return study, known.index(record.row) if record.row in known else len(known)
+
+    first = _page_of(config).get("headline", "accuracy")
+
+    def headed(record: Record) -> Record:
+        metrics = dict(sorted(record.metrics.items(), key=lambda item: item[0] != first))
+        return dataclasses.replace(record, metrics=metrics)
+
+    return Records(map(headed, sorted(records, key=place)))
 
 
-# What a reader needs beside the answers.
-ANSWERED = (
-    "Claims of the literature, judged after Holm's correction over the claims of this study. Differences with their 95 % "
-    "intervals, and in brackets the range that the claim says: accuracies in points, losses in nats, errors of positions in "
-    "bytes."
-)
+def _page_of(config: ConfigDict) -> ConfigDict:
+    return config.get("page") or ConfigDict()
 
 
-def save_figures(drawn: Mapping[str, plots.Captioned], directory: Path, stem: str = "") -> list[Saved]:
-    """Writes a PNG for each: <stem>_<name>.png."""
-    return [
-        Saved(save(each.figure, directory / f"{stem}{'_' * bool(stem)}{name}.png", _DPI, _COLORS), each.caption)
-        for name, each in drawn.items()
+def _labels(fields: ConfigDict) -> list[str]:
+    """The rows of a study: bases, each with the rows that read or tune its weights behind it."""
+    found = []
+    for base in [*fields.get("encodings", {}), *fields.get("rows", {})]:
+        named = list(fields.get("variants", {}).get(base, {})) + list(fields.get("finetune", {}).get(base, {}))
+        if policies := fields.get("policies", {}).get(base):
+            named = [f"{base}, {name}" for name in [*policies, *fields.get("finetune", {}).get(base, {})] if name]
+        elif base in fields.get("finetune", {}) and "variants" not in fields:
+            named = [f"{base}, {name}" for name in fields["finetune"][base]]
+        found += [base, *named]
+    return found
+
+
+class _Page:
+    """The sections, figures and verdicts of a page."""
+
+    def __init__(
+        self, config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, claims: Sequence[Claim] = ()
+    ):
+        self.config = config
+        self.records = in_order(records if isinstance(records, Records) else Records(records), config)
+        if not len(self.records):
+            raise ValueError("there are no records: run at least one row before asking for its page")
+        known = study_of(config.get("name", ""))
+        claims = claims or (known.claims if known else ())
+        self.folders = {claim.folder: self.records for claim in claims}
+        self.judged = judge_claims(claims, self.folders)
+        self.sections = [_Section(self.records, study, config) for study in self.records.studies]
+        self.across = _across(self.records, config)
+        self.hours = core_hours(self.records, read_records(workdir / TUNING))
+
+    def markdown(self, command: str | None) -> str:
+        config = self.config
+        says = _page_of(config).get("says") or config.get("point", "")
+        parts = [f"# {escape_markdown(config.get('title', 'A study'))}", escape_markdown(says)]
+        if any(each.verdict != NOT_RUN for each in self.judged):
+            parts += ["## What papers claim", claims_markdown(self.judged, self.folders)]
+        for drawn, below in self.across:
+            parts += [_image(drawn), below]
+        for section in self.sections:
+            parts += section.markdown()
+        if specs := _specs(self.records):
+            parts += ["## The rows", specs]
+        parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
+        hours = f"At most {self.hours:.1f} core-hours, of choosing rates and measuring too."
+        parts += [f"{capital(regime(self.records))}. {hours}"]
+        parts += [escape_markdown(config.get("notes", "")), *map(escape_markdown, _notes(self.records))]
+        parts += ["## How to read it", how_to_read(self.records, self.sections, self.judged)]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+class _Section:
+    """The tables and figures of one study of a page."""
+
+    def __init__(self, records: Records, study: str, config: ConfigDict):
+        several = len(records.studies) > 1
+        self.name = heading(study, config) if several else ""
+        self.tables = table.tables(records, study, self.name)
+        drawn = figures.figures(records, study, figures.styles(records))
+        if "curves" in config and (beside := paper.beside_curves(records, study, config.curves)):
+            drawn.insert(1, beside)
+        start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study)}_" if several else ""
+        self.drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
+
+    def markdown(self) -> list[str]:
+        """The first table with its finding and the first figure; other tables folded; then the other figures."""
+        first, *others = self.tables
+        parts = [f"## {self.name or capital(first.title)}", escape_markdown(first.finding), table.to_markdown(first)]
+        parts += [_image(each) for each in self.drawn[:1]]
+        for made in others:
+            finding = escape_markdown(made.finding)
+            body = "\n\n".join(filter(None, (finding, table.to_markdown(made))))
+            title = made.title.removeprefix(f"{self.name}, ")
+            parts.append(folded(f"{capital(title)}, in numbers", body))
+        for drawn in self.drawn[1:]:
+            shown = not drawn.aside and self.drawn.index(drawn) < _OPEN
+            parts.append(_image(drawn) if shown else folded(_short(drawn), _image(drawn)))
+        return [part for part in parts if part]
+
+
+_OPEN = 3  # figures of a study that are not folded
+
+
+def heading(study: str, config: ConfigDict) -> str:
+    """A study's name in words: `config.page.headings`, else its identifier with spaces."""
+    return _page_of(config).get("headings", {}).get(study) or capital(study.replace("_", " "))
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def folded(title: str, body: str) -> str:
+    """Markdown that is shown when its title is clicked."""
+    return f"<details><summary>{escape_markdown(title)}</summary>\n\n{body}\n\n</details>"
+
+
+def _image(drawn: Drawn) -> str:
+    return f"![{escape_markdown(_short(drawn))}]({drawn.name}.png)\n\n*{escape_markdown(drawn.caption)}*"
+
+
+def _short(drawn: Drawn) -> str:
+    """The first sentence of a caption."""
+    return drawn.caption.partition(". ")[0]
+
+
+def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
+    """Figures about several studies, each with a table below it."""
+    found = []
+    if "paper" in config and "metric" in config.paper and (compared := paper.compared(records, config.paper)):
+        beside = folded("Beside the paper, in numbers", paper.to_markdown(compared, config.paper))
+        found.append((paper.forest(compared, config.paper), beside))
+    if "axis" in config and (along := paper.along(records, config.axis)):
+        found.append((along, ""))
+    return found
+
+
+def claims_markdown(judged: Sequence[Judged], folders: Folders) -> str:
+    """A line for each claim, its verdict first."""
+    return "\n".join(_claim(each, folders) for each in judged)
+
+
+def _claim(judged: Judged, folders: Folders) -> str:
+    """The verdict and the claim, then ours, the paper's and what bears on them as lines of their own."""
+    claim = judged.claim
+    ours = "; ".join(ours_text(*each, claim.unit) for each in zip(claim.expects, judged.estimates, strict=False))
+    theirs = "; ".join(f"{what} {value:g}" for what, value in claim.paper.items())
+    looked = looked_at(claim, folders) if judged.estimates else []
+    lines = {"Ours": f"{ours}{p_text(judged)}" if ours else "", "Paper": f"{claim.source}, {claim.place}"}
+    lines["Paper"] += f": {theirs}" if theirs else ""
+    lines["Doubt"] = claim.doubt
+    if judged.verdict == FAILS:
+        lines |= {"Tried": claim.tried, "Open": claim.remains}
+    lines["Beside it"] = "; ".join(looked)
+    told = "".join(f"\n  - *{name}*: {escape_markdown(text)}" for name, text in lines.items() if text)
+    return f'- <a id="{claim.id}"></a>**{capital(judged.verdict)}.** {escape_markdown(claim.says)}{told}'
+
+
+def ours_text(expected: Expectation, found: Estimate, unit: Unit) -> str:
+    """``alibi at 4096 - alibi at 128: +0.012 ± 0.003 nats (claimed: below 0.02)``."""
+    name = (expected.name or str(expected.contrast)).replace("@", "at ")
+    value = found.interval().scaled(unit.scale).text(unit.digits, signed=True)
+    return f"{name}: {value} {unit.of_differences}".strip() + f" (claimed: {claimed_range(expected, unit)})"
+
+
+def claimed_range(expected: Expectation, unit: Unit) -> str:
+    """The range that a claim says, as ``below 0.02``."""
+    ends = [("above", expected.low), ("below", expected.high)]
+    return " and ".join(f"{word} {end * unit.scale:g}" for word, end in ends if math.isfinite(end))
+
+
+def p_text(judged: Judged) -> str:
+    if not judged.estimates:
+        return ""
+    if math.isnan(judged.p):
+        return " (no test: too few seeds)"
+    return ", p < 0.001" if judged.p < 0.001 else f", p = {judged.p:.2g}"
+
+
+def regime(records: Iterable[Record]) -> str:
+    """``116,480 parameters, 800 steps, 0.58 passes, 5 seeds, learning rate 0.01, cpu``: the spans over records."""
+    records = list(records)
+    seeds = {len({record.seed for record in rows}) for rows in _by_row(records)}
+    parts = [
+        _span({record.parameters for record in records}, "{:,}", "parameter"),
+        _span({record.steps for record in records}, "{:,}", "step"),
+        _span({record.passes for record in records if record.passes}, "{:.3g}", "pass"),
+        _span(seeds, "{}", "seed"),
     ]
+    rates = _span({record.learning_rate for record in records if record.learning_rate}, "{:g}", "")
+    parts += [f"learning rate {rates.strip()}"] if rates else []
+    return ", ".join([*filter(None, parts), *dict.fromkeys(record.device for record in records)])
 
 
-_DPI, _COLORS = 130, 256  # of line drawings, which then take 20 to 60 KB
+def _by_row(records: Iterable[Record]) -> Iterable[list[Record]]:
+    rows: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        rows.setdefault((record.study, record.row), []).append(record)
+    return rows.values()
 
 
-def _figures(rows: Rows, table: StudyTable, look: dict[str, plots.Style]) -> dict[str, plots.Captioned]:
-    """The figures for which a study has at least one finite value; the first one's caption is what the table's tests show."""
-    finite = {metric for metric in metrics_of(rows) for runs in rows.values() if metric_values(runs, metric)[0]}
-    drawn: dict[str, tuple[Draw, str]] = {}
-    if ACCURACY in finite:
-        drawn["accuracy"] = plots.points_by_encoding, _SEEDS
-    for name in ("exact match", "accuracy", "accuracy by length", "exact match by length"):
-        if not name.startswith("exact match") or _some_are_found(rows, name):
-            draw = functools.partial(plots.accuracy_by_length, name=name)
-            drawn = drawn | _by_length(finite, name, draw) | drawn
-    drawn |= _by_length(finite, "loss", plots.loss_by_length)
-    by_block = block_findings(rows)
-    if drawn:
-        first, (draw, told) = next(iter(drawn.items()))
-        drawn[first] = draw, " ".join((*(text for text in table.findings if text not in by_block.values()), told))
-    drawn = _by_block(rows, by_block) | drawn
-    if any(np.isfinite(line_of_curves(runs).mean).any() for runs in rows.values()):
-        drawn["learning_curves"] = plots.learning_curves, f"Training loss by step: {_OF_LOSS}"
-    return {name: plots.Captioned(draw(all_runs(rows), look), told) for name, (draw, told) in drawn.items()}
+def _span(values: set, form: str, noun: str) -> str:
+    if not values:
+        return ""
+    many = noun if values == {1} or not noun else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    ends = dict.fromkeys(form.format(value) for value in (min(values), max(values)))
+    return f"{' to '.join(ends)} {many}"
 
 
-_SEEDS, _BAND = "Every dot is a seed.", "mean and 95 % interval over seeds."
-_OF_LOSS = "mean and 95 % interval over seeds, where the axis is logarithmic those of the logarithm."
-_FEW = 0.01  # whole answers right, below which no figure shows them
+def core_hours(records: Iterable[Record], points: Iterable[Record] = ()) -> float:
+    """Wall time of training, of tuning and of measuring, times cores; runs that are trained together share one.
 
-
-def _some_are_found(rows: Rows, name: str) -> bool:
-    """Whether a row has whole answers right, at a length, that a figure could show."""
-    found = [metric_values(runs, m)[0] for m in metrics_of(rows) if m.name == name for runs in rows.values()]
-    return any(np.mean(values) >= _FEW for values in found if values)
-
-
-def _by_length(finite: set[Metric], name: str, draw: Draw) -> dict[str, tuple[Draw, str]]:
-    """A figure over the lengths; where there is one alone, its rows as points."""
-    lengths = [metric for metric in finite if metric.name == name and metric.length is not None]
-    stem = name.removesuffix(" by length").replace(" ", "_")
-    if len(lengths) == 1:
-        return {stem: (functools.partial(plots.points_by_encoding, metric=lengths[0]), _SEEDS)}
-    told = _OF_LOSS if name == "loss" else _BAND
-    return {f"{stem}_by_length": (draw, told.capitalize())} if lengths else {}
-
-
-def _by_block(rows: Rows, findings: Mapping[tuple[str, str], str]) -> dict[str, tuple[Draw, str]]:
-    """A figure for each thing that is measured after every block of a model; its caption is what the tests show of it."""
-    drawn = {}
-    blind = (
-        " Dotted: none before the blocks, where nothing tells positions." if any(map(is_none, rows.values())) else ""
-    )
-    for (what, of), finding in findings.items():
-        draw = functools.partial(plots.metric_by_block, what=what, of=of)
-        told = f"{what} of {of or 'text'} after each block: {_BAND}{blind} {finding}"
-        drawn[re.sub(r"\W+", "_", f"{what}, {of or 'text'}")] = draw, told.strip()
-    return drawn
-
-
-def _stems(studies: list[str]) -> dict[str, str]:
-    """study -> the start of its file names: letters, digits, dot, dash and underscore, never a path or hidden."""
-    stems = {study: re.sub(r"[^A-Za-z0-9._-]+", "_", study).lstrip(".") or "study" for study in studies}
-    if len(set(stems.values())) < len(stems):
-        raise ValueError(f"studies {studies} share file names: rename them to differ in letters or digits")
-    return stems
-
-
-def _page(
-    records: Sequence[Record],
-    tables: Sequence[StudyTable],
-    figures: Mapping[str, Sequence[Saved]],
-    about: About,
-) -> str:
-    named = {table.study: f"study-{index}" for index, table in enumerate(tables)}
-    parts = [f"<h1>{html.escape(about.title)}</h1>", *_findings_html(tables, about)]
-    parts += [figure_html(each) for each in figures.get(LEAD, ())]
-    if about.notes:
-        parts.append(f'<p class="notes">{html.escape(about.notes)}</p>')
-    parts.append(_contents_html({**named, "How to reproduce": "reproduce"}))
-    for table in tables:
-        first, *others = figures.get(table.study, ()) or (None,)
-        parts.append(f'<h2 id="{named[table.study]}">{html.escape(table.study)}</h2>')
-        parts += [figure_html(first)] if first else []
-        parts.append(_table_html(table))
-        parts += map(figure_html, others)
-    parts.append(_reproduce_html(records, about.command))
-    if about.config_text is not None:
-        text = html.escape(about.config_text)
-        parts.append(f"<details>\n<summary>Config</summary>\n<pre>{text}</pre>\n</details>")
-    return html_page(about.title, parts)
-
-
-def _findings_html(tables: Sequence[StudyTable], about: About) -> list[str]:
-    """What the study is about, and what its tests show."""
-    parts = [f'<p class="point">{html.escape(about.point)}</p>'] if about.point else []
-    several = len(tables) > 1
-    items = [f"{table.study}: {text}" if several else text for table in tables for text in table.findings]
-    answers = [
-        f"{html.escape(each.claim)} <strong>{html.escape(each.verdict)}</strong>: {html.escape(each.numbers)}"
-        for each in about.answers
-    ]
-    if answers or items:
-        parts.append("<h2>Findings</h2>")
-    parts += [*_list_html(answers), f'<p class="small">{html.escape(ANSWERED)}</p>'] if answers else []
-    return parts + _list_html(list(map(html.escape, items)))
-
-
-def _list_html(items: Sequence[str]) -> list[str]:
-    listed = "\n".join(f"<li>{item}</li>" for item in items)
-    return [f"<ul>\n{listed}\n</ul>"] if items else []
-
-
-def _contents_html(named: Mapping[str, str]) -> str:
-    items = "\n".join(f'<li><a href="#{at}">{html.escape(name)}</a></li>' for name, at in named.items())
-    return f"<nav>\n<h2>Contents</h2>\n<ul>\n{items}\n</ul>\n</nav>"
-
-
-def html_page(title: str, parts: Sequence[str], style: str = "") -> str:
-    """A whole page that needs no other file.
-
-    Args:
-      parts: of its body, HTML.
-      style: CSS behind that of all pages.
+    An upper bound: a core may have waited, or served others.
     """
-    head = f'<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}'
-    css = "\n".join(filter(None, (STYLE, style)))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}</title>\n<style>\n{css}\n</style>\n</head>\n<body>\n'
-        + "\n".join(parts)
-        + "\n</body>\n</html>\n"
+    records = list(records)
+    # Seeds and rates that are trained together have one wall time, to the last digit.
+    trained = {each.wall_time: each.wall_time * _cores(each) for each in (*records, *points)}
+    measured = sum((record.evaluation_time or 0.0) * _cores(record) for record in records)
+    return (sum(trained.values()) + measured) / 3600
+
+
+def _cores(record: Record) -> int:
+    return record.versions.get("cpus", 1)
+
+
+def commits(records: Iterable[Record]) -> list[str]:
+    """Short hashes of the commits that ran them; `-dirty` where files had been changed."""
+    found = dict.fromkeys(str(record.versions.get("commit", "unknown")) for record in records)
+    return [commit[:7] + ("-dirty" if commit.endswith("-dirty") else "") for commit in found]
+
+
+def _specs(records: Records) -> str:
+    """The spec of each row whose label does not say it, to be copied."""
+    found = dict.fromkeys((record.row, record.encoding) for record in records)
+    return "\n".join(f"- {escape_markdown(row)}: `{spec}`" for row, spec in found if spec.removesuffix("()") != row)
+
+
+def _notes(records: Records) -> list[str]:
+    """Why rows of one table may not quite be comparable, and how learning rates were chosen."""
+    notes = []
+    for study in records.studies:
+        seeds = {row: sorted(record.seed for record in records.of(study, row)) for row in records.rows(study)}
+        if len({tuple(found) for found in seeds.values()}) > 1:
+            listed = "; ".join(f"{row}: {', '.join(map(str, found))}" for row, found in seeds.items())
+            notes.append(f"Rows of {study} differ in their seeds ({listed}).")
+        for what, values in {
+            "data": {record.data_digest for record in records.of(study) if record.base == record.row},
+            "steps": {record.steps for record in records.of(study) if record.base == record.row},
+        }.items():
+            if len(values) > 1:
+                notes.append(
+                    f"Rows of {study} were trained with different {what} ({', '.join(sorted(map(str, values)))})."
+                )
+    if any(value.value is None for value in records.long()):
+        notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
+    return notes + _tuning_notes(records)
+
+
+def _tuning_notes(records: Records) -> list[str]:
+    """How learning rates were chosen, and which rows might do better at rates that were not tried."""
+    tuned = {(r.study, r.row): r for r in records if r.tuned}
+    notes, edge = {}, []
+    for (study, row), record in tuned.items():
+        how, (field, chosen) = record.tuned, next(iter(record.tuned["chosen"].items()))
+        values, seeds = ", ".join(how["scores"]), ", ".join(map(str, how["seeds"]))
+        held = "which those runs are not trained on" if "% of" in how["on"] else "other problems than the reported ones"
+        name = field.rpartition(".")[2].replace("_", " ")
+        chose = f"by {how['metric']} on {how['on']}, {held} (seed {seeds})"
+        notes[f"Each row is trained at the best of its values of the {name} ({values}) {chose}."] = None
+        ends = list(how["scores"])
+        if len(ends) > 1 and record.base == row and isinstance(chosen, float) and f"{chosen:g}" in (ends[0], ends[-1]):
+            where = f" of {study}" if len(records.studies) > 1 else ""
+            edge.append(f"{row}{where} ({chosen:g})")
+    if edge:
+        notes["The best value is at the edge of those tried, and might be better beyond: " + ", ".join(edge) + "."] = (
+            None
+        )
+    return list(notes)
+
+
+def how_to_read(records: Records, sections: Sequence[_Section], judged: Sequence[Judged]) -> str:
+    """The footnotes of all tables and figures, once."""
+    tests = sorted({made.tests for section in sections for made in section.tables})
+    runs = [frozenset(record.run for record in rows) for rows in _by_row(records)]
+    paired = (
+        "t tests, paired by seed where rows read the same weights and else Welch's"
+        if len(runs) > len(set(runs))
+        else ("Welch's t tests")
     )
+    parts = [
+        "Numbers are means over seeds ± half-widths of 95 % Student t intervals, which are not corrected and leave out the "
+        "sampling of the test set."
+    ]
+    if tests and tests[-1]:
+        parts.append(
+            f"The best mean of a column is bold and {table.TIED} stands before what is not clearly behind it; *better* and "
+            f"*worse* are clear differences to no encoding, *not settled* are unclear ones: {paired}, at {LEVEL:g} after "
+            f"Holm's correction over the tests of a table ({' to '.join(map(str, sorted({tests[0], tests[-1]})))})."
+        )
+    if judged:
+        tested = f"{judged[0].tests} claims of this study" if judged[0].tests > 1 else "one claim of this study"
+        parts.append(
+            "A claim *holds* if ours lies in the range that it says and *fails at this size* if ours lies outside, each "
+            f"after Holm's correction over the {tested} with records; else it is *not settled*."
+        )
+    times = [record.step_time for record in records if record.step_time is not None]
+    parts += ["A step is one of all seeds together, divided by their number."] if times else []
+    versions = {
+        f"{name} {value}": None for record in records for name, value in record.versions.items() if name in _SHOWN
+    }
+    made = f"Made with {', '.join(versions)}; commits {', '.join(f'`{commit}`' for commit in commits(records))}."
+    return " ".join([*parts, made])
 
 
-def _table_html(table: StudyTable) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in ("encoding", *table.columns))
-    lines = []
-    for row in table.rows:
-        cells = [html.escape(shown(cell)) for cell in row.cells]
-        cells = [
-            f"<strong>{text}</strong>" if c.mark in BOLD else text for text, c in zip(cells, row.cells, strict=True)
-        ]
-        label = f'<td title="{html.escape(row.encoding)}">{html.escape(row.label)}</td>'
-        lines.append(f"<tr>{label}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    below = "\n".join(f'<p class="small">{html.escape(text)}</p>' for text in (table.caption, *table.notes))
-    return (
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
-        + "\n".join(lines)
-        + f"\n</tbody>\n</table></div>\n{below}"
-    )
+_SHOWN = ("posjax", "python", "jax", "flax", "numpy", "platform", "cpus")
 
 
-def image_html(path: Path, what: str) -> str:
-    """The PNG within the page; `what` is said to who does not see it."""
-    return f"<p>{_image(path, what)}</p>"
-
-
-def figure_html(saved: Saved) -> str:
-    """The PNG with its caption below, which is also said to who does not see it."""
-    return (
-        f"<figure>{_image(saved.path, saved.caption)}\n<figcaption>{html.escape(saved.caption)}</figcaption></figure>"
-    )
-
-
-def _image(path: Path, what: str) -> str:
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<img alt="{html.escape(what)}" src="data:image/png;base64,{data}">'
-
-
-REPRODUCE = "How to reproduce"
-
-
-def _reproduce_html(records: Sequence[Record], command: str | None) -> str:
-    """Command, config hashes and versions: what a second person needs besides the repository."""
-    hashes = dict.fromkeys(str(run["config_hash"]) for run in records if run.get("config_hash"))
-    facts = {"config hash": ", ".join(hashes), "versions": versions_text(records)}
-    lines = [f"{name}: {value}" for name, value in facts.items() if value]
-    parts = [f'<h2 id="reproduce">{REPRODUCE}</h2>']
-    parts.append(
-        f"<pre>{html.escape(command)}</pre>" if command else "<p>Run the experiment's config with these versions.</p>"
-    )
-    parts += [f'<p class="small">{html.escape(line)}</p>' for line in lines]
-    return "\n".join(parts)
+def seconds_of_step(records: Sequence[Record]) -> float | None:
+    """Median over seeds; None where none was timed."""
+    times = [record.step_time for record in records if record.step_time is not None]
+    return statistics.median(times) if times else None

@@ -85,7 +85,8 @@ def to_markdown(cards: Cards, heading: str, notes: Sequence[str] = ()) -> str:
 
     A row is left out of a table of which nothing applies to it.
     """
-    parts = [f"# {escape_markdown(heading)}", escape_markdown(CAPTION), *map(escape_markdown, notes)]
+    parts = [f"# {escape_markdown(heading)}", "![Verdicts by encoding and property](scorecard.png)"]
+    parts += [escape_markdown(CAPTION), *map(escape_markdown, notes)]
     ordered = [label for labels in by_family(cards).values() for label in labels]
     for group, names in groups().items():
         rows = []
@@ -105,8 +106,8 @@ def to_markdown(cards: Cards, heading: str, notes: Sequence[str] = ()) -> str:
 
 
 def write_pages(cards: Cards, directory: pathlib.Path, notes: Sequence[str] = ()) -> list[pathlib.Path]:
-    """Writes table.md and scorecard.png; returns their paths."""
-    table = directory / "table.md"
+    """Writes README.md and scorecard.png; returns their paths."""
+    table = directory / "README.md"
     replace_file(table, to_markdown(cards, "Scorecard of positional encodings", notes).encode())
     # Fewer colours would be nearer to each other than families are drawn.
     return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100, colors=256)]

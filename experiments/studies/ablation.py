@@ -1,12 +1,10 @@
 """Ablations: one row per encoding, or per change of the config, measured by the scores at the end of its training."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.report.statistics import CHOOSING, Record
 from experiments.studies.records import encoding_of, finite
 from experiments.studies.study import Row, Study, Weights, labels_differ, set_fields
 from experiments.studies.sweeps import (
@@ -26,10 +24,7 @@ from posjax.spec import nearest
 from posjax.training.evaluate import evaluate, make_score
 from posjax.training.loop import flat_fields
 
-if TYPE_CHECKING:
-    from experiments.report.page import About
-    from experiments.report.table import StudyTable
-
+CHOOSING = "choosing "  # before the name of a metric: measured on what a sweep chooses points by
 _PARTS = ("encodings", "rows")  # of a study, where its rows are listed
 
 
@@ -88,10 +83,6 @@ class Ablation(Study):
         labels_differ(rows)
         return rows
 
-    def labels(self) -> list[tuple[str, str]]:
-        studies = self.config.studies.items()
-        return [(name, label) for name, study in studies for part in _PARTS for label in study.get(part, {})]
-
     def measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Training's own scores, and of a point of a sweep that on what it is chosen by."""
         measured = super().measure(row, base, weights, seeds)
@@ -124,28 +115,6 @@ class Ablation(Study):
         self._points[row.study, label] = (row.label, {names[field]: value for field, value in point.items()})
         training = chosen_by(row.training, self._choose_by)
         return row._replace(label=label, base=label, training=training, encoding=encoding_of(training))
-
-    def tables(self, records: Sequence[Record]) -> "list[StudyTable]":
-        from experiments.report.table import summarize
-
-        return summarize(records)
-
-    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from experiments.report import across
-        from experiments.report.chosen import chosen_tables
-        from experiments.report.page import write_report
-
-        before, lead = chosen_tables(records), {}
-        if "paper" in self.config:
-            paper = across.Paper(**self.config.paper.to_dict())
-            before.append(across.paper_table(records, paper))
-            lead |= across.paper_figures(records, paper)
-        if "axis" in self.config:
-            studies = {record["study"] for record in records}
-            values = {study: x for study, x in self.config.axis["values"].to_dict().items() if study in studies}
-            lead |= across.along_figures(records, values, self.config.axis.title)
-        paths = write_report(records, directory, about, before=before, lead=lead)
-        return [*self.tables(records), *before], paths
 
 
 def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | None = None) -> ConfigDict:

@@ -7,13 +7,12 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.report.statistics import Record
 from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss, with_encoding
 from experiments.studies.records import bos_of, finite, row_hash
 from experiments.studies.running import bar, caption
@@ -49,12 +48,8 @@ from posjax.training.long_task import LongDocuments, decoding_task
 from posjax.training.runs import Run, is_run, load_run
 from posjax.training.tasks import LanguageModel, Task
 
-if TYPE_CHECKING:
-    from experiments.report.page import About
-    from experiments.report.table import StudyTable
-
 _OWN = ("name", "title", "point", "notes", "seeds", "encoding", "encodings", "variants", "finetune", "evaluation")
-_OWN += ("retrieval", "trained_length", "tune", "rows", "paper", "search")
+_OWN += ("retrieval", "trained_length", "tune", "rows", "paper", "search", "page")
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
 _PLACEHOLDER = re.compile(r"\{(?:(\d+)\*)?(factor|length|trained)(?:/(\d+))?\}")
 _RAMP = re.compile(r"\{(ramp|ones)\}")
@@ -148,12 +143,6 @@ class Extrapolation(Study):
                 given = dict(length=length, count=1, seed=0, depth=0.0, haystack=self.documents.texts[0])
                 data.retrieval_batch(task, **given, tokenizer=self.documents.tokenizer)
         return rows
-
-    def labels(self) -> list[tuple[str, str]]:
-        config = self.config
-        bases = [*config.encodings, *config.get("rows", {})]
-        read = [(base, config.variants.get(base, {}), config.finetune.get(base, {})) for base in bases]
-        return [(name_of(config), label) for base, *others in read for label in (base, *others[0], *others[1])]
 
     def make_task(self, config: ConfigDict) -> Task:
         return LongDocuments(config, self.splits)
@@ -287,24 +276,6 @@ class Extrapolation(Study):
         read = np.stack([text[start : start + search.length + 1] for start in starts]).astype(np.int32)
         batch = {"tokens": read[:, :-1], "targets": read[:, 1:], "weight": np.ones(read[:, 1:].shape, np.float32)}
         return data.windows.with_bos(batch, tokenizer.bos)
-
-    def tables(self, records: Sequence[Record]) -> "list[StudyTable]":
-        from experiments.report.lengths import views
-        from experiments.report.table import summarize
-
-        return summarize(list(views(records, self._is_of_tasks())))
-
-    def _is_of_tasks(self) -> bool:
-        """Whether models are trained on retrieval tasks and nothing else, whose tables then come first."""
-        return self.config.data.retrieval.share == 1
-
-    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from experiments.report.lengths import write_length_report
-
-        for record in records:
-            if "spec" in record:
-                print(f"{record['label']}, seed {record['seed']}: {record['spec']}")
-        return self.tables(records), write_length_report(records, directory, about, self._is_of_tasks())
 
 
 def plan(config: ConfigDict, trainings: Mapping[str, ConfigDict], loaded: bool = False) -> list[Row]:

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from experiments.analysis.readout import position_error
-from experiments.report.statistics import POSITION_ERROR
 from experiments.studies.ablation import Ablation
 from experiments.studies.records import row_hash
 from experiments.studies.study import Row, Weights, plain
@@ -52,7 +51,7 @@ class PositionProbes(Ablation):
                 half = len(tokens) // 2
                 for block, features in enumerate(look(params, tokens)):
                     error = position_error(features[:half], features[half:], probe.seed)
-                    metrics[f"{POSITION_ERROR} after {block} blocks{name}"] = error
+                    metrics[f"position error after {block} blocks{name}"] = error
             found.append(metrics)
         # A model of another study was trained at the rate that was chosen there.
         elsewhere = probe.checkpoints.get(row.study) is not None

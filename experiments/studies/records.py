@@ -7,32 +7,25 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import logging
 from ml_collections import ConfigDict
 
+from experiments import records as new
+from experiments.studies.old_records import to_fields, to_record
 from posjax.checks import (
-    AMOUNT,
     COUNT,
-    FINITE,
-    GROUP,
     NUMBER,
-    TEXT,
-    by_number,
-    check,
-    each_of,
-    either,
     maybe,
     several,
-    whole,
 )
 from posjax.data import Tokenizer
-from posjax.jsonl import append_jsonl, config_hash, read_jsonl, read_lines
+from posjax.jsonl import config_hash, read_jsonl
 from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, parse_layers
 from posjax.training.loop import identity
 from posjax.training.runs import Run
 
 _CURVE_POINTS = 100
+_LOSSES = several(maybe(NUMBER))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,58 +84,9 @@ class Record:
 def read_records(path: pathlib.Path) -> list[Record]:
     """The records of a file; none where there is no file.
 
-    A line that is no record is left out, and a warning names it and what is wrong with it: the others are worth having, and
-    a study makes what it lacks again.
+    A line that is no record is left out with a warning.
     """
-    records = []
-    for number, line in read_lines(path) if path.exists() else ():
-        try:
-            records.append(_checked(line))
-        except ValueError as error:
-            logging.warning("%s, line %d is no record and is left out: %s", path, number, error)
-    return records
-
-
-def _checked(line: Mapping[str, Any] | ValueError) -> Record:
-    """The record of a line of a file, which anybody may have edited.
-
-    Raises:
-      ValueError: it is none; says why.
-    """
-    if isinstance(line, ValueError):
-        raise line
-    check("a record", line, _KINDS)
-    check("a record", line, dict.fromkeys(line, FINITE))
-    record = Record.of(line)
-    if missing := [name for name in _OF_TASK.get(record.task, ()) if name not in record.more]:
-        raise ValueError(f"a record of task {record.task!r} lacks {missing}")
-    return record
-
-
-_COUNT = whole(COUNT.what, 0, 2**63 - 1)
-_LOSSES = several(maybe(NUMBER))
-_PAIR = several(maybe(NUMBER), 2, 2)
-_CELL = each_of(maybe(NUMBER))
-_KINDS = {
-    **dict.fromkeys(("study", "task", "label", "encoding", "data", "data_digest", "config_hash", "device"), TEXT),
-    **dict.fromkeys(("study_hash", "training_hash", "kind", "policy", "base", "point_of", "tokenizer", "bos"), TEXT),
-    **dict.fromkeys(("seed", "steps", "parameters", "train_length", "trained_at", "images"), _COUNT),
-    **dict.fromkeys(("wall_time", "evaluation_time"), AMOUNT),
-    **dict.fromkeys(("versions", "point", "tuned"), GROUP),
-    "step_time": maybe(AMOUNT),
-    "allocator": maybe(TEXT),
-    "metrics": each_of(maybe(either(NUMBER, by_number(maybe(NUMBER))))),  # {metric: number or {length: number}}
-    "curve": several(_PAIR),
-    "documents": several(TEXT),
-    "by_position": by_number(several(_PAIR)),  # {length: [[position, number], ...]}
-    "retrieval": each_of(by_number(several(_CELL))),  # {task: {length: [cells of numbers]}}
-    "cost": by_number(_CELL),
-}
-# What the reports of a kind of study read beside the fields of all records.
-_OF_TASK = {
-    "resolutions": ("kind", "policy", "base", "trained_at"),
-    "extrapolate": ("kind", "documents", "by_position", "retrieval", "cost"),
-}
+    return [Record.of(to_fields(record)) for record in new.read_records(path)]
 
 
 def path_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None = None) -> pathlib.Path:
@@ -175,7 +119,7 @@ def records_of_parts(workdir: pathlib.Path, name: str, part: tuple[int, int] | N
 
 def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
     """Appends a line for each record, all of them or, after a kill, none."""
-    append_jsonl(path, [record.fields() for record in records])
+    new.append_records(path, [to_record(record.fields()) for record in records])
 
 
 def row_hash(config: ConfigDict) -> str:
@@ -257,7 +201,7 @@ def _curve(path: pathlib.Path) -> list[tuple[int, list[float]]]:
     """(step, training loss [R]), evenly thinned; the last point is always there."""
     lines = [line for line in read_jsonl(path) if "loss" in line]
     for line in lines:
-        if not _COUNT.holds(line.get("step")) or not _LOSSES.holds(line["loss"]):
+        if not COUNT.holds(line.get("step")) or not _LOSSES.holds(line["loss"]):
             raise ValueError(f"{path} has a line that is no step and its losses: {str(line)[:80]}")
     every = max(1, -(-len(lines) // _CURVE_POINTS))
     return [(line["step"], line["loss"]) for line in lines[::-1][::every]][::-1]

@@ -1,16 +1,14 @@
 """Resolutions: ViTs trained at one resolution, each encoding tested at many others under each of its policies."""
 
-import pathlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from experiments.report.statistics import Record
 from experiments.studies.other_sizes import AS_TRAINED, RESIZED, BriefEvaluation, Originals, measure, under
 from experiments.studies.records import finite
 from experiments.studies.study import AT_EVALUATION, FINE_TUNED, TRAINED, Row, Study, Weights, labels_differ
@@ -19,10 +17,6 @@ from posjax.models.vit import image_channels
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.classification import task_class
 from posjax.training.tasks import Task
-
-if TYPE_CHECKING:
-    from experiments.report.page import About
-    from experiments.report.table import StudyTable
 
 _OWN = ("title", "encodings", "policies", "finetune", "evaluation", "seed")
 _PLACEHOLDER = re.compile(r"\{(height|width|scale|factor)\}")
@@ -38,7 +32,7 @@ class Grid(NamedTuple):
 class Resolutions(Study):
     """`config.sets`: studies of a data set each, with `encodings`, `policies` and `finetune` of them, and `evaluation`."""
 
-    task, columns = "resolutions", 160
+    task = "resolutions"
 
     def __init__(self, config: ConfigDict):
         super().__init__(config)
@@ -49,14 +43,6 @@ class Resolutions(Study):
 
     def rows(self) -> list[Row]:
         return [row for name, study in self.config.sets.items() for row in plan(name, study)]
-
-    def labels(self) -> list[tuple[str, str]]:
-        found = []
-        for name, study in self.config.sets.items():
-            for base in study.encodings:
-                named = [*study.policies.get(base, [""]), *study.finetune.get(base, {})]
-                found += [(name, f"{base}, {policy}" if policy else base) for policy in named]
-        return found
 
     def make_task(self, config: ConfigDict) -> Task:
         """Measured afterwards, but for what chooses a learning rate."""
@@ -116,16 +102,6 @@ class Resolutions(Study):
         elapsed = (time.perf_counter() - began) / len(weights.run.seeds)
         chosen = [found[weights.run.seeds.index(seed)] for seed in seeds]
         return [{"metrics": metrics, "evaluation_time": elapsed} for metrics in chosen]
-
-    def tables(self, records: Sequence[Record]) -> "list[StudyTable]":
-        from experiments.report.resolutions import tables
-
-        return tables(records)
-
-    def show(self, records: Sequence[Record], directory: pathlib.Path, about: "About"):
-        from experiments.report.resolutions import write_resolution_report
-
-        return self.tables(records), write_resolution_report(records, directory, about)
 
     def _measured(self, row: Row, base: Weights, weights: Weights, resolution: int) -> dict[str, Any]:
         model, params, size = self._under_policy(row, base, weights, resolution, weights.run.params)

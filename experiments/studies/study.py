@@ -10,15 +10,15 @@ not run again, and the training under way resumes from its checkpoint.
 import contextlib
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
+from experiments.records import read_study
 from experiments.studies import environment
 from experiments.studies.records import (
     Record,
@@ -41,10 +41,6 @@ from posjax.training import loop
 from posjax.training.loop import Stopped
 from posjax.training.runs import Run
 from posjax.training.tasks import Task, make_task
-
-if TYPE_CHECKING:
-    from experiments.report.page import About
-    from experiments.report.table import StudyTable
 
 TRAINED, AT_EVALUATION, FINE_TUNED = "trained", "at evaluation", "fine-tuned"
 _USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
@@ -101,20 +97,12 @@ class Study:
       task: what records name the kind of study; the task of the training where empty.
       splits: data that are loaded, shared by all rows; see `make_task`.
       where: which row of how many is under way, "3/18", for what shows progress.
-      columns: of tables where there is no terminal.
     """
 
-    task, columns = "", 120
+    task = ""
 
     def __init__(self, config: ConfigDict):
         self.config, self.splits, self.where = config, {}, ""
-
-    @classmethod
-    def to_show(cls, config: ConfigDict) -> "Study":
-        """A study that can only `show`: nothing that training or measuring needs is loaded."""
-        study = cls.__new__(cls)
-        Study.__init__(study, config)
-        return study
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -131,10 +119,6 @@ class Study:
     def rows(self) -> list[Row]:
         """All rows in the order of the table; specs are read now, so that a typo costs no training."""
         raise NotImplementedError
-
-    def labels(self) -> list[tuple[str, str]]:
-        """(study, label) of the rows in the order of the table, by the config's names alone: no spec is read."""
-        return []
 
     def make_task(self, config: ConfigDict) -> Task:
         """What a configuration of a training or fine-tune trains."""
@@ -188,14 +172,6 @@ class Study:
         found = fields_of_training(weights.run, weights.metrics, weights.directory)
         return [found[weights.run.seeds.index(seed)] for seed in seeds]
 
-    def tables(self, records: Sequence[Mapping[str, Any]]) -> "list[StudyTable]":
-        """What `show` has tables of, of the rows that there are by now."""
-        raise NotImplementedError
-
-    def show(self, records: Sequence[Mapping[str, Any]], directory: pathlib.Path, about: "About"):
-        """(tables for the terminal, paths written) of all records, with what a page says; it reads only the config."""
-        raise NotImplementedError
-
 
 def run(
     study: Study,
@@ -233,7 +209,7 @@ def run(
             try:
                 shown += rows.finish(row, described, progress, should_stop)
                 if is_new and part is None:
-                    _show_row(study, shown, row, workdir)
+                    _print_row(study, row, workdir)
             except Stopped as stopped:
                 raise Stopped(stopped.step, f" in {row.study!r}, row {row.label!r}") from None
             except FloatingPointError as error:  # the other rows are worth having all the same
@@ -241,7 +217,12 @@ def run(
     if part is not None:
         print(f"part {part[0]} of {part[1]}: {len(rows.plan)} rows; the same command without --rows shows all of them")
     elif shown:
-        show_study(study, shown, workdir, command)
+        from experiments.report.page import print_page, write_page  # figures are slow to import
+
+        planned = {(row.study, row.label) for row in rows.plan}
+        records = [record for record in read_study(workdir) if (record.study, record.row) in planned]
+        print_page(write_page(study.config, records, workdir, command))
+        print(workdir / "results.jsonl")
     if diverged:
         raise FloatingPointError("; ".join(diverged.values()))
 
@@ -506,44 +487,12 @@ def read_under(model: Any, params: Any, spec: str, init: Callable[[Any, Any], An
     return with_encoding(model, params, spec, lambda changed: jax.vmap(lambda key: init(changed, key))(keys))
 
 
-def _show_row(study: Study, records: Sequence[Mapping[str, Any]], row: Row, workdir: pathlib.Path) -> None:
-    """Prints what was measured of a row, and writes the tables of all rows so far into table.md."""
-    from experiments.report.table import to_markdown
+def _print_row(study: Study, row: Row, workdir: pathlib.Path) -> None:
+    """Prints a finished row beside the progress, as its table will have it."""
+    from experiments.report.table import tables
 
-    tables = study.tables(records)
-    replace_file(workdir / "table.md", "\n".join(map(to_markdown, tables)).encode())
-    for table in tables:
-        for line in table.rows:
-            if line.label == row.label and table.study in (row.study, tables[0].study):
-                cells = zip(table.columns, line.cells, strict=True)
-                told = ", ".join(f"{title} {cell.text}" for title, cell in cells if cell.text not in ("", "-"))
-                tqdm.write(f"{study.where} {table.study}, {row.label}: {told}")
-
-
-def show_study(study: Study, records: Sequence[Mapping[str, Any]], workdir: pathlib.Path, command: str) -> None:
-    from rich.console import Console
-
-    from experiments.report.table import to_rich
-
-    tables, paths = study.show(records, workdir, about_of(study.config, command, records, workdir))
-    console = Console(width=None if sys.stdout.isatty() else study.columns)
-    for table in tables:
-        console.print(to_rich(table, console.width))
-    print(f"{workdir / 'results.jsonl'}\n" + "\n".join(map(str, paths)))
-
-
-def about_of(
-    config: ConfigDict, command: str | None, records: Sequence[Mapping[str, Any]], directory: pathlib.Path
-) -> "About":
-    """What a page says of a study beside its records.
-
-    Args:
-      directory: of the study; its name tells which claims the study decides.
-    """
-    from experiments.report.page import About
-    from experiments.studies.results import answers
-
-    text = json.dumps(config.to_dict(), indent=2, default=list)
-    decided = answers(directory.resolve().name, records, config.to_dict())
-    title = config.get("title") or config.get("name") or "A study"
-    return About(title, text, config.get("notes") or "", command, config.get("point") or "", decided)
+    for table in tables(read_study(workdir), row.study, ""):
+        cells = zip(table.columns, table.rows.get(row.label, ()), strict=False)
+        told = ", ".join(f"{title} {cell.text}" for title, cell in cells if cell.text not in ("", "-"))
+        if told:
+            tqdm.write(f"{study.where} {row.study}, {row.label}: {told}")

@@ -17,16 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.report.statistics import CHOOSING
 from experiments.studies.records import (
     Record,
     append_records,
     encoding_of,
     fields_of_run,
     finite,
-    newest,
     path_of,
-    read_records,
     records_of_parts,
     row_hash,
     study_hash,
@@ -34,6 +31,7 @@ from experiments.studies.records import (
 from experiments.studies.sweeps import choosing, chosen_by
 from posjax.training.tasks import held_out_by
 
+CHOOSING = "choosing "  # before the name of a metric
 _NAME = "tuning"  # of the file of the points' records
 POINT = "point"  # the kind of such a record
 Member = tuple[float, int]  # (learning rate, seed)
@@ -219,12 +217,6 @@ class Rates:
         wanted = (study, base, row_hash(_at(self.points[study, base], rate)))
         found = [each for each in self._records if (each.study, each.more.get("point_of"), each.config_hash) == wanted]
         return [each for each in found if each.seed in self._tune.seeds]
-
-
-def read_study(directory: pathlib.Path) -> tuple[list[Record], list[Record]]:
-    """The newest records of a study's folder, and the points of its tuning."""
-    records, points = (newest(read_records(path_of(directory, name))) for name in ("results", _NAME))
-    return with_points(records, points), points
 
 
 def with_points(records: Sequence[Record], points: Sequence[Record]) -> list[Record]:

@@ -8,19 +8,13 @@ import pytest
 import posjax as pj
 from experiments.analysis.vision.positions import frequency_use
 from experiments.cost.model import cost, sizes_of
-from experiments.report.statistics import Interval, train_length
-from experiments.report.table import summarize
+from experiments.report.statistics import Interval
 from posjax.describe.scorecard import measures as measures
 from posjax.describe.scorecard import parts as scorecard_parts
 from posjax.describe.scorecard.probe import Logits, box, logits, make_probe
 from posjax.models import Decoder
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)
-
-
-def records(**fields):
-    base = {"study": "s", "label": "rope", "encoding": "rope()", "metrics": {"loss": 1.0}}
-    return [base | {"seed": seed} | {name: values[seed] for name, values in fields.items()} for seed in range(3)]
 
 
 def test_training_is_three_passes_and_tiles_compute_their_logits_once_more():
@@ -36,15 +30,6 @@ def test_a_parameter_in_training_has_a_gradient_and_two_moments():
     sizes = sizes_of(Decoder(32, width=32, depth=2, num_heads=2))
     assert cost(sizes, 8, attention="dense", work="forward").state == 4 * sizes.parameters
     assert cost(sizes, 8, attention="dense", work="training").state == 16 * sizes.parameters
-
-
-def test_one_seed_that_shared_its_machine_does_not_move_the_row():
-    (table,) = summarize(records(step_time=[0.002, 0.9, 0.003]))
-    assert dict(zip(table.columns, table.rows[0].cells, strict=True))["step (ms)"].text == "3.0"
-
-
-def test_without_a_recorded_length_training_was_at_the_shortest():
-    assert train_length({"rope": records(metrics=[{"loss": {"1024": 3.0, "64": 2.0, "128": 2.1}}] * 3)}) == 64
 
 
 def test_an_interval_in_a_unit_that_runs_the_other_way():

@@ -1,6 +1,5 @@
 """The pictures, the numbers and the page of `experiments.analyse`."""
 
-import html
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,9 @@ from experiments.analysis.vision import plots
 from experiments.analysis.vision.findings import Findings, Robustness, Told
 from experiments.analysis.vision.positions import similarity_map
 from experiments.analysis.vision.subject import Pictures
-from experiments.report.page import html_page, image_html
 from experiments.report.statistics import Interval, mean_interval
 from posjax.describe.figures import save
+from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
 from posjax.jsonl import strict
 
@@ -33,7 +32,7 @@ class Section(NamedTuple):
 def write_page(
     directory: pathlib.Path, title: str, sections: Sequence[Section], facts: Mapping[str, str], command: str
 ) -> list[pathlib.Path]:
-    """Writes a PNG per figure and report.html, which holds them all; the paths, report.html last.
+    """Writes README.md and a PNG per figure; returns the paths, README.md last.
 
     A function of its arguments: no clock, no host name. Files appear whole or not at all.
 
@@ -48,23 +47,22 @@ def write_page(
     if len(set(names)) < len(names):
         raise ValueError(f"figures share file names: {sorted(names)}")
     directory.mkdir(parents=True, exist_ok=True)
-    rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
-    parts, paths = [f"<h1>{html.escape(title)}</h1>", f'<div class="wide"><table>{rows}</table></div>'], []
+    rows = [(escape_markdown(name), escape_markdown(value)) for name, value in facts.items()]
+    parts, paths = [f"# {escape_markdown(title)}", grid(("about", "value"), rows, left=2)], []
     for section in sections:
-        parts.append(f"<h2>{html.escape(section.heading)}</h2>\n<p>{html.escape(section.text)}</p>")
+        parts += [f"## {escape_markdown(section.heading)}", escape_markdown(section.text)]
         for name, figure in section.figures.items():
             paths.append(save(figure, directory / f"{name}.png", dpi=_DPI))
-            parts.append(image_html(paths[-1], name))
-    parts.append(f"<h2>How to reproduce</h2>\n<pre>{html.escape(command)}</pre>")
-    page = html_page(title, parts, "td { white-space: normal; }")
-    replace_file(directory / "report.html", page.encode())
-    return [*paths, directory / "report.html"]
+            parts.append(f"![{name.replace('_', ' ')}]({name}.png)")
+    parts.append(f"## How to reproduce\n\n```\n{command}\n```")
+    replace_file(directory / "README.md", ("\n\n".join(parts) + "\n").encode())
+    return [*paths, directory / "README.md"]
 
 
 def write(
     images: Pictures, found: Findings, directory: pathlib.Path, title: str, facts: dict[str, str], command: str
 ) -> list[pathlib.Path]:
-    """numbers.json, arrays.npz, a PNG per figure and report.html in the directory; their paths."""
+    """numbers.json, arrays.npz, a PNG per figure and README.md in the directory; their paths."""
     sections = [
         *_told(found.told, images),
         _filters(found, images),

@@ -7,8 +7,8 @@
   const VIEWS = [["verdicts", "Paper verdicts"], ["length", "By length"], ["depth", "Recall by depth"], ["resolution", "By resolution"], ["one", "At the trained size"]];
   const FIRST = ["none", "sinusoidal", "learned", "rope", "alibi", "t5", "fire", "fox"]; // shown at first, where they are there
   const MOST = 8;
-  const VERDICTS = ["holds", "does not", "not separable", "not run"];
-  const MANY = ["hold", "do not", "are not separable", "have not been run"]; // the same of several claims
+  const VERDICTS = ["holds", "fails at this size", "not settled", "not run"];
+  const MANY = ["hold", "fail at this size", "are not settled", "have not been run"]; // the same of several claims
 
   /** @param {string} words @param {any} select */
   function labelled(words, select) {
@@ -178,7 +178,7 @@
     if (study) {
       const of = (/** @type {string} */ table) => Object.keys(study.tables[table].metrics).filter((metric) => study.tables[table].metrics[metric].kind === view);
       const tables = Object.keys(study.tables).filter((table) => of(table).length);
-      const table = tables.find((each) => each === query.get("table")) ?? tables.at(-1 * Number(tables[1]?.includes("do not overlap")) || 0) ?? tables[0];
+      const table = tables.find((each) => each === query.get("table")) ?? tables[0];
       const metric = of(table).find((each) => each === query.get("metric")) ?? of(table)[0];
       const to = (/** @type {Record<string, string>} */ change) => href("measured", {view, study: study.folder, table, metric, ...change});
       root.append(el("div", {class: "filters"},
@@ -235,7 +235,7 @@
     };
     const table = el("table", {}, el("thead", {}, el("tr", {}, ...["row", "length", "depth", `${what} (%)`].map((each) => el("th", {scope: "col"}, each)))),
       el("tbody", {}, ...labels.flatMap((label) => rows[label].map((/** @type {any[]} */ cell) => el("tr", {}, el("th", {scope: "row"}, name(study, label)), el("td", {}, cell[0]), el("td", {}, cell[1]),
-        el("td", {}, el("a", {href: recorded(study, task, which ? "accuracy" : "exact match", label)}, cell[4 + which])))))));
+        el("td", {}, el("a", {href: recorded(study, Object.keys(study.tables)[0], `${task} ${which ? "accuracy" : "exact match"}`, label)}, cell[4 + which])))))));
     root.append(el("p", {class: "axis"}, `${task}: ${what} found (%), by length in ${study.text}s (across) and depth in the window (down), mean over seeds`),
       holder, boxes(study, labels, chosen, update), el("details", {}, el("summary", {}, "The numbers, with 95 % intervals over seeds"), el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers"}, table)));
     update();
@@ -253,7 +253,7 @@
   function claimed(claim, asked) {
     const ours = claim.ours.map((/** @type {any} */ each) => el("li", {}, `${each.name}: `, ...(each.text ? sourced(each) : ["not run"]), ` (the claim: ${each.asked})`));
     const command = data("measured").studies.find((/** @type {any} */ each) => each.folder === claim.folder)?.command;
-    return el("article", {class: `claim ${claim.verdict.replace(" ", "-")}${claim.id === asked ? " asked" : ""}`, id: `claim-${claim.id}`, tabindex: "-1"},
+    return el("article", {class: `claim ${claim.verdict.replaceAll(" ", "-")}${claim.id === asked ? " asked" : ""}`, id: `claim-${claim.id}`, tabindex: "-1"},
       el("h2", {}, claim.says), el("p", {}, el("b", {}, claim.verdict), claim.p ? ` (${claim.p} after Holm's correction over ${claim.tests} tests)` : ""),
       el("p", {}, "Paper: ", el("a", {href: `https://arxiv.org/abs/${claim.arxiv}`, rel: "noreferrer"}, claim.source), `, ${claim.place}${claim.paper.length ? `: ${claim.paper.join("; ")}` : ""}.`),
       el("p", {}, "Ours:"), el("ul", {}, ...ours), claim.regime ? el("p", {class: "note"}, `Regime: ${claim.regime}.`) : null,

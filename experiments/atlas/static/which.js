@@ -25,10 +25,10 @@
   /** @param {any} told */
   function sentences(told) {
     const lead = told.lead === null ? ["Nothing is ahead of ", row(told, told.reference)]
-      : [row(told, told.leader), ` leads: `, el("a", {href: evidence(told)}, told.lead), ` beside ${told.reference}`, told.separated ? "" : ", which is not separable"];
+      : [row(told, told.leader), ` leads: `, el("a", {href: evidence(told)}, told.lead), ` than ${told.reference}`, told.separated ? "" : ", which is not settled"];
     const tied = told.tied.filter((/** @type {string} */ label) => !told.behind.includes(label)); // what is worse than the reference is no choice
     return el("div", {}, el("h3", {}, told.what), el("p", {}, ...lead, "."),
-      tied.length ? el("p", {}, "Not separable from it: ", ...rows(told, tied), ".") : told.tied.length ? null : el("p", {}, "Every other row is behind it."),
+      tied.length ? el("p", {}, "Not clearly behind it: ", ...rows(told, tied), ".") : told.tied.length ? null : el("p", {}, "Every other row is behind it."),
       told.behind.length ? el("p", {}, `Worse than ${told.reference}: `, ...rows(told, told.behind), ".") : null);
   }
 

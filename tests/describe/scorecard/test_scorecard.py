@@ -11,7 +11,7 @@ from PIL import Image
 
 import experiments.scorecard as command
 import posjax as pj
-from experiments.report.__main__ import main as report
+from experiments.report import __main__ as report
 from experiments.report.families import FAMILIES
 from experiments.report.scorecard import groups, heat_map, number, to_markdown, to_rich, write_pages
 from posjax.describe.scorecard import axes as scorecard_axes
@@ -214,12 +214,12 @@ def test_one_refusal_does_not_lose_the_others(tmp_path, monkeypatch, capsys):
     assert saved["cards"]["t5()"]["error"] == "no places"
     assert saved["cards"]["rope()"]["measures"]["U_gap"]["verdict"] == "pass"
     assert saved["about"]["jax"] == jax.__version__
-    assert {path.name for path in tmp_path.iterdir()} == {"scorecard.json", "scorecard.png", "table.md"}
+    assert {path.name for path in tmp_path.iterdir()} == {"scorecard.json", "scorecard.png", "README.md"}
     assert "t5() could not be measured: no places" in capsys.readouterr().err
-    table = (tmp_path / "table.md").read_text()
-    (tmp_path / "table.md").unlink()
-    assert report([str(tmp_path)]) == 0
-    assert (tmp_path / "table.md").read_text() == table
+    table = (tmp_path / "README.md").read_text()
+    (tmp_path / "README.md").unlink()
+    assert report.main([str(tmp_path)]) == 0
+    assert (tmp_path / "README.md").read_text() == table
     assert "`t5()`: no places" in table
 
 
@@ -235,7 +235,7 @@ def test_only_what_is_missing_is_measured(tmp_path, monkeypatch, capsys):
     assert list(found["cards"]) == ["sinusoidal()", "none()"]
     assert found["about"]["added"][0]["labels"] == ["sinusoidal()"]
     assert found["notes"][-1].startswith("Added at commit")
-    assert "sinusoidal()" in (tmp_path / "table.md").read_text()
+    assert "sinusoidal()" in (tmp_path / "README.md").read_text()
     assert command.main(["alibi", "--length=128", "--missing", out]) == 2
     assert "was measured with --length=64, not 128" in capsys.readouterr().err
 

@@ -6,77 +6,48 @@ import re
 import shlex
 
 import pytest
+from study_records import of_metric, record
 
 import posjax as pj
 from experiments import atlas, explain
 from experiments.atlas import cards, charts, measured, site, which
 from experiments.atlas.sources import Sources
-from experiments.evidence import advice
-from experiments.evidence.inventory import folder_of
+from experiments.records import Records
+from experiments.report.overview import Results
 from experiments.report.statistics import mean_interval
+from experiments.report.studies import studies
 from posjax.describe.scorecard.specs import every_name
 
 SET = r'atlas\.data\("\w+", (.*)\);\n'  # a file of data
 REPO = pathlib.Path(__file__).parents[3]
 
 
-def record(label, seed, accuracy, **more):
-    return {
-        "study": "fashion_vit",
-        "task": "classification",
-        "label": label,
-        "encoding": f"{label}()",
-        "seed": seed,
-        "data": "fashion_mnist",
-        "data_digest": "0123456789abcdef",
-        "steps": 600,
-        "parameters": 10,
-        "step_time": 0.1,
-        "wall_time": 3600.0,
-        "config_hash": label,
-        "device": "cpu",
-        "versions": {"commit": "0123456789ab", "cpus": 2},
-        "metrics": {"accuracy": accuracy},
-    } | more
-
-
-def found(depth, exact):
-    return {"depth": depth, "exact": exact, "accuracy": 0.5}
-
-
-RECALL = {
-    "study": "retrieval",
-    "task": "extrapolate",
-    "kind": "trained",
-    "train_length": 128,
-    "documents": ["a"],
-    "by_position": {},
-    "cost": {},
-    "metrics": {"sliding": {"128": 2.0, "512": 3.0}, "chunked": {"128": 2.0, "512": 3.5}},
-}
-FOLDERS = {
-    "fashion_vit": folder_of(
-        [
-            record(row, seed, value)
-            for row, each in {"none": (0.5, 0.52, 0.51), "rope": (0.7, 0.72, 0.74)}.items()
-            for seed, value in enumerate(each)
-        ],
-        {},
-    ),
-    "retrieval": folder_of(
-        [
-            record("rope", seed, 0, **RECALL, retrieval={"passkey": {"128": [found(0.0, exact), found(1.0, 1.0)]}})
-            for seed, exact in enumerate((0.2, 0.4))
-        ],
-        {},
-    ),
-}
+IMAGES = of_metric("accuracy", {"none": (0.5, 0.52, 0.51), "rope": (0.7, 0.72, 0.74)}, study="fashion_vit")
+ALIKE = of_metric("accuracy", {"none": (0.5, 0.52, 0.51), "rope": (0.7, 0.72, 0.74)}, study="stem")
+RECALL = [
+    record(
+        "rope",
+        seed,
+        {
+            "loss in separate windows": {128: 2.0, 512: 3.5},
+            "passkey exact match": {128: (exact + 1) / 2},
+            "passkey exact match by depth": {(128, 0): exact, (128, 1): 1.0},
+            "passkey accuracy by depth": {(128, 0): 0.5, (128, 1): 0.5},
+        },
+        study="retrieval",
+        trained_at=128,
+        unit="byte",
+    )
+    for seed, exact in enumerate((0.2, 0.4))
+]
+FOLDERS = {"fashion_vit": Records(IMAGES), "vit_table8": Records(ALIKE), "retrieval": Records(RECALL)}
 CARD = {
     "encoding": "alibi()",
     "measured_on": [256],
     "measures": {"D_batch": {"value": 0.0, "verdict": "pass", "note": ""}},
 }
-SOURCES = Sources(FOLDERS, {"alibi()": CARD, "rope(scaling=yarn(factor=4))": CARD | {"encoding": "yarn"}})
+CARDS = {"alibi()": CARD, "rope(scaling=yarn(factor=4))": CARD | {"encoding": "yarn"}}
+SOURCES = Sources(Results(studies(), FOLDERS, CARDS))
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +63,8 @@ def test_a_card_says_what_the_sources_say(told):
     assert by_name["alibi"]["golden"]["references"]
     assert any("slopes" in each["what"] for each in by_name["alibi"]["errata"])
     assert [use["after"] for use in by_name["alibi"]["used"]] == ["bigscience/bloom", "mosaicml/mpt-7b"]
-    (study,) = by_name["rope"]["studied"]
-    assert (study["sign"], study["folder"]) == ("ahead", "fashion_vit")
+    study = next(each for each in by_name["rope"]["studied"] if each["folder"] == "fashion_vit")
+    assert study["sign"] == "ahead"
     assert study["text"].startswith("+21.0 ±")
     assert by_name["axis"]["family"] == cards.MAPS
     assert by_name["self_extend"]["family"] == "windows and views"
@@ -128,8 +99,8 @@ def test_numbers_are_those_of_the_tables():
     (near, far) = recall["depth"]["passkey"]["rope"]
     assert near[:3] == [128, 0.0, pytest.approx(30)]
     assert far[2] == 100
-    length = next(table for name, table in recall["tables"].items() if "not overlap" in name)
-    assert length["metrics"]["loss"]["at"] == [128, 512]
+    length = recall["tables"]["retrieval"]
+    assert length["metrics"]["loss in separate windows"]["at"] == [128, 512]
     assert length["trained"] == 128
 
 
@@ -155,15 +126,16 @@ def test_each_number_of_a_claim_names_all_of_its_tables():
 
 def test_every_situation_is_a_question():
     answers = which.which(SOURCES)
-    assert sorted(which.QUESTIONS.values()) == sorted([*(each.title for each in advice.SITUATIONS), advice.PACKED])
+    asked = [question.asks for study in SOURCES.results.studies for question in study.questions]
+    assert [each["title"] for each in answers] == [*asked, which.PACKED]
     images = next(answer for answer in answers if answer["title"] == "Images of one size")
     assert images["told"][0]["leader"] == "rope"
     assert images["told"][0]["separated"]
     packed = next(answer for answer in answers if "packed" in answer)
     assert packed["packed"] == {"measured": 2, "moved": []}
-    digits = next(answer for answer in answers if answer["title"] == "Digits and algorithms")
+    digits = next(answer for answer in answers if answer["title"] == "Sums of longer numbers")
     assert digits["told"] == []
-    assert [each["folder"] for each in digits["missing"]] == ["length_generalization", "randomized_positions"]
+    assert [each["folder"] for each in digits["missing"]] == ["length_generalization"]
 
 
 def test_charts_take_their_data_by_name():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from experiments.report.across import JUDGED
 from experiments.report.families import FAMILIES, MAPS, OTHER, RESCALED, WINDOWS, family_of
+from experiments.report.paper import JUDGED
 from posjax.spec import REGISTRY
 
 # Linear RGB as seen with no long- or no middle-wave cones: Machado, Oliveira and Fernandes (2009), table 1, severity 1.
@@ -60,7 +60,7 @@ def test_every_registered_encoding_has_a_family_or_moves_positions():
     ("encoding", "family"),
     [
         ("none()", "none"),
-        ("raster(width=8) >> shaw(max_relative_position=63, values=False)", "learned bias"),
+        ("raster(width=8) >> shaw(max_relative_position=63, values=False)", "contextual"),
         ("interpolate(factor={scale}) >> sincos2d_mae", "waves"),
         ("rope(base=500000)", "rotary"),
         ("rope(scaling=yarn(factor={factor}, original_length={trained}))", RESCALED),

@@ -3,30 +3,24 @@ import math
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
+from study_records import made, of_metric
 
+from experiments.records import Records
 from experiments.report.statistics import (
     Interval,
-    Metric,
     Term,
     contrast,
     difference,
     difference_interval,
-    difference_of_gains,
     estimate,
-    group,
-    headline,
+    finite_values,
     holm,
+    is_whole,
     judge,
-    line_of_curves,
+    line,
     mean_interval,
-    metric_values,
-    metrics_of,
+    term,
 )
-
-
-def record(label="rope", seed=0, **fields):
-    base = {"study": "s", "encoding": f"{label}()", "label": label, "seed": seed, "metrics": {"loss": 1.0}}
-    return base | fields
 
 
 def test_mean_interval_of_one_to_five_by_hand():
@@ -152,54 +146,35 @@ def test_how_often_equal_rows_are_told_apart_from_the_best_of_them(rows, low, hi
     assert low < false / len(columns) < high
 
 
-def by_length(label, values, **more):
-    """Runs of a row, one for each seed, from {length: [value of each seed]}."""
-    return [
-        record(label, seed, metrics={"loss": {length: each[seed] for length, each in values.items()}}, **more)
-        for seed in range(len(next(iter(values.values()))))
-    ]
-
-
 def test_the_same_weights_are_pairs_and_others_are_not():
-    at = {"64": [1.0, 2.0, 3.0], "128": [1.5, 2.6, 3.4]}
-    one = by_length("rope", at, training_hash="x")
-    loss = Metric("loss", 64)
-    read_otherwise = by_length("rope, ntk", {"64": [1.1, 2.2, 3.1]}, training_hash="x")[
-        ::-1
-    ]  # whatever the order of the seeds
-    trained_apart = by_length("alibi", {"64": [1.1, 2.2, 3.1]}, training_hash="y")
-    tuned = by_length("rope, tuned", {"64": [1.1, 2.2, 3.1]}, training_hash="z", base="rope")
-    expected = scipy_stats.ttest_rel([1.1, 2.2, 3.1], [1, 2, 3]).pvalue
-    assert difference(read_otherwise, one, loss).p() == pytest.approx(expected)
-    assert difference(tuned, [run | {"base": "rope"} for run in one], loss).p() == pytest.approx(expected)
-    expected = scipy_stats.ttest_ind([1.1, 2.2, 3.1], [1, 2, 3], equal_var=False).pvalue
-    assert difference(trained_apart, one, loss).p() == pytest.approx(expected)
-    same_row = by_length("rope", at)  # of a study whose records name no training
-    expected = scipy_stats.ttest_rel(at["128"], at["64"]).pvalue
-    assert difference(same_row, same_row, Metric("loss", 128), loss).p() == pytest.approx(expected)
+    values = {"rope": [{64: 1.0, 128: 1.5}, {64: 2.0, 128: 2.6}, {64: 3.0, 128: 3.4}]}
+    other = [{64: 1.1}, {64: 2.2}, {64: 3.1}]
+    one, apart = of_metric("loss", values, run="x"), of_metric("loss", {"alibi": other}, run="y")
+    read_otherwise = of_metric("loss", {"rope, ntk": other}, run="x")[::-1]  # whatever the order of the seeds
+    table = Records([*one, *apart, *read_otherwise])
+    rope = term(table, "digits", "rope", "loss", 64)
+    found = difference(term(table, "digits", "rope, ntk", "loss", 64), rope)
+    assert found.p() == pytest.approx(scipy_stats.ttest_rel([1.1, 2.2, 3.1], [1, 2, 3]).pvalue)
+    found = difference(term(table, "digits", "alibi", "loss", 64), rope)
+    assert found.p() == pytest.approx(scipy_stats.ttest_ind([1.1, 2.2, 3.1], [1, 2, 3], equal_var=False).pvalue)
+    found = difference(term(table, "digits", "rope", "loss", 128), rope)
+    assert found.p() == pytest.approx(scipy_stats.ttest_rel([1.5, 2.6, 3.4], [1, 2, 3]).pvalue)
 
 
 def test_the_difference_of_two_gains_pairs_the_seeds_of_each():
-    one = by_length("rope", {"64": [1.0, 2.0, 3.0], "128": [1.5, 2.6, 3.4]}, training_hash="x")
-    two = by_length("alibi", {"64": [1.0, 1.1, 1.3], "128": [0.9, 1.2, 1.3]}, training_hash="y")
-    found = difference_of_gains((one, one), (two, two), Metric("loss", 128), Metric("loss", 64))
+    one, two = {0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 2.6, 2: 3.4}
+    three, four = {0: 1.0, 1: 1.1, 2: 1.3}, {0: 0.9, 1: 1.2, 2: 1.3}
+    found = contrast([Term(1, two, "x"), Term(-1, one, "x"), Term(-1, four, "y"), Term(1, three, "y")])
     expected = scipy_stats.ttest_ind([0.5, 0.6, 0.4], [-0.1, 0.1, 0.0], equal_var=False)
     assert (found.value, found.p()) == (pytest.approx(0.5), pytest.approx(expected.pvalue))
-    apart = [
-        by_length(label, {"64": values}) for label, values in (("a", [1.0, 1.1]), ("b", [2.0, 2.2]), ("c", [3.0, 3.1]))
-    ]
-    found = difference_of_gains((apart[0], apart[1]), (apart[2], apart[1]), Metric("loss", 64))
-    # b appears twice, with the weights 1 and -1, and goes out: what is left is c - a.
-    assert found.value == pytest.approx(2.0)
-    assert found.error == pytest.approx(math.sqrt(0.005 / 2 * 2))
 
 
-def test_what_cannot_be_contrasted_is_named():
-    one = by_length("rope", {"64": [1.0, 2.0]}, training_hash="x")
-    with pytest.raises(ValueError, match="'rope' and 'ntk' have no seed in common"):
-        difference(one, [run | {"label": "ntk", "seed": run["seed"] + 5} for run in one], Metric("loss", 64))
-    with pytest.raises(ValueError, match=r"of 'rope' is missing or not finite at seeds \[0, 1\]"):
-        contrast([Term(1.0, one, Metric("loss", 99))])
+def test_cells_that_cannot_be_contrasted_are_named():
+    one, other = Term(1.0, {0: 1.0}, "x", "loss of 'rope'"), Term(-1.0, {5: 1.0}, "x", "loss of 'ntk'")
+    with pytest.raises(ValueError, match="loss of 'rope' and loss of 'ntk' have no seed in common"):
+        contrast([one, other])
+    with pytest.raises(ValueError, match=r"loss of 'rope' is not finite at seeds \[0\]"):
+        contrast([one._replace(values={0: None, 1: 2.0})])
 
 
 def test_interval_text():
@@ -209,49 +184,17 @@ def test_interval_text():
     assert Interval(2.1, 0.0, 5).text(3) == "2.100 ± 0.000"
 
 
-def test_group_keeps_the_order_of_the_records():
-    records = [
-        record("rope", study="b"),
-        record("alibi", study="a"),
-        record("alibi", study="b"),
-        record(study="b", seed=1),
-    ]
-    assert {study: list(rows) for study, rows in group(records).items()} == {"b": ["rope", "alibi"], "a": ["alibi"]}
+def test_values_that_are_not_finite_are_counted_and_unmeasured_ones_are_not():
+    table = made("loss", {"rope": [1.0, None, 2.0]})
+    assert finite_values(table.values("digits", "rope", "loss")) == [1.0, 2.0]
+    assert not is_whole(table.values("digits", "rope", "loss"))
+    assert not is_whole(table.values("digits", "rope", "accuracy"))
 
 
-@pytest.mark.parametrize(
-    ("records", "message"),
-    [
-        ([], "no records"),
-        ([record(), record()], "seed 0 twice"),
-        ([record(), record(seed=1, encoding="rope(base=5)")], "two encodings"),
-        ([{"study": "s", "label": "rope"}], "record 0 lacks"),
-    ],
-)
-def test_records_that_cannot_be_compared_raise(records, message):
-    with pytest.raises(ValueError, match=message):
-        group(records)
-
-
-def test_null_and_infinite_values_are_counted_and_unmeasured_ones_are_not():
-    runs = [record(seed=i, metrics={"loss": value}) for i, value in enumerate([1.0, None, 2.0, math.inf])]
-    assert metric_values(runs, Metric("loss")) == ([1.0, 2.0], 4)
-    assert metric_values(runs, Metric("accuracy")) == ([], 0)
-
-
-def test_lengths_sort_as_numbers_and_the_headline_is_at_training_and_longest_length():
-    rows = {"rope": [record(metrics={"loss": {"1024": 3.0, "64": 2.0, "128": 2.1, "32": 2.2}}, train_length=64)]}
-    assert [metric.length for metric in metrics_of(rows)] == [32, 64, 128, 1024]
-    assert headline(rows) == [Metric("loss", 64), Metric("loss", 1024)]
-
-
-def test_curves_average_only_steps_that_every_seed_has():
-    runs = [
-        record(seed=0, curve=[[0, 2.0], [10, 1.0], [20, 0.5]]),
-        record(seed=1, curve=[[0, 4.0], [10, None]]),
-    ]
-    line = line_of_curves(runs)
-    np.testing.assert_array_equal(line.x, [0, 10])
-    np.testing.assert_array_equal(line.mean, [3.0, np.nan])
-    assert line.note == "1/2 finite"
-    assert line_of_curves([runs[0], record(seed=2)]).note == "1/2 curves"
+def test_lines_average_only_points_that_every_seed_has():
+    found = line({10: {0: 1.0, 1: None}, 0: {0: 2.0, 1: 4.0}, 20: {0: 0.5}})
+    np.testing.assert_array_equal(found.x, [0, 10])
+    np.testing.assert_array_equal(found.mean, [3.0, np.nan])
+    assert found.note == "1/2 finite"
+    geometric = line({0: {0: 1.0, 1: 4.0}}, geometric=True)
+    assert geometric.mean == pytest.approx([2.0])

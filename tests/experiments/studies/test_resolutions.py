@@ -7,11 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
-from PIL import Image
-
-import posjax as pj
-from experiments import cli, resolutions
 from experiments.report.resolutions import (
     ROPE_VIT,
     curve_of,
@@ -22,6 +17,11 @@ from experiments.report.resolutions import (
     rescaled_sentence,
     tables,
 )
+from ml_collections import ConfigDict
+from PIL import Image
+
+import posjax as pj
+from experiments import cli, resolutions
 from experiments.studies import environment
 from experiments.studies.resolutions import Grid, fill, finetune_config, plan, training_config
 from posjax.models import ViT

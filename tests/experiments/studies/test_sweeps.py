@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.report.chosen import chosen_tables
 from ml_collections import ConfigDict
 
 from experiments import ablate
-from experiments.report.chosen import chosen_tables
 from experiments.studies import ablation, environment
 from experiments.studies.ablation import Ablation
 from experiments.studies.records import read_records

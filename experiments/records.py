@@ -1,0 +1,316 @@
+"""The records of studies: a line of results.jsonl for each seed of a row, and all of them as one long table.
+
+    {"study": "addition", "row": "alibi", "encoding": "alibi()", "seed": 0, "run": "0d62921d7669", ...,
+     "metrics": {"accuracy": 0.53, "accuracy by length": {"8": 0.98, "16": 0.08}}}
+
+A metric is a name with an `at`: a length, a resolution, a block or a step, or two numbers, a length and a depth ("256/0.5").
+The points at which learning rates and other fields are tuned are records too, in tuning.jsonl.
+"""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from posjax.checks import (
+    AMOUNT,
+    COUNT,
+    FINITE,
+    GROUP,
+    NUMBER,
+    POSITIVE,
+    TEXT,
+    check,
+    each_of,
+    either,
+    maybe,
+    several,
+    whole,
+)
+from posjax.jsonl import append_jsonl, read_lines
+
+RESULTS, TUNING = "results.jsonl", "tuning.jsonl"
+At = int | float | tuple[int | float, ...] | None  # None: the metric is one number
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """One seed of one row.
+
+    Attributes:
+      study: the table that the row stands in.
+      encoding: spec; "-" for a model that hosts none.
+      run: names the trained weights. Rows of one run read the same weights, or fine-tunes of them, and are paired by seed.
+      config_hash: of what is trained and measured; equal for the seeds of a row.
+      base: the row whose training gave the weights; the row itself where it was trained.
+      data: name of the data set; `data_digest` is of the bytes trained on.
+      steps: of training.
+      parameters: of one seed.
+      step_time: seconds of a step of all seeds together, divided by their number; None for a row too short to time.
+      wall_time: seconds of training, all seeds together.
+      evaluation_time: seconds of measuring one seed; None where training has measured it.
+      passes: how often training has seen its split; None where examples are made up or their number is unknown.
+      learning_rate: of training; None where it is not one number.
+      tuned: None where no field was tuned, else "chosen", {field: value}; "scores", {values as text: mean score over the
+        tuning seeds}; "metric", "on" (the data that chose) and "seeds".
+      point: of a record of tuning.jsonl, {field: value}.
+      on: data that the metrics are measured on, where it is not the evaluation split of the config.
+      trained_at: the length or resolution of training; None where there is none.
+      unit: of lengths and resolutions: "byte", "token", "symbol", "pixel" or "patch".
+      documents: titles of the texts that were read.
+      metrics: metric -> number, or {at: number}; None where a number is not finite.
+    """
+
+    study: str
+    row: str
+    encoding: str
+    seed: int
+    run: str
+    config_hash: str
+    base: str
+    data: str
+    data_digest: str
+    steps: int
+    parameters: int
+    step_time: float | None
+    wall_time: float
+    device: str
+    versions: Mapping[str, Any]
+    metrics: Mapping[str, float | Mapping[At, float | None] | None]
+    evaluation_time: float | None = None
+    passes: float | None = None
+    learning_rate: float | None = None
+    tuned: Mapping[str, Any] | None = None
+    point: Mapping[str, Any] | None = None
+    on: str = ""
+    trained_at: int | None = None
+    unit: str = ""
+    documents: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "Record":
+        """The record of a line of a file, which anybody may have edited.
+
+        Raises:
+          ValueError: a field is missing, unknown or of another type; says which.
+        """
+        check("a record", fields, _KINDS)
+        check("a record", fields, dict.fromkeys(fields, FINITE))
+        if missing := [name for name in _REQUIRED if name not in fields]:
+            raise ValueError(f"the record of {fields.get('study')!r}, row {fields.get('row')!r}, lacks {missing}")
+        if unknown := sorted(fields.keys() - _KINDS.keys()):
+            raise ValueError(f"the record of {fields['study']!r}, row {fields['row']!r}, has unknown fields {unknown}")
+        metrics = {name: _read(value) for name, value in fields["metrics"].items()}
+        documents = tuple(fields.get("documents", ()))
+        return cls(**{**fields, "metrics": metrics, "documents": documents})
+
+    def fields(self) -> dict[str, Any]:
+        """The line of a file; fields at their defaults are left out."""
+        written = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        written["metrics"] = {name: _written(value) for name, value in self.metrics.items()}
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.default is not dataclasses.MISSING}
+        return {name: value for name, value in written.items() if name not in defaults or value != defaults[name]}
+
+
+_COUNT = whole(COUNT.what, 0, 2**63 - 1)
+_KINDS = {
+    **dict.fromkeys(("study", "row", "encoding", "run", "config_hash", "base", "data", "data_digest", "device"), TEXT),
+    **dict.fromkeys(("on", "unit"), TEXT),
+    **dict.fromkeys(("seed", "steps", "parameters"), _COUNT),
+    "trained_at": maybe(_COUNT),
+    "wall_time": AMOUNT,
+    **dict.fromkeys(("step_time", "evaluation_time"), maybe(AMOUNT)),
+    **dict.fromkeys(("learning_rate", "passes"), maybe(POSITIVE)),
+    "versions": GROUP,
+    **dict.fromkeys(("tuned", "point"), maybe(GROUP)),
+    "documents": several(TEXT),
+    "metrics": each_of(maybe(either(NUMBER, each_of(maybe(NUMBER))))),
+}
+_REQUIRED = [field.name for field in dataclasses.fields(Record) if field.default is dataclasses.MISSING]
+
+
+def _read(value: Any) -> Any:
+    return {_at(text): number for text, number in value.items()} if isinstance(value, Mapping) else value
+
+
+def _at(text: str) -> At:
+    """The number, or numbers, of "256" or "256/0.5".
+
+    Raises:
+      ValueError: it is none.
+    """
+    try:
+        numbers = tuple(int(part) if part.isdigit() else float(part) for part in text.split("/"))
+    except ValueError:
+        raise ValueError(f"a metric is given at {text!r}, which is no number: write 256, or 256/0.5 for two") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"a metric is given at {text!r}, which is not finite")
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _written(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {"/".join(map(str, at)) if isinstance(at, tuple) else str(at): number for at, number in value.items()}
+
+
+def read_records(path: pathlib.Path) -> list[Record]:
+    """The records of a file; none where there is no file.
+
+    A line that is no record is left out with a warning that names it: the study measures again what it lacks.
+    """
+    records = []
+    for number, line in read_lines(path) if path.exists() else ():
+        try:
+            if isinstance(line, ValueError):
+                raise line
+            records.append(Record.of(line))
+        except ValueError as error:
+            logging.warning("%s, line %d is no record and is left out: %s", path, number, error)
+    return records
+
+
+def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
+    """Appends a line for each record, all of them or, after a kill, none."""
+    append_jsonl(path, [record.fields() for record in records])
+
+
+def newest(records: Iterable[Record]) -> list[Record]:
+    """The records that were written last for each row: a row that is run again replaces itself. Rows keep their order."""
+    rows: dict[tuple[str, str], dict[int, Record]] = {}
+    for each in records:
+        row = rows.setdefault((each.study, each.row), {})
+        if any(other.config_hash != each.config_hash for other in row.values()):
+            row.clear()
+        row[each.seed] = each
+    return [each for row in rows.values() for each in row.values()]
+
+
+def read_study(directory: pathlib.Path) -> "Records":
+    """The newest records of a study's folder, with the scores of all tuning points that there are by now."""
+    points = read_records(directory / TUNING)
+    return Records(with_scores(newest(read_records(directory / RESULTS)), points))
+
+
+def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Record]:
+    """Records whose `tuned` has the scores of these points too: values may have been added after the rows had run."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for each in points:
+        scores = found.setdefault((each.study, each.base), {})
+        scores.setdefault(point_text(each.point or {}), []).append(_number(next(iter(each.metrics.values()))))
+    made = []
+    for record in records:
+        scores = found.get((record.study, record.base))
+        if record.tuned and scores:
+            means = record.tuned["scores"] | {text: finite(np.mean(each)) for text, each in scores.items()}
+            record = dataclasses.replace(
+                record, tuned=record.tuned | {"scores": dict(sorted(means.items(), key=_order))}
+            )
+        made.append(record)
+    return made
+
+
+def point_text(point: Mapping[str, Any]) -> str:
+    """The values of a tuning point as text, "0.001" or "0.001, 0.1"."""
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in point.values())
+
+
+def _order(item: tuple[str, Any]) -> tuple:
+    try:
+        return 0, *map(float, item[0].split(", "))
+    except ValueError:
+        return 1, item[0]
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is nan or infinite."""
+    return float(value) if np.isfinite(value) else None
+
+
+class Value(NamedTuple):
+    """A line of the long table; `value` is None where it is not finite."""
+
+    study: str
+    row: str
+    seed: int
+    metric: str
+    at: At
+    value: float | None
+
+
+class Records(Sequence[Record]):
+    """All records of a study, or of several, as one long table; studies and rows keep the order of the records.
+
+    Raises:
+      ValueError: a row that names two encodings, or a seed given twice.
+    """
+
+    def __init__(self, records: Iterable[Record]):
+        self._records = tuple(records)
+        self._rows: dict[tuple[str, str], list[Record]] = {}
+        self._cells: dict[tuple[str, str, str, At], dict[int, float | None]] = {}
+        for record in self._records:
+            row = self._rows.setdefault((record.study, record.row), [])
+            where = f"row {record.row!r} of {record.study!r}"
+            if row and row[0].encoding != record.encoding:
+                raise ValueError(f"{where} names two encodings, {row[0].encoding!r} and {record.encoding!r}")
+            if any(other.seed == record.seed for other in row):
+                raise ValueError(f"{where} has seed {record.seed} twice: keep one record per seed")
+            row.append(record)
+        for value in self.long():
+            self._cells.setdefault((value.study, value.row, value.metric, value.at), {})[value.seed] = value.value
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index):
+        return self._records[index]
+
+    def long(self) -> Iterator[Value]:
+        """The long table, line by line."""
+        for record in self._records:
+            for metric, found in record.metrics.items():
+                for at, value in found.items() if isinstance(found, Mapping) else ((None, found),):
+                    yield Value(record.study, record.row, record.seed, metric, at, value)
+
+    @property
+    def studies(self) -> list[str]:
+        return list(dict.fromkeys(study for study, _ in self._rows))
+
+    def rows(self, study: str) -> list[str]:
+        """The rows of a study."""
+        return [row for of, row in self._rows if of == study]
+
+    def of(self, study: str, row: str | None = None) -> list[Record]:
+        """The records of a study, or of one of its rows; none where there are none."""
+        if row is not None:
+            return list(self._rows.get((study, row), ()))
+        return [record for (of, _), records in self._rows.items() if of == study for record in records]
+
+    def select(self, study: str) -> "Records":
+        """The table of one study."""
+        return Records(self.of(study))
+
+    def values(self, study: str, row: str, metric: str, at: At = None) -> dict[int, float | None]:
+        """{seed: value} of a cell; empty where it was not measured."""
+        return self._cells.get((study, row, metric, at), {})
+
+    def metrics(self, study: str) -> dict[str, list[At]]:
+        """{metric: the places where any row was measured, ascending} in the order of the records; [None] for one number."""
+        found: dict[str, dict[At, None]] = {}
+        for of, _, metric, at in self._cells:
+            if of == study:
+                found.setdefault(metric, {})[at] = None
+        return {metric: sorted(ats, key=_place) for metric, ats in found.items()}
+
+
+def _place(at: At) -> tuple:
+    return () if at is None else at if isinstance(at, tuple) else (at,)

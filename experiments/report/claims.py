@@ -1,0 +1,363 @@
+"""Claims of the literature, as data that the configs of studies hold, and verdicts on them by the records.
+
+    LOSS = Table("heads", "heads_8", "loss")                                   # folder of results, study, metric
+    Claim("alibi-behind", PRESS, "section 3", "ALiBi is behind RoPE.", (above(LOSS("alibi", 128) - LOSS("rope", 128)),))
+
+A `Cell` is the mean over seeds of one metric of one row. Cells add up, with weights, to a `Contrast`: a value, a
+difference, a difference of differences, a mean over tasks. A claim says in which range its contrasts lie. It holds where all
+of them lie within their ranges, and fails at this size where one of them lies outside, both after Holm's correction over the
+claims of one folder of results; else it is not settled. A range with one end is a claim of a sign or a bound, one with two of
+a tie.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.records import Records
+from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, term
+from experiments.report.statistics import contrast as estimate_of
+from experiments.report.units import Unit, unit_of
+
+Folders = Mapping[str, Records]  # folder of results -> its records
+HOLDS, FAILS, UNSETTLED, NOT_RUN = "holds", "fails at this size", "not settled", "not run"
+
+
+class Cell(NamedTuple):
+    """Where a number stands: the folder under results, its study, row and metric, at a length or resolution."""
+
+    folder: str
+    study: str
+    row: str
+    metric: str
+    at: int | None = None
+
+    def __str__(self) -> str:
+        return self.row if self.at is None else f"{self.row} @{self.at}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrast:
+    """A sum of weight * cell."""
+
+    terms: tuple[tuple[float, Cell], ...]
+
+    def __add__(self, other: "Contrast") -> "Contrast":
+        return Contrast(self.terms + other.terms)
+
+    def __sub__(self, other: "Contrast") -> "Contrast":
+        return self + -1.0 * other
+
+    def __rmul__(self, factor: float) -> "Contrast":
+        return Contrast(tuple((factor * weight, cell) for weight, cell in self.terms))
+
+    def __truediv__(self, divisor: float) -> "Contrast":
+        return (1 / divisor) * self
+
+    def __str__(self) -> str:
+        """``alibi @4096 - alibi @128``; a mean over tables says of which."""
+        tables = list(dict.fromkeys(cell.study for _, cell in self.terms))
+        if len(tables) > 1:
+            return self._over(tables)
+        parts = [f"{'-' if weight < 0 else '+'} {_times(weight)}{cell}" for weight, cell in self.terms]
+        return " ".join(parts).removeprefix("+ ")
+
+    def _over(self, tables: Sequence[str]) -> str:
+        """Where every table has the same terms it is their mean; else each cell names its table."""
+        own = [tuple((w, c._replace(study="")) for w, c in self.terms if c.study == table) for table in tables]
+        if all(terms == own[0] for terms in own):
+            scaled = Contrast(tuple((weight * len(tables), cell) for weight, cell in own[0]))
+            return f"mean over {', '.join(tables)} of {scaled}"
+        parts = [f"{'-' if w < 0 else '+'} {_times(w)}{c} ({c.study})" for w, c in self.terms]
+        return " ".join(parts).removeprefix("+ ")
+
+
+def _times(weight: float) -> str:
+    return "" if math.isclose(abs(weight), 1) else f"{abs(weight):.3g} "
+
+
+class Table(NamedTuple):
+    """A metric of a study, whose cells are called by row: ``table("alibi", 4096)``."""
+
+    folder: str
+    study: str
+    metric: str
+
+    def __call__(self, row: str, at: int | None = None) -> Contrast:
+        return Contrast(((1.0, Cell(self.folder, self.study, row, self.metric, at)),))
+
+
+def mean(contrasts: Sequence[Contrast]) -> Contrast:
+    """Their mean, e.g. over tasks or lengths."""
+    return sum(contrasts[1:], contrasts[0]) / len(contrasts)
+
+
+def evaluate(contrast: Contrast, folders: Folders) -> Estimate | None:
+    """The estimate of a contrast; None where a cell has no records, or a seed without a finite value."""
+    terms = []
+    for weight, cell in contrast.terms:
+        records = folders.get(cell.folder)
+        if records is None:
+            return None
+        terms.append(term(records, cell.study, cell.row, cell.metric, cell.at, weight))
+    return estimate_of(terms) if all(is_whole(each.values) for each in terms) else None
+
+
+class Source(NamedTuple):
+    """Who published it, and where."""
+
+    authors: str
+    year: int
+    arxiv: str
+
+    def __str__(self) -> str:
+        return f"{self.authors} ({self.year}), arXiv {self.arxiv}"
+
+
+class Expectation(NamedTuple):
+    """A contrast of ours, and the open range in which it lies if the claim is right."""
+
+    contrast: Contrast
+    low: float = -math.inf
+    high: float = math.inf
+    name: str = ""  # what it is called; "" for the contrast's own text
+
+
+class Looked(NamedTuple):
+    """A contrast of ours that is shown, and what it is called."""
+
+    contrast: Contrast
+    name: str
+
+
+ROLES = PUBLISHED, CONTROL, REPEAT = "published", "control", "repeat"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Attributes:
+      id: by which other pages and texts name it.
+      place: of the claim in the paper, and how it was read if not there.
+      says: the claim, without numbers.
+      expects: all of them together are the claim; all read one folder of results.
+      paper: what -> the paper's number, in the paper's unit; empty where none was read.
+      role: PUBLISHED, CONTROL where it is ours, beside what the paper says, or REPEAT of another claim on other data.
+      doubt: what a reader should know before taking the verdict further than it goes.
+      tried: what was done to explain a result against the claim.
+      remains: what would have to be done next, where ours is against the claim.
+      follow_up: the contrasts that were looked at to explain or to bound it, shown with it and not tested.
+    """
+
+    id: str
+    source: Source
+    place: str
+    says: str
+    expects: tuple[Expectation, ...]
+    paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    role: str = PUBLISHED
+    doubt: str = ""
+    tried: str = ""
+    remains: str = ""
+    follow_up: tuple[Looked, ...] = ()
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All that are read, each once."""
+        return tuple(dict.fromkeys(cell for each in self.expects for _, cell in each.contrast.terms))
+
+    @property
+    def folder(self) -> str:
+        """The folder of results that decides it; Holm's correction is over the claims of one folder."""
+        return self.cells[0].folder
+
+    @property
+    def unit(self) -> Unit:
+        """How its contrasts are shown: shares out of one in points of a hundred."""
+        return unit_of(self.cells[0].metric)
+
+
+def above(contrast: Contrast, low: float = 0.0, name: str = "") -> Expectation:
+    """The contrast is larger than `low`."""
+    return Expectation(contrast, low=low, name=name)
+
+
+def below(contrast: Contrast, high: float = 0.0, name: str = "") -> Expectation:
+    """The contrast is smaller than `high`."""
+    return Expectation(contrast, high=high, name=name)
+
+
+def within(contrast: Contrast, margin: float, name: str = "") -> Expectation:
+    """The contrast is a tie: closer to 0 than `margin`."""
+    return Expectation(contrast, -margin, margin, name)
+
+
+def rise(table: Table, row: str, start: int, end: int) -> Contrast:
+    """By how much a row's loss is higher at `end` than at `start`."""
+    return table(row, end) - table(row, start)
+
+
+class Judged(NamedTuple):
+    """A claim with what is known of its contrasts; `p` is Holm's and `own` uncorrected, nan where it was not tested."""
+
+    claim: Claim
+    estimates: tuple[Estimate, ...]
+    p: float
+    own: float
+    verdict: str
+    tests: int  # of the family
+
+
+def judge_claims(claims: Sequence[Claim], folders: Folders) -> list[Judged]:
+    """All claims in their order; a claim whose records are not all there is not run, and no test of its family."""
+    found = {claim.id: [evaluate(each.contrast, folders) for each in claim.expects] for claim in claims}
+    judged = {}
+    for folder in dict.fromkeys(claim.folder for claim in claims):
+        family = [claim for claim in claims if claim.folder == folder]
+        tests = {claim.id: _test(claim, found[claim.id]) for claim in family if None not in found[claim.id]}
+        adjusted = dict(zip(tests, holm([p for _, p in tests.values()]), strict=True))
+        count = sum(not math.isnan(p) for _, p in tests.values())
+        for claim in family:
+            judged[claim.id] = _judged(claim, found[claim.id], tests, adjusted, count)
+    return [judged[claim.id] for claim in claims]
+
+
+def _judged(claim: Claim, found: Sequence, tests: Mapping, adjusted: Mapping[str, float], count: int) -> Judged:
+    if claim.id not in tests:
+        return Judged(claim, (), math.nan, math.nan, NOT_RUN, count)
+    (inside, own), p = tests[claim.id], adjusted[claim.id]
+    verdict = (HOLDS if inside else FAILS) if p <= LEVEL else UNSETTLED
+    return Judged(claim, tuple(found), p, own, verdict, count)
+
+
+def judge_beside(family: Mapping[Any, Estimate], judged: Sequence[Judged], folder: str) -> dict[Any, Verdict]:
+    """Verdicts on what is looked at beside the claims of a folder, corrected over those claims too.
+
+    So nothing that a claim's own correction leaves open is called separated here.
+    """
+    claimed = [each.own for each in judged if each.claim.folder == folder]
+    p_values = [*(each.p() for each in family.values()), *claimed]
+    tests = sum(not math.isnan(p) for p in p_values)
+    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=False)}
+
+
+def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
+    """(whether all contrasts lie within their ranges, p-value of that or of its contrary).
+
+    All within is shown by the weakest of them; one outside is looked for among all of them, so its p-value is Bonferroni's.
+    Where one cannot be tested (a single seed) the p-value is nan.
+    """
+    each = [of_range(expected, found) for expected, found in zip(claim.expects, estimates, strict=True)]
+    if any(math.isnan(p) for _, p in each):
+        return False, math.nan
+    if all(inside for inside, _ in each):
+        return True, max(p for _, p in each)
+    return False, min(1.0, len(each) * min(p for inside, p in each if not inside))
+
+
+def looked_at(claim: Claim, folders: Folders) -> list[str]:
+    """What was looked at beside a claim, where there are records of it, as ``RoPE - none: +1.90 ± 9.28``."""
+    found = [(each.name, evaluate(each.contrast, folders)) for each in claim.follow_up]
+    scale, digits = claim.unit.scale, claim.unit.digits
+    return [f"{name}: {each.interval().scaled(scale).text(digits, signed=True)}" for name, each in found if each]
+
+
+def of_range(expected: Expectation, found: Estimate) -> tuple[bool, float]:
+    """(whether the estimate lies within the range, two-sided p-value of the end that is nearest to denying that)."""
+    ends = [end for end in (expected.low, expected.high) if math.isfinite(end)]
+    if expected.low < found.value < expected.high:
+        return True, max(found.p(end) for end in ends)
+    return False, found.p(expected.low if found.value <= expected.low else expected.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A choice that a user has, and the rows of our records that answer it.
+
+    Attributes:
+      asks: what the user has, e.g. "Images of one size".
+      tables: metrics, of which the mean counts; all of one folder.
+      at: length or resolution.
+      what: is compared, e.g. "accuracy on Fashion-MNIST".
+      doubt: what the records leave out.
+      reference: the row that others are compared with.
+      others: rows that were trained for something else.
+      column: title in the figure of all questions; "" where it has none.
+      main: whether it stands among the answers of the page.
+      claims: ids of those that bear on it.
+    """
+
+    asks: str
+    tables: tuple[Table, ...]
+    what: str
+    at: int | None = None
+    doubt: str = ""
+    reference: str = "none"
+    others: tuple[str, ...] = ()
+    column: str = ""
+    main: bool = True
+    claims: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        return self.tables[0].folder
+
+    @property
+    def unit(self) -> Unit:
+        return unit_of(self.tables[0].metric)
+
+    def contrast(self, row: str, other: str | None = None) -> Contrast:
+        """The mean of a row over the tables, less that of another row."""
+        own = mean([table(row, self.at) for table in self.tables])
+        return own if other is None else own - mean([table(other, self.at) for table in self.tables])
+
+
+class Answer(NamedTuple):
+    """Who leads, from the records of a question.
+
+    Attributes:
+      lead: over the reference; None where the reference leads.
+      tied: rows that are not clearly behind the leader.
+      against: row -> verdict on its difference to the reference.
+    """
+
+    question: Question
+    leader: str
+    lead: Verdict | None
+    tied: tuple[str, ...]
+    against: Mapping[str, Verdict]
+
+    def is_better(self, row: str) -> bool:
+        """Whether the mean of a row is better than that of the reference."""
+        value = self.against[row].estimate.value
+        return value > 0 if self.question.unit.best is max else value < 0
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The rows that are clearly behind the reference."""
+        return tuple(row for row, each in self.against.items() if each.separated and not self.is_better(row))
+
+
+def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
+    """Who leads a question, corrected over all its comparisons and the claims of its study; None without records."""
+    records = folders.get(question.folder)
+    if records is None:
+        return None
+    rows = dict.fromkeys(record.row for record in records if record.study == question.tables[0].study)
+    known = {row: evaluate(question.contrast(row), folders) for row in rows if row not in question.others}
+    sign = -1.0 if question.unit.best is max else 1.0
+    values = {row: found.value for row, found in known.items() if found is not None}
+    values = dict(sorted(values.items(), key=lambda each: sign * each[1]))
+    if question.reference not in values or len(values) < 2:
+        return None
+    leader, reference = next(iter(values)), question.reference
+    pairs = [(row, reference) for row in values if row != reference]
+    pairs += [(leader, row) for row in values if leader != reference and row not in (leader, reference)]
+    family = {pair: evaluate(question.contrast(*pair), folders) for pair in pairs}
+    found = judge_beside({pair: each for pair, each in family.items() if each}, judged, question.folder)
+    beside = {row: found.get((leader, row), found.get((row, leader))) for row in values}
+    tied = tuple(row for row, verdict in beside.items() if verdict is not None and not verdict.separated)
+    against = {row: found[row, reference] for row in values if (row, reference) in found}
+    return Answer(question, leader, against.get(leader), tied, against)

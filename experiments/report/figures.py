@@ -1,0 +1,520 @@
+"""Figures of a study, chosen by what its table holds.
+
+A metric at several places is drawn as lines, a single number as points, one at lengths and depths as maps. Every figure is
+`WIDTH` wide, one panel below the other, so that its letters can be read on a phone; white paper stands on a dark page too.
+A row has the colour and mark of its encoding's family (`experiments.report.families`); rows of a family differ in their
+dash. Figures belong to nobody: no pyplot, no global state.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
+from scipy.optimize import isotonic_regression
+
+from experiments.records import Records
+from experiments.report.families import FAMILIES, family_of
+from experiments.report.statistics import Line, finite_values, is_whole, line, mean_interval
+from experiments.report.table import Column, headline, is_none, shown_metrics, trained_at
+from experiments.report.units import many, title_of, unit_of, words
+from posjax.describe.figures import GREY, INK
+
+WIDTH = 4.8  # inches: 9 points of type are 9 pixels where a phone shows 360 of them
+TYPE, SMALL = 9, 8  # points
+MOST, ALIKE = 12, 3  # rows in one panel, and rows of one family there
+_ROOM = 6  # rows of one family in a panel of its own
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 2, 2)), (0, (3, 1, 1, 1, 1, 1)))
+_SEEDS = "Small dots are seeds; large marks are means with 95 % intervals."
+_BANDS = "Lines are means over seeds, bands 95 % intervals."
+
+
+class Style(NamedTuple):
+    color: str
+    marker: str
+    dash: object = "-"  # as matplotlib takes it
+    filled: bool = True
+
+
+class Drawn(NamedTuple):
+    """A figure, the end of its file's name and its caption; `aside`: a page folds it."""
+
+    name: str
+    figure: Figure
+    caption: str
+    aside: bool = False
+
+
+class Axis(NamedTuple):
+    """The axis along which a metric was measured.
+
+    Attributes:
+      trained: the place of training, which is marked; None where there is none.
+      names: of places; "" for the number itself.
+      log: whether steps of a factor are alike.
+    """
+
+    title: str
+    trained: float | None = None
+    names: Mapping[float, str] = {}
+    log: bool = False
+
+
+REFERENCE = Style("#b4b4b4", "", (0, (2, 1)))  # a line that is repeated in a panel of others
+
+
+def styles(records: Records) -> dict[str, Style]:
+    """row -> look: colour and mark of its family; rows of a family differ in dash, and in whether marks are filled."""
+    found, seen = {}, dict.fromkeys(FAMILIES, 0)
+    for row, encoding in {record.row: record.encoding for record in records}.items():
+        family = family_of(encoding)
+        again, dash = divmod(seen[family], len(_DASHES))
+        look = FAMILIES[family]
+        found[row] = Style(look.color, look.marker, _DASHES[dash], (dash + again) % 2 == 0)
+        seen[family] += 1
+    return found
+
+
+def figures(records: Records, study: str, look: Mapping[str, Style] | None = None) -> list[Drawn]:
+    """All figures for which a study has finite values, that of its headline first, learning curves last."""
+    look = look or styles(records)
+    metrics = shown_metrics(records, study)
+    first = headline(records, study)
+    drawn = []
+    if first and first[0].at is None:
+        drawn.append(_points(records, study, first[0], look))
+    for metric, ats in metrics.items():
+        if ats == [None] or not _is_worth_drawing(records, study, metric, ats):
+            continue
+        if len(ats) == 1:
+            drawn.append(_points(records, study, Column(metric, ats[0]), look))
+        else:
+            drawn.append(lines_figure(records, study, metric, look))
+    drawn += _of_two_numbers(records, study, look)
+    drawn += _costs(records, study, look)
+    if "training loss" in records.metrics(study):
+        drawn.append(_learning_curves(records, study, look))
+    return drawn
+
+
+_FEW = 0.01  # a share below which nothing could be seen
+
+
+def _is_worth_drawing(records: Records, study: str, metric: str, ats: Sequence) -> bool:
+    """Whether a row has a finite value, and of whole answers one that could be seen."""
+    means = [
+        np.mean(v) for v in (_finite(records, study, row, metric, at) for row in records.rows(study) for at in ats) if v
+    ]
+    return bool(means) and ("exact match" not in metric or max(means) >= _FEW)
+
+
+def _finite(records: Records, study: str, row: str, metric: str, at) -> list[float]:
+    return finite_values(records.values(study, row, metric, at))
+
+
+def _points(records: Records, study: str, column: Column, look: Mapping[str, Style]) -> Drawn:
+    """Mean with its interval and every seed as a dot; one line per row, in the order of the table."""
+    rows, unit = records.rows(study), unit_of(column.metric)
+    text = records.of(study)[0].unit
+    figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    for y, row in enumerate(rows):
+        values = unit.scale * np.array(_finite(records, study, row, *column))
+        cell = records.values(study, row, *column)
+        interval = mean_interval(values.tolist()) if len(values) else None
+        if interval:
+            _points_row(axes, y, values, interval, look[row])
+            if is_none(records.of(study, row)):
+                axes.axvline(interval.mean, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+        note = f" ({len(values)}/{len(cell)})" if len(values) < len(cell) else ""
+        told = f"{interval.text(unit.digits)}{note}" if interval else "-"
+        axes.text(1.02, y, told, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK)
+    finish(axes)
+    axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
+    axes.set_yticks(range(len(rows)), rows, parse_math=False)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    if unit.best is max and unit.scale == 100:  # shares in per cent
+        low, high = axes.get_xlim()
+        axes.set_xlim(max(low, -1.0), min(high, 100.5))
+    at = "" if column.at is None else f" at {column.at} {many(text)}"
+    axes.set_xlabel(f"{title_of(column.metric, text)}{at}", fontsize=TYPE)
+    return Drawn(_file(column.metric), figure, f"{words(column.metric).capitalize()}{at}. {_SEEDS}")
+
+
+def _file(metric: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in metric).replace("__", "_")
+
+
+def _points_row(axes: Axes, y: int, values: np.ndarray, interval, style: Style) -> None:
+    """Seeds as small dots below the mean and its bar, spread a little by order, so that equal ones can be counted."""
+    spread = np.linspace(-0.07, 0.07, len(values)) if len(values) > 1 else np.zeros(1)
+    axes.scatter(values, y + 0.22 + spread, s=10, color=style.color, alpha=0.55, linewidths=0)
+    half = None if math.isnan(interval.half_width) else interval.half_width
+    bar = dict(fmt=style.marker, color=style.color, markersize=5.5, elinewidth=1.6, capsize=3, capthick=1.2)
+    axes.errorbar(interval.mean, y - 0.08, xerr=half, **bar)
+
+
+def lines_figure(records: Records, study: str, metric: str, look: Mapping[str, Style]) -> Drawn:
+    """A metric over the places where it was measured; the one of training is marked."""
+    ats, unit = records.metrics(study)[metric], unit_of(metric)
+    axis = axis_of(records, study, metric, ats)
+    text = records.of(study)[0].unit
+    made = means(
+        records, study, {at: functools.partial(_cell, records, study, metric, at) for at in ats}, unit.scale != 100
+    )
+    made = {row: each.scaled(unit.scale) for row, each in made.items()}
+    by = "" if " by " in metric else f" by {axis.title.partition(' (')[0]}"
+    told = f"{words(metric).capitalize()}{by}. {_BANDS}"
+    told += f" Dashed: where rows were trained, {axis.trained:g}." if axis.trained else ""
+    figure = draw(records, study, made, look, axis, title_of(metric, text), unit.best or min)
+    return Drawn(f"{_file(metric)}_lines", figure, told)
+
+
+def _cell(records: Records, study: str, metric: str, at, row: str) -> Mapping[int, float | None]:
+    return records.values(study, row, metric, at)
+
+
+def axis_of(records: Records, study: str, metric: str, ats: Sequence[float]) -> Axis:
+    """Lengths in tokens, resolutions in pixels or patches, or blocks."""
+    if metric.startswith("position error"):
+        return Axis("blocks before the probe")
+    unit, trained = records.of(study)[0].unit, trained_at(records.of(study))
+    title = {"pixel": "resolution (pixels)", "patch": "resolution (patches)"}.get(unit, f"length ({many(unit)})")
+    return Axis(title, trained if trained in ats else None, {}, max(ats) >= 6 * min(ats))
+
+
+def means(records: Records, study: str, cells: Mapping[float, Callable], may_be_log: bool) -> dict[str, Line]:
+    """The line of each row; geometric means where they span a factor of four, on which a band down to 0 has no end.
+
+    Args:
+      cells: x -> (row -> values by seed).
+    """
+
+    def made(geometric: bool) -> dict[str, Line]:
+        return {row: line({x: of_row(row) for x, of_row in cells.items()}, geometric) for row in records.rows(study)}
+
+    found = {row: each for row, each in made(False).items() if len(each.x)}
+    mean = np.concatenate([each.mean[np.isfinite(each.mean)] for each in found.values()] or [np.zeros(0)])
+    if may_be_log and len(mean) and mean.min() > 0 and mean.max() > 4 * mean.min():
+        return {row: each for row, each in made(True).items() if row in found}
+    return found
+
+
+def draw(
+    records: Records,
+    study: str,
+    lines: Mapping[str, Line],
+    look: Mapping[str, Style],
+    axis: Axis,
+    title: str,
+    best: Callable,
+) -> Figure:
+    """The panels of a study's lines."""
+    panels = panels_of(records, study, lines)
+    shown = references(records, study, lines, best) if len(panels) > 1 else []
+    return line_panels(lines, look, panels, axis, title, shown)
+
+
+def panels_of(records: Records, study: str, lines: Iterable[str]) -> dict[str, list[str]]:
+    """title -> rows: one panel for few rows, else one for each base that is read in several ways, or for each family."""
+    kept = [row for row in records.rows(study) if row in lines]
+    bases = {row: records.of(study, row)[0].base for row in kept}
+    if len({base for row, base in bases.items() if base != row}) > 1:
+        groups: dict[str, list[str]] = {}
+        for row, base in bases.items():
+            groups.setdefault(base, []).append(row)
+        alone = [rows[0] for rows in groups.values() if len(rows) == 1]
+        groups = {base: rows for base, rows in groups.items() if len(rows) > 1}
+        return _parted({**groups, **({"others": alone} if alone else {})})
+    families: dict[str, list[str]] = {name: [] for name in FAMILIES}
+    for row in kept:
+        families[family_of(records.of(study, row)[0].encoding)].append(row)
+    families = {name: rows for name, rows in families.items() if rows}
+    if len(kept) <= MOST and all(len(rows) <= ALIKE for rows in families.values()):
+        return {"": kept}
+    few = [row for rows in families.values() if len(rows) == 1 for row in rows]
+    return _parted(
+        {**{name: rows for name, rows in families.items() if len(rows) > 1}, **({"others": few} if few else {})}
+    )
+
+
+def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The panels, those of many rows in parts."""
+    made = {}
+    for title, rows in panels.items():
+        count = -(-len(rows) // _ROOM)
+        for part in range(count):
+            made[title if count == 1 else f"{title}, {part + 1} of {count}"] = rows[part::count]
+    return made
+
+
+def references(records: Records, study: str, lines: Mapping[str, Line], best: Callable) -> list[str]:
+    """The rows that are repeated in every panel: `none`, and the line that ends best where all have their ends."""
+    found = [row for row in lines if is_none(records.of(study, row))]
+    finite = {row: each.x[np.isfinite(each.mean)] for row, each in lines.items()}
+    finite = {row: x for row, x in finite.items() if len(x)}
+    if finite:
+        last = min(x[-1] for x in finite.values())
+        at = {row: lines[row].mean[np.searchsorted(lines[row].x, last)] for row in finite if last in lines[row].x}
+        top = best(at, key=at.__getitem__)
+        found += [top] if top not in found else []
+    return found
+
+
+def line_panels(
+    lines: Mapping[str, Line],
+    look: Mapping[str, Style],
+    panels: Mapping[str, Sequence[str]],
+    axis: Axis,
+    title: str,
+    repeated: Sequence[str] = (),
+    dress: Callable[[Axes], None] = lambda axes: None,
+) -> Figure:
+    """Means with their bands, each named at its right end, in panels below each other that share their axes.
+
+    Args:
+      panels: title -> rows.
+      repeated: rows that panels of others repeat in grey.
+      dress: draws behind the lines of a panel.
+    """
+    counts = [len({*rows, *repeated}) for rows in panels.values()]
+    heights = [max(1.15, 0.45 + 0.145 * count) if len(panels) > 1 else max(2.6, 0.5 + 0.16 * count) for count in counts]
+    figure = Figure(figsize=(WIDTH, 0.6 + sum(heights)), layout="constrained")
+    grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True, height_ratios=heights)[:, 0]
+    for axes, (heading, rows) in zip(grid, panels.items(), strict=True):
+        finish(axes)
+        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+        axes.set_title(heading, fontsize=TYPE, loc="left", pad=3)
+        for row in (each for each in repeated if each not in rows):
+            draw_line(axes, lines[row], REFERENCE)
+        for row in rows:
+            draw_line(axes, lines[row], look[row])
+    for axes in grid:
+        dress(axes)
+        _mark_places(axes, axis, sorted({x for each in lines.values() for x in each.x}))
+        scale_y(axes, lines)
+    for axes, rows, height in zip(grid, panels.values(), heights, strict=True):
+        again = {row: REFERENCE for row in repeated if row not in rows}
+        _name_lines(axes, {row: lines[row] for row in (*rows, *again)}, {**look, **again}, height - 0.25)
+    figure.supxlabel(axis.title, fontsize=TYPE)
+    figure.supylabel(title, fontsize=TYPE)
+    return figure
+
+
+def _mark_places(axes: Axes, axis: Axis, places: Sequence[float]) -> None:
+    """Ticks at the places that have room for a name, and a dashed line where rows were trained."""
+    if axis.log:
+        axes.set_xscale("log", base=2)
+    if axis.trained is not None:
+        axes.axvline(axis.trained, color="black", linewidth=0.8, linestyle=(0, (5, 4)), zorder=0)
+    if axis.names:
+        places = sorted(axis.names)
+    if len(places) > 16:
+        axes.xaxis.set_major_formatter(lambda place, _: short(place))
+        return
+    at = np.log2(places) if axis.log else np.asarray(places, float)
+    named = spaced(at, places.index(axis.trained) if axis.trained in places else 0)
+    axes.xaxis.set_major_locator(FixedLocator(places))
+    axes.xaxis.set_minor_locator(NullLocator())
+    texts = [axis.names.get(place) or short(place) for place in places]
+    axes.set_xticks(places, [text if index in named else "" for index, text in enumerate(texts)])
+
+
+def spaced(at: Sequence[float], first: int = 0, near: float = 0.13) -> set[int]:
+    """The ticks that have room for a name: that of index `first`, then from the last one on those that are not too near.
+
+    Args:
+      near: the share of the axis that a name takes.
+    """
+    span, found = max(at) - min(at) or 1.0, [first]
+    for index in reversed(range(len(at))):
+        if all(abs(at[index] - at[other]) >= near * span for other in found):
+            found.append(index)
+    return set(found)
+
+
+def short(place: float) -> str:
+    """16384 as 16k."""
+    return f"{place / 1024:g}k" if place >= 1024 and place % 1024 == 0 else f"{place:g}"
+
+
+def finish(axes: Axes) -> None:
+    """The look that all figures share."""
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL)
+
+
+def draw_line(axes: Axes, made: Line, style: Style) -> None:
+    """A mean with its band."""
+    face = style.color if style.filled else "white"
+    marks = (
+        dict(marker=style.marker, markersize=4.5, markerfacecolor=face) if style.marker and len(made.x) <= 16 else {}
+    )
+    grey = style is REFERENCE
+    axes.plot(made.x, made.mean, color=style.color, linestyle=style.dash, linewidth=1.1 if grey else 1.5, **marks)
+    if not grey:
+        axes.fill_between(made.x, made.low, made.high, color=style.color, alpha=0.14, linewidth=0)
+
+
+def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
+    """Limits from the means, and a logarithmic axis for geometric ones.
+
+    Bands add at most a quarter: the band of two seeds is 12 standard errors wide and would flatten everything else.
+    """
+    mean = np.concatenate([each.mean for each in lines.values()])
+    low, high = np.nanmin(mean), np.nanmax(mean)
+    if any(each.geometric for each in lines.values()):
+        axes.set_yscale("log")
+        axes.set_ylim(low * (low / high) ** 0.08, high * (high / low) ** 0.04)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        return
+    half_width = np.nan_to_num(np.concatenate([each.half_width for each in lines.values()]))
+    span = high - low or 0.1 * abs(high) or 1.0
+    bottom = max(np.nanmin(mean - half_width), low - 0.25 * span) - 0.04 * span
+    axes.set_ylim(bottom, min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span)
+
+
+def _name_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style], height: float) -> None:
+    """Names each line at its right end; names move apart until none overlap, a thin line in its colour leads back.
+
+    Args:
+      height: of the panel, inches.
+    """
+    to_axes = axes.transScale + axes.transLimits
+    ends = {}
+    for row, each in lines.items():
+        known = np.flatnonzero(np.isfinite(each.mean))
+        ends[row] = to_axes.transform((each.x[known[-1]], each.mean[known[-1]])) if len(known) else np.array([1.0, 0.0])
+    order = sorted(ends, key=lambda row: ends[row][1])
+    for row, y in zip(order, spread_apart([ends[row][1] for row in order], 0.145 / height), strict=True):
+        note = lines[row].note
+        axes.annotate(
+            f"{row} ({note})" if note else row,
+            ends[row],
+            xycoords="axes fraction",
+            xytext=(1.05, y),
+            textcoords="axes fraction",
+            parse_math=False,
+            va="center",
+            fontsize=SMALL,
+            color=GREY if look[row] is REFERENCE else INK,
+            arrowprops=dict(
+                arrowstyle="-", color=look[row].color, linewidth=0.8, shrinkA=1, shrinkB=2, relpos=(0, 0.5)
+            ),
+        )
+
+
+def spread_apart(wanted: Sequence[float], gap: float) -> np.ndarray:
+    """[n] ascending heights -> the nearest (least squares) ones at least ``gap`` apart, within [0, 1] if they fit."""
+    shift = gap * np.arange(len(wanted))
+    free = isotonic_regression(np.asarray(wanted) - shift).x
+    return np.clip(free, 0, max(0.0, 1 - shift[-1])) + shift
+
+
+def _learning_curves(records: Records, study: str, look: Mapping[str, Style]) -> Drawn:
+    """Mean training loss over the steps that all seeds of a row recorded."""
+    steps = records.metrics(study)["training loss"]
+    cells = {step: functools.partial(_cell, records, study, "training loss", step) for step in steps}
+    made = means(records, study, cells, may_be_log=True)
+    figure = draw(records, study, made, look, Axis("training step"), "training loss", min)
+    return Drawn("learning_curves", figure, f"Training loss by step. {_BANDS}", aside=True)
+
+
+def _of_two_numbers(records: Records, study: str, look: Mapping[str, Style]) -> list[Drawn]:
+    """Maps of what is measured by length and depth; lines of what is measured by position in windows of some lengths."""
+    drawn, found = [], records.metrics(study)
+    for metric, ats in found.items():
+        if not all(isinstance(at, tuple) for at in ats):
+            continue
+        if metric.endswith(" by depth"):
+            if "exact match" in metric and _is_worth_drawing(records, study, metric, ats):
+                drawn.append(_depth_maps(records, study, metric, ats))
+        else:
+            windows = sorted({window for window, _ in ats})
+            for window in sorted({windows[len(windows) // 2], windows[-1]}):
+                drawn.append(_by_position(records, study, metric, window, ats, look))
+    return drawn
+
+
+def _by_position(records: Records, study: str, metric: str, window: int, ats, look) -> Drawn:
+    """Loss by how many tokens stand before one in a window of a length."""
+    cells = {1 + x: functools.partial(_cell, records, study, metric, (of, x)) for of, x in ats if of == window}
+    text, trained = records.of(study)[0].unit, trained_at(records.of(study))
+    axis = Axis(f"{many(text)} before, in a window of {window:,}", trained if trained < window else None, {}, log=True)
+    made = means(records, study, cells, may_be_log=True)
+    figure = draw(records, study, made, look, axis, title_of("loss", text), min)
+    told = f"Loss of each {text} by how many stand before it in its window of {window:,}. {_BANDS}"
+    return Drawn(f"loss_by_position_{window}", figure, told, aside=True)
+
+
+def _depth_maps(records: Records, study: str, metric: str, ats: Sequence[tuple]) -> Drawn:
+    """A heat map for every row that finds anything: the share found (%), by length and depth."""
+    lengths, depths = (sorted({at[axis] for at in ats}) for axis in (0, 1))
+    maps = {}
+    for row in records.rows(study):
+        found = np.full((len(depths), len(lengths)), np.nan)
+        for at in ats:
+            if is_whole(values := records.values(study, row, metric, at)):
+                found[depths.index(at[1]), lengths.index(at[0])] = 100 * np.mean(finite_values(values))
+        if np.nanmax(np.nan_to_num(found)) >= 100 * _FEW:
+            maps[row] = found
+    down = -(-len(maps) // 2)
+    figure = Figure(figsize=(WIDTH, 0.5 + down * (0.5 + 0.24 * len(depths))), layout="constrained")
+    grid = figure.subplots(down, 2, squeeze=False)
+    for axes, (row, found) in zip(grid.flat, maps.items(), strict=False):
+        axes.imshow(found, vmin=0, vmax=100, cmap="viridis", aspect="auto")
+        for (y, x), value in np.ndenumerate(found):
+            if np.isfinite(value):
+                shade = "white" if value < 60 else "black"
+                axes.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=SMALL, color=shade)
+        axes.set_title(row.replace("$", r"\$"), fontsize=TYPE)
+        axes.set_xticks(range(len(lengths)), map(short, lengths), fontsize=SMALL)
+        axes.set_yticks(range(len(depths)), [f"{depth:g}" for depth in depths], fontsize=SMALL)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_axis_off()
+    figure.supxlabel(f"length ({many(records.of(study)[0].unit)})", fontsize=TYPE)
+    figure.supylabel("depth", fontsize=TYPE)
+    what = words(metric.removesuffix(" by depth"))
+    told = (
+        f"{what.capitalize()} (%) by length and by depth in the text, mean over seeds. Rows without a map find nothing."
+    )
+    return Drawn(_file(metric), figure, told)
+
+
+_STEADY = 1.5  # a cost that rises by no more is flat
+
+
+def _costs(records: Records, study: str, look: Mapping[str, Style]) -> list[Drawn]:
+    """What a length costs, the least over seeds, where it depends on the length; dotted: as the length does."""
+    drawn = []
+    for metric in ("seconds per window", "temporary bytes"):
+        lines = {}
+        for row in records.rows(study):
+            cells = {at: _finite(records, study, row, metric, at) for at in records.metrics(study).get(metric, ())}
+            least = {at: min(values) for at, values in cells.items() if values}
+            if least:
+                x, y = (np.array(list(each), float) for each in (least.keys(), least.values()))
+                lines[row] = Line(x, y, np.zeros(len(y)), "", geometric=True)
+        if not any(max(each.mean) > _STEADY * min(each.mean) for each in lines.values()):
+            continue
+        places = sorted({x for each in lines.values() for x in each.x})
+        top = float(np.median([each.mean[-1] for each in lines.values() if each.x[-1] == places[-1]]))
+        panels = panels_of(records, study, lines)
+        shown = references(records, study, lines, min) if len(panels) > 1 else []
+        axis = axis_of(records, study, metric, places)._replace(trained=None)
+        dotted = functools.partial(_proportional, places, top)
+        figure = line_panels(lines, look, panels, axis, metric, shown, dotted)
+        told = f"{metric.capitalize()} by length, the least over seeds. Dotted: a cost that grows as the length does."
+        drawn.append(Drawn(_file(metric), figure, told, aside=True))
+    return drawn
+
+
+def _proportional(places: Sequence[float], top: float, axes: Axes) -> None:
+    axes.plot(places, [top * place / places[-1] for place in places], color=GREY, linestyle=":", linewidth=1)

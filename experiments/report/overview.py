@@ -1,0 +1,324 @@
+"""results/README.md: which encoding for which purpose, verdicts on claims, and how each study was run, from the records."""
+
+import json
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from experiments.records import TUNING, Record, read_records, read_study
+from experiments.report import figures, page
+from experiments.report.claims import (
+    CONTROL,
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    PUBLISHED,
+    REPEAT,
+    UNSETTLED,
+    Answer,
+    Folders,
+    Judged,
+    answer,
+    judge_claims,
+)
+from experiments.report.families import FAMILIES, family_of
+from experiments.report.studies import Study, studies
+from posjax.describe.figures import save
+from posjax.describe.markdown import escape_markdown, grid
+from posjax.files import replace_file
+
+PICTURE = "questions.png"
+# Folders without seeded runs: what each is, and the command.
+_OTHERS = (
+    ("scorecard", "every encoding as initialised, against ideal properties", "scorecard --out=results/scorecard"),
+    ("benchmark", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
+    (
+        "context",
+        "how long an input fits in memory and time",
+        "context --config=configs/decoder.py --workdir=results/context",
+    ),
+    ("analyse", "pictures of trained ViTs", "analyse --checkpoint=RUN --out=results/analyse/ROW"),
+)
+
+
+class Results(NamedTuple):
+    """What a folder of results holds.
+
+    Attributes:
+      studies: of configs/, those that have not been run too.
+      folders: records of those that have.
+      cards: of the scorecard, by spec.
+      points: tuning points by folder.
+    """
+
+    studies: list[Study]
+    folders: Folders
+    cards: Mapping[str, Any] = {}
+    points: Mapping[str, Sequence[Record]] = {}
+
+    def judged(self) -> list[Judged]:
+        """All claims with their verdicts."""
+        return judge_claims([claim for study in self.studies for claim in study.claims], self.folders)
+
+    def answers(self, judged: Sequence[Judged]) -> list[Answer]:
+        """All questions that have records."""
+        asked = [question for study in self.studies for question in study.questions]
+        return [found for each in asked if (found := answer(each, self.folders, judged))]
+
+
+def read_results(directory: pathlib.Path) -> Results:
+    """All studies of configs/ with their records there.
+
+    Raises:
+      ValueError: there are none, or the records of a study make no table; names it.
+    """
+    known, folders, points = studies(), {}, {}
+    for study in known:
+        place = directory / study.name
+        try:
+            found = page.in_order(read_study(place), study.config)
+        except ValueError as error:
+            raise ValueError(f"{place / 'results.jsonl'}: {error}") from error
+        if len(found):
+            folders[study.name], points[study.name] = found, read_records(place / TUNING)
+    if not folders:
+        names = ", ".join(study.name for study in known)
+        raise ValueError(f"{directory} holds no records of a study; a folder of results has folders named {names}")
+    cards = directory / "scorecard" / "scorecard.json"
+    return Results(known, folders, json.loads(cards.read_text())["cards"] if cards.exists() else {}, points)
+
+
+def write(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Writes README.md and its figure; returns their paths. Raises as `read_results`."""
+    results = read_results(directory)
+    replace_file(directory / page.NAME, render(results).encode())
+    judged = results.judged()
+    drawn = figure(results, results.answers(judged))
+    return [directory / page.NAME, *([save(drawn, directory / PICTURE, dpi=200)] if drawn else [])]
+
+
+def render(results: Results) -> str:
+    """The page."""
+    judged = results.judged()
+    answers = results.answers(judged)
+    parts = ["# Results", _summary(results, judged), "## Which one?", _answers(results, answers)]
+    if any(each.question.column for each in answers):
+        parts += [f"![Encodings by tasks, as differences to no encoding]({PICTURE})", _figure_caption()]
+    parts += ["## Claims", _legend(judged), *_claims(results, judged)]
+    parts += ["## How each study was run", _inventory(results, judged)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(results: Results, judged: Sequence[Judged]) -> str:
+    counts = {
+        verdict: sum(each.verdict == verdict for each in judged) for verdict in (HOLDS, FAILS, UNSETTLED, NOT_RUN)
+    }
+    roles = {PUBLISHED: "published", REPEAT: "repeats on other data", CONTROL: "controls of our own"}
+    held = {role: sum(each.claim.role == role for each in judged if each.verdict == HOLDS) for role in roles}
+    count = sum(map(len, results.folders.values()))
+    cost = sum(page.core_hours(found, results.points.get(name, ())) for name, found in results.folders.items())
+    return (
+        f"Of {len(judged)} claims of papers {counts[HOLDS]} hold at this size, {counts[FAILS]} fail, {counts[UNSETTLED]} are "
+        f"not settled and {counts[NOT_RUN]} have not been run. Those that hold are {held[PUBLISHED]} published ones, "
+        f"{held[REPEAT]} {roles[REPEAT]} and {held[CONTROL]} {roles[CONTROL]}; behind all of them are {count:,} records and "
+        f"at most {cost:.0f} core-hours of small models on two CPU cores.\n\n"
+        "`python -m experiments.report` writes this page from the records, and a test checks that it is current."
+    )
+
+
+def _answers(results: Results, answers: Sequence[Answer]) -> str:
+    lines = [_answer(each) for each in answers if each.question.main]
+    measured, moved = packed(results.cards)
+    if measured:
+        alike = f"{len(measured) - len(moved)} of {len(measured)}"
+        told = f"{alike} specs of the [scorecard](scorecard/README.md) read them as documents alone"
+        told += f"; not {', '.join(f'`{spec}`' for spec in moved[:4])}" if moved else ""
+        lines.append(f"- **Packed documents**: {told}.")
+    return "\n".join(lines)
+
+
+def _answer(found: Answer) -> str:
+    """``- **Images of one size**: `sinusoidal` (11.27 ± 1.36 points better than none); as good: `rope`.``"""
+    question = found.question
+    reference = "no encoding" if question.reference == "none" else f"`{question.reference}`"
+    if found.lead is None:
+        told = f"nothing is better than {reference}"
+    else:
+        clear = "" if found.lead.separated else ", which is not settled"
+        told = f"`{found.leader}` ({lead_text(found)} than {reference}{clear})"
+    told += f"; not clearly behind: {_codes(found.tied)}" if found.tied else "; every other row is behind"
+    told += f"; worse than {reference}: {_codes(found.behind)}" if found.behind else ""
+    return (
+        f"- **{question.asks}**: {told}. [{page.capital(question.what)}]({question.folder}/README.md). {question.doubt}"
+    )
+
+
+def lead_text(found: Answer) -> str:
+    """``0.31 ± 0.02 nats better``, of the leader against the reference."""
+    unit, interval = found.question.unit, found.lead.estimate.interval().scaled(found.question.unit.scale)
+    digits = unit.digits - (unit.scale == 100)
+    return f"{abs(interval.mean):.{digits}f} ± {interval.half_width:.{digits}f} {unit.of_differences} better"
+
+
+def _codes(rows: Sequence[str]) -> str:
+    return f"{len(rows)} rows" if len(rows) > 6 else ", ".join(f"`{row}`" for row in rows)
+
+
+def packed(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The specs that the scorecard measured on packed rows, and those whose logits change with the documents before."""
+    measured = {spec: card["measures"]["D_batch"] for spec, card in cards.items() if "measures" in card}
+    return list(measured), [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]
+
+
+class Matrix(NamedTuple):
+    """Answers to the questions that have a column, and what each encoding's row is called there.
+
+    Attributes:
+      rows: encoding -> column -> row.
+    """
+
+    answers: Mapping[str, Answer]
+    rows: Mapping[str, Mapping[str, str]]
+
+    def gain(self, encoding: str, column: str) -> tuple[float, bool] | None:
+        """(how much better than no encoding, in the unit that is shown; whether that is clear); None if not measured."""
+        found, row = self.answers[column], self.rows[encoding].get(column)
+        if row is None or row not in found.against:
+            return None
+        verdict, unit = found.against[row], found.question.unit
+        sign = 1 if unit.best is max else -1
+        return sign * unit.scale * verdict.estimate.value, verdict.separated
+
+
+_TWICE = 2  # columns that an encoding must have to be shown
+
+
+def matrix(results: Results, answers: Sequence[Answer]) -> Matrix:
+    """The encodings that were trained in several columns, by family."""
+    columns = {each.question.column: each for each in answers if each.question.column}
+    rows: dict[str, dict[str, str]] = {}
+    for title, found in columns.items():
+        for record in results.folders[found.question.folder]:
+            if record.study == found.question.tables[0].study and record.base == record.row:
+                name = name_of(record.encoding)
+                kept = rows.setdefault(name, {})
+                # Rather a row that sees the grid than one that sees its raster.
+                if title not in kept or not record.encoding.startswith("raster"):
+                    kept.setdefault(title, record.row)
+    several = {name: kept for name, kept in rows.items() if len(kept) >= _TWICE and name != "none"}
+    order = list(FAMILIES)
+    return Matrix(columns, dict(sorted(several.items(), key=lambda item: order.index(family_of(item[0])))))
+
+
+def name_of(spec: str) -> str:
+    """``rope(base=100)`` -> ``rope``; ``raster(width=8) >> learned()`` -> ``learned``, which is flat in a ViT anyway."""
+    while (outer := re.sub(r"\([^()]*\)", "", spec)) != spec:
+        spec = outer
+    return spec.strip().removeprefix("raster >> ")
+
+
+_COLOURS = LinearSegmentedColormap.from_list("worse and better", ("#d9822b", "#ffffff", "#2b6cb0"))
+
+
+def figure(results: Results, answers: Sequence[Answer]) -> Figure | None:
+    """The matrix as a heat map: blue is better than no encoding, orange worse, white not settled."""
+    made = matrix(results, answers)
+    if not made.rows or not made.answers:
+        return None
+    titles, names = list(made.answers), list(made.rows)
+    shade = np.zeros((len(names), len(titles)))
+    drawn = Figure(figsize=(figures.WIDTH, 1.9 + 0.23 * len(names)), layout="constrained")
+    axes = drawn.add_subplot()
+    for x, title in enumerate(titles):
+        found = {name: gain for name in names if (gain := made.gain(name, title))}
+        most = max((abs(gain) for gain, _ in found.values()), default=1.0) or 1.0
+        digits = 1 if made.answers[title].question.unit.scale == 100 else 2
+        for y, name in enumerate(names):
+            gain, clear = found.get(name, (None, False))
+            shade[y, x] = gain / most if clear else 0.0
+            text = "" if gain is None else f"{gain:+.{digits}f}" if clear else "≈"
+            color = "white" if abs(shade[y, x]) > 0.75 else "black"
+            axes.text(x, y, text, ha="center", va="center", fontsize=figures.SMALL - 1, color=color)
+    axes.imshow(shade, cmap=_COLOURS, vmin=-1, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(titles)), titles, rotation=90, fontsize=figures.SMALL)
+    axes.xaxis.tick_top()
+    axes.set_yticks(
+        range(len(names)), [f"{FAMILIES[family_of(name)].glyph} {name}" for name in names], fontsize=figures.SMALL
+    )
+    for tick, name in zip(axes.get_yticklabels(), names, strict=True):
+        tick.set_color(FAMILIES[family_of(name)].color)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return drawn
+
+
+def _figure_caption() -> str:
+    families = "; ".join(f"{family.glyph} {family.about}" for family in FAMILIES.values())
+    return (
+        "*Better than no encoding (blue, a positive number) or worse (orange); ≈ is not settled, and nothing stands where "
+        f"nothing was measured. Marks are of families: {families}.*"
+    )
+
+
+def _legend(judged: Sequence[Judged]) -> str:
+    return (
+        "A claim *holds* if ours lies in the range that it says, and *fails at this size* if ours lies outside, each after "
+        "Holm's correction over the claims of its study; else it is *not settled*. The page of each study has the numbers, "
+        "its doubts, and what was tried where ours is against the paper."
+    )
+
+
+def _claims(results: Results, judged: Sequence[Judged]) -> list[str]:
+    """The claims of each study, folded."""
+    parts = []
+    for study in results.studies:
+        own = [each for each in judged if each.claim.folder == study.name]
+        if not own:
+            continue
+        counts = [
+            f"{n} {name}" for name in (HOLDS, FAILS, UNSETTLED, NOT_RUN) if (n := sum(e.verdict == name for e in own))
+        ]
+        lines = "\n".join(_claim(each, study) for each in own)
+        start = (
+            f"[Table and figures]({study.name}/README.md)." if study.name in results.folders else f"`{study.command}`"
+        )
+        parts.append(page.folded(f"{study.config.title}: {', '.join(counts)}", f"{start}\n\n{lines}"))
+    return parts
+
+
+_WORDS = {HOLDS: "hold", FAILS: "fail", UNSETTLED: "not settled", NOT_RUN: "not run"}
+
+
+def _claim(judged: Judged, study: Study) -> str:
+    claim = judged.claim
+    says = escape_markdown(f"{claim.says} ({claim.source})")
+    link = f" [Numbers]({study.name}/README.md#{claim.id})" if judged.estimates else ""
+    return f'- <a id="{claim.id}"></a>**{page.capital(judged.verdict)}.** {says}{link}'
+
+
+def _inventory(results: Results, judged: Sequence[Judged]) -> str:
+    """A row for each study that was run, or that claims wait for; then the other folders."""
+    rows, claimed = [], {each.claim.folder for each in judged}
+    for study in results.studies:
+        found = results.folders.get(study.name)
+        if found is None:
+            if study.name in claimed:
+                rows.append((escape_markdown(study.config.title), "not run", "", f"`{study.command}`"))
+            continue
+        hours = page.core_hours(found, results.points.get(study.name, ()))
+        link = f"[{escape_markdown(study.config.title)}]({study.name}/README.md)"
+        count = len({(record.study, record.row) for record in found})
+        rows.append((link, str(count), f"{hours:.1f}", f"`{study.command}`"))
+    others = "\n".join(
+        f"- [{name}]({name}): {what}. `python -m experiments.{command}`" for name, what, command in _OTHERS
+    )
+    told = (
+        "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "
+        "Versions, device, data digest and hash of the config stand in every record. Beside the studies:"
+    )
+    return "\n\n".join([grid(("study", "rows", "core-hours", "command"), rows), told, others])

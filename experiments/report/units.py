@@ -1,0 +1,53 @@
+"""How metrics are shown, and which value of them is best."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """How a metric is shown, and which value is best (None: neither)."""
+
+    scale: float = 1.0
+    digits: int = 3
+    suffix: str = ""
+    best: Callable | None = None
+
+    @property
+    def of_differences(self) -> str:
+        """The unit of a difference: shares differ by points of a hundred."""
+        return "points" if self.scale == 100 else self.suffix.strip(" ()")
+
+
+_SHARE = Unit(100, 2, " (%)", max)
+# A metric's unit is that of the first of these names that it holds.
+UNITS = {
+    "accuracy": _SHARE,
+    "exact match": _SHARE,
+    "perplexity": Unit(digits=2, best=min),
+    "log probability": Unit(digits=2, best=max),
+    "loss": Unit(suffix=" (nats)", best=min),
+    "position error": Unit(suffix=" (tokens)", best=min),
+    "seconds": Unit(digits=4, best=min),
+}
+
+
+def unit_of(metric: str) -> Unit:
+    return next((unit for name, unit in UNITS.items() if name in metric), Unit())
+
+
+def title_of(metric: str, unit_of_text: str = "") -> str:
+    """The metric with its unit: "accuracy (%)", "loss (nats per byte)", "position error (bytes)"."""
+    suffix = unit_of(metric).suffix
+    if unit_of_text in ("byte", "token"):
+        suffix = suffix.replace("nats", f"nats per {unit_of_text}").replace("tokens", f"{unit_of_text}s")
+    return f"{words(metric)}{suffix}"
+
+
+def words(metric: str) -> str:
+    """A metric's name in words: tasks are spelled as identifiers."""
+    return metric.replace("_", " ").replace("passkey", "pass key")
+
+
+def many(unit: str) -> str:
+    """bytes, tokens, patches; "" of no unit."""
+    return f"{unit}es" if unit.endswith("ch") else f"{unit}s" if unit else ""

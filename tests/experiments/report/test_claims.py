@@ -1,0 +1,153 @@
+"""Contrasts of records, verdicts on claims, answers to questions, and the claims of configs/, by hand-worked cases."""
+
+import math
+
+import pytest
+from study_records import made
+
+from experiments.report import claims
+from experiments.report.claims import (
+    CONTROL,
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    ROLES,
+    UNSETTLED,
+    Claim,
+    Question,
+    Source,
+    Table,
+    above,
+    answer,
+    below,
+    evaluate,
+    judge_claims,
+    mean,
+    within,
+)
+from experiments.report.statistics import difference_interval
+from experiments.report.studies import studies
+
+IMAGES = Table("made", "digits", "accuracy")
+FOLDERS = {
+    "made": made("accuracy", {"none": [0.1, 0.2, 0.3], "rope": [0.8, 0.9, 0.91], "alibi": [0.1, 0.25, 0.32]}),
+}
+
+
+def test_a_contrast_is_welchs_or_paired_and_says_its_cells():
+    difference = IMAGES("rope") - IMAGES("none")
+    assert str(difference) == "rope - none"
+    expected = difference_interval([0.8, 0.9, 0.91], [0.1, 0.2, 0.3])
+    assert evaluate(difference, FOLDERS).interval() == pytest.approx(expected)
+    by_size = {"made": made("accuracy", {"rope": [{28: 0.5, 56: 0.4}, {28: 0.7, 56: 0.6}]})}
+    paired = evaluate(IMAGES("rope", 56) - IMAGES("rope", 28), by_size)
+    assert (paired.value, paired.error) == pytest.approx((-0.1, 0.0), abs=1e-9)
+    assert str(mean([IMAGES("rope", 56), IMAGES("rope", 28)])) == "0.5 rope @56 + 0.5 rope @28"
+    other = Table("made", "more", "accuracy")
+    assert str(mean([table("a") - table("b") for table in (IMAGES, other)])) == "mean over digits, more of a - b"
+    assert evaluate(IMAGES("rope") - other("rope"), FOLDERS) is None
+
+
+def claim(name, *expects):
+    return Claim(name, Source("Nobody", 2020, "2001.00001"), "table 1", "Something.", expects)
+
+
+def test_verdicts():
+    """Of five claims of one folder four can be tested; the largest Holm factor is four."""
+    tie = within(IMAGES("rope") - IMAGES("none"), 0.1)
+    asked = [
+        claim("right", above(IMAGES("rope") - IMAGES("none"))),
+        claim("wrong", below(IMAGES("rope") - IMAGES("none"))),
+        claim("unclear", above(IMAGES("alibi") - IMAGES("none"))),
+        claim("one of two is wrong", above(IMAGES("rope") - IMAGES("alibi")), tie),
+        claim("not run", above(IMAGES("fox") - IMAGES("none"))),
+    ]
+    judged = judge_claims(asked, FOLDERS)
+    assert [each.verdict for each in judged] == [HOLDS, FAILS, UNSETTLED, FAILS, NOT_RUN]
+    assert {each.tests for each in judged} == {4}
+    alone = judge_claims(asked[:1], FOLDERS)[0]
+    assert alone.p == pytest.approx(evaluate(asked[0].expects[0].contrast, FOLDERS).p())
+    assert alone.p < judged[0].p <= 4 * alone.p
+    single = {"made": made("accuracy", {"none": [0.1], "rope": [0.9]})}  # a single seed tells nothing
+    assert judge_claims(asked[:1], single)[0].verdict == UNSETTLED
+
+
+def test_a_tie_is_shown_by_an_interval_within_it_and_not_by_a_wide_one():
+    narrow = {"a": [0.500, 0.501, 0.502], "b": [0.500, 0.501, 0.502]}
+    aside = {"a": [0.508, 0.510, 0.512], "b": [0.500, 0.501, 0.502]}  # 0.009 apart
+    wide = {"a": [0.3, 0.5, 0.7], "b": [0.3, 0.5, 0.7]}
+    tie = [claim("tie", within(IMAGES("a") - IMAGES("b"), 0.01))]
+    verdicts = [judge_claims(tie, {"made": made("accuracy", values)})[0].verdict for values in (narrow, wide, aside)]
+    assert verdicts == [HOLDS, UNSETTLED, UNSETTLED]
+
+
+def test_who_leads_a_question():
+    found = answer(Question("Images", (IMAGES,), "accuracy"), FOLDERS, ())
+    assert (found.leader, found.tied, found.behind) == ("rope", (), ())
+    assert found.lead.separated
+    leads = answer(Question("Images", (IMAGES,), "accuracy", reference="rope"), FOLDERS, ())
+    assert (leads.leader, leads.lead, leads.behind) == ("rope", None, ("alibi", "none"))  # best first
+    without = Question("Images", (IMAGES,), "accuracy", reference="rope", others=("alibi",))
+    assert answer(without, FOLDERS, ()).behind == ("none",)
+    assert answer(Question("Images", (IMAGES,), "accuracy", reference="fox"), FOLDERS, ()) is None
+
+
+KNOWN = studies()
+CLAIMS = [each for study in KNOWN for each in study.claims]
+
+
+def test_claims_of_configs_are_data_that_can_be_read():
+    names = [each.id for each in CLAIMS]
+    assert len(set(names)) == len(names) >= 90
+    for each in CLAIMS:
+        assert {cell.folder for cell in each.cells} == {each.folder}, each.id
+        assert each.role in ROLES
+        assert (each.role == CONTROL) == ("our own control" in each.place), each.id
+        assert each.paper or "no number" in each.place or "no accuracy" in each.place, each.id
+        for expected in each.expects:
+            assert -math.inf < expected.low < expected.high or expected.low < expected.high < math.inf, each.id
+
+
+def test_questions_name_claims_that_there_are():
+    asked = [question for study in KNOWN for question in study.questions]
+    assert len({each.asks for each in asked}) == len(asked) > 10
+    assert {name for each in asked for name in each.claims} <= {each.id for each in CLAIMS}
+
+
+def planned(study):
+    """study -> (labels of its rows, the places where it is read), by its config; labels of resolutions without policies."""
+    config, module = study.config, study.config.page.get("module")
+    if module == "extrapolate":
+        of_bases = [*config.variants.values(), *config.finetune.values()]
+        labels = {*config.encodings, *config.get("rows", {}), *(label for rows in of_bases for label in rows)}
+        return {study.name: (labels, {*config.evaluation.lengths, *config.retrieval.lengths})}
+    found = {}
+    for name, table in (config.get("studies") or config.sets).items():
+        sizes = table.evaluation.resolutions if module == "resolutions" else table.get("eval_lengths", ())
+        blocks = range(1 + table.model.depth) if "probe" in config else ()
+        found[name] = {*table.get("encodings", {}), *table.get("rows", {})}, {*sizes, *blocks}
+    return found
+
+
+@pytest.mark.parametrize("study", KNOWN, ids=lambda study: study.name)
+def test_claims_are_of_rows_and_lengths_that_the_study_has(study):
+    """Else they would be called not run for ever."""
+    looked = {cell for each in CLAIMS for other in each.follow_up for _, cell in other.contrast.terms}
+    read = {cell for each in CLAIMS for cell in each.cells}
+    asked = {cell for question in study.questions for _, cell in question.contrast(question.reference).terms}
+    tables = planned(study)
+    for cell in (cell for cell in looked | read | asked if cell.folder == study.name):
+        labels, sizes = tables[cell.study]
+        assert (cell.row.split(", ")[0] if study.name in ("resolutions", "rope_vit") else cell.row) in labels, cell
+        assert cell.at is None or cell.at in sizes, cell
+
+
+def test_claims_that_fail_say_what_was_tried_and_what_is_open():
+    from pathlib import Path
+
+    from experiments.report.overview import read_results
+
+    judged = read_results(Path(__file__).parents[3] / "results").judged()
+    against = [each.claim for each in judged if each.verdict == claims.FAILS]
+    assert against
+    assert [each.id for each in against if not (each.tried and each.remains)] == []

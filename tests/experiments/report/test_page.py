@@ -1,0 +1,252 @@
+"""Pages of studies: what is written, that it is whole and escaped, and that equal records give equal files."""
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+from PIL import Image
+from study_records import of_metric, record
+
+from experiments.records import Records, append_records
+from experiments.report import __main__ as report
+from experiments.report import figures, paper
+from experiments.report.html import to_html
+from experiments.report.page import core_hours, in_order, regime, write_page
+from experiments.report.statistics import Line
+
+LABELS = ("none", "learned", "rope", "<b>", "a|b")
+
+
+def runs(study="digits", labels=LABELS, seeds=3):
+    """Synthetic records: a classifier if the study is called digits, else a language model."""
+    rng, found = np.random.default_rng(0), []
+    for i, label in enumerate(labels):
+        for seed in range(seeds):
+            curve = {step: 2.3 * 0.97**step + 0.02 * i + 0.01 * rng.random() for step in range(0, 60, 10)}
+            loss = {64 * 2**k: 2.1 + 0.1 * k * i + 0.01 * rng.random() for k in range(4)}
+            own = (
+                {"accuracy": 0.9 + 0.01 * i + 0.002 * rng.random(), "loss": 0.3}
+                if study == "digits"
+                else {"loss": loss}
+            )
+            about = {} if study == "digits" else {"trained_at": 64, "unit": "byte"}
+            found.append(record(label, seed, own | {"training loss": curve}, study=study, **about))
+    return found
+
+
+CONFIG = ConfigDict({"name": "mine", "title": "Digits & <bytes>", "point": "What it is about.", "notes": "a <note>"})
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("page") / "deep"
+    records = runs() + runs("bytes decoder")
+    return records, directory, write_page(CONFIG, records, directory, "python -m x > 'log'")
+
+
+def test_a_page_writes_every_file_and_leaves_nothing_else(written):
+    _, directory, page = written
+    names = [path.name for path in page.paths]
+    assert names == [
+        "README.md",
+        "digits_accuracy.png",
+        "digits_learning_curves.png",
+        "bytes_decoder_loss_lines.png",
+        "bytes_decoder_learning_curves.png",
+    ]
+    assert sorted(path.name for path in directory.iterdir()) == sorted(names)
+    assert [made.title for made in page.tables] == ["Digits", "Bytes decoder, loss"]
+
+
+def test_figures_are_whole_and_can_be_read_on_a_phone(written):
+    """Type of 8 points or more in a figure of 4.8 inches is 8 pixels or more where 360 are shown."""
+    assert min(figures.SMALL, figures.TYPE) * 360 / (72 * figures.WIDTH) > 8
+    for path in written[2].paths[1:]:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L"))
+        assert 800 < pixels.shape[1] < 1100
+        assert pixels.min() < 50 < 250 < np.median(pixels)
+
+
+def test_a_page_says_what_it_is_given_in_order_and_escaped(written):
+    text = written[2].paths[0].read_text()
+    parts = ["# Digits &amp; &lt;bytes&gt;", "What it is about.", "## Digits", "| a\\|b | **94.", "## Bytes decoder"]
+    parts += ["## How it was run", "```\npython -m x > 'log'\n```", "a &lt;note&gt;", "## How to read it"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert text.count("95 % Student t intervals") == 1
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert (written[1] / link).exists()
+
+
+def test_html_is_the_markdown_with_one_stylesheet(written):
+    page = to_html(written[2].paths[0].read_text())
+    assert "<title>Digits &amp; &lt;bytes&gt;</title>" in page.replace("&amp;amp;", "&amp;").replace(
+        "&amp;lt;", "&lt;"
+    ).replace("&amp;gt;", "&gt;")
+    assert page.count("<table>") == 2
+    assert page.count("<style>") == 1
+    assert "<strong>94." in page
+    assert not re.search(r"<script|<link|@import", page)
+
+
+def test_a_page_is_a_function_of_its_arguments(written, tmp_path):
+    (tmp_path / "old.png").write_bytes(b"of an earlier page")
+    records, _, page = written
+    again = write_page(CONFIG, records, tmp_path, "python -m x > 'log'")
+    assert [path.read_bytes() for path in again.paths] == [path.read_bytes() for path in page.paths]
+    assert not (tmp_path / "old.png").exists()
+
+
+def test_unfinished_and_failed_rows_are_shown(tmp_path):
+    records = runs("lm")[:8]
+    records[4].metrics["loss"][512] = None
+    del records[7].metrics["training loss"]
+    text = write_page(CONFIG, records, tmp_path, None).paths[0].read_text()
+    assert "(2/3 finite)" in text
+    assert "differ in their seeds" in text
+
+
+def test_labels_are_no_mathematics(tmp_path):
+    assert len(write_page(CONFIG, runs(labels=(r"$\x{$",)) + runs("lm", labels=(r"$\x{$",)), tmp_path, None).paths) == 5
+
+
+def test_a_study_whose_every_value_failed_still_has_its_table(tmp_path):
+    page = write_page(CONFIG, of_metric("accuracy", {"a": [None, None]}), tmp_path, None)
+    assert "0/2 finite" in page.paths[0].read_text()
+    with pytest.raises(ValueError, match="no records"):
+        write_page(CONFIG, [], tmp_path, None)
+
+
+def test_metrics_of_lengths_depths_and_positions_are_drawn(tmp_path):
+    metrics = {
+        "loss in separate windows": {128: 2.0, 256: 3.0},
+        "loss by position": {(n, x): 2.0 + x / 64 for n in (128, 256) for x in (0, 4, 64)},
+        "passkey exact match": {128: 0.5, 256: 0.25},
+        "passkey exact match by depth": {(128, 0): 1.0, (128, 0.5): 0.0, (256, 0): 0.5, (256, 0.5): 0.0},
+        "seconds per window": {128: 0.1, 256: 0.3},
+    }
+    records = [record(row, seed, metrics, trained_at=128, unit="byte") for row in ("none", "rope") for seed in (0, 1)]
+    config = ConfigDict({"title": "Lengths", "page": {"headline": "passkey exact match", "says": "Two sentences."}})
+    page = write_page(config, records, tmp_path, None)
+    assert {path.stem for path in page.paths[1:]} == {
+        "passkey_exact_match_lines",
+        "loss_in_separate_windows_lines",
+        "loss_by_position_256",
+        "passkey_exact_match_by_depth",
+        "seconds_per_window",
+    } | ({"loss_by_position_128"} & {path.stem for path in page.paths})
+    text = page.paths[0].read_text()
+    assert text.index("Two sentences.") < text.index("## Pass key exact match") < text.index("Loss in separate windows")
+
+
+def ablation():
+    """Two studies of two rows and two seeds."""
+    values = {"none": [0.5, 0.51], "rope": [0.7, 0.71]}
+    return [*of_metric("accuracy", values, study="stem"), *of_metric("accuracy", values, study="1%")]
+
+
+def test_a_paper_beside_and_an_axis_along(tmp_path):
+    table = {"source": "Someone (2020)", "metric": "accuracy", "reference": ["stem", "none"], "tie": 0.005}
+    table["values"] = {"stem": {"none": 0.6, "rope": 0.8}, "1%": {"rope": 0.8}}
+    axis = {"title": "share", "values": {"stem": 1.0, "1%": 0.01}}
+    config = ConfigDict({"title": "A study", "paper": table, "axis": axis}, allow_dotted_keys=True)
+    page = write_page(config, ablation(), tmp_path, None)
+    assert {path.name for path in page.paths} >= {"along.png", "beside_the_paper.png"}
+    text = page.paths[0].read_text()
+    assert text.index("Of the paper's 2 differences 2 agree with ours") < text.index("| row |")
+    assert "| rope - none, stem | +20.00 | +20.00 ± 3.04 | agrees |" in text
+    assert "From 1% to stem none gains least" in text
+
+
+def test_a_tie_of_the_papers_is_exploratory():
+    table = ConfigDict(
+        {"source": "S", "metric": "accuracy", "reference": None, "tie": 0.3, "pairs": (("rope", "none"),)}
+    )
+    table["values"] = ConfigDict({"stem": {"none": 0.6, "rope": 0.8}})
+    (found,) = paper.compared(Records(ablation()), table)
+    assert (found.tie, found.judgement) == (True, "as close to 0")
+    table.tie = 0.1
+    assert paper.compared(Records(ablation()), table)[0].judgement == "agrees"
+
+
+def test_published_curves_stand_beside_ours():
+    values = {"mixed": [{32: 0.5, 64: 0.4}, {32: 0.6, 64: 0.5}], "learned": [{32: 0.5, 64: 0.3}, {32: 0.5, 64: 0.2}]}
+    records = Records(of_metric("accuracy", values, trained_at=32, unit="pixel"))
+    curves = ConfigDict(
+        {"source": "S", "trained": 224, "rows": {"mixed": ("mixed",), "learned": ("learned, resized", "learned")}}
+    )
+    curves["values"] = ConfigDict({"ViT-S": {"mixed": {"224": 80.0, "448": 60.0}}})
+    drawn = paper.beside_curves(records, "digits", curves)
+    assert len(drawn.figure.axes) == 2
+    assert "as a share" in drawn.caption
+
+
+def test_many_rows_have_a_panel_for_each_family():
+    rows = [f"rope_{i}" for i in range(8)] + [f"alibi_{i}" for i in range(6)]
+    records = Records([record(row, 0, {"loss": {1: 1.0, 2: 2.0}}, encoding=f"{row.split('_')[0]}()") for row in rows])
+    panels = figures.panels_of(records, "digits", rows)
+    assert [*panels] == ["rotary, 1 of 2", "rotary, 2 of 2", "bias"]
+    assert sorted(row for shown in panels.values() for row in shown) == sorted(rows)
+    assert figures.panels_of(records, "digits", rows[:3]) == {"": rows[:3]}
+
+
+def test_names_beside_lines_never_overlap():
+    heights = figures.spread_apart([0.5, 0.5, 0.5, 0.1], 0.1)
+    assert np.diff(sorted(heights)).min() > 0.099
+    assert (heights >= 0).all()
+    assert (heights <= 1).all()
+    line = Line(np.array([1.0, 2.0]), np.array([1.0, np.nan]), np.zeros(2))
+    assert figures.line_panels(
+        {"a": line}, {"a": figures.Style("black", "o")}, {"": ["a"]}, figures.Axis("x"), "y"
+    ).axes
+
+
+def test_regime_and_core_hours():
+    rows = [record(seed=seed, passes=0.5, learning_rate=0.01) for seed in (0, 1, 2)]
+    assert regime(rows) == "41,234 parameters, 500 steps, 0.5 passes, 3 seeds, learning rate 0.01, cpu"
+    assert core_hours(rows) == pytest.approx(2.0)  # trained together on two cores for an hour
+    assert core_hours(rows[:1], [record(wall_time=1800.0)]) == pytest.approx(3.0)
+
+
+def test_rows_stand_in_the_order_of_the_config():
+    config = ConfigDict(
+        {"studies": ConfigDict({"digits": {"encodings": ConfigDict({"b": "b", "a": "a"}, sort_keys=False)}})}
+    )
+    records = Records(of_metric("accuracy", {"new": [0.1], "a": [0.2], "b": [0.3]}))
+    assert in_order(records, config).rows("digits") == ["b", "a", "new"]
+
+
+def folder(tmp_path, records, **config):
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / "config.json").write_text(json.dumps({"title": "A study", "name": "mine"} | config))
+    append_records(tmp_path / "results.jsonl", records)
+    return tmp_path
+
+
+def test_a_finished_study_is_shown_again_by_its_command(tmp_path, capsys):
+    directory = folder(tmp_path / "s", ablation())
+    (directory / "README.md").write_text("## How it was run\n\n```\npython -m x --a='1'\n```\n")
+    assert report.main([str(directory), "--html"]) == 0
+    assert "python -m x --a='1'" in (directory / "README.md").read_text()
+    assert (directory / "README.html").exists()
+    before = {path: path.read_bytes() for path in directory.iterdir()}
+    assert report.main([str(directory)]) == 0
+    assert before == {path: path.read_bytes() for path in directory.iterdir()}
+    assert str(directory / "README.md") in capsys.readouterr().out
+    assert report.main([str(tmp_path)]) == 2
+    assert "has no config.json" in capsys.readouterr().err
+
+
+def test_a_study_of_ours_names_its_claims(tmp_path):
+    results = pathlib.Path(__file__).parents[3] / "results" / "heads" / "results.jsonl"
+    (tmp_path / "heads").mkdir()
+    (tmp_path / "heads" / "results.jsonl").write_text(results.read_text())
+    (tmp_path / "heads" / "config.json").write_text('{"name": "heads"}')
+    report.show_again(tmp_path / "heads")
+    text = (tmp_path / "heads" / "README.md").read_text()
+    assert '- <a id="heads-confound-alibi"></a>**Holds.** ALiBi' in text
+    assert text.index("**Holds.**") < text.index("## 2 heads")

@@ -1,0 +1,168 @@
+"""Records: what is written is read, edited files lose only their damaged lines, and the long table finds its cells."""
+
+import json
+import math
+import pathlib
+import re
+
+import pytest
+from absl import logging
+from fuzzing import counts as with_count
+from fuzzing import damaged, damaged_json, fuzz
+from hypothesis import strategies as st
+from study_records import made, of_metric, record
+
+from experiments.records import (
+    Records,
+    Value,
+    append_records,
+    newest,
+    point_text,
+    read_records,
+    read_study,
+    with_scores,
+)
+from experiments.report import figures, table
+
+RESULTS = pathlib.Path(__file__).parents[2] / "results"
+STUDIES = ("quickstart", "retrieval", "resolutions")
+LINES = {name: (RESULTS / name / "results.jsonl").read_text().splitlines()[:6] for name in STUDIES}
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    seen = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: seen.append(text % args))
+    return seen
+
+
+def test_records_are_read_as_they_were_written(tmp_path):
+    metrics = {"accuracy": 0.5, "loss": {64: None, 128: 2.0}, "loss by position": {(128, 0): 1.0, (128, 4.5): 2.0}}
+    one = record(metrics=metrics, tuned={"chosen": {"a": 1}, "scores": {"1": 0.5}}, documents=("a", "b"), unit="byte")
+    append_records(tmp_path / "results.jsonl", [one, record(seed=1)])
+    assert read_records(tmp_path / "results.jsonl") == [one, record(seed=1)]
+    assert json.loads((tmp_path / "results.jsonl").read_text().splitlines()[0])["metrics"]["loss by position"] == {
+        "128/0": 1.0,
+        "128/4.5": 2.0,
+    }
+
+
+def written(found):
+    return json.loads(json.dumps(found.fields()))
+
+
+def test_all_committed_records_are_read(warnings):
+    for name in ("results.jsonl", "tuning.jsonl"):
+        for path in RESULTS.glob(f"*/{name}"):
+            lines = path.read_text().splitlines()
+            if "config_hash" in json.loads(lines[0]):
+                assert [json.loads(line) for line in lines] == [written(each) for each in read_records(path)], path
+    assert not warnings
+
+
+def test_the_long_table_finds_cells_and_keeps_the_order_of_records():
+    found = Records([*of_metric("loss", {"b": [{64: 1.0, 8: 2.0}], "a": [{8: 3.0}]}), record("c", study="other")])
+    assert found.studies == ["digits", "other"]
+    assert found.rows("digits") == ["b", "a"]
+    assert found.metrics("digits") == {"loss": [8, 64]}
+    assert found.values("digits", "b", "loss", 64) == {0: 1.0}
+    assert found.values("digits", "a", "loss", 64) == {}
+    assert next(found.long()) == Value("digits", "b", 0, "loss", 64, 1.0)
+    with pytest.raises(ValueError, match="names two encodings"):
+        Records([record(), record(seed=1, encoding="alibi()")])
+    with pytest.raises(ValueError, match="seed 0 twice"):
+        Records([record(), record()])
+
+
+def test_a_row_that_is_run_again_replaces_itself_and_learns_of_later_points(tmp_path):
+    old = [record(seed=seed, config_hash="old") for seed in (0, 1)]
+    tuned = {
+        "chosen": {"optimizer.learning_rate": 0.01},
+        "scores": {"0.01": 0.9},
+        "metric": "accuracy",
+        "on": "x",
+        "seeds": [9],
+    }
+    new = record(tuned=tuned)
+    append_records(tmp_path / "results.jsonl", [*old, new])
+    point = record("rope, 0.1", base="rope", seed=9, point={"optimizer.learning_rate": 0.1}, metrics={"accuracy": 0.7})
+    append_records(tmp_path / "tuning.jsonl", [point])
+    (found,) = read_study(tmp_path)
+    assert found.config_hash == "rope"
+    assert found.tuned["scores"] == {"0.01": 0.9, "0.1": 0.7}
+    assert newest([*old, new]) == [new]
+    assert with_scores([new], []) == [new]
+    assert point_text({"a": 0.001, "b": True}) == "0.001, True"
+
+
+def changed(**fields):
+    line = json.loads(LINES["quickstart"][0])
+    for name, value in fields.items():
+        if value is ...:
+            del line[name]
+        else:
+            line[name] = value
+    return json.dumps(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (changed(seed=...), r"lacks \['seed'\]"),
+        (changed(metrics=None), "metrics is None, which is not a group"),
+        (changed(metrics={"accuracy": "0.5"}), "metrics is .* which is not"),
+        (changed(metrics={"accuracy": math.nan}), "NaN is no number of JSON's"),
+        (changed(metrics={"loss": {"long": 1.0}}), "given at 'long', which is no number"),
+        (changed(metrics={"loss": {"nan": 1.0}}), "given at 'nan', which is not finite"),
+        (changed(wall_time="12"), "wall_time is '12', which is not a number of 0 or more"),
+        (changed(seed=True), "seed is True, which is not a whole number"),
+        (changed(colour="red"), r"unknown fields \['colour'\]"),
+        (changed(steps=-1), "steps is -1, which"),
+        (changed(parameters=10**30), "parameters is 1000"),
+        (changed(step_time=1).replace('"step_time": 1,', '"step_time": 1e999,'), "step_time is inf, which"),
+        ("[1]", "is not a JSON object"),
+        ("[" * 10**5, "is not JSON"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named_and_the_others_are_kept(line, message, tmp_path, warnings):
+    path = tmp_path / "results.jsonl"
+    first, second = LINES["quickstart"][:2]
+    path.write_text("\n".join([first, line, second, ""]))
+    assert [each.seed for each in read_records(path)] == [json.loads(each)["seed"] for each in (first, second)]
+    (warning,) = warnings
+    assert f"{path}, line 2 is no record and is left out: " in warning
+    assert re.search(message, warning), warning
+
+
+@with_count(40, 100)
+@pytest.mark.parametrize("study", STUDIES)
+def test_damaged_records(study, count, tmp_path, warnings):
+    path = tmp_path / "results.jsonl"
+    trees = [json.loads(line) for line in LINES[study]]
+
+    def once(drawn):
+        index, tree = drawn
+        lines = [*LINES[study]]
+        lines[index] = tree.decode("latin-1") if isinstance(tree, bytes) else json.dumps(tree)
+        path.write_text("\n".join(lines) + "\n", encoding="latin-1", errors="replace")
+        kept = read_records(path)
+        if len(kept) < len(lines) - 1 and "\n" not in lines[index]:
+            raise AssertionError("others were lost")
+        found = Records(newest(kept))
+        for name in found.studies:
+            table.tables(found, name, name)
+            figures.styles(found)
+        if len(kept) < len(lines):
+            raise ValueError("left out")
+
+    def of(index):
+        short = {name: value for name, value in trees[index].items() if name != "versions"}
+        short["metrics"] = {"accuracy": 0.5, "loss": {"64": 1.0, "128": None}}
+        return st.tuples(st.just(index), damaged_json(short) | damaged(LINES[study][index].encode()))
+
+    fuzz(count, st.integers(0, len(trees) - 1).flatmap(of), once)
+
+
+def test_a_table_of_nothing_has_no_studies():
+    assert made("loss", {}).studies == []
