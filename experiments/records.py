@@ -62,6 +62,7 @@ class Record:
       trained_at: the length or resolution of training; None where there is none.
       unit: of lengths and resolutions: "byte", "token", "symbol", "pixel" or "patch".
       documents: titles of the texts that were read.
+      bos: the token that was put before every text, as text; "" for none.
       metrics: metric -> number, or {at: number}; None where a number is not finite.
     """
 
@@ -90,6 +91,7 @@ class Record:
     trained_at: int | None = None
     unit: str = ""
     documents: tuple[str, ...] = ()
+    bos: str = ""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Record":
@@ -119,7 +121,7 @@ class Record:
 _COUNT = whole(COUNT.what, 0, 2**63 - 1)
 _KINDS = {
     **dict.fromkeys(("study", "row", "encoding", "run", "config_hash", "base", "data", "data_digest", "device"), TEXT),
-    **dict.fromkeys(("on", "unit"), TEXT),
+    **dict.fromkeys(("on", "unit", "bos"), TEXT),
     **dict.fromkeys(("seed", "steps", "parameters"), _COUNT),
     "trained_at": maybe(_COUNT),
     "wall_time": AMOUNT,

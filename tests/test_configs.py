@@ -83,8 +83,7 @@ def test_fields_that_came_later_leave_committed_results_their_names():
     results = CONFIGS.parent / "results" / "quickstart" / "results.jsonl"
     records = [json.loads(line) for line in results.read_text().splitlines()]
     assert (
-        hashes("quickstart").items()
-        <= {(each["study"], each["label"]): each["config_hash"] for each in records}.items()
+        hashes("quickstart").items() <= {(each["study"], each["row"]): each["config_hash"] for each in records}.items()
     )
 
 

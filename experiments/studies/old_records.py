@@ -27,7 +27,7 @@ def to_record(fields: Mapping[str, Any], run: str | None = None, rate: float | N
     made["run"] = run or fields.get("training_hash") or fields["config_hash"]
     made["unit"] = _unit(fields)
     made["trained_at"] = fields.get("trained_at") or fields.get("train_length")
-    made["documents"] = tuple(fields.get("documents", ()))
+    made["documents"], made["bos"] = tuple(fields.get("documents", ())), fields.get("bos", "")
     if "spec" in fields:
         made["encoding"] = fields["spec"]
     made |= _tuning(fields, rate)
@@ -132,6 +132,8 @@ def to_fields(record: Record) -> dict[str, Any]:
         made |= {"train_length": record.trained_at, "trained_at": record.trained_at}
     if record.unit == "token":
         made["tokenizer"] = "tokenizer"
+    if record.bos:
+        made["bos"] = record.bos
     made["native"] = record.unit == "patch"
     if made["task"] == "resolutions":
         made |= {"kind": "trained" if record.base == record.row else "at evaluation", "policy": "as trained"}

@@ -26,7 +26,7 @@ FIELDS: Mapping[str, Field] = {
     "axis": Field(
         ConfigDict, "a quantity on which the studies lie: {study: number} and its title", ("title", "values")
     ),
-    "paper": Field(ConfigDict, "a published table: see `experiments.report.across.Paper`", ("source",)),
+    "paper": Field(ConfigDict, "a published table: see `experiments.report.paper`", ("source",)),
     "probe": Field(ConfigDict, "see `experiments.studies.position_probes`", ("checkpoints", "windows", "seed")),
 }
 # Of the training of a row, beside the fields of its task: what is first read after steps have been taken.

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.report.units import unit_of
 from experiments.studies.records import (
     Record,
     append_records,
@@ -145,7 +146,6 @@ class Rates:
             "point_of": row.base,
             "chosen_on": point.data.choose_split,
             "reported_on": row.training.data.eval_split,
-            "better": task.headline_mode,
         }
         new = [
             Record.of(
@@ -202,8 +202,8 @@ class Rates:
         means = {rate: mean for rate, mean in self._means(study, base).items() if math.isfinite(mean)}
         if not means:
             return None
-        better = self._recorded(study, base, next(iter(means)))[0].more["better"]
-        return {"min": min, "max": max}[better](means, key=means.__getitem__)
+        metric = next(iter(self._recorded(study, base, next(iter(means)))[0].metrics))
+        return (unit_of(metric).best or min)(means, key=means.__getitem__)
 
     def _means(self, study: str, base: str) -> dict[float, float]:
         """Rate -> mean score over the tuning seeds; nan where one is not finite."""

@@ -60,7 +60,7 @@ def test_every_registered_encoding_has_a_family_or_moves_positions():
     ("encoding", "family"),
     [
         ("none()", "none"),
-        ("raster(width=8) >> shaw(max_relative_position=63, values=False)", "contextual"),
+        ("raster(width=8) >> shaw(max_relative_position=63, values=False)", "learned bias"),
         ("interpolate(factor={scale}) >> sincos2d_mae", "waves"),
         ("rope(base=500000)", "rotary"),
         ("rope(scaling=yarn(factor={factor}, original_length={trained}))", RESCALED),

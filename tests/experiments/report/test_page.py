@@ -189,7 +189,7 @@ def test_many_rows_have_a_panel_for_each_family():
     rows = [f"rope_{i}" for i in range(8)] + [f"alibi_{i}" for i in range(6)]
     records = Records([record(row, 0, {"loss": {1: 1.0, 2: 2.0}}, encoding=f"{row.split('_')[0]}()") for row in rows])
     panels = figures.panels_of(records, "digits", rows)
-    assert [*panels] == ["rotary, 1 of 2", "rotary, 2 of 2", "bias"]
+    assert [*panels] == ["rotary, 1 of 2", "rotary, 2 of 2", "decay"]
     assert sorted(row for shown in panels.values() for row in shown) == sorted(rows)
     assert figures.panels_of(records, "digits", rows[:3]) == {"": rows[:3]}
 

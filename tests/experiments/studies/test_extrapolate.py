@@ -175,15 +175,18 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
         for seed in (0, 1)
     ]
     rope, yarn, pose = records[::2]
-    assert list(rope["metrics"]["sliding"]) == ["128", "256", "512"]
-    assert list(yarn["metrics"]["sliding"]) == ["128", "256"]
-    assert rope["metrics"]["sliding"]["128"] == yarn["metrics"]["sliding"]["128"] != pose["metrics"]["sliding"]["128"]
-    assert rope["metrics"]["sliding"]["256"] != yarn["metrics"]["sliding"]["256"]
+    assert list(rope["metrics"]["loss in sliding windows"]) == ["128", "256", "512"]
+    assert list(yarn["metrics"]["loss in sliding windows"]) == ["128", "256"]
+    assert (
+        rope["metrics"]["loss in sliding windows"]["128"]
+        == yarn["metrics"]["loss in sliding windows"]["128"]
+        != pose["metrics"]["loss in sliding windows"]["128"]
+    )
+    assert rope["metrics"]["loss in sliding windows"]["256"] != yarn["metrics"]["loss in sliding windows"]["256"]
     assert rope["metrics"] != records[1]["metrics"]
-    assert [cell["depth"] for cell in rope["retrieval"]["recall"]["128"]] == [0.0, 1.0]
-    assert rope["cost"]["512"]["batch"] == 1
-    assert {"device", "allocator", "versions", "wall_time", "config_hash", "data_digest"} <= set(rope)
-    assert "YaRN" in (workdir / "table.md").read_text()
+    assert [*rope["metrics"]["recall accuracy by depth"]][:2] == ["128/0", "128/1"]
+    assert {"device", "versions", "wall_time", "config_hash", "data_digest"} <= set(rope)
+    assert "YaRN" in (workdir / "README.md").read_text()
     assert "numbers.txt" in records[0]["documents"]
 
     extrapolate.main(small, workdir)  # nothing is left to do
@@ -195,10 +198,10 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     assert [each["metrics"] for each in again] == [each["metrics"] for each in records[:4]]
     extrapolate.main(small, tmp_path / "own", folder, ["rerope(window=32) >> rope"])
     own = [json.loads(line) for line in (tmp_path / "own" / "results.jsonl").read_text().splitlines()]
-    assert [each["label"] for each in own] == ["rope"] * 2 + ["rerope(window=32) >> rope"] * 2
+    assert [each["row"] for each in own] == ["rope"] * 2 + ["rerope(window=32) >> rope"] * 2
     with pytest.raises(ValueError, match="there is no checkpoint in"):
         extrapolate.main(small, tmp_path / "none", tmp_path)
-    assert str(workdir / "report.html") in capsys.readouterr().out
+    assert str(workdir / "README.md") in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -223,6 +226,6 @@ def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(sma
     assert factors == sorted(factors)
     scaling = pj.parse(longrope["spec"]).scaling
     assert (scaling.long_factor, scaling.factor, scaling.original_length) == (pytest.approx(factors, rel=1e-5), 2, 64)
-    assert longrope["metrics"]["sliding"]["128"] != shorter["metrics"]["sliding"]["128"]
+    assert longrope["metrics"]["loss in sliding windows"]["128"] != shorter["metrics"]["loss in sliding windows"]["128"]
     extrapolate.main(small, tmp_path / "run")  # nothing is left to do
     assert (tmp_path / "run" / "results.jsonl").read_text().splitlines() == lines

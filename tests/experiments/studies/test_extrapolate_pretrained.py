@@ -134,19 +134,18 @@ def test_a_folder_is_read_and_recalibrated(small, llama, tmp_path):
         each.steps = 2
     extrapolate.main(small, tmp_path, llama)
     records = {
-        record["label"]: record for record in map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
+        record["row"]: record for record in map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
     }
-    loss = {label: record["metrics"]["sliding"] for label, record in records.items()}
+    loss = {label: record["metrics"]["loss in sliding windows"] for label, record in records.items()}
     assert all(np.isfinite([*each.values()]).all() for each in loss.values())
     assert loss[small.encoding]["64"] == loss["loaded"]["64"]  # nothing is scaled within the trained length
     assert loss[small.encoding]["128"] != loss["loaded"]["128"]
     assert loss["DroPE"]["64"] != loss["no positions"]["64"]
     assert loss["DroPE(log_n)"]["64"] == pytest.approx(loss["DroPE"]["64"], abs=1e-5)
     assert loss["DroPE(log_n)"]["128"] != loss["DroPE"]["128"]
-    digest = hashlib.sha256((llama / "tokenizer.json").read_bytes()).hexdigest()
-    assert {record["tokenizer"] for record in records.values()} == {digest}
-    assert {record["train_length"] for record in records.values()} == {TRAINED}
-    assert "perplexity in sliding windows" in (tmp_path / "table.md").read_text()
+    assert {record["unit"] for record in records.values()} == {"token"}
+    assert {record["trained_at"] for record in records.values()} == {TRAINED}
+    assert "perplexity in sliding windows" in (tmp_path / "README.md").read_text()
     before = (tmp_path / "results.jsonl").read_text()
     extrapolate.main(small, tmp_path, llama)  # nothing is left to do
     assert (tmp_path / "results.jsonl").read_text() == before

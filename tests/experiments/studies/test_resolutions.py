@@ -7,16 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from experiments.report.resolutions import (
-    ROPE_VIT,
-    curve_of,
-    findings,
-    peak,
-    relative,
-    rescaled,
-    rescaled_sentence,
-    tables,
-)
 from ml_collections import ConfigDict
 from PIL import Image
 
@@ -120,89 +110,6 @@ def test_a_fine_tune_differs_in_resolution_and_length_alone():
     assert (tuned.data.image_size, tuned.data.max_patches) == ((128, 128), 144)
 
 
-# Of what is said about records.
-
-
-def records(**curves):
-    """One study, four seeds: {label: (encoding, accuracy by size)}, all trained at 100."""
-    made = []
-    for label, (encoding, policy, accuracy) in curves.items():
-        for seed in range(4):
-            values = {str(size): value + 0.0002 * ((seed * 5 + size) % 7) for size, value in accuracy.items()}
-            about = dict(
-                study="made", label=label, base=label, kind="trained", policy=policy, encoding=encoding, seed=seed
-            )
-            about |= dict(
-                trained_at=100, native=False, images=9, steps=5, device="cpu", wall_time=1.0, evaluation_time=1.0
-            )
-            made.append(about | dict(training_hash=label, metrics={"accuracy": values}))
-    return made
-
-
-LEARNED = {50: 0.5, 100: 0.8, 140: 0.75, 200: 0.6}
-AXIAL = {50: 0.5, 100: 0.8, 140: 0.78, 200: 0.7}
-MIXED = {50: 0.5, 100: 0.8, 140: 0.83, 200: 0.78}
-
-
-def test_curves_are_relative_to_the_resolution_of_training():
-    curve = curve_of(records(learned=("learned()", "resized", LEARNED)))
-    assert curve.scale.tolist() == [0.5, 1.0, 1.4, 2.0]
-    assert curve.at_1x == 1
-    np.testing.assert_allclose(curve.relative()[:, 1], 1.0)
-    assert peak(curve) == 1.0
-    native = [record | {"native": True} for record in records(learned=("learned()", "resized", LEARNED))]
-    assert curve_of(native).scale.tolist() == pytest.approx([0.5**0.5, 1.0, 1.4**0.5, 2**0.5])
-
-
-def test_what_agrees_with_rope_vit_is_computed():
-    rows = {"learned": ("learned()", "resized", LEARNED), "axial": ("axial_rope()", "as trained", AXIAL)}
-    rows["mixed"] = ("rope_mixed()", "as trained", MIXED)
-    grouped = {label: [r for r in records(**rows) if r["label"] == label] for label in rows}
-    assert [each.verdict for each in findings(grouped)] == ["agrees"] * 4
-    grouped = {
-        label: [r for r in records(**rows | {"learned": ("learned()", "resized", MIXED)}) if r["label"] == label]
-        for label in rows
-    }
-    assert [each.verdict for each in findings(grouped)] == ["disagrees", "agrees", "disagrees", "agrees"]
-    grouped["axial"] = [r | {"policy": "axial_rope(scaling=ntk(factor=2))"} for r in grouped["axial"]]
-    assert len(findings(grouped)) == 2
-
-
-def test_rescaled_coordinates_are_paired_with_extrapolated_ones():
-    """Seeds of the first are far apart, and each gains as much: only pairs tell."""
-    found = records(
-        mixed=("rope_mixed()", "as trained", MIXED),
-        other=("interpolate(factor={scale}) >> rope_mixed", "interpolate(factor={scale}) >> rope_mixed", MIXED),
-    )
-    for run in found:
-        run["metrics"]["accuracy"]["200"] += 0.1 * run["seed"] + (0.02 + 0.001 * run["seed"]) * (
-            run["label"] == "other"
-        )
-        run |= {"base": "mixed", "training_hash": "mixed"}
-    grouped = {label: [r for r in found if r["label"] == label] for label in ("mixed", "other")}
-    assert rescaled(grouped)["mixed"].separated
-    assert rescaled_sentence(grouped).startswith(
-        "Rescaled less extrapolated coordinates at 2x, points of accuracy, paired by seed: mixed +2.2 ± 0.2"
-    )
-    assert rescaled_sentence({"mixed": grouped["mixed"]}) == ""
-
-
-def test_the_table_marks_what_is_apart_from_1x():
-    accuracy, change = tables(records(mixed=("rope_mixed()", "as trained", MIXED)))
-    assert accuracy.columns == ("50 px (0.5×), %", "100 px (1×), %", "140 px (1.4×), %", "200 px (2×), %")
-    assert [cell.mark for cell in change.rows[0].cells] == ["apart", "apart", "apart"]
-    assert change.rows[0].cells[1].text.startswith("+3.0 ±")
-    with pytest.raises(ValueError, match="was not measured at 100"):
-        tables(records(mixed=("rope_mixed()", "as trained", {50: 0.5})))
-
-
-def test_published_curves_have_the_shapes_that_the_paper_tells():
-    peaks = {curve.label: max(relative(curve), key=lambda point: point[1])[0] for curve in ROPE_VIT}
-    assert peaks["ViT-S, APE"] == pytest.approx(256 / 224)
-    assert all(peaks[f"ViT-{size}, mixed"] == pytest.approx(320 / 224) for size in "SBL")
-    assert all(curve.accuracy[224] and set(curve.hidden) <= set(curve.accuracy) for curve in ROPE_VIT)
-
-
 # Whole runs.
 
 
@@ -246,25 +153,21 @@ def test_a_whole_run_and_what_it_leaves(small, tmp_path, capsys):
     text = (workdir / "results.jsonl").read_text()
     found = [json.loads(line) for line in text.splitlines()]
     labels = ["learned, resized", "learned, tuned", "axial", "axial, rescaled"]
-    assert [(r["label"], r["seed"]) for r in found] == [(label, seed) for label in labels for seed in (0, 1)]
-    assert [r["kind"] for r in found[::2]] == ["at evaluation", "fine-tuned", "trained", "at evaluation"]
+    assert [(r["row"], r["seed"]) for r in found] == [(label, seed) for label in labels for seed in (0, 1)]
     assert all(list(r["metrics"]["accuracy"]) == ["4", "8", "12"] for r in found)
     plain, fitted = found[4]["metrics"]["loss"], found[6]["metrics"]["loss"]
     assert plain["8"] == fitted["8"]
     assert plain["12"] != fitted["12"]
-    assert {"device", "allocator", "versions", "wall_time", "config_hash", "data_digest", "images"} <= set(found[0])
-    assert (workdir / "digits_by_resolution.png").exists()
-    assert "12 px (1.5×), %" in (workdir / "table.md").read_text()
-    assert str(workdir / "report.html") in capsys.readouterr().out
+    assert {"device", "versions", "wall_time", "config_hash", "data_digest", "run"} <= set(found[0])
+    assert "(1.5×)" in (workdir / "README.md").read_text()
+    assert str(workdir / "README.md") in capsys.readouterr().out
 
     lines = text.splitlines(keepends=True)
     # As if killed in the middle of a fine-tune: what comes behind it is rescaled from the grid of training all the same.
     (workdir / "results.jsonl").write_text("".join(lines[:3]))
     resolutions.main(small, workdir)
     again = [json.loads(line) for line in (workdir / "results.jsonl").read_text().splitlines()]
-    assert [(r["label"], r["seed"], r["metrics"]) for r in again] == [
-        (r["label"], r["seed"], r["metrics"]) for r in found
-    ]
+    assert [(r["row"], r["seed"], r["metrics"]) for r in again] == [(r["row"], r["seed"], r["metrics"]) for r in found]
 
 
 @pytest.mark.thorough
@@ -310,7 +213,7 @@ def test_native_aspects(small, tmp_path):
     study.evaluation.resolutions = (4, 16, 36)
     resolutions.main(small, tmp_path / "run")
     found = [json.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
-    assert [r["label"] for r in found[::2]] == ["learned", "learned, tuned", "swin, resized"]
-    assert all(r["native"] and None not in r["metrics"]["loss"].values() for r in found)
+    assert [r["row"] for r in found[::2]] == ["learned", "learned, tuned", "swin, resized"]
+    assert all(r["unit"] == "patch" and None not in r["metrics"]["loss"].values() for r in found)
     assert found[0]["metrics"] != found[2]["metrics"]
-    assert "36 patches (1.5×), %" in (tmp_path / "run" / "table.md").read_text()
+    assert "36 patches (1.5×)" in (tmp_path / "run" / "README.md").read_text()
