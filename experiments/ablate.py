@@ -12,7 +12,7 @@ config of studies they take the place of its encodings and seeds. docs/your_own_
 
 All seeds of a row train at once. Under the workdir (runs/<name of the config> by default, with -ablation behind the name of a
 single run's): results.jsonl, one record per
-run; table.md, PNG plots and report.html; config.json; and a folder per row with its checkpoints. Killed and started
+run; README.md and its PNG figures; config.json; and a folder per row with its checkpoints. Killed and started
 again, it goes on: finished rows are not run again, the row under way resumes from its checkpoint. Ctrl-C or SIGTERM saves,
 stops and exits with 75. What is wrong with any row, its data too, is told before the first one trains: one line, exit 2.
 

@@ -17,8 +17,8 @@ its tokenizer.json, and trains only fine-tunes. A checkpoint is read under --con
 encoding: "{own}, {own}, {own}, none" takes positions out of every fourth layer, "{own} + window(512)" adds a window.
 --config.init_encoding=new lets encodings be read that cannot take over what the model's has learned, as "none" in GPT-2.
 
-Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; table.md, PNG plots and
-report.html; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on. Ctrl-C or
+Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; README.md and
+its PNG figures; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on. Ctrl-C or
 SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too, is told before the first one trains: one
 line, exit 2.
 """

@@ -6,8 +6,8 @@
 A policy is what becomes of an encoding at another resolution: nothing, tables resized, another spec that reads the same
 weights, or a short fine-tune. Images are of one size, or in native aspects by their number of patches.
 
-Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; table.md, PNG plots and
-report.html; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on: rows that
+Under the workdir (runs/<name of the config> by default): results.jsonl, one record per row and seed; README.md and
+its PNG figures; config.json; and a folder per model with its checkpoints. Killed and started again, it goes on: rows that
 are finished are not run again. Ctrl-C or SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too,
 is told before the first one trains: one line, exit 2.
 """

@@ -7,7 +7,7 @@
     python -m experiments.scorecard mine --import=my_encoding.py --out=runs/mine
     python -m experiments.scorecard --checkpoint=runs/vit --out=runs/vit/scorecard      # what a training run has learned
 
-Encodings are measured as initialised, on 256 tokens and four times as many. Under --out: table.md, scorecard.json with
+Encodings are measured as initialised, on 256 tokens and four times as many. Under --out: README.md, scorecard.json with
 every value, and scorecard.png. Errors are one line and exit code 2; an encoding that cannot be measured is listed
 and does not lose the others.
 """

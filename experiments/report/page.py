@@ -30,15 +30,16 @@ from experiments.report.claims import (
     looked_at,
 )
 from experiments.report.figures import Drawn
-from experiments.report.statistics import LEVEL, Estimate
+from experiments.report.statistics import LEVEL, Estimate, is_whole
 from experiments.report.studies import study_of
 from experiments.report.table import StudyTable
-from experiments.report.units import Unit
+from experiments.report.units import Unit, unit_of
 from posjax.describe.figures import save
 from posjax.describe.markdown import escape_markdown
 from posjax.files import replace_file
 
 NAME = "README.md"
+_CHOOSING = "choosing "  # before a metric that points of a sweep are chosen by
 _DPI, _COLORS = 200, 256  # of line drawings, which then take 20 to 60 KB
 
 
@@ -56,7 +57,7 @@ def write_page(
     command: str | None,
     claims: Sequence[Claim] = (),
 ) -> Page:
-    """Writes README.md and a PNG for each figure into the folder of a study, and removes PNGs of an earlier page.
+    """Writes README.md and its figures into the folder of a study, and removes figures that only the page before showed.
 
     Args:
       config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline) are
@@ -72,10 +73,18 @@ def write_page(
     drawn = [*(drawn for drawn, _ in made.across), *(each for section in made.sections for each in section.drawn)]
     workdir.mkdir(parents=True, exist_ok=True)
     paths = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in drawn]
-    for old in set(workdir.glob("*.png")) - set(paths):
-        old.unlink()
+    for old in _pictures(workdir) - set(paths):
+        old.unlink(missing_ok=True)
     replace_file(workdir / NAME, made.markdown(command).encode())
     return Page([each for section in made.sections for each in section.tables], [workdir / NAME, *paths])
+
+
+def _pictures(workdir: pathlib.Path) -> set[pathlib.Path]:
+    """The pictures that the page in a folder shows."""
+    page = workdir / NAME
+    return (
+        {workdir / name for name in re.findall(r"\]\(([\w.-]+\.png)\)", page.read_text())} if page.exists() else set()
+    )
 
 
 def text_of(config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, command: str | None) -> str:
@@ -370,6 +379,18 @@ def _tuning_notes(records: Records) -> list[str]:
         if len(ends) > 1 and record.base == row and isinstance(chosen, float) and f"{chosen:g}" in (ends[0], ends[-1]):
             where = f" of {study}" if len(records.studies) > 1 else ""
             edge.append(f"{row}{where} ({chosen:g})")
+    swept = {(r.study, r.base): r for r in records if r.point and any(m.startswith(_CHOOSING) for m in r.metrics)}
+    for (study, base), point in swept.items():
+        metric = next(name for name in point.metrics if name.startswith(_CHOOSING))
+        rows = [row for row in records.rows(study) if records.of(study, row)[0].base == base]
+        scores = {row: records.values(study, row, metric) for row in rows}
+        means = {row: statistics.mean(found.values()) for row, found in scores.items() if is_whole(found)}
+        if not means:
+            continue
+        best = (unit_of(metric).best or min)(means, key=means.__getitem__)
+        notes[f"Of the points of {base}, {best} is best by {metric} on {point.on}, which no point is trained on."] = (
+            None
+        )
     if edge:
         notes["The best value is at the edge of those tried, and might be better beyond: " + ", ".join(edge) + "."] = (
             None

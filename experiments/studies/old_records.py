@@ -22,7 +22,7 @@ def to_record(fields: Mapping[str, Any], run: str | None = None, rate: float | N
       rate: learning rate, where the fields do not tell it.
     """
     made = {name: fields[name] for name in _COMMON if name in fields}
-    base = fields.get("point_of") if fields.get("kind") == "point" else fields.get("base")
+    base = fields.get("point_of") or fields.get("base")
     made |= {"row": fields["label"], "base": base or fields["label"], "passes": passes}
     made["run"] = run or fields.get("training_hash") or fields["config_hash"]
     made["unit"] = _unit(fields)
@@ -45,6 +45,8 @@ def _tuning(fields: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
     if fields.get("kind") == "point":
         point = {"optimizer.learning_rate": fields["point"]["learning_rate"]}
         return {"point": point, "learning_rate": fields["point"]["learning_rate"], "on": fields["chosen_on"]}
+    if "point" in fields:  # of a sweep
+        return {"point": dict(fields["point"]), "on": fields["chosen_on"]}
     if tuned := fields.get("tuned"):
         chosen = {"optimizer.learning_rate": tuned["learning_rate"]}
         about = {"metric": tuned["by"].removeprefix("choosing "), "on": tuned["on"], "seeds": list(tuned["seeds"])}
@@ -115,9 +117,11 @@ def to_fields(record: Record) -> dict[str, Any]:
     made |= {"label": record.row, "metrics": {}, "base": record.base, "allocator": None}
     made |= {"step_time": record.step_time, "documents": list(record.documents), "training_hash": record.run}
     made["task"] = {"symbol": "algorithmic", "pixel": "resolutions", "patch": "resolutions"}.get(record.unit, "")
-    if record.point:
+    if record.point and "optimizer.learning_rate" in record.point:
         made |= {"kind": "point", "point_of": record.base, "chosen_on": record.on}
         made["point"] = {"learning_rate": record.point["optimizer.learning_rate"]}
+    elif record.point:  # of a sweep
+        made |= {"point_of": record.base, "point": dict(record.point), "chosen_on": record.on}
     if record.tuned:
         tuned = {name: record.tuned[name] for name in ("metric", "on", "seeds")}
         made["tuned"] = {

@@ -355,9 +355,8 @@ class _Rows:
     def _refuse_other_data(self, row: Row, task: Task) -> None:
         """Rows of one table are trained on the same bytes, also when Python or a prepared set was replaced in between."""
         name = row.training.data.name
-        trained = [
-            each for each in self._records if each.more.get("base", each.label) == each.label
-        ]  # fine-tunes may see another size
+        # Fine-tunes may see another size.
+        trained = [r for r in self._records if r.more.get("base", r.label) == r.label or "point_of" in r.more]
         found = {each.data_digest for each in trained if (each.study, each.data) == (row.study, name)}
         if found - {task.digest}:
             raise ValueError(

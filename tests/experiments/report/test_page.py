@@ -94,11 +94,14 @@ def test_html_is_the_markdown_with_one_stylesheet(written):
 
 
 def test_a_page_is_a_function_of_its_arguments(written, tmp_path):
-    (tmp_path / "old.png").write_bytes(b"of an earlier page")
     records, _, page = written
+    for name in ("old.png", "mine.png"):
+        (tmp_path / name).write_bytes(b"a picture")
+    (tmp_path / "README.md").write_text("![of an earlier page](old.png)")
     again = write_page(CONFIG, records, tmp_path, "python -m x > 'log'")
     assert [path.read_bytes() for path in again.paths] == [path.read_bytes() for path in page.paths]
     assert not (tmp_path / "old.png").exists()
+    assert (tmp_path / "mine.png").exists()  # a user's own
 
 
 def test_unfinished_and_failed_rows_are_shown(tmp_path):
