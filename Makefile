@@ -8,7 +8,7 @@ PYTHON ?= python3
 # Python compiles a module when it first imports it: most are never imported.
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: install ablate test slow thorough lint
+.PHONY: install ablate test slow thorough mutants lint
 
 install: .venv/installed
 	@echo "posjax is installed in .venv: make ablate, make test, or . .venv/bin/activate and, from any folder,"
@@ -26,6 +26,9 @@ slow: .venv/installed-test
 
 thorough: .venv/installed-test
 	POSJAX_FUZZ=30 .venv/bin/python -m pytest -n 2 --dist worksteal -m "thorough or slow"
+
+mutants: .venv/installed-test
+	.venv/bin/python tests/mutants.py
 
 lint: .venv/installed-test
 	.venv/bin/ruff check

@@ -5,7 +5,7 @@
 Prints which test killed each mutant. Exits 1 where one is alive, or where the lines that it changes are not there exactly
 once: then write them anew. The tree itself is not touched; its tests have to pass.
 
-`MUTANTS` says of each: what is wrong | a file below posjax/ | the tests that notice, below tests/, with pytest's options;
+`MUTANTS` says of each: what is wrong | a file | the tests that notice, below tests/, with pytest's options;
 then, as in a diff, the lines that change. All but the last twelve once lived: the fast tests of their subject passed.
 """
 
@@ -52,7 +52,7 @@ def copied_to(folder: pathlib.Path) -> None:
 
 def fate(mutant: Mutant, folder: pathlib.Path) -> str:
     """The test that kills it in this copy of the tree, or why none does."""
-    path = folder / "posjax" / mutant.path
+    path = folder / mutant.path
     whole = path.read_text()
     if whole.count(mutant.old) != 1:
         return GONE
@@ -99,230 +99,222 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 MUTANTS = """
-t5 starts too wide | encodings/bias.py | encodings/test_starting_widths.py -k t5
-- return {"table": dims.width**-0.5 * jax.random.normal(key, shape)}
-+ return {"table": dims.head_dim**-0.5 * jax.random.normal(key, shape)}
+t5 starts too wide | posjax/encodings/bias.py | encodings/test_starting_widths.py -k t5
+- return {"table": dims.width**-0.5 * jax.random.normal(key, shape, jnp.float32)}
++ return {"table": dims.head_dim**-0.5 * jax.random.normal(key, shape, jnp.float32)}
 
-peg kernel without its root | encodings/convolution.py | encodings/test_starting_widths.py -k peg
-- scale = (2 / np.prod(window)) ** 0.5
-+ scale = 2 / np.prod(window)
+peg kernel without its root | posjax/encodings/convolution.py | encodings/test_starting_widths.py -k peg
+- scale = (2 / math.prod(window)) ** 0.5
++ scale = 2 / math.prod(window)
 
-selective_rope turns one way only | encodings/gates.py | encodings/test_starting_widths.py -k selective_rope
+selective_rope turns one way only | posjax/encodings/gates.py | encodings/test_starting_widths.py -k selective_rope
 - minval=-(shape[0] ** -0.5), maxval=shape[0] ** -0.5
 + minval=0.0, maxval=shape[0] ** -0.5
 
-fope noise without its root | encodings/rotary_generalised.py | encodings/test_starting_widths.py -k fope
-- self.gain * np.sqrt(2 / (mixed * (count + dims.num_heads)))
+fope noise without its root | posjax/encodings/rotary_generalised.py | encodings/test_starting_widths.py -k fope
+- self.gain * (2 / (mixed * (count + dims.num_heads))) ** 0.5
 + self.gain * (2 / (mixed * (count + dims.num_heads)))
 
-t5 floors below zero | encodings/pairs.py | encodings/test_arguments.py -k fractions
+t5 floors below zero | posjax/encodings/pairs.py | encodings/test_arguments.py -k fractions
 - jnp.clip(jnp.trunc(offset), -far, far)
 + jnp.clip(jnp.floor(offset), -far, far)
 
-pose cuts and skips by one draw | encodings/randomizing.py | encodings/test_arguments.py -k pose
+pose cuts and skips by one draw | posjax/encodings/randomizing.py | encodings/test_arguments.py -k pose
 - below(skip_key, jnp.maximum
 + below(cut_key, jnp.maximum
 
-alibi split hides the other side in kernels | encodings/bias.py | encodings/test_arguments.py -k split
+alibi split hides the other side in kernels | posjax/encodings/bias.py | encodings/test_arguments.py -k split
 - if self.direction == "split":
 -             return jnp.where(constants[1] * offset[0].astype(jnp.float32) > 0
 + if self.direction == "split":
 +             return jnp.where(constants[1] * offset[0].astype(jnp.float32) < 0
 
-power kerple forgets the 2 | encodings/bias.py | encodings/test_arguments.py -k power
+power kerple forgets the 2 | posjax/encodings/bias.py | encodings/test_arguments.py -k power
 - p = 2 * jax.nn.sigmoid(params["p"])
 + p = jax.nn.sigmoid(params["p"])
 
-dpb ignores log_distance | encodings/bias_network.py | encodings/test_arguments.py -k dpb
+dpb ignores log_distance | posjax/encodings/bias_network.py | encodings/test_arguments.py -k dpb
 - log_offset(features) if self.log_distance else features
 + features
 
-groups that see each other are passed over | attention/tiles.py | attention/test_tiles.py -k "missed and window"
+groups that see each other are passed over | posjax/attention/tiles.py | attention/test_tiles.py -k "missed and window"
 - groups.append(tile_bounds((site, order), tokens, size * sides[-1]))
 + groups.append(tile_bounds((site, order), tokens & (jnp.arange(len(tokens)) % (size * sides[-1]) < size), size * sides[-1]))
 
-global keys are not remembered | mask.py | attention/test_ring_buffer.py -k "slots"
+global keys are not remembered | posjax/mask.py | attention/test_ring_buffer.py -k "slots"
 - return Memory(1, math.ceil(first)) if first < math.inf else Memory()
 + return Memory(1) if first < math.inf else Memory()
 
-splash window looks back only | attention/library.py | attention/test_scales.py -k splash
+splash window looks back only | posjax/attention/library.py | attention/test_scales.py -k splash
 - library.LocalMask(shape, (size - 1, 0 if causal else size - 1), 0)
 + library.LocalMask(shape, (size - 1, 0), 0)
 
-a forgotten sink is not missed | attention/cache.py | attention/test_scales.py -k missed
+a forgotten sink is not missed | posjax/attention/cache.py | attention/test_scales.py -k missed
 - among_first = (position < memory.first) | (low < memory.first) if memory.first else False
 + among_first = (position < memory.first) if memory.first else False
 
-prefill forgets the scale | attention/cache.py | attention/test_scales.py -k cache
+prefill forgets the scale | posjax/attention/cache.py | attention/test_scales.py -k cache
 - implementation=implementation, scale=scale, softcap=softcap, consumed=consumed)
 + implementation=implementation, softcap=softcap, consumed=consumed)
 
-a sink has the share of its opposite | attention/blockwise.py | attention/test_sinks_and_values.py -k share
-- share = jax.nn.sigmoid(log_total - sink
-+ share = jax.nn.sigmoid(log_total + sink
+a sink has the share of its opposite | posjax/attention/blockwise.py | attention/test_sinks_and_values.py -k share
+- share = jax.nn.sigmoid(log_total - of_queries(sink))
++ share = jax.nn.sigmoid(log_total + of_queries(sink))
 
-a sink gives logits no gradient | attention/blockwise.py | encodings/test_properties.py -k "blockwise and learned_sink"
+a sink gives logits no gradient | posjax/attention/blockwise.py | encodings/test_properties.py -k "blockwise and learned_sink"
 - jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1) - d_log_total
 + jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1)
 
-values are turned twice | encodings/rotary.py | attention/test_sinks_and_values.py -k distance
+values are turned twice | posjax/encodings/rotary.py | attention/test_sinks_and_values.py -k distance
 - return rotated(out, -angle, layout)
 + return rotated(out, angle, layout)
 
-a cache forgets to transform values | attention/cache.py | attention/test_sinks_and_values.py -k cache
-- k if raw else here.rotated_k, v if raw else here.v
-+ k if raw else here.rotated_k, v
+a cache forgets to transform values | posjax/attention/cache.py | attention/test_sinks_and_values.py -k cache
+- without_padding(v, site) if raw else here.v
++ without_padding(v, site)
 
-outputs are transformed with what is read | attention/dense.py | encodings/test_properties.py -k "relative and shaw"
+outputs are transformed with what is read | posjax/attention/dense.py | encodings/test_properties.py -k "relative and shaw"
 - return {"read", "output"} <= encoding.hooks
 + return False
 
-drop path keeps the size | models/block.py | models/test_training_noise.py -k branches
+drop path keeps the size | posjax/models/block.py | models/test_training_noise.py -k branches
 - jnp.where(keep, x / (1 - rate), 0)
 + jnp.where(keep, x, 0)
 
-the last block never reaches drop_path | models/transformer.py | models/test_training_noise.py -k depth
+the last block never reaches drop_path | posjax/models/transformer.py | models/test_training_noise.py -k depth
 - c.drop_path * layer / max(self.depth - 1, 1)
 + c.drop_path * layer / self.depth
 
-no dropout behind the mlp | models/block.py | models/test_training_noise.py -k dropout
+no dropout behind the mlp | posjax/models/block.py | models/test_training_noise.py -k dropout
 - return joined("mlp", behind, mlp(before), next(keys)), cache
 + return behind + mlp(before), cache
 
-layer scale starts at one | models/block.py | models/test_training_noise.py -k layer_scales
+layer scale starts at one | posjax/models/block.py | models/test_training_noise.py -k layer_scales
 - init = nn.initializers.constant(c.layer_scale)
 + init = nn.initializers.ones
 
-lape shows peg no tokens | models/transformer.py | models/test_training_noise.py -k lape
+lape shows peg no tokens | posjax/models/transformer.py | models/test_training_noise.py -k lape
 - start = x if Needs.BOTH_DIRECTIONS in encoding.needs else jnp.zeros_like(x)
 + start = jnp.zeros_like(x)
 
-every step draws alike | models/generate.py | models/test_training_noise.py -k step
+every step draws alike | posjax/models/generate.py | models/test_training_noise.py -k step
 - jax.random.fold_in(key, index), sampling
 + key, sampling
 
-best by the longest length | training/evaluate.py | training/test_objective.py -k best
+best by the longest length | posjax/training/evaluate.py | training/test_objective.py -k best
 - value[min(value, key=int)]
 + value[max(value, key=int)]
 
-parts share their randomness | training/step.py | training/test_objective.py -k part
+parts share their randomness | posjax/training/step.py | training/test_objective.py -k part
 - part_key = key if accumulate == 1 else jax.random.fold_in(key, index)
 + part_key = key
 
-a batch of nothing divides by zero | training/step.py | training/test_objective.py -k nothing
+a batch of nothing divides by zero | posjax/training/step.py | training/test_objective.py -k nothing
 - weight = jnp.maximum(weight, 1.0)
 + weight = jnp.maximum(weight, 0.0)
 
-labels are smoothed by half | training/classification.py | training/test_objective.py -k smoothed
+labels are smoothed by half | posjax/training/classification.py | training/test_objective.py -k smoothed
 - self._config.label_smoothing)
 -         if self._data.mixup:
 + self._config.label_smoothing / 2)
 +         if self._data.mixup:
 
-trained on other pixels than scored | training/classification.py | training/test_objective.py -k pixels
+trained on other pixels than scored | posjax/training/classification.py | training/test_objective.py -k pixels
 - self.standardised(image), self.site, train=True
 + image, self.site, train=True
 
-native loss counts empty slots | training/classification.py | training/test_objective.py -k slots
+native loss counts empty slots | posjax/training/classification.py | training/test_objective.py -k slots
 - (optax.softmax_cross_entropy(logits, label) * batch["weight"]).sum(), batch["weight"].sum()
 + (optax.softmax_cross_entropy(logits, label) * batch["weight"]).sum(), jnp.float32(batch["weight"].size)
 
-time before a stop is lost | training/loop.py | training/test_objective.py -k clock
+time before a stop is lost | posjax/training/loop.py | training/test_objective.py -k clock
 - {"elapsed": self._elapsed + time.perf_counter() - self._began
 + {"elapsed": time.perf_counter() - self._began
 
-answers weigh as text does | training/long_task.py | training/test_objective.py -k answer
+answers weigh as text does | posjax/training/long_task.py | training/test_objective.py -k answer
 - rows["weight"] = rows["weight"] * np.float32(self._weight)
 + rows["weight"] = rows["weight"] * np.float32(1)
 
-all seeds cut text alike | data/pipelines.py | data/test_draws.py -k text
+all seeds cut text alike | posjax/data/pipelines.py | data/test_draws.py -k text
 - np.random.default_rng((seed, e)).integers
 + np.random.default_rng(e).integers
 
-mixup from a lopsided beta | data/augment.py | data/test_draws.py -k mixup
+mixup from a lopsided beta | posjax/data/augment.py | data/test_draws.py -k mixup
 - jax.random.beta(key, alpha, alpha, dtype=jnp.float32)
 + jax.random.beta(key, alpha, 1.0, dtype=jnp.float32)
 
-resolutions uniform in area | data/native.py | data/test_draws.py -k resolutions
+resolutions uniform in area | posjax/data/native.py | data/test_draws.py -k resolutions
 - uniform(self.least**0.5, self.most**0.5, len(self))
 -         return native_grids(self.images.size, np.clip(np.round(side**2)
 + uniform(self.least, self.most, len(self))
 +         return native_grids(self.images.size, np.clip(np.round(side)
 
-recall asks anywhere | data/retrieval.py | data/test_draws.py -k recall
+recall asks anywhere | posjax/data/retrieval.py | data/test_draws.py -k recall
 - ** (_GAP_POWER - 1)
 + ** _GAP_POWER
 
-a row leaves out what fills it | data/native.py | data/test_draws.py -k fills
+a row leaves out what fills it | posjax/data/native.py | data/test_draws.py -k fills
 - if room[r] >= need), len(rows))
 + if room[r] > need), len(rows))
 
-training costs two passes | analysis/cost/model.py | analysis/test_worked_numbers.py -k passes
+training costs two passes | experiments/cost/model.py | describe/test_worked_numbers.py -k passes
 - again = 3 if training else 1
 + again = 2 if training else 1
 
-a negative half-width | analysis/statistics.py | analysis/test_worked_numbers.py -k unit
+a negative half-width | experiments/report/statistics.py | describe/test_worked_numbers.py -k unit
 - self.half_width * abs(factor)
 + self.half_width * factor
 
-tested on what was fitted | analysis/scorecard/measures.py | analysis/test_worked_numbers.py -k fitted
+tested on what was fitted | posjax/describe/scorecard/measures.py | describe/test_worked_numbers.py -k fitted
 - train, test = slice(0, 2000), slice(2000, None)
 + train, test = slice(0, 2000), slice(0, 2000)
 
-product of means for the mean product | analysis/vision/positions.py | analysis/test_worked_numbers.py -k products
+product of means for the mean product | experiments/analysis/vision/positions.py | describe/test_worked_numbers.py -k products
 - (query * key).mean(axis=0))
 + query.mean(axis=0) * key.mean(axis=0))
 
-an unseen phase is half a turn | analysis/scorecard/parts.py | analysis/test_worked_numbers.py -k phase
+an unseen phase is half a turn | posjax/describe/scorecard/parts.py | describe/test_worked_numbers.py -k phase
 - (turns < 2 * np.pi / probe.extent[-1])
 + (turns < np.pi / probe.extent[-1])
 
-the sine turns the other way | encodings/rotary.py | encodings/test_precision.py -k norm
+the sine turns the other way | posjax/encodings/rotary.py | encodings/test_precision.py -k norm
 - turned = _beside(a * cos - b * sin, 0, half)
 + turned = _beside(a * cos + b * sin, 0, half)
 
-a window of one more | mask.py | encodings/test_masks.py -k sizes
+a window of one more | posjax/mask.py | encodings/test_masks.py -k sizes
 - closer = operator.le if self.inclusive else operator.lt
 + closer = operator.le
 
-padding is seen | attention/dense.py | attention/test_attend.py -k weights_sum
+padding is seen | posjax/attention/dense.py | attention/test_attend.py -k weights_sum
 - seen = (q_site.segment[:, None] == k_site.segment[None]) & (k_site.segment > 0)[None]
 + seen = q_site.segment[:, None] == k_site.segment[None]
 
-the backward pass forgets a sum | attention/blockwise.py | attention/test_blockwise.py -k cross
+the backward pass forgets a sum | posjax/attention/blockwise.py | attention/test_blockwise.py -k cross
 - d_logits = weights * (d_weights - tile_inner[..., None])
 + d_logits = weights * d_weights
 
-the nucleus leaves out what fills it | models/generate.py | models/test_generate.py -k definition
+the nucleus leaves out what fills it | posjax/models/generate.py | models/test_generate.py -k definition
 - before = jnp.cumsum(share, axis=-1) - share
 + before = jnp.cumsum(share, axis=-1)
 
-a quantile of one side | analysis/statistics.py | analysis/test_statistics.py -k by_hand
+a quantile of one side | experiments/report/statistics.py | experiments/report/test_statistics.py -k by_hand
 - stdtrit(self.freedom, (1 + confidence) / 2)
 + stdtrit(self.freedom, confidence)
 
-the last batch counts twice | data/pipelines.py | data/test_data_images.py -k weight_zero
+the last batch counts twice | posjax/data/pipelines.py | data/test_data_images.py -k weight_zero
 - np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for
 + np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1), mode="edge") for
 
-a p-value of one side | analysis/statistics.py | analysis/test_statistics.py -k p_values_equal_scipy
+a p-value of one side | experiments/report/statistics.py | experiments/report/test_statistics.py -k p_values_equal_scipy
 - return float(2 * stdtr(
 + return float(stdtr(
 
-a family without order | analysis/statistics.py | analysis/test_statistics.py -k holm
+a family without order | experiments/report/statistics.py | experiments/report/test_statistics.py -k holm
 - min(1.0, (len(order) - rank) * p_values[index])
 + min(1.0, len(order) * p_values[index])
 
-weights before and after a fine-tune are strangers | analysis/statistics.py | analysis/test_statistics.py -k pairs
-- return same_base or {
-+ return {
-
-ties of what the table does not test | analysis/report/table.py | analysis/report/test_table.py -k ties
-- judged = judge(_family(rows, best, reference, compared))
-+ judged = {pair: judge({pair: each})[pair] for pair, each in _family(rows, best, reference, compared).items()}
-
-rescaled rotations look like others | analysis/report/families.py | analysis/report/test_families.py -k spec
-- if re.search(r"scaling=(?!None)", encoding) and "rotary" in found:
+rescaled rotations look like others | experiments/report/families.py | experiments/report/test_families.py -k spec
+- if re.search(r"scaling=(?!None)", encoding) and ROTARY in found:
 + if "scaling" in found:
 """
 

@@ -3,7 +3,6 @@
 import itertools
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -96,17 +95,3 @@ class LongDocuments(LanguageModel):
 def decoding_task(config: ConfigDict) -> Task:
     """The task of a run that trained a decoder: with retrieval among its text where its configuration has that."""
     return (LongDocuments if "retrieval" in config.data else make_task)(config)
-
-
-class Continued:
-    """A task that goes on from given parameters instead of random ones: a fine-tune. All else is the task's own."""
-
-    def __init__(self, task: Any, params: Any):
-        self._task, self._params = task, params
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
-
-    def init(self, key: Any) -> Any:
-        """The parameters given, whatever the key."""
-        return self._params
