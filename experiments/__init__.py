@@ -16,12 +16,11 @@ sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open
 if sys.flags.optimize > 1:
     print("error: PYTHONOPTIMIZE=2 takes the docstrings out, which commands show: set it to 1 or 0", file=sys.stderr)
     sys.exit(2)
-# Said before anything of posjax is imported, and so that `python -m` shows no traceback; a machine with an accelerator
-# measures without them.
-command = next(
-    (word for word in (*sys.argv, *sys.orig_argv) if word.startswith("experiments.")), "experiments.accelerator"
-)
-needed = () if command == "experiments.accelerator" else ("absl", "ml_collections")
+# Said before anything of posjax is imported, and so that `python -m` shows no traceback. What measures a machine with an
+# accelerator, or another library, runs without them.
+_FREE = ("experiments.accelerator", "experiments.benchmarks.worker")
+command = next((word for word in (*sys.argv, *sys.orig_argv) if word.startswith("experiments.")), _FREE[0])
+needed = () if command in _FREE else ("absl", "ml_collections")
 if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
     clone = pathlib.Path(__file__).parents[1]
     print(f"error: the commands need {missing[0]}: pip install -e '{clone}[experiments]'", file=sys.stderr)

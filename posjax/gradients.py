@@ -17,9 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 
-def with_gradient(
-    function: Callable, backward: Callable, *, saved: str | None = None, forward_mode: Callable | None = None
-) -> Callable:
+def with_gradient(function: Callable, backward: Callable, *, saved: str | None = None) -> Callable:
     """`function`, whose gradient is `backward`.
 
     Args:
@@ -27,7 +25,6 @@ def with_gradient(
       backward: (static, x, out, cotangents of out) -> cotangents of x, whatever they are for integers. Forward mode
         over it gives Hessians.
       saved: the name of out in the policies of `jax.checkpoint`.
-      forward_mode: an equal function that forward mode differentiates in place of `function`.
     """
 
     @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -43,7 +40,7 @@ def with_gradient(
         def gradient(known, d_out):
             return _floats_of(known[0], backward(static, *known, d_out))
 
-        return out, _tangent(lambda x: (forward_mode or function)(static, x), gradient, x, d_x, out)
+        return out, _tangent(lambda x: function(static, x), gradient, x, d_x, out)
 
     return run
 

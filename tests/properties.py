@@ -121,8 +121,9 @@ def sides(case: Case) -> Sides:
 
 
 def further(case: Case) -> Further:
-    """As `sides`."""
+    """As `sides`, where positions may be floats, which do not hold those of "remote"."""
     w, named = world(case), variants(case)
+    del named["remote"]
 
     @jax.jit
     def compute(params, weights, batch):

@@ -46,7 +46,8 @@ def test_forward_mode_in_tiles_is_dense(case):
 
         return jax.jvp(out, given, wave(given)), jax.jvp(jax.grad(loss, (0, 1, 2)), given, wave(given))
 
-    close(moved(5, given), moved(None, given))
+    # A power of a distance near 0 has second derivatives that make rounding 1e5 times as large.
+    close(moved(5, given), moved(None, given), atol=1e-3 if case.spec.startswith("bam") else 5e-5)
 
 
 def attended(implementation):
@@ -84,8 +85,6 @@ def test_tiles_have_no_reverse_mode_over_a_derivative():
     for run in (jax.jacfwd, jax.grad):
         with pytest.raises(ValueError, match="take implementation='dense', or forward mode over reverse"):
             jax.eval_shape(jax.grad(lambda s, run=run: jnp.sum(run(attended("blockwise"))(s))), jnp.ones(2))
-    with pytest.raises(NotImplementedError, match="the pallas kernel has no forward mode: take implementation='dense'"):
-        jax.jit(jax.jacfwd(attended("pallas_interpret"))).lower(jnp.ones(2))
 
 
 def test_forward_mode_in_a_ring():

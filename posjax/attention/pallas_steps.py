@@ -5,17 +5,18 @@ constants are summed over the keys of each query in the kernel, and over queries
 are the same bit for bit.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
 from posjax.attention.blockwise import SAVED
 from posjax.attention.pallas_terms import Pairs, Terms, add_bias, pull_bias, views
 from posjax.attention.sweep import Operand, Step, Sweep, sweep
 from posjax.encoding import Array
-from posjax.gradients import with_gradient
 
 _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LEAST) is 0
 
@@ -45,20 +46,17 @@ class KernelOperands(NamedTuple):
     q_tiles: Array  # [O, 2]: the range of query tiles that see a tile of keys
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attention(plan: KernelPlan, operands: KernelOperands) -> jax.Array:
-    """[T, H, E] in the dtype of q; has a gradient to q, k, v and the constants, and no forward mode."""
-    return _attention(plan, operands)[0]
+    """[T, H, E] in the dtype of q; differentiable in q, k, v and the constants."""
+    return _forward(plan, operands)[0]
 
 
 def _forward(plan: KernelPlan, x: KernelOperands):
     (length, heads, _), width = x.q.shape, x.v.shape[2]
 
     def init():
-        return (
-            jnp.full((plan.tile,), _LEAST, jnp.float32),
-            jnp.zeros((plan.tile,), jnp.float32),
-            jnp.zeros((plan.tile, width), jnp.float32),
-        )
+        return jnp.full((plan.tile,), _LEAST, jnp.float32), jnp.zeros((plan.tile,)), jnp.zeros((plan.tile, width))
 
     def add(here, held, swept, carry):
         (q, q_marks), (k, v, k_marks), (peak, total, out) = held, swept, carry
@@ -82,11 +80,12 @@ def _forward(plan: KernelPlan, x: KernelOperands):
     swept = [Operand(x.k, 0, 1), Operand(x.v, 0, 1), Operand(x.k_marks, 1, None)]
     tables = (_table(x.constants), x.q_bounds, x.k_bounds)
     found = _sweep(plan, heads, x.k_tiles, outputs, Step(init, add, finish), held, swept, tables)
-    return tuple(found)
+    out, log_total = checkpoint_name(tuple(found), SAVED)
+    return out, (x, out, log_total)
 
 
-def _backward(plan: KernelPlan, x: KernelOperands, found, gradients):
-    (out, log_total), (d_out, _) = found, gradients
+def _backward(plan: KernelPlan, saved, d_out):
+    x, out, log_total = saved
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32)
     d_out = d_out.astype(x.v.dtype)
     rows = [Operand(d_out, 0, 1), Operand(log_total, 1, 0), Operand(inner, 1, 0)]
@@ -94,14 +93,10 @@ def _backward(plan: KernelPlan, x: KernelOperands, found, gradients):
     d_k, d_v = _backward_keys(plan, x, rows)
     floats = dict(q=d_q.astype(x.q.dtype), k=_grouped(d_k, x.k), v=_grouped(d_v, x.v), constants=d_constants)
     none = {n: np.zeros(leaf.shape, jax.dtypes.float0) for n, leaf in x._asdict().items() if n not in floats}
-    return KernelOperands(**floats, **none)
+    return (KernelOperands(**floats, **none),)
 
 
-def _forward_mode(plan: KernelPlan, x: KernelOperands):
-    raise NotImplementedError("the pallas kernel has no forward mode: take implementation='dense' or 'blockwise'")
-
-
-_attention = with_gradient(_forward, _backward, saved=SAVED, forward_mode=_forward_mode)
+attention.defvjp(_forward, _backward)
 
 
 def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
@@ -110,7 +105,7 @@ def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     learned = [c for bias in plan.terms.biases if bias.learned for c in range(bias.start, bias.stop)]
 
     def init():
-        return jnp.zeros((plan.tile, width), jnp.float32), tuple(jnp.zeros((plan.tile,), jnp.float32) for _ in learned)
+        return jnp.zeros((plan.tile, width)), tuple(jnp.zeros((plan.tile,)) for _ in learned)
 
     def add(here, held, swept, carry):
         (q, q_marks, d_out, log_total, inner), (k, v, k_marks), (d_q, d_rows) = held, swept, carry
@@ -143,7 +138,7 @@ def _backward_keys(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     dtype = x.k.dtype if heads == x.k.shape[1] else jnp.float32
 
     def init():
-        return jnp.zeros((plan.tile, width), jnp.float32), jnp.zeros((plan.tile, value_width), jnp.float32)
+        return jnp.zeros((plan.tile, width)), jnp.zeros((plan.tile, value_width))
 
     def add(here, held, swept, carry):
         (k, v, k_marks), (q, q_marks, d_out, log_total, inner), (d_k, d_v) = held, swept, carry

@@ -86,7 +86,7 @@ def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Arr
 
 def sums_at(x: Float[Array, "H T S"], row: Int32[Array, "T S"], num_rows: int) -> Float[Array, "H T R"]:
     """Sums x over the keys that share a row: the transpose of `at`."""
-    query = np.arange(x.shape[1])[:, None]
+    query = np.arange(x.shape[1], dtype=np.int32)[:, None]
     return jnp.zeros((*x.shape[:2], num_rows), x.dtype).at[:, query, row].add(x, mode="promise_in_bounds")
 
 

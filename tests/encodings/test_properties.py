@@ -104,8 +104,8 @@ def test_any_part_of_a_site_may_be_data(case):
 
 
 def test_vmap_is_a_loop(deep):
-    """Rows of a batch stand at different sites: other orders, other documents; "remote" ones are no floats, as here."""
-    for name in deep.loop.keys() - {"remote"}:
+    """Rows of a batch stand at different sites: other orders, other documents."""
+    for name in deep.loop:
         np.testing.assert_allclose(deep.batch[0][name], deep.loop[name], rtol=0, atol=CLOSE, err_msg=name)
 
 

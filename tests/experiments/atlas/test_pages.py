@@ -9,8 +9,9 @@ import pytest
 from study_records import of_metric, record
 
 import posjax as pj
-from experiments import atlas, explain
+from experiments import explain
 from experiments.atlas import cards, charts, measured, site, which
+from experiments.atlas.__main__ import main as atlas
 from experiments.atlas.sources import Sources
 from experiments.records import Records
 from experiments.report.overview import Results
@@ -154,7 +155,7 @@ def test_every_script_is_loaded_and_data_are_json():
 @pytest.mark.slow
 def test_the_whole_site_is_made_by_its_command(tmp_path, capsys):
     """From the committed records: the data of every encoding, in files that no page has to ask a server for."""
-    assert atlas.main([f"--out={tmp_path}", "--compare", "rope() + alibi()", "rope, rope, none"]) == 0
+    assert atlas([f"--out={tmp_path}", "--compare", "rope() + alibi()", "rope, rope, none"]) == 0
     assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'index.html'} and ")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 5 * 2**20
