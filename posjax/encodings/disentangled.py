@@ -131,7 +131,7 @@ class Deberta(Encoding):
     def _on_line(self, params, q, k, first: Int32[Array, ""] | int) -> Float[Array, "H T S"]:
         (num_q, *_), (num_k, *_) = q.shape, k.shape
         # Starts at the pair of the last query and the first key; only keys use the last entry.
-        row = self._row(-(first - num_q + np.arange(num_q + num_k + 1)))
+        row = self._row(-(first - num_q + np.arange(num_q + num_k + 1, dtype=np.int32)))
         bias = 0.0
         if "c2p" in self.pos_att_type:
             bias = bias + products_on_line(q, params["pos_key"][row[1:]], num_k)
