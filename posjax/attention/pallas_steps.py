@@ -56,7 +56,11 @@ def _forward(plan: KernelPlan, x: KernelOperands):
     (length, heads, _), width = x.q.shape, x.v.shape[2]
 
     def init():
-        return jnp.full((plan.tile,), _LEAST, jnp.float32), jnp.zeros((plan.tile,)), jnp.zeros((plan.tile, width))
+        return (
+            jnp.full((plan.tile,), _LEAST, jnp.float32),
+            jnp.zeros((plan.tile,), jnp.float32),
+            jnp.zeros((plan.tile, width), jnp.float32),
+        )
 
     def add(here, held, swept, carry):
         (q, q_marks), (k, v, k_marks), (peak, total, out) = held, swept, carry
@@ -105,7 +109,7 @@ def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     learned = [c for bias in plan.terms.biases if bias.learned for c in range(bias.start, bias.stop)]
 
     def init():
-        return jnp.zeros((plan.tile, width)), tuple(jnp.zeros((plan.tile,)) for _ in learned)
+        return jnp.zeros((plan.tile, width), jnp.float32), tuple(jnp.zeros((plan.tile,), jnp.float32) for _ in learned)
 
     def add(here, held, swept, carry):
         (q, q_marks, d_out, log_total, inner), (k, v, k_marks), (d_q, d_rows) = held, swept, carry
@@ -138,7 +142,7 @@ def _backward_keys(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
     dtype = x.k.dtype if heads == x.k.shape[1] else jnp.float32
 
     def init():
-        return jnp.zeros((plan.tile, width)), jnp.zeros((plan.tile, value_width))
+        return jnp.zeros((plan.tile, width), jnp.float32), jnp.zeros((plan.tile, value_width), jnp.float32)
 
     def add(here, held, swept, carry):
         (k, v, k_marks), (q, q_marks, d_out, log_total, inner), (d_k, d_v) = held, swept, carry
