@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-import posjax
 from experiments.records import read_study
 from experiments.report import overview, page
 from experiments.report.overview import read_results
@@ -93,7 +92,6 @@ def facts(results):
     lengths = records.metrics("pydoc_decoder")["loss"]
     minutes = sum({(r.study, r.row): r.wall_time for r in records}.values()) / 60
     return {
-        r"posjax holds (\d+) of them": (len(posjax.names()) - 1,),  # none is none
         r"(\w+) encodings in (\w+) models over (\w+) seeds": (
             WORDS[len(rows)],
             WORDS[len(records.studies)],

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int32
 
-from posjax.encoding import Array, Encoding, Needs, PositionMap, reads_rows, stands
+from posjax.encoding import Array, Encoding, Needs, PositionMap, members, reads_rows, stands
 from posjax.encodings.placement import first_and_last, standing
 from posjax.encodings.randomizing import below, room
 from posjax.encodings.tables import Table, added, numpy_if_known, refuse_outside, rows_at, whole_inside
@@ -80,6 +80,11 @@ class Abacus(Encoding):
         return added(x, jnp.where(stands(site)[:, None], code, 0.0), site)
 
 
+def _goes_by_order(encoding: Encoding) -> bool:
+    """Whether an encoding sums along the document; one that reads its length alone does not."""
+    return reads_rows(encoding) or bool(encoding.observes and Needs.DOCUMENT_LENGTH not in encoding.needs)
+
+
 @register("position_coupling")
 @dataclass(frozen=True)
 class PositionCoupling(PositionMap):
@@ -112,7 +117,7 @@ class PositionCoupling(PositionMap):
         return room(dims, length=self.max_position + 1)
 
     def __rshift__(self, other):
-        if isinstance(other, Encoding) and (other.observes or reads_rows(other)):
+        if isinstance(other, Encoding) and any(map(_goes_by_order, members(other))):
             raise ValueError(
                 f"{other} sums along the document, and {self} does not tell which token comes first: causal queries would "
                 f"read later ones; give positions of two axes, (axis(index=0) >> {other}) + (axis(index=1) >> {self} >> ...)"
