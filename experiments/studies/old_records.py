@@ -174,7 +174,7 @@ def _to_metric(made: dict[str, Any], name: str, value: Any) -> None:
             cell[_SHARES[what]] = each
     elif any(f"{name} by depth" == other for other in made.get("_names", ())):
         pass
-    elif made.get("point"):
+    elif made.get("kind") == "point":
         made["metrics"][f"choosing {name}"] = value
     else:
         made["metrics"][name] = _by_text(value) if isinstance(value, Mapping) else value

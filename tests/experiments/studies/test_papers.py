@@ -6,6 +6,7 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
+from experiments.report import page
 from experiments.studies import environment, study
 from experiments.studies.ablation import Ablation
 from experiments.studies.extrapolation import finetune_config, plan, training_config
@@ -101,13 +102,14 @@ def test_they_train_at_other_sizes(name, kind, group, label, small, tmp_path, mo
             table[rows] = ConfigDict({label: table[rows][label]}, allow_dotted_keys=True)
     made.seeds = (0, 1)
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
-    monkeypatch.setattr(study, "show_study", lambda *told: None)
+    monkeypatch.setattr(page, "write_page", lambda *told: None)
+    monkeypatch.setattr(page, "print_page", lambda *told: None)
     study.run(kind(made), tmp_path, allocator=None, command="x")
     records = read_records(tmp_path / "results.jsonl")
     assert {record.seed for record in records} == {0, 1}
     assert {record.steps for record in records} == {2}
     if name == "contextual_counting":
         tuned = records[0].more["tuned"]
-        assert (tuned["by"], tuned["on"]) == ("choosing accuracy", "length 4")
+        assert (tuned["by"], tuned["on"]) == ("accuracy", "length 4")
         by_length = records[0].metrics["accuracy by length, flip_flop_sparse"]
         assert list(by_length) == ["4"]
