@@ -5,7 +5,7 @@
     python -m experiments.analyse --checkpoint=ViT-B_16.npz --data=cifar10 --out=DIR
     python -m experiments.analyse --checkpoint=model.safetensors --data=folder --data_dir=PICTURES --out=DIR
 
-Under --out: report.html and a PNG per figure, numbers.json (all curves) and arrays.npz (all maps). Figures 6, 7 and 10 of the
+Under --out: README.md and a PNG per figure, numbers.json (all curves) and arrays.npz (all maps). Figures 6, 7 and 10 of the
 ViT paper (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. The
 functions behind them are in experiments.analysis and take arrays of any model. Errors are one line and exit code 2.
 """

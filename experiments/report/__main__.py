@@ -6,7 +6,7 @@
     python -m experiments.report results/quickstart --html                  # README.html beside README.md, too
 
 A folder holds what a command has written: config.json and results.jsonl of a study, or scorecard.json. Its README.md and
-PNGs are replaced; of a study of configs/ they are those of its config as it is now. A folder that cannot be shown again is
+PNGs are replaced; a study of configs/ is shown by its config as it is now. A folder that cannot be shown again is
 told in one line, exit 2; those before it are done. Without a folder, README.md and its figure are written in `results`:
 which encoding for which purpose, and claims of the literature.
 """

@@ -25,7 +25,7 @@ HOLDS, FAILS, UNSETTLED, NOT_RUN = "holds", "fails at this size", "not settled",
 
 
 class Cell(NamedTuple):
-    """Where a number stands: the folder under results, its study, row and metric, at a length or resolution."""
+    """The place of a number: folder under results, study, row and metric, at a length or resolution."""
 
     folder: str
     study: str
@@ -64,7 +64,7 @@ class Contrast:
         return " ".join(parts).removeprefix("+ ")
 
     def _over(self, tables: Sequence[str]) -> str:
-        """Where every table has the same terms it is their mean; else each cell names its table."""
+        """The mean of studies that have the same terms; else each cell names its study."""
         own = [tuple((w, c._replace(study="")) for w, c in self.terms if c.study == table) for table in tables]
         if all(terms == own[0] for terms in own):
             scaled = Contrast(tuple((weight * len(tables), cell) for weight, cell in own[0]))
@@ -105,7 +105,7 @@ def evaluate(contrast: Contrast, folders: Folders) -> Estimate | None:
 
 
 class Source(NamedTuple):
-    """Who published it, and where."""
+    """A paper: authors, year and number in arXiv."""
 
     authors: str
     year: int
@@ -121,11 +121,11 @@ class Expectation(NamedTuple):
     contrast: Contrast
     low: float = -math.inf
     high: float = math.inf
-    name: str = ""  # what it is called; "" for the contrast's own text
+    name: str = ""  # "" for the contrast's own text
 
 
 class Looked(NamedTuple):
-    """A contrast of ours that is shown, and what it is called."""
+    """A contrast of ours that is shown and not tested, with its name."""
 
     contrast: Contrast
     name: str
@@ -145,8 +145,8 @@ class Claim:
       expects: all of them together are the claim; all read one folder of results.
       paper: what -> the paper's number, in the paper's unit; empty where none was read.
       role: PUBLISHED, CONTROL where it is ours, beside what the paper says, or REPEAT of another claim on other data.
-      doubt: what a reader should know before taking the verdict further than it goes.
-      tried: what was done to explain a result against the claim.
+      doubt: limits of the verdict.
+      tried: attempts to explain a result against the claim.
       remains: what would have to be done next, where ours is against the claim.
       follow_up: the contrasts that were looked at to explain or to bound it, shown with it and not tested.
     """
@@ -175,7 +175,7 @@ class Claim:
 
     @property
     def unit(self) -> Unit:
-        """How its contrasts are shown: shares out of one in points of a hundred."""
+        """The unit of its contrasts: shares out of one are shown in points of a hundred."""
         return unit_of(self.cells[0].metric)
 
 
@@ -195,12 +195,12 @@ def within(contrast: Contrast, margin: float, name: str = "") -> Expectation:
 
 
 def rise(table: Table, row: str, start: int, end: int) -> Contrast:
-    """By how much a row's loss is higher at `end` than at `start`."""
+    """The rise of a row's loss from `start` to `end`."""
     return table(row, end) - table(row, start)
 
 
 class Judged(NamedTuple):
-    """A claim with what is known of its contrasts; `p` is Holm's and `own` uncorrected, nan where it was not tested."""
+    """A claim with the estimates of its contrasts; `p` is Holm's and `own` uncorrected, nan where it was not tested."""
 
     claim: Claim
     estimates: tuple[Estimate, ...]
@@ -233,7 +233,7 @@ def _judged(claim: Claim, found: Sequence, tests: Mapping, adjusted: Mapping[str
 
 
 def judge_beside(family: Mapping[Any, Estimate], judged: Sequence[Judged], folder: str) -> dict[Any, Verdict]:
-    """Verdicts on what is looked at beside the claims of a folder, corrected over those claims too.
+    """Returns verdicts on estimates beside the claims of a folder, corrected over those claims too.
 
     So nothing that a claim's own correction leaves open is called separated here.
     """
@@ -258,7 +258,7 @@ def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
 
 
 def looked_at(claim: Claim, folders: Folders) -> list[str]:
-    """What was looked at beside a claim, where there are records of it, as ``RoPE - none: +1.90 ± 9.28``."""
+    """Returns the contrasts shown beside a claim that have records, as ``RoPE - none: +1.90 ± 9.28``."""
     found = [(each.name, evaluate(each.contrast, folders)) for each in claim.follow_up]
     scale, digits = claim.unit.scale, claim.unit.digits
     return [f"{name}: {each.interval().scaled(scale).text(digits, signed=True)}" for name, each in found if each]
@@ -315,7 +315,7 @@ class Question:
 
 
 class Answer(NamedTuple):
-    """Who leads, from the records of a question.
+    """The answer to a question: the leading row, and how others compare.
 
     Attributes:
       lead: over the reference; None where the reference leads.
@@ -341,7 +341,7 @@ class Answer(NamedTuple):
 
 
 def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
-    """Who leads a question, corrected over all its comparisons and the claims of its study; None without records."""
+    """The leader of a question, corrected over its comparisons and the claims of its study; None without records."""
     records = folders.get(question.folder)
     if records is None:
         return None

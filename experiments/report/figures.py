@@ -243,7 +243,7 @@ def panels_of(records: Records, study: str, lines: Iterable[str]) -> dict[str, l
 
 
 def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The panels, those of many rows in parts."""
+    """Splits panels of many rows."""
     made = {}
     for title, rows in panels.items():
         count = -(-len(rows) // _ROOM)
@@ -428,7 +428,7 @@ def _learning_curves(records: Records, study: str, look: Mapping[str, Style]) ->
 
 
 def _of_two_numbers(records: Records, study: str, look: Mapping[str, Style]) -> list[Drawn]:
-    """Maps of what is measured by length and depth; lines of what is measured by position in windows of some lengths."""
+    """Draws metrics at lengths and depths as maps, and the loss by position as lines for two lengths of windows."""
     drawn, found = [], records.metrics(study)
     for metric, ats in found.items():
         if not all(isinstance(at, tuple) for at in ats):
@@ -492,7 +492,7 @@ _STEADY = 1.5  # a cost that rises by no more is flat
 
 
 def _costs(records: Records, study: str, look: Mapping[str, Style]) -> list[Drawn]:
-    """What a length costs, the least over seeds, where it depends on the length; dotted: as the length does."""
+    """Draws costs that depend on the length, the least over seeds; dotted is a cost proportional to the length."""
     drawn = []
     for metric in ("seconds per window", "temporary bytes"):
         lines = {}

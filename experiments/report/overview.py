@@ -47,7 +47,7 @@ _OTHERS = (
 
 
 class Results(NamedTuple):
-    """What a folder of results holds.
+    """The content of a folder of results.
 
     Attributes:
       studies: of configs/, those that have not been run too.
@@ -75,7 +75,7 @@ def read_results(directory: pathlib.Path) -> Results:
     """All studies of configs/ with their records there.
 
     Raises:
-      ValueError: there are none, or the records of a study make no table; names it.
+      ValueError: no records, or records of a study that make no table; names the study.
     """
     known, folders, points = studies(), {}, {}
     for study in known:

@@ -141,7 +141,7 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
 
 
 def counted(found: Sequence[Compared]) -> str:
-    """How often ours agree with the paper's differences that are no ties."""
+    """Counts the agreements with the paper, ties left out."""
     planned = [each.judgement for each in found if not each.tie]
     told = [f"{planned.count(name)} {words}" for name, words in _WORDS.items()]
     return f"Of the paper's {len(planned)} differences {told[0]}, {told[1]} and {told[2]}."
@@ -172,7 +172,7 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
 
 
 def _gains(records: Records, first: str, last: str, column: Any) -> list[str]:
-    """How much more each row gains along the axis than the row that gains least, Holm's correction over these."""
+    """Compares each row's gain along the axis with the least gain, after Holm's correction."""
     unit = unit_of(column.metric)
     sign = unit.scale if unit.best is max else -unit.scale  # a loss that falls is a gain
     ends = {

@@ -275,7 +275,7 @@ def _times(at: float, trained: float, unit: str) -> float:
 
 
 def _costs(records: Records, study: str) -> dict[str, list[Cell]]:
-    """What rows cost: learning rate, parameters, time of a step (the median over seeds), and seeds where they differ."""
+    """Costs of rows: learning rate, parameters, time of a step (the median over seeds), and seeds where they differ."""
     rows = [records.of(study, row) for row in records.rows(study)]
     found = {"learning rate": [_distinct(f"{r.learning_rate:g}" for r in row if r.learning_rate) for row in rows]}
     found["parameters"] = [_distinct(f"{record.parameters:,}" for record in row) for row in rows]

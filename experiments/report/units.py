@@ -1,11 +1,11 @@
-"""How metrics are shown, and which value of them is best."""
+"""Units of metrics: scale, digits and best value."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """How a metric is shown, and which value is best (None: neither)."""
+    """Scale, digits and suffix of a metric as it is shown; `best` is min, max or None."""
 
     scale: float = 1.0
     digits: int = 3
