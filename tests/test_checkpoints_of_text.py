@@ -54,15 +54,15 @@ def exported(run, tmp_path_factory):
 
 @pytest.mark.slow
 def test_what_is_exported_is_what_was_trained(run, exported, tmp_path, capsys):
-    """Logits bit by bit, the length of training and the tokenizer; its digest is in the record."""
+    """Logits bit by bit, the length of training and the tokenizer; the record says what it puts first."""
     before, (model, params) = load_run(run), pretrained.load(exported)
     tokens = np.arange(40, dtype=np.int32)[None]
     logits = jax.jit(before.model.apply)({"params": before.of(0)}, tokens, pj.sites(40))
     np.testing.assert_array_equal(jax.jit(model.apply)(params, tokens, pj.sites(40)), logits)
     assert model.length == 32
     record = json.loads((run / "result.jsonl").read_text())
-    assert record["tokenizer"] == data.load_tokenizer(exported).digest
-    assert record["bos"] == "<s>"
+    assert (record["unit"], record["bos"]) == ("token", "<s>")
+    assert data.load_tokenizer(exported).digest == data.load_tokenizer(before.config.data.tokenizer).digest
     assert export.main([f"--checkpoint={run}", f"--out={tmp_path}", "--seed=7"]) == 2
     assert "seed 7 is not among those of" in capsys.readouterr().err
 

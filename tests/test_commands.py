@@ -158,7 +158,7 @@ def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
 def test_a_result_describes_its_run(whole_run):
     (record,) = records(whole_run / "result.jsonl")
     assert (record["study"], record["encoding"], record["data"], record["seed"]) == ("train", "learned()", "digits", 0)
-    assert [step for step, _ in record["curve"]] == list(range(1, 101))
+    assert [int(step) for step in record["metrics"]["training loss"]] == list(range(1, 101))
     assert json.loads((whole_run / "config.json").read_text())["model"]["width"] == 8
 
 
@@ -243,7 +243,8 @@ def test_further_seeds_are_trained_beside_the_finished_ones(ablation, whole_abla
     found = records(tmp_path / "results.jsonl")
     assert found[:6] == records(whole / "results.jsonl")
     assert [(record["row"], record["seed"]) for record in found[6:]] == [("plain", 2)]
-    assert found[6]["curve"] != found[0]["curve"] != found[1]["curve"]
+    curves = [record["metrics"]["training loss"] for record in found]
+    assert curves[6] != curves[0] != curves[1]
 
 
 @pytest.fixture(scope="module")
