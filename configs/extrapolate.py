@@ -1,10 +1,9 @@
 """Decoders trained on 128 bytes, read at up to 16 times that: as trained, under other encodings, and fine-tuned.
 
-    python -m experiments.extrapolate --config=configs/extrapolate.py
-    python -m experiments.extrapolate --config=configs/extrapolate.py --checkpoint=runs/decoder --workdir=runs/decoder/lengths
-    python -m experiments.extrapolate --config=configs/extrapolate.py --config.data.name=mine --config.data.files=DIR
-    python -m experiments.extrapolate --config=configs/extrapolate.py --checkpoint=Llama-3.2-1B --config.data.files=DIR \
-        --config.encoding="rope(scaling=yarn(factor={factor}, original_length={trained}))"
+    python -m experiments.ablate --config=configs/extrapolate.py
+    python -m experiments.ablate --config=configs/extrapolate.py --checkpoint=runs/decoder --workdir=runs/decoder/lengths
+    python -m experiments.ablate --config=configs/extrapolate.py --config.data.name=mine --config.data.files=DIR
+    python -m experiments.ablate --config=configs/extrapolate.py --checkpoint=runs/decoder --variants "alibi + window(64)"
 
 Cost: about 10 minutes on 2 CPU cores, on Python's own documentation (no download).
 """
@@ -12,11 +11,12 @@ Cost: about 10 minutes on 2 CPU cores, on Python's own documentation (no downloa
 from ml_collections import ConfigDict, config_dict
 
 from configs import decoder
+from experiments.studies.readings import Layers, Place, Reading, scaled_rope
 
 
 def get_config() -> ConfigDict:
     config = decoder.get_config()
-    del config.task, config.seed
+    del config.seed
     config.name = "extrapolate"
     config.title = "Decoders beyond their training length"
     config.point = "What is left of a decoder beyond its training length, by encoding and by what is done about it?"
@@ -44,65 +44,74 @@ def get_config() -> ConfigDict:
     config.eval_tokens = 8193
     config.eval_every = 0
 
-    config.encoding = config_dict.placeholder(str)  # how a checkpoint is read beside its own; {own} is its own
-    config.trained_length = config_dict.placeholder(int)  # of a pretrained one; None: what its config.json says
+    config.trained_length = config_dict.placeholder(int)  # of a --checkpoint; None: what its config.json says
     config.encodings = ConfigDict({"none": "none", "rope": "rope", "alibi": "alibi"}, sort_keys=False)
     config.variants = ConfigDict({"rope": rope_variants()}, sort_keys=False)
     config.finetune = ConfigDict({"rope": rope_finetunes(steps=60, target=1024, trained=128)}, sort_keys=False)
 
-    config.evaluation = ConfigDict()
-    config.evaluation.documents = 1  # the longest ones of the evaluation split
-    config.evaluation.bytes = 4096  # of each, the same ones at every length
-    config.evaluation.stride = 0.5  # of sliding windows, as a share of their length: the overlap is the rest
-    config.evaluation.lengths = (128, 256, 512, 1024, 2048)
-    config.evaluation.long_lengths = ()  # these for long_rows only
-    config.evaluation.long_rows = ()
-    config.evaluation.batch_tokens = 8192  # windows are read together up to so many bytes, longer ones one by one
-
-    config.retrieval = ConfigDict()
-    config.retrieval.tasks = ("passkey", "recall", "copy")
-    config.retrieval.lengths = (128, 256, 512, 1024)
-    config.retrieval.depths = (0.0, 0.25, 0.5, 0.75, 1.0)
-    config.retrieval.examples = 8  # of each length and depth
-    config.retrieval.seed = 0
+    config.measures = ConfigDict(sort_keys=False)
+    lengths = config.measures.lengths = ConfigDict()
+    lengths.documents = 1  # the longest ones of the evaluation split
+    lengths.bytes = 4096  # of each, the same ones at every length
+    lengths.stride = 0.5  # of sliding windows, as a share of their length: the overlap is the rest
+    lengths.lengths = (128, 256, 512, 1024, 2048)
+    lengths.long_lengths = ()  # these for long_rows only
+    lengths.long_rows = ()
+    lengths.batch_tokens = 8192  # windows are read together up to so many bytes, longer ones one by one
+    retrieval = config.measures.retrieval = ConfigDict()
+    retrieval.tasks = ("passkey", "recall", "copy")
+    retrieval.lengths = (128, 256, 512, 1024)
+    retrieval.depths = (0.0, 0.25, 0.5, 0.75, 1.0)
+    retrieval.examples = 8  # of each length and depth
+    retrieval.seed = 0
+    retrieval.batch_tokens = 8192
     return config
 
 
 def rope_variants() -> ConfigDict:
-    """What can be done to a trained rope without training. In braces: see experiments/studies/extrapolation.py."""
+    """What can be done to a trained rope without training."""
     return ConfigDict(
         {
-            "PI": "rope(scaling=linear(factor={factor}))",
-            "NTK": "rope(scaling=ntk(factor={factor}))",
-            "dynamic NTK": "rope(scaling=dynamic_ntk(factor=1, original_length={trained}))",
-            "YaRN": "rope(scaling=yarn(factor={factor}, original_length={trained}))",
-            "Llama 3": "rope(scaling=llama3(factor={factor}, original_length={trained}))",
-            "LongRoPE": (
-                "rope(scaling=longrope(short_factor={ones}, long_factor={ramp}, factor={factor}, original_length={trained}))"
+            "PI": scaled_rope("linear"),
+            "NTK": scaled_rope("ntk"),
+            "dynamic NTK": lambda layers, at: f"rope(scaling=dynamic_ntk(factor=1, original_length={at.trained}))",
+            "YaRN": scaled_rope("yarn"),
+            "Llama 3": scaled_rope("llama3"),
+            "LongRoPE": rising_factors,
+            "SelfExtend": lambda layers, at: f"self_extend(group={2 * at.factor:g}, window={at.trained // 2}) >> rope()",
+            "ReRoPE": lambda layers, at: f"rerope(window={at.trained // 2}) >> rope()",
+            "dual chunk": lambda layers, at: (
+                f"dual_chunk(chunk={3 * at.trained // 4}, local={at.trained // 4}) >> rope()"
             ),
-            "SelfExtend": "self_extend(group={2*factor}, window={trained/2}) >> rope()",
-            "ReRoPE": "rerope(window={trained/2}) >> rope()",
-            "dual chunk": "dual_chunk(chunk={3*trained/4}, local={trained/4}) >> rope()",
-            "window": "rope() + window({trained})",
-            "sinks": "rope() + sinks(num_sinks=4, window={trained})",
-            "streaming": "streaming(num_sinks=4, window={trained/2}) >> rope()",
+            "window": lambda layers, at: f"rope() + window({at.trained})",
+            "sinks": lambda layers, at: f"rope() + sinks(num_sinks=4, window={at.trained})",
+            "streaming": lambda layers, at: f"streaming(num_sinks=4, window={at.trained // 2}) >> rope()",
         },
         sort_keys=False,
     )
 
 
+def rising_factors(layers: Layers, at: Place) -> str:
+    """LongRoPE without its search: factors that rise geometrically from 1 to the factor of the length."""
+    last = max(at.frequencies - 1, 1)
+    rising = ", ".join(f"{at.factor ** (c / last):.6g}" for c in range(at.frequencies))
+    scaling = f"longrope(short_factor=({'1, ' * at.frequencies}), long_factor=({rising},), factor={at.factor}, "
+    return f"rope(scaling={scaling}original_length={at.trained}))"
+
+
 def rope_finetunes(*, steps: int, target: int, trained: int) -> ConfigDict:
     """Short fine-tunes of a rope trained on `trained` bytes: on windows of `target` bytes, or (PoSE) on those of training."""
 
-    def tuning(spec: str, length: int) -> ConfigDict:
-        return ConfigDict(dict(spec=spec, target=target, length=length, steps=steps, learning_rate=1e-3))
+    def tuning(read: Reading, size: int) -> dict:
+        return dict(read=read, target=target, size=size, steps=steps, learning_rate=1e-3)
 
-    pi, yarn = "rope(scaling=linear(factor={factor}))", "rope(scaling=yarn(factor={factor}, original_length={trained}))"
     return ConfigDict(
         {
-            "PI, tuned": tuning(pi, target),
-            "YaRN, tuned": tuning(yarn, target),
-            "PoSE + PI, tuned": tuning("pose(length={length}) >> " + pi, trained),
+            "PI, tuned": tuning(scaled_rope("linear"), target),
+            "YaRN, tuned": tuning(scaled_rope("yarn"), target),
+            "PoSE + PI, tuned": tuning(
+                lambda layers, at: f"pose(length={at.size}) >> rope(scaling=linear(factor={at.factor}))", trained
+            ),
         },
         sort_keys=False,
     )

@@ -1,22 +1,23 @@
 """ViTs trained at one resolution and tested from 0.5 to 2 times it, each positional encoding under each of its policies.
 
-    python -m experiments.resolutions --config=configs/resolutions.py
-    python -m experiments.resolutions --config=configs/resolutions.py:fashion_mnist,caltech101,cifar10
+    python -m experiments.ablate --config=configs/resolutions.py
+    python -m experiments.ablate --config=configs/resolutions.py:fashion_mnist,caltech101,cifar10
 
 Sets: fashion_mnist (python -m experiments.prepare --name=...), caltech101 in native aspects, and, where it is asked for,
-cifar10. A folder or zips of pictures instead of caltech101: --config.sets.caltech101.data.name=folder
---config.sets.caltech101.data.data_dir=DIR
+cifar10. A folder or zips of pictures instead of caltech101: --config.studies.caltech101.data.name=folder
+--config.studies.caltech101.data.data_dir=DIR
 
 Cost: about an hour and a half on one CPU core, and an hour more for cifar10. Expected: results/resolutions, made with
 --workdir=results/resolutions. On an accelerator override sizes only, as in
---config.sets.caltech101.model.width=384 --config.sets.caltech101.model.depth=12 --config.sets.caltech101.model.num_heads=6
---config.sets.caltech101.steps=40000 --config.sets.caltech101.batch_size=512
+--config.studies.caltech101.model.width=384 --config.studies.caltech101.model.depth=12 --config.studies.caltech101.model.num_heads=6
+--config.studies.caltech101.steps=40000 --config.studies.caltech101.batch_size=512
 """
 
 from ml_collections import ConfigDict, config_dict
 
 from configs import vit
 from experiments.report.claims import Claim, Contrast, Looked, Question, Source, Table, above, mean
+from experiments.studies.readings import RESIZED, Layers, Place, Reading
 
 _NAMES = ("fashion_mnist", "cifar10", "caltech101")
 
@@ -35,7 +36,6 @@ def get_config(names: str = "fashion_mnist,caltech101") -> ConfigDict:
         "resolution, where plain ones lose most of it. DINOv3's relative coordinates do so without being told the "
         "new grid."
     )
-    config.page.module = "resolutions"
     config.page.headings = ConfigDict(
         {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "caltech101": "Caltech-101, native aspects"}
     )
@@ -56,7 +56,7 @@ def get_config(names: str = "fashion_mnist,caltech101") -> ConfigDict:
         if name not in _NAMES:
             raise ValueError(f"there is no study {name!r}; those are {', '.join(_NAMES)}")
     studies = {"fashion_mnist": _fashion_mnist, "cifar10": _cifar10, "caltech101": _caltech101}
-    config.sets = ConfigDict({name: studies[name]() for name in _NAMES if name in wanted}, sort_keys=False)
+    config.studies = ConfigDict({name: studies[name]() for name in _NAMES if name in wanted}, sort_keys=False)
     return config
 
 
@@ -108,29 +108,45 @@ def _shared() -> ConfigDict:
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 500
     study.checkpoint_every = 100
-    study.evaluation = ConfigDict()
-    study.evaluation.images = config_dict.placeholder(int)  # of the evaluation split, evenly spread; None: all
-    study.evaluation.batch_tokens = 16384
-    study.evaluation.resize = "torch_bicubic"  # of tables: a method of posjax.encodings.resize
+    study.measures = ConfigDict({"resolutions": {}})
+    study.measures.resolutions.images = config_dict.placeholder(int)  # of the evaluation split, evenly spread; None: all
+    study.measures.resolutions.batch_tokens = 16384
+    study.measures.resolutions.resize = "torch_bicubic"  # of tables: a method of posjax.encodings.resize
     return study
 
 
 def _fixed_size() -> ConfigDict:
-    """A study on images of one size: {height} and {width} are the trained grid."""
-    study, fitted = _shared(), "fit_grid(height={height}, width={width})"
+    """A study on images of one size."""
+    study = _shared()
     study.data.least_area = 0.35  # things of several sizes are seen in training, as in the recipes of the papers
     study.model.patch_size = 4
     study.encodings = encodings(learned="learned", alibi="alibi", swin="swin")
-    rescaled = fitted + " >> axial_rope(base=100)"
-    study.policies = policies(
-        learned={"resized": "resized"},
-        sincos2d={"": "as trained", "rescaled": fitted + " >> sincos2d_mae"},
-        axial={"": "as trained", "rescaled": rescaled, "NTK": "axial_rope(base=100, scaling=ntk(factor={factor}))"},
-        mixed={"": "as trained", "rescaled": fitted + " >> rope_mixed"},
-        alibi={"": "as trained", "rescaled": fitted + " >> alibi"},
-        swin={"resized": "resized"},
+    study.variants = ConfigDict(
+        {
+            "learned": {"learned": None, "learned, resized": RESIZED},
+            "sincos2d": {"sincos2d, rescaled": fitted("sincos2d_mae")},
+            "axial": {"axial, rescaled": fitted("axial_rope(base=100)"), "axial, NTK": axial_ntk},
+            "mixed": {"mixed, rescaled": fitted("rope_mixed")},
+            "alibi": {"alibi, rescaled": fitted("alibi")},
+            "swin": {"swin": None, "swin, resized": RESIZED},
+        },
+        sort_keys=False,
     )
     return study
+
+
+def fitted(spec: str) -> Reading:
+    """The reading in which positions are fitted to the grid of training."""
+    return lambda layers, at: f"fit_grid(height={at.grid[0]}, width={at.grid[1]}) >> {spec}"
+
+
+def scaled(spec: str) -> Reading:
+    """The reading in which positions are divided by how much longer sides are."""
+    return lambda layers, at: f"interpolate(factor={at.scale!r}) >> {spec}"
+
+
+def axial_ntk(layers: Layers, at: Place) -> str:
+    return f"axial_rope(base=100, scaling=ntk(factor={at.factor!r}))"
 
 
 def _fashion_mnist() -> ConfigDict:
@@ -141,8 +157,8 @@ def _fashion_mnist() -> ConfigDict:
     study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
     study.batch_size = 48
     study.finetune = finetunes(resolution=40, steps=80)
-    study.evaluation.images = 1000
-    study.evaluation.resolutions = (16, 20, 24, 28, 32, 40, 56)
+    study.measures.resolutions.images = 1000
+    study.measures.resolutions.resolutions = (16, 20, 24, 28, 32, 40, 56)
     return study
 
 
@@ -154,8 +170,8 @@ def _cifar10() -> ConfigDict:
     study.optimizer.warmup_steps = study.get_ref("steps") // 18  # 50
     study.batch_size = 48
     study.finetune = finetunes(resolution=48, steps=90)
-    study.evaluation.images = 1000
-    study.evaluation.resolutions = (16, 24, 28, 32, 40, 48, 64)
+    study.measures.resolutions.images = 1000
+    study.measures.resolutions.resolutions = (16, 24, 28, 32, 40, 48, 64)
     return study
 
 
@@ -169,20 +185,19 @@ def _caltech101() -> ConfigDict:
     study.model.patch_size = 8
     # Biases of distance are compared on the small sets.
     study.encodings = encodings(learned="learned(resize='jax_linear')")
-    study.policies = policies(
-        sincos2d={"": "as trained", "rescaled": "interpolate(factor={scale}) >> sincos2d_mae"},
-        axial={
-            "": "as trained",
-            "rescaled": "interpolate(factor={scale}) >> axial_rope(base=100)",
-            "NTK": "axial_rope(base=100, scaling=ntk(factor={factor}))",
+    study.variants = ConfigDict(
+        {
+            "sincos2d": {"sincos2d, rescaled": scaled("sincos2d_mae")},
+            "axial": {"axial, rescaled": scaled("axial_rope(base=100)"), "axial, NTK": axial_ntk},
+            "mixed": {"mixed, rescaled": scaled("rope_mixed")},
         },
-        mixed={"": "as trained", "rescaled": "interpolate(factor={scale}) >> rope_mixed"},
+        sort_keys=False,
     )
     study.steps = 800
     study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
-    study.finetune = finetunes(resolution=144, steps=80, learned="as trained")
-    study.evaluation.images = 600
-    study.evaluation.resolutions = (16, 36, 64, 81, 121, 169, 256)
+    study.finetune = finetunes(resolution=144, steps=80, learned=None)
+    study.measures.resolutions.images = 600
+    study.measures.resolutions.resolutions = (16, 36, 64, 81, 121, 169, 256)
     return study
 
 
@@ -199,20 +214,12 @@ def encodings(*, learned: str, **biases: str) -> ConfigDict:
     return ConfigDict(fixed | biases, sort_keys=False)
 
 
-def policies(**each: dict[str, str]) -> ConfigDict:
-    """{label of an encoding: {name: policy}}; a policy is "as trained", "resized" or a spec with placeholders."""
-    return ConfigDict({label: ConfigDict(named, sort_keys=False) for label, named in each.items()}, sort_keys=False)
-
-
-def finetunes(*, resolution: int, steps: int, learned: str = "resized") -> ConfigDict:
+def finetunes(*, resolution: int, steps: int, learned: Reading = RESIZED) -> ConfigDict:
     """Short fine-tunes at a higher resolution, as in section 3.2 of the ViT paper."""
-    tuned = {"learned": learned, "axial": "as trained", "mixed": "as trained"}
+    tuned = {"learned": learned, "axial": None, "mixed": None}
+    how = dict(size=resolution, steps=steps, learning_rate=1e-3)
     return ConfigDict(
-        {
-            label: {"tuned": dict(policy=policy, resolution=resolution, steps=steps, learning_rate=1e-3)}
-            for label, policy in tuned.items()
-        },
-        sort_keys=False,
+        {label: {f"{label}, tuned": dict(read=read, **how)} for label, read in tuned.items()}, sort_keys=False
     )
 
 

@@ -1,32 +1,37 @@
-"""Trains the same model with one encoding after another, over several seeds, and lays them side by side.
+"""Runs a study: trains the rows of its config, reads their weights otherwise, measures them, and lays them side by side.
 
     python -m experiments.ablate --config=configs/quickstart.py
-    python -m experiments.ablate --config=configs/quickstart.py --config.seeds="(0,1,2,3,4,5,6,7)" --workdir=runs/eight
+    python -m experiments.ablate --config=configs/quickstart.py --seeds 0,1,2,3,4,5,6,7 --workdir=runs/eight
     python -m experiments.ablate --config=configs/vit.py --encodings none learned "rope(base=100)" alibi --seeds 0,1,2 \
         --config.data.name=folder --config.data.data_dir=DIR --config.data.image_size="(32, 32)"
-    python -m experiments.ablate --config=configs/decoder.py --sweep config.optimizer.learning_rate=1e-3,3e-3 \
-        --sweep config.seeds=0,1,2 --workdir=runs/rates
+    python -m experiments.ablate --config=configs/decoder.py --tune optimizer.learning_rate=1e-3,3e-3 --seeds 0,1,2
+    python -m experiments.ablate --config=configs/extrapolate.py --config.data.name=mine --config.data.files=DIR
+    python -m experiments.ablate --config=configs/extrapolate_pretrained.py --checkpoint=Llama-3.2-1B \
+        --config.data.files=DIR --variants YaRN "rerope(window=64) >> {own}"
+    python -m experiments.ablate --config=configs/resolutions.py:cifar10
 
 --encodings and --seeds make a study of the config of a single run: a row for each encoding, in the table by its spec. In a
 config of studies they take the place of its encodings and seeds. docs/your_own_data.md goes through it.
 
-All seeds of a row train at once. Under the workdir (runs/<name of the config> by default, with -ablation behind the name of a
-single run's): results.jsonl, one record per
-run; README.md and its PNG figures; config.json; and a folder per row with its checkpoints. Killed and started
-again, it goes on: finished rows are not run again, the row under way resumes from its checkpoint. Ctrl-C or SIGTERM saves,
-stops and exits with 75. What is wrong with any row, its data too, is told before the first one trains: one line, exit 2.
+--tune trains each row at the values of a field (several fields: all combinations), chooses the best on a tenth of the training
+split that these trainings do not see (--choose_by=0.2: a fifth; --choose_by=SPLIT: another split), and trains the row at it.
 
---sweep trains every row at each of the values of a field (several fields: all combinations), each point a row with records
-of its own. Fields are those of a single run's config, or of all studies that have them; config.studies.NAME.x is of one.
-The best point of a row is chosen on a tenth of the training split, which is then not trained on (--choose_by=0.2: a
-fifth; --choose_by=SPLIT: another split); the table says so, and reports the evaluation split, which chose nothing.
+--checkpoint takes the workdir of a run of experiments.train or of a row, or a folder of transformers with its tokenizer.json,
+and trains only fine-tunes. --variants names the variants and fine-tunes that are read beside the models as they were trained,
+none behind it: none; of a checkpoint a spec may stand there, in which {own} is the model's encoding. --nofinetune leaves
+fine-tunes out. --config.init_encoding=new lets encodings be read that cannot take over what the model's has learned.
+
+All seeds of a row train at once. Under the workdir (runs/<name of the config> by default, with -ablation behind the name of a
+single run's): results.jsonl, one record per row and seed; README.md and its PNG figures; config.json; and a folder per row with
+its checkpoints. Killed and started again, it goes on: finished rows are not run again, the row under way resumes from its
+checkpoint. Ctrl-C or SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too, is said before the
+first one trains: one line, exit 2.
 
 Labels of rows may hold dots, in a config's ConfigDict({"rope(base=0.5)": ...}, allow_dotted_keys=True) and on the command
 line in brackets: '--config.studies.digits_vit.encodings["rope(base=0.5)"]=rope(base=0.7)'
 """
 
 import pathlib
-from collections.abc import Sequence
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -34,38 +39,34 @@ from ml_collections import ConfigDict
 from experiments import cli
 
 
-def main(
-    config: ConfigDict,
-    workdir: pathlib.Path,
-    sweeps: Sequence[str] = (),
-    choose_by: str = "0.1",
-    encodings: Sequence[str] = (),
-    seeds: str | None = None,
-) -> None:
-    from experiments.studies.ablation import Ablation, with_rows
-    from experiments.studies.position_probes import PositionProbes
+def main(config: ConfigDict, workdir: pathlib.Path, **given) -> None:
+    """Runs a study; `given` are the arguments of `experiments.studies.engine.plan`."""
+    from experiments.studies.engine import plan
 
-    kind = PositionProbes if "probe" in config else Ablation
-    cli.run_study(kind(with_rows(config, encodings, seeds), sweeps, choose_by), workdir, "ablate")
+    cli.run_study(plan(config, **given), workdir, "ablate")
 
 
 def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
     """runs/quickstart for configs/quickstart.py, runs/vit-ablation for configs/vit.py: a training writes runs/vit."""
     plain = cli.runs_of(config, given)
-    return plain if "studies" in config else plain.with_name(f"{plain.name}-ablation")
+    return plain if "seeds" in config else plain.with_name(f"{plain.name}-ablation")
+
+
+def _with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
+    names = ("encodings", "seeds", "finetune", "tune", "choose_by")
+    given = {name: getattr(flags.FLAGS, name) for name in names}
+    variants, checkpoint = flags.FLAGS.variants, flags.FLAGS.checkpoint
+    given["variants"] = variants and [each for each in variants if each]
+    given["checkpoint"] = pathlib.Path(checkpoint) if checkpoint else None
+    main(config, workdir, **given)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_multi_string("sweep", [], "config.a.b=1,2: trains every row at each of these; may be repeated")
-    flags.DEFINE_string(
-        "choose_by", "0.1", "what the best point is chosen by: a share of the training split, or a split"
-    )
-
     flags.DEFINE_multi_string("encodings", [], "specs: a row for each")
     flags.DEFINE_string("seeds", None, "0,1,2: those of every row")
-
-    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
-        given = flags.FLAGS
-        main(config, workdir, given.sweep, given.choose_by, given.encodings, given.seeds)
-
-    cli.run(with_flags, __doc__, default_workdir, rows=True, several=("encodings",))
+    flags.DEFINE_multi_string("tune", [], "FIELD=V1,V2: each row is trained at the best of these; may be repeated")
+    flags.DEFINE_string("choose_by", None, "a share of the training split, or a split, that --tune chooses by")
+    flags.DEFINE_string("checkpoint", None, "a trained decoder, workdir or folder of weights, in place of trained rows")
+    flags.DEFINE_multi_string("variants", None, "labels of the config's variants and fine-tunes, or specs: these alone")
+    flags.DEFINE_bool("finetune", True, "--nofinetune: nothing is trained further")
+    cli.run(_with_flags, __doc__, default_workdir, rows=True, several=("encodings", "variants"))

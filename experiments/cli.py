@@ -281,12 +281,12 @@ def one_by_one(arguments: Sequence[str], several: Sequence[str]) -> list[str]:
 
 
 def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
-    """Runs a `Study`, or the part of it that --rows names; its report names this command line, without the workdir.
+    """Runs a `Study`, or the part of it that --rows names; its page names this command line, without the workdir.
 
     Raises:
       StoppedRun: it was asked to stop.
     """
-    from experiments.studies.study import run
+    from experiments.studies.engine import run
     from posjax.training.loop import Stopped
 
     try:

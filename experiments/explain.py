@@ -6,10 +6,10 @@
     python -m experiments.explain rope --plot                  # PNGs in runs/explain; --plot=DIR: there
     python -m experiments.explain mine --import=my_encoding.py
     python -m experiments.explain --checkpoint=Llama-3.2-1B --lengths=16384,131072
-    python -m experiments.explain "rope(scaling=linear(factor={factor}))" --checkpoint=Llama-3.2-1B --lengths=16384
+    python -m experiments.explain --checkpoint=Llama-3.2-1B --scaling=yarn --lengths=16384
 
 The last two tell of a decoder's own encoding, or of another one in its place, which pairs of channels ever turn within the
-length of training, and which meet angles beyond it that they have not seen; braces are those of configs/extrapolate.py.
+length of training, and which meet angles beyond it that they have not seen; --scaling scales its ropes for each length.
 Every part of a composition is explained in turn, then what attention sees of the whole. Random content is drawn from
 seed 0. Errors are one line and exit code 2.
 """
@@ -36,6 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--trained_length", type=cli.positive, help="of a checkpoint (default: what its config.json says)"
     )
+    scalings = ("linear", "ntk", "yarn", "llama3")
+    parser.add_argument("--scaling", choices=scalings, help="of a checkpoint's ropes, by the factor of each length")
     parser.add_argument("--ignore", help="keys of its config.json to pass over, with commas: they change no numbers")
     parser.add_argument("--length", type=cli.positive, help="tokens on the line (default: 16, in plots 128)")
     parser.add_argument("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
@@ -67,7 +69,8 @@ def _explain(args: argparse.Namespace) -> None:
 
 
 def _explain_checkpoint(args: argparse.Namespace) -> None:
-    from experiments.studies.extrapolation import Sizes, fill
+    from experiments.studies.readings import Place, scaled_rope
+    from posjax.spec import layers_text, parse_layers
     from posjax.describe.explain.turning import explain_turning, model_of
     from posjax.training.initial import of_own
 
@@ -77,7 +80,9 @@ def _explain_checkpoint(args: argparse.Namespace) -> None:
         model = model._replace(encoding=of_own(args.spec, model.encoding))
 
     def at(spec: str, length: int) -> str:
-        return fill(spec, length, Sizes(model.trained, model.head_dim // 2))
+        if args.scaling is None:
+            return spec
+        return layers_text(scaled_rope(args.scaling)(parse_layers(spec), Place(model.trained, length, length / model.trained)))
 
     print("\n".join(explain_turning(model, args.lengths, at)))
 

@@ -41,10 +41,10 @@ def _generate(args: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
-    from experiments.studies.long_context import with_encoding
     from posjax import data
     from posjax.encoding import sites
     from posjax.models import Decoder, generate
+    from posjax.models.replacing import with_encoding
     from posjax.spec import layers_text, parse_layers
     from posjax.training.initial import Start, of_own
 
@@ -58,7 +58,9 @@ def _generate(args: argparse.Namespace) -> None:
         raise ValueError(f"{tokenizer.name} has {tokenizer.vocab_size:,} tokens, the model {model.vocab_size:,}")
     if args.encoding is not None:
         spec = of_own(args.encoding, layers_text(parse_layers(model.encoding)))
-        model, params = with_encoding(model, params, spec)
+        model, params = with_encoding(
+            model, params, spec, lambda changed: changed.init(jax.random.key(0), *changed.example())["params"]
+        )
     (tokens,), bos = tokenizer.encode([text.encode()]), tokenizer.bos
     if tuple(tokens[: len(bos)]) == bos:
         bos = ()  # the prompt has it in its text

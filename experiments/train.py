@@ -31,18 +31,13 @@ from experiments import cli, tune_allocator
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
+    from experiments.records import Record, append_records
     from experiments.studies import environment
-    from experiments.studies.records import (
-        Record,
-        append_records,
-        encoding_of,
-        fields_of_environment,
-        fields_of_run,
-        fields_of_training,
-        row_hash,
-    )
+    from experiments.studies.engine import about_run, write_json
+    from experiments.studies.measures import Subject, scores
+    from experiments.studies.plan import Row, encoding_of
     from experiments.studies.running import Progress, StopRequest
-    from experiments.studies.study import write_json
+    from experiments.studies.weights import Weights, row_hash
     from posjax.jsonl import config_hash
     from posjax.training.initial import as_started, initial_params, start_of
     from posjax.training.loop import Stopped, check, digest, identity, train
@@ -70,17 +65,29 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     run = Run.of_result(task, config, seeds, result)
     if not is_first():
         return
-    fields = {"study": "train", "task": config.task, "label": config.model.encoding, "encoding": encoding_of(config)}
-    fields |= {"seed": config.seed, "config_hash": row_hash(config), **fields_of_run(run)}
+    named = row_hash(config)
     if initial is not None:  # another start is another run
-        about = {**identity(config), "initial": digest(initial)}
-        fields |= {"initial": about["initial"], "config_hash": config_hash(about)}
-    (measured,) = fields_of_training(run, result.metrics, workdir)
-    described = fields_of_environment(environment.describe(tune_allocator()))
-    record = Record.of(fields | described | measured)
+        named = config_hash({**identity(config), "initial": digest(initial)})
+    label, machine = config.model.encoding, environment.describe(tune_allocator())
+    weights = Weights(run, named, result.metrics, workdir)
+    (metrics,) = scores(Subject(Row("train", label, label, config), config, weights, weights, seeds), ConfigDict())
+    record = Record(
+        study="train",
+        row=label,
+        base=label,
+        encoding=encoding_of(config),
+        seed=config.seed,
+        run=named,
+        config_hash=named,
+        device=machine.pop("device"),
+        versions=machine,
+        metrics=metrics,
+        **about_run(run),
+    )
     (workdir / "result.jsonl").unlink(missing_ok=True)
     append_records(workdir / "result.jsonl", [record])
-    print(f"{record.encoding}: {dict(record.metrics)} after {config.steps} steps, in {workdir}")
+    shown = {name: value for name, value in metrics.items() if name != "training loss"}
+    print(f"{record.encoding}: {shown} after {config.steps} steps, in {workdir}")
 
 
 def _options(config: ConfigDict) -> dict[str, Any]:

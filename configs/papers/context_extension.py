@@ -1,6 +1,6 @@
 """Context extension: what can be done to a trained RoPE, without training and after a short one.
 
-    NPROC=1 python -m experiments.extrapolate --config=configs/papers/context_extension.py --config.data.files=books_pd
+    NPROC=1 python -m experiments.ablate --config=configs/papers/context_extension.py --config.data.files=books_pd
 
 Trained at 256 bytes, read at up to 32 times that. PI: Chen et al. (2023), arXiv 2306.15595; NTK and dynamic NTK: bloc97 and
 emozilla (2023); YaRN: Peng et al. (2023), 2309.00071; LongRoPE and its search: Ding et al. (2024), 2402.13753; Llama 3;
@@ -25,6 +25,7 @@ from ml_collections import ConfigDict
 
 from configs import extrapolate
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, within
+from experiments.studies.readings import longrope, scaled_rope
 
 _TRAINED, _TARGET = 256, 1024  # bytes; the target is that of tunings and of the search
 _SEARCH = dict(length=_TARGET, split="valid", windows=4, population=16, rounds=6, mutations=6, crossovers=6, parents=6)
@@ -43,7 +44,6 @@ def get_config() -> ConfigDict:
         "and LongRoPE read four times the trained length as well as RoPE does, and further than the tuned length "
         "nothing rescaled holds."
     )
-    config.page.module = "extrapolate"
     config.page.arguments = "--config.data.files=books_pd"
     config.notes = (
         "Bytes. A row is a model trained at 256 bytes, or its weights under another encoding without further training, or "
@@ -72,43 +72,38 @@ def get_config() -> ConfigDict:
     config.encodings = ConfigDict({"rope": "rope"})
     config.variants = ConfigDict({"rope": _variants()}, sort_keys=False)
     config.finetune = ConfigDict({"rope": _finetunes()}, sort_keys=False)
-    config.evaluation.documents = 1
-    config.evaluation.bytes = 8192
-    config.evaluation.lengths = (256, 512, 1024, 2048, 4096, 8192)
-    config.evaluation.batch_tokens = 8192
-    config.retrieval.tasks = ("passkey",)
-    config.retrieval.lengths = (256, 512, 1024, 2048)
-    config.retrieval.examples = 8
+    config.measures.lengths.documents = 1
+    config.measures.lengths.bytes = 8192
+    config.measures.lengths.lengths = (256, 512, 1024, 2048, 4096, 8192)
+    config.measures.lengths.batch_tokens = 8192
+    config.measures.retrieval.tasks = ("passkey",)
+    config.measures.retrieval.lengths = (256, 512, 1024, 2048)
+    config.measures.retrieval.examples = 8
     return config
 
 
 def _variants() -> ConfigDict:
-    """What is done without training; in braces: see experiments/studies/extrapolation.py."""
+    """What is done without training."""
     known = extrapolate.rope_variants()
     kept = ("PI", "NTK", "YaRN", "Llama 3", "SelfExtend", "streaming")
     variants = {name: known[name] for name in kept}
-    variants["window"] = "rope() + window({trained/2})"  # as many tokens as streaming sees beside its sinks
-    variants["dynamic NTK"] = "rope(scaling=dynamic_ntk(factor=4, original_length={trained}))"
-    variants["LongRoPE"] = _longrope()
+    # As many tokens as streaming sees beside its sinks.
+    variants["window"] = lambda layers, at: f"rope() + window({at.trained // 2})"
+    variants["dynamic NTK"] = lambda layers, at: f"rope(scaling=dynamic_ntk(factor=4, original_length={at.trained}))"
+    variants["LongRoPE"] = longrope
     return ConfigDict(variants, sort_keys=False)
 
 
 def _finetunes() -> ConfigDict:
     """Tunings on windows of the target length, as many bytes a step as in training: two rows, of which one is retrieval."""
-    specs = {
+    readings = {
         "rope, tuned": "rope",
-        "PI, tuned": "rope(scaling=linear(factor={factor}))",
-        "YaRN, tuned": "rope(scaling=yarn(factor={factor}, original_length={trained}))",
-        "LongRoPE, tuned": _longrope(),
+        "PI, tuned": scaled_rope("linear"),
+        "YaRN, tuned": scaled_rope("yarn"),
+        "LongRoPE, tuned": longrope,
     }
-    how = dict(target=_TARGET, length=_TARGET, steps=300, learning_rate=1e-3, retrieval_share=0.5)
-    return ConfigDict({label: dict(spec=spec, **how) for label, spec in specs.items()}, sort_keys=False)
-
-
-def _longrope() -> str:
-    """Within the trained length frequencies are as trained; queries and keys are scaled at any length."""
-    factors = "short_factor={ones}, long_factor={searched}"
-    return f"rope(scaling=longrope({factors}, factor={_TARGET // _TRAINED}, original_length={{trained}}))"
+    how = dict(size=_TARGET, steps=300, learning_rate=1e-3, retrieval_share=0.5)
+    return ConfigDict({label: dict(read=read, **how) for label, read in readings.items()}, sort_keys=False)
 
 
 # Claims of the literature, and the contrasts of our records that decide them.

@@ -3,7 +3,7 @@
     python -m experiments.prepare --name=tiny_shakespeare
     python -m experiments.ablate --config=configs/papers/no_positions.py
     python -m experiments.ablate --config=configs/papers/no_positions.py \
-        --config.probe.checkpoints.causal=runs/train_short_test_long       # the models of that study in place of own ones
+        --config.studies.causal.checkpoints=runs/train_short_test_long       # the models of that study in place of own ones
 
 Haviv et al. (2022), arXiv 2203.16634: probes find that causal models without an encoding acquire an implicit notion of
 absolute positions, which the causal mask may give them. Bidirectional models have no such mask. Here the probe is
@@ -43,10 +43,6 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
-    config.probe = ConfigDict()
-    config.probe.windows = 128  # as many as the models of train_short_test_long were scored on
-    config.probe.seed = 0
-    config.probe.checkpoints = ConfigDict({"causal": config_dict.placeholder(str)})  # workdir of a study of lengths
     config.studies = ConfigDict({"causal": _causal(), "bidirectional": _bidirectional()}, sort_keys=False)
     return config
 
@@ -79,6 +75,9 @@ def _sized(study: ConfigDict) -> ConfigDict:
     study.eval_every = 0  # at the end only
     study.eval_batch_size = 64
     study.checkpoint_every = 500
+    study.checkpoints = config_dict.placeholder(str)  # workdir of a study of lengths
+    probe = dict(windows=128, seed=0)  # as many windows as the models of train_short_test_long were scored on
+    study.measures = ConfigDict({"scores": {}, "positions": probe}, sort_keys=False)
     return study
 
 

@@ -1,7 +1,7 @@
 """Retrieval: which encodings find a pass key, at the length that they were trained at and beyond it.
 
     python -m experiments.prepare --name=tiny_shakespeare
-    python -m experiments.extrapolate --config=configs/papers/retrieval.py
+    python -m experiments.ablate --config=configs/papers/retrieval.py
 
 Pass keys as in Mohtashami and Jaggi (2023), arXiv 2305.16300: a number stands somewhere in a text and is asked for behind it.
 Decoders are trained on nothing else, in windows of 128 bytes, and read at up to 8 times that. A flat loss beyond the training
@@ -36,7 +36,6 @@ def get_config() -> ConfigDict:
         "anything is settled."
     )
     config.page.headline = "passkey exact match"
-    config.page.module = "extrapolate"
     config.notes = (
         "Bytes of Tiny Shakespeare with a pass key in them; trained on pass keys alone in windows of 128 bytes, in which "
         "positions restart. Accuracy is the share of the key's digits that are found. Each row is trained at the rate with "
@@ -59,11 +58,11 @@ def get_config() -> ConfigDict:
     others = train_short_test_long.get_config().encodings
     config.encodings = ConfigDict({label: others[label] for label in _ROWS}, sort_keys=False)
     config.variants, config.finetune = ConfigDict(), ConfigDict()
-    config.evaluation.bytes = 1024
-    config.evaluation.lengths = (128, 256, 512, 1024)
-    config.retrieval.tasks = ("passkey",)
-    config.retrieval.lengths = (128, 256, 512, 1024)
-    config.retrieval.examples = 8
+    config.measures.lengths.bytes = 1024
+    config.measures.lengths.lengths = (128, 256, 512, 1024)
+    config.measures.retrieval.tasks = ("passkey",)
+    config.measures.retrieval.lengths = (128, 256, 512, 1024)
+    config.measures.retrieval.examples = 8
     return config
 
 

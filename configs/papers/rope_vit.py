@@ -3,21 +3,21 @@
 Not run here: it takes an accelerator. What a CPU can show is configs/resolutions.py.
 
     python -m experiments.prepare --name=cifar10
-    python -m experiments.resolutions --config=configs/papers/rope_vit.py
+    python -m experiments.ablate --config=configs/papers/rope_vit.py
 
 Heo et al. (2024), arXiv 2403.13298, README of github naver-ai/rope-vit: DeiT-III-S trained on ImageNet-1k at 224 pixels,
 top-1 accuracy at 224 and 384. Here: ViT-S/4 on CIFAR-10 at 32 pixels for 200 epochs, tested at 32, 48, 56 and 64. ImageNet
-itself: --config.sets.cifar10.data.name=imagenet2012 --config.sets.cifar10.data.image_size="(224, 224)"
---config.sets.cifar10.model.patch_size=16 --config.sets.cifar10.evaluation.resolutions="(224, 336, 384, 448)"
+itself: --config.studies.cifar10.data.name=imagenet2012 --config.studies.cifar10.data.image_size="(224, 224)"
+--config.studies.cifar10.model.patch_size=16 --config.studies.cifar10.measures.resolutions.resolutions="(224, 336, 384, 448)"
 """
 
 from ml_collections import ConfigDict
 
 from configs import resolutions
 from experiments.report.claims import Claim, Source, Table, above
+from experiments.studies.readings import RESIZED
 
 _ENCODINGS = {"learned": "learned", "axial": "axial_rope(base=100)", "mixed": "rope_mixed"}
-_POLICIES = {"learned": {"resized": "resized"}, "axial": {"": "as trained"}, "mixed": {"": "as trained"}}
 # Top-1 accuracy (%) at 224 and 384 pixels.
 _PAPER = {"learned": (80.4, 79.4), "axial": (80.9, 80.0), "mixed": (80.9, 81.8)}
 
@@ -35,16 +35,15 @@ def get_config() -> ConfigDict:
         "Mixed rotations should keep more accuracy at higher resolutions than axial ones, and those more than "
         "learned tables. This has not been run: it takes an accelerator."
     )
-    config.page.module = "resolutions"
     published = "; ".join(f"{label} {at:g} and {above:g} %" for label, (at, above) in _PAPER.items())
     config.notes = (
         "A row is an encoding as it was trained; of learned, the table resized. Not run here. The paper's order, of "
         f"DeiT-III-S at the 224 pixels of its training and at 384: {published}."
     )
     config.seeds = (0, 1, 2, 3, 4)
-    study = config.sets.cifar10
+    study = config.studies.cifar10
     study.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
-    study.policies = resolutions.policies(**_POLICIES)
+    study.variants = ConfigDict({"learned": {"learned": None, "learned, resized": RESIZED}})
     study.finetune = ConfigDict()
     study.model.variant = "S/4"
     study.model.drop_path = 0.1
@@ -53,8 +52,8 @@ def get_config() -> ConfigDict:
     study.optimizer.warmup_steps = study.get_ref("steps") // 40  # 5 epochs
     study.batch_size = 256
     study.checkpoint_every = 3900
-    study.evaluation.images = 10_000
-    study.evaluation.resolutions = (32, 48, 56, 64)
+    study.measures.resolutions.images = 10_000
+    study.measures.resolutions.resolutions = (32, 48, 56, 64)
     return config
 
 

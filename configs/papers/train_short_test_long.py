@@ -1,8 +1,8 @@
 """Train short, test long: which encodings can be read beyond the length that they were trained at.
 
     python -m experiments.prepare --name=tiny_shakespeare
-    python -m experiments.extrapolate --config=configs/papers/train_short_test_long.py
-    python -m experiments.extrapolate --config=configs/papers/train_short_test_long.py:books --config.data.files=books_pd
+    python -m experiments.ablate --config=configs/papers/train_short_test_long.py
+    python -m experiments.ablate --config=configs/papers/train_short_test_long.py:books --config.data.files=books_pd
 
 Press, Smith and Lewis (2022), arXiv 2108.12409: decoders of 247 million parameters on WikiText-103. Here: 8 heads, 64
 channels, bytes, trained in windows of 128 bytes, read in windows of up to 32 times that. "sinusoidal, trained at 512" is the
@@ -37,7 +37,6 @@ def get_config(what: str = "") -> ConfigDict:
         "length RoPE, T5 and FoX are as good as any."
     )
     config.page.headline = "loss in separate windows"
-    config.page.module = "extrapolate"
     config.notes = (
         "Bytes. Rows are trained in windows of 128 bytes, in which positions restart. Every length scores the same bytes of "
         "the same documents; in sliding windows each of them stands behind at least half a window. A learned table has rows "
@@ -75,9 +74,9 @@ def get_config(what: str = "") -> ConfigDict:
     )
     config.rows = ConfigDict({"sinusoidal, trained at 512": _longer(config)}, sort_keys=False)
     config.variants, config.finetune = ConfigDict(), ConfigDict()
-    config.evaluation.bytes = 8192
-    config.evaluation.lengths = (128, 256, 512, 1024, 2048, 4096)
-    config.retrieval.tasks, config.retrieval.lengths = (), ()
+    config.measures.lengths.bytes = 8192
+    config.measures.lengths.lengths = (128, 256, 512, 1024, 2048, 4096)
+    del config.measures.retrieval
     if what == "books":
         _books(config)
     elif what:
@@ -94,7 +93,7 @@ def _books(config: ConfigDict) -> None:
     )
     config.page.arguments = "--config.data.files=books_pd"
     config.data.name = "books_pd"
-    config.evaluation.documents = 2
+    config.measures.lengths.documents = 2
 
 
 def _longer(config: ConfigDict) -> ConfigDict:

@@ -39,7 +39,6 @@ from posjax.describe.markdown import escape_markdown
 from posjax.files import replace_file
 
 NAME = "README.md"
-_CHOOSING = "choosing "  # before a metric that points of a sweep are chosen by
 _DPI, _COLORS = 200, 256  # of line drawings, which then take 20 to 60 KB
 
 
@@ -104,9 +103,9 @@ def print_page(page: Page) -> None:
 
 def in_order(records: Records, config: ConfigDict) -> Records:
     """The records with studies and rows in the order of the config, others last, and the metrics with its headline first."""
-    named = config.get("studies") or config.get("sets") or {config.get("name", ""): config}
-    studies = list(named)
-    rows = {study: _labels(fields) for study, fields in named.items()}
+    tables = config.get("studies") or {config.get("name", ""): config}
+    studies = list(tables)
+    rows = {study: _labels(table) for study, table in tables.items()}
 
     def place(record: Record) -> tuple[int, int]:
         study = studies.index(record.study) if record.study in studies else len(studies)
@@ -126,16 +125,12 @@ def _page_of(config: ConfigDict) -> ConfigDict:
     return config.get("page") or ConfigDict()
 
 
-def _labels(fields: ConfigDict) -> list[str]:
-    """The rows of a study: bases, each with the rows that read or tune its weights behind it."""
+def _labels(table: ConfigDict) -> list[str]:
+    """The rows of a table: bases, each with the rows that read or tune its weights behind it."""
     found = []
-    for base in [*fields.get("encodings", {}), *fields.get("rows", {})]:
-        named = list(fields.get("variants", {}).get(base, {})) + list(fields.get("finetune", {}).get(base, {}))
-        if policies := fields.get("policies", {}).get(base):
-            named = [f"{base}, {name}" for name in [*policies, *fields.get("finetune", {}).get(base, {})] if name]
-        elif base in fields.get("finetune", {}) and "variants" not in fields:
-            named = [f"{base}, {name}" for name in fields["finetune"][base]]
-        found += [base, *named]
+    for base in [*table.get("encodings", {}), *table.get("rows", {})]:
+        others = (table.get(section, {}).get(base, {}) for section in ("variants", "finetune"))
+        found += [base, *(label for labels in others for label in labels)]
     return found
 
 
@@ -379,18 +374,6 @@ def _tuning_notes(records: Records) -> list[str]:
         if len(ends) > 1 and record.base == row and isinstance(chosen, float) and f"{chosen:g}" in (ends[0], ends[-1]):
             where = f" of {study}" if len(records.studies) > 1 else ""
             edge.append(f"{row}{where} ({chosen:g})")
-    swept = {(r.study, r.base): r for r in records if r.point and any(m.startswith(_CHOOSING) for m in r.metrics)}
-    for (study, base), point in swept.items():
-        metric = next(name for name in point.metrics if name.startswith(_CHOOSING))
-        rows = [row for row in records.rows(study) if records.of(study, row)[0].base == base]
-        scores = {row: records.values(study, row, metric) for row in rows}
-        means = {row: statistics.mean(found.values()) for row, found in scores.items() if is_whole(found)}
-        if not means:
-            continue
-        best = (unit_of(metric).best or min)(means, key=means.__getitem__)
-        notes[f"Of the points of {base}, {best} is best by {metric} on {point.on}, which no point is trained on."] = (
-            None
-        )
     if edge:
         notes["The best value is at the edge of those tried, and might be better beyond: " + ", ".join(edge) + "."] = (
             None

@@ -31,7 +31,7 @@ class Study(NamedTuple):
     def command(self) -> str:
         page = self.config.page
         given = f"--config={self.path} {page.get('arguments', '')}".strip()
-        return f"python -m experiments.{page.get('module', 'ablate')} {given} --workdir=results/{self.name}"
+        return f"python -m experiments.ablate {given} --workdir=results/{self.name}"
 
 
 def studies() -> list[Study]:

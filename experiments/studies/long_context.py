@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax import data
 from posjax.encoding import Array, Site, sites
-from posjax.models import Decoder, replacing
+from posjax.models import Decoder
 from posjax.models.block import Mlp
-from posjax.training.initial import renewed
 
 CHUNK = 2048  # tokens whose hidden layer is held at once, and whose logits, where a vocabulary is
 VOCABULARY = 4096  # no larger than this; of a larger one fewer tokens' logits are
@@ -220,22 +219,3 @@ def retrieved(reading: Reading, batch: data.windows.Batch) -> Retrieved:
     if not np.isfinite(log_prob).all():  # behind the end of a learned table
         return Retrieved(math.nan, math.nan, math.nan)
     return Retrieved(float(reading.right[answer].mean()), float(right.all(axis=1).mean()), float(log_prob.mean()))
-
-
-def with_encoding(model: Decoder, params: Any, spec: str, anew: bool = False) -> tuple[Decoder, Any]:
-    """`posjax.models.replacing.with_encoding` of a decoder: the same weights under another encoding.
-
-    Args:
-      anew: what was learned of positions is dropped where the other encoding cannot take it over, which starts from seed 0.
-    """
-
-    def init(changed: Decoder) -> Any:
-        return changed.init(jax.random.key(0), *changed.example())["params"]
-
-    try:
-        return replacing.with_encoding(model, params, spec, init)
-    except ValueError:
-        if not anew:
-            raise
-        changed = model.clone(encoding=spec)
-        return changed, renewed(params, lambda: init(changed))

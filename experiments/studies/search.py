@@ -22,15 +22,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from ml_collections import ConfigDict
 
 from experiments.studies.long_context import read_tokens
+from experiments.studies.plan import Row
+from experiments.studies.readings import Place, plain_rope
+from posjax import data
 from posjax.data.windows import Batch
 from posjax.encoding import Array, sites
 from posjax.encodings import rope
 from posjax.encodings.angles import angles
 from posjax.encodings.scaling import Scaling, Spectrum
 from posjax.models import Decoder
-from posjax.spec import parse
+from posjax.spec import nearest, parse, parse_layers
+from posjax.training.runs import Run
 
 _CHANGE = 0.3  # probability that a mutation or a crossover looks at a factor, in both papers
 _STEP = 0.01  # of the grid on which LongRoPE's code draws factors; LongRoPE2 tells none
@@ -38,6 +43,7 @@ _STARTS = ("linear(factor={})", "ntk(factor={})", "yarn(factor={}, original_leng
 
 
 METHODS = ("longrope", "longrope2")
+_TEXT = "text"  # what a search reads, if no retrieval task
 
 
 class Budget(NamedTuple):
@@ -222,6 +228,67 @@ def loss_of_factors(
     runs = [jax.tree.map(lambda leaf, run=run: leaf[run], params) for run in range(len(jax.tree.leaves(params)[0]))]
     runs = list(map(jax.device_put, runs))
     return lambda factors: float(np.mean([loss(run, jnp.asarray(factors, jnp.float32), *given) for run in runs]))
+
+
+def check_search(row: Row, table: ConfigDict, documents: data.Documents) -> None:
+    """Refuses a search that cannot be.
+
+    Raises:
+      ValueError: there is no `search`, its method or task is not known, the model is no plain rope, or the text is too short.
+    """
+    if "search" not in table:
+        raise ValueError(f"row {row.label!r} asks for factors to be searched for: give search")
+    method, task = table.search.get("method", METHODS[0]), table.search.get("task", _TEXT)
+    for name, given, known in (("method", method, METHODS), ("task", task, (_TEXT, *data.retrieval.TASKS))):
+        if given not in known:
+            raise ValueError(f"no search.{name} is named {given!r}; {nearest(given, list(known))}")
+    plain_rope(parse_layers(row.training.model.encoding), _place(row.training, table.search))
+    _search_batch(row, table.search, documents, windows=1)
+
+
+def find_factors(run: Run, search: ConfigDict, row: Row, documents: data.Documents) -> list[float]:
+    """The factors that read a batch best, of all seeds together, by the method and within the budget of `search`.
+
+    Raises:
+      ValueError: the model is no plain rope, or the length is not above the trained one.
+    """
+    at = _place(run.config, search)
+    encoding, trained, factor = plain_rope(parse_layers(run.model.encoding), at), at.trained, at.scale
+    score = loss_of_factors(run.model, run.params, _search_batch(row, search, documents, search.windows), factor, trained)
+    given = dict(budget=Budget(**{name: search[name] for name in Budget._fields}), seed=search.seed)
+    if search.get("method", METHODS[0]) == "longrope2":
+        critical = critical_frequencies(encoding, at.frequencies, trained)
+        found, _ = search_critical(score, critical, at.frequencies, factor, **given)
+    else:
+        known = known_factors(encoding, at.frequencies, factor, trained)
+        found, _ = search_factors(score, known, 1 + factor, **given)
+    return found.tolist()
+
+
+def _place(training: ConfigDict, search: ConfigDict) -> Place:
+    model, trained = training.model, training.data.length
+    frequencies = (model.get("head_dim") or model.width // model.num_heads) // 2
+    return Place(trained, search.length, search.length / trained, None, frequencies, (), search.length)
+
+
+def _search_batch(row: Row, search: ConfigDict, documents: data.Documents, windows: int) -> Batch:
+    """What is searched on: windows of a split, evenly spread, or a retrieval task whose needle stands first in them."""
+    given, tokenizer = row.training.data, documents.tokenizer
+    source = dict(data_dir=given.data_dir, files=given.files, field=given.get("text_field", "text"))
+    text = data.load_stream(given.name, search.split, **source, tokenizer=tokenizer).tokens
+    task = search.get("task", _TEXT)
+    if task != _TEXT:
+        asked = dict(length=search.length, count=windows, seed=search.seed, depth=0.0, haystack=text)
+        return data.retrieval_batch(task, **asked, tokenizer=tokenizer)
+    if len(text) < search.length + 1:
+        raise ValueError(
+            f"search.length={search.length} needs as many tokens and one more, and {search.split!r} of {given.name!r} "
+            f"has {len(text)}: choose another search.split or a shorter length"
+        )
+    starts = np.linspace(0, len(text) - search.length - 1, windows).astype(int)
+    read = np.stack([text[start : start + search.length + 1] for start in starts]).astype(np.int32)
+    batch = {"tokens": read[:, :-1], "targets": read[:, 1:], "weight": np.ones(read[:, 1:].shape, np.float32)}
+    return data.windows.with_bos(batch, tokenizer.bos)
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,6 +92,6 @@ class LongDocuments(LanguageModel):
         return data.retrieval_batch(tasks, **given, tokenizer=self.tokenizer)
 
 
-def decoding_task(config: ConfigDict) -> Task:
-    """The task of a run that trained a decoder: with retrieval among its text where its configuration has that."""
-    return (LongDocuments if "retrieval" in config.data else make_task)(config)
+def decoding_task(config: ConfigDict, splits: dict | None = None) -> Task:
+    """What a config trains, with retrieval among its text where it has that; `splits` as `make_task` takes them."""
+    return (LongDocuments if "retrieval" in config.data else make_task)(config, splits)

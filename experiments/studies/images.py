@@ -1,56 +1,17 @@
-"""What a trained ViT knows of images at resolutions that it was not trained at.
-
-A policy says what becomes of its encoding there: nothing (`AS_TRAINED`), parameters resized (`RESIZED`), or any spec that
-takes over what was learned. Ensembles all along: leaves of parameters have a leading axis R, one entry per seed.
-"""
+"""Images at resolutions that a ViT was not trained at, and its scores there."""
 
 import itertools
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.studies.study import read_under
 from posjax import data
 from posjax.models import ViT
-from posjax.models.resizing import resize_params
-from posjax.models.vit import image_channels
 from posjax.training.classification import scores
 from posjax.training.evaluate import evaluate, make_score
 from posjax.training.tasks import Task
-
-AS_TRAINED, RESIZED = "as trained", "resized"
-
-
-def under(
-    model: ViT, params: Any, policy: str, image_size: tuple[int, int], *, method: str = "torch_bicubic"
-) -> tuple[ViT, Any]:
-    """The model and the parameters [R, ...] that see images of another size under a policy.
-
-    Args:
-      policy: AS_TRAINED, nothing changes; RESIZED, `resize_params`; or the spec of an encoding.
-      image_size: (height, width) that RESIZED makes tables for.
-      method: by which it does, of `posjax.encodings.resize`.
-
-    Raises:
-      ValueError: a spec that learns something else, an unknown method, or an image that the patches do not tile.
-    """
-    if policy == AS_TRAINED:
-        return model, params
-    if policy == RESIZED:
-        changed, _ = resize_params(model, jax.tree.map(operator.itemgetter(0), params), image_size, method)
-        return changed, jax.vmap(lambda one: resize_params(model, one, image_size, method)[1])(params)
-    image = jnp.zeros((1, *model.image_size, image_channels(params)))
-
-    def init(changed: ViT, key: jax.Array) -> Any:
-        return changed.init(key, image, changed.sites(*model.image_size))["params"]
-
-    return read_under(model, params, policy, init)
-
 
 class Originals:
     """The images of an evaluation split as they are stored, from which those of each resolution are made.

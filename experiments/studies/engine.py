@@ -1,0 +1,573 @@
+"""The engine of every study: rows are planned, trained, read, measured, recorded and shown.
+
+What is wrong with any row is said before the first one trains. Killed and started again a study goes on: finished rows are
+not run again, and the training under way resumes from its checkpoint.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import json
+import pathlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from experiments.records import RESULTS, TUNING, Record, append_records, read_records, read_study
+from experiments.studies import environment, images
+from experiments.studies.measures import MEASURES, Subject, load_documents, place_of, sizes_of
+from experiments.studies.plan import (
+    AS_LOADED,
+    Row,
+    check_study,
+    chosen_rows,
+    encoding_of,
+    finetune_config,
+    measures_of,
+    rows_of,
+    seeds_of,
+    tables_of,
+    with_rows,
+    with_variants,
+)
+from experiments.studies.readings import RESIZED, is_searched, read_as, resized, spec_of
+from experiments.studies.running import Progress, StopRequest
+from experiments.studies.search import check_search, find_factors
+from experiments.studies.tuner import Tuner, with_tune
+from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, row_hash
+from posjax import data
+from posjax.files import replace_file
+from posjax.jsonl import config_hash, strict
+from posjax.spec import layers_text, nearest, parse_layers
+from posjax.training import loop
+from posjax.training.algorithmic import Algorithmic
+from posjax.training.long_task import decoding_task
+from posjax.training.loop import Stopped
+from posjax.training.runs import Run
+from posjax.training.tasks import Task
+
+_USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
+
+
+@dataclasses.dataclass
+class Study:
+    """A config with its rows, and what is given on the command line.
+
+    Attributes:
+      tables: configs by name; `rows` are those of all tables, in order.
+      loaded: weights that all rows read in place of training some.
+    """
+
+    config: ConfigDict
+    tables: dict[str, ConfigDict]
+    rows: list[Row]
+    loaded: Weights | None = None
+
+    def seeds(self, row: Row) -> tuple[int, ...]:
+        return seeds_of(self.config, self.tables[row.study]) if self.loaded is None else self.loaded.run.seeds
+
+
+def plan(
+    config: ConfigDict,
+    *,
+    encodings: Sequence[str] = (),
+    seeds: str | None = None,
+    checkpoint: pathlib.Path | None = None,
+    variants: Sequence[str] | None = None,
+    finetune: bool = True,
+    tune: Sequence[str] = (),
+    choose_by: str | None = None,
+) -> Study:
+    """The study of a config, as the flags of experiments.ablate change it.
+
+    Raises:
+      ValueError: names a field or a row that cannot be.
+    """
+    config = with_rows(config, encodings, seeds)
+    check_study(config)
+    tables, loaded, restored = tables_of(config), None, None
+    if checkpoint is not None:
+        if len(tables) > 1:
+            raise ValueError(f"--checkpoint reads the rows of one table, and this study has {len(tables)}: {[*tables]}")
+        ((name, table),) = tables.items()
+        tables[name] = table = with_variants(table.copy_and_resolve_references(), variants)
+        loaded = load_decoder(checkpoint, table)
+        training = loaded.run.config
+        known = {layers_text(parse_layers(text)): label for label, text in (table.get("encodings") or {}).items()}
+        spec = layers_text(parse_layers(training.model.encoding))
+        restored = {known.get(spec, AS_LOADED if training.steps == 0 else spec): training}
+    rows = [row for name, table in tables.items() for row in rows_of(name, table, restored)]
+    rows = chosen_rows(rows, variants, finetune)
+    if tune or choose_by:
+        config = with_tune(config, tune, choose_by, rows[0].training)
+    for name, table in tables.items():
+        for measure in measures_of(table):
+            if measure not in MEASURES:
+                raise ValueError(f"no measure is named {measure!r}, in {name!r}; {nearest(measure, list(MEASURES))}")
+    return Study(config, tables, rows, loaded)
+
+
+def run(
+    study: Study,
+    workdir: pathlib.Path,
+    *,
+    allocator: str | None,
+    command: str,
+    part: tuple[int, int] | None = None,
+) -> None:
+    """Trains and measures what has not been yet; prints the tables and writes the page with its figures, and the records.
+
+    Args:
+      allocator: of memory, for the records.
+      command: what the page says made it.
+      part: (I, N) for the I-th of N parts of the rows, which several hosts may train at once in one workdir; rows of one
+        training stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over, and shows
+        them.
+
+    Raises:
+      ValueError: names a row that cannot be trained or measured; nothing has been trained or written then.
+      Stopped: SIGTERM or Ctrl-C came; the state is saved.
+      FloatingPointError: rows that diverged; all others are finished and shown.
+    """
+    engine = Engine(study, workdir, part, environment.describe(allocator))
+    environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
+    write_json(workdir / "config.json", study.config.to_dict())
+    diverged: dict[tuple[str, str], str] = {}
+    with StopRequest() as should_stop, Progress(engine.steps()) as progress:
+        for index, row in enumerate(engine.rows, 1):
+            if (row.study, row.base) in diverged:
+                continue
+            try:
+                engine.where = f"{index}/{len(engine.rows)}"
+                if engine.finish(row, progress, should_stop) and part is None:
+                    _print_row(row, workdir, engine.where)
+            except Stopped as stopped:
+                raise Stopped(stopped.step, f" in {row.study!r}, row {row.label!r}") from None
+            except FloatingPointError as error:  # the other rows are worth having all the same
+                diverged[row.study, row.base] = f"{row.study}, row {row.label!r}: {error}"
+    if part is not None:
+        print(f"part {part[0]} of {part[1]}: {len(engine.rows)} rows; the same command without --rows shows all of them")
+    else:
+        from experiments.report.page import print_page, write_page  # figures are slow to import
+
+        planned = {(row.study, row.label) for row in engine.rows}
+        if records := [record for record in read_study(workdir) if (record.study, record.row) in planned]:
+            print_page(write_page(study.config, records, workdir, command))
+            print(workdir / RESULTS)
+    if diverged:
+        raise FloatingPointError("; ".join(diverged.values()))
+
+
+class Engine:
+    """The rows of a study, with the weights that are trained for them.
+
+    Raises:
+      ValueError: names a row that cannot be trained or measured.
+    """
+
+    def __init__(
+        self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None = None, machine: Mapping[str, Any] = {}
+    ):
+        self.study, self.workdir, self.where, self._machine = study, workdir, "", dict(machine)
+        self.rows = _part_of(study.rows, part)
+        self._path, self._records = _records_of(workdir, RESULTS, part)
+        points, recorded = _records_of(workdir, TUNING, part)
+        trained = study.loaded is None
+        seeds = {seed for row in self.rows for seed in study.seeds(row)}
+        self._tuner = Tuner(study.config.get("tune") if trained else None, sorted(seeds), recorded, points)
+        self._splits, self._tasks, self._programs, self._factors = {}, {}, {}, {}
+        self._kept: dict[tuple[str, str], Weights] = {}  # of the base under way
+        self._restored: dict[tuple[str, str], Weights] = {}
+        self._documents: dict[str, data.Documents] = {}
+        self._shared: tuple[str, dict[Any, Any]] = ("", {})  # what the rows of the table under way share
+        shapes: dict[tuple[str, str], Weights] = {}
+        for row in self.rows:
+            with _about(row):
+                self._prepare(row)
+                if self.missing(row):
+                    self._check(row, shapes)
+
+    # What a row needs before anything is trained.
+
+    def _prepare(self, row: Row) -> None:
+        table, key = self.study.tables[row.study], (row.study, row.base)
+        if table.get("checkpoints") and key not in self._restored:
+            seeds = self.study.seeds(row)
+            self._restored[key] = kept_weights(row, pathlib.Path(table.checkpoints), seeds)
+        if "lengths" in measures_of(table) and row.study not in self._documents:
+            tokenizer = None if self.study.loaded is None else self.study.loaded.run.task.tokenizer
+            self._documents[row.study] = load_documents(table, tokenizer)
+
+    def _is_tuned(self, row: Row) -> bool:
+        return self._given(row) is None and bool(self._tuner.fields)
+
+    def _given(self, row: Row) -> Weights | None:
+        """The weights of a base that is not trained here."""
+        return self.study.loaded or self._restored.get((row.study, row.base))
+
+    def _at_best(self, row: Row) -> Row:
+        return self._tuner.at_best(row) if self._is_tuned(row) else row
+
+    def steps(self) -> int:
+        """The steps of all trainings and fine-tunes of rows that are not finished."""
+        left = [row for row in self.rows if self.missing(row)]
+        bases = {(row.study, row.base): row for row in left if self._given(row) is None}
+        total = sum(row.training.steps for row in bases.values())
+        tuned = [row for row in bases.values() if self._is_tuned(row)]
+        total += sum(config.steps for row in tuned for config, _ in self._tuner.ensembles(row))
+        return total + sum(row.finetune.steps for row in left if row.finetune)
+
+    def missing(self, row: Row) -> tuple[int, ...]:
+        """The seeds without a record; all of them for a fine-tune, whose hash is not known before it begins, and for a
+        training that is not tuned yet."""
+        seeds = self.study.seeds(row)
+        if row.finetune is not None or (self._is_tuned(row) and self._tuner.missing(row)):
+            return seeds
+        row = self._at_best(row)
+        given = self._given(row)
+        recorded = self._recorded(row, given.hash if given else row_hash(row.training))
+        return tuple(seed for seed in seeds if seed not in recorded)
+
+    def _recorded(self, row: Row, training: str) -> dict[int, Record]:
+        named = self._hash(row, training)
+        return {
+            each.seed: each
+            for each in self._records
+            if (each.study, each.row, each.config_hash) == (row.study, row.label, named)
+        }
+
+    def _hash(self, row: Row, training: str) -> str:
+        """Names what is measured: the weights, how they are read, and the options of the measures."""
+        table = self.study.tables[row.study]
+        if [*measures_of(table)] == ["scores"] and row.read is None:
+            return training
+        task = self._task_of(row)
+        own = task.model.encoding
+        specs = {
+            size: RESIZED if row.read == RESIZED else spec_of(row.read, own, place_of(row.training, task, size, table))
+            for size in sizes_of(row, table)
+        }
+        asked = {"training": training, "data": task.digest, "read": specs, "finetune": row.finetune is not None}
+        asked["measures"] = {name: options.to_dict() for name, options in measures_of(table).items()}
+        if documents := self._documents.get(row.study):
+            asked |= {"documents": list(documents.titles), "bos": documents.tokenizer.bos}
+        if is_searched(row.read):
+            asked["search"] = table.search.to_dict()
+        return config_hash(strict(asked))
+
+    def _task_of(self, row: Row) -> Task:
+        given = self._given(row)
+        return given.run.task if given else self._task(row.training, row)
+
+    def _task(self, config: ConfigDict, row: Row) -> Task:
+        """Made once for each configuration; the data are shared by all."""
+        key = row_hash(config)
+        if key not in self._tasks:
+            made = decoding_task(config, self._splits)
+            measured = "resolutions" in measures_of(self.study.tables[row.study])
+            brief = measured and "choose_split" not in config.data  # what is reported is measured afterwards
+            self._tasks[key] = images.BriefEvaluation(made) if brief else made
+        return self._tasks[key]
+
+    def _check(self, row: Row, shapes: dict[tuple[str, str], Weights]) -> None:
+        """Refuses a row that could not be trained or measured; models are only traced."""
+        key, table = (row.study, row.base), self.study.tables[row.study]
+        row = self._at_best(row)
+        if key not in shapes:
+            shapes[key] = self._given(row) or self._untrained(row.training, self._missing_of_base(row), row)
+            self._refuse_other_data(row, shapes[key].run.task)
+            if self._is_tuned(row):
+                for config, members in self._tuner.ensembles(row):
+                    self._untrained(config, tuple(seed for _, seed in members), row)
+        if is_searched(row.read):
+            check_search(row, table, self._documents[row.study])
+        base = weights = shapes[key]
+        if row.finetune:
+            config, spec = self._finetune(row, base)
+            params = jax.eval_shape(lambda params: self._start(row, base, params, spec), base.run.params)
+            weights = self._untrained(config, base.run.seeds, row)
+            weights = weights._replace(run=weights.run._replace(params=params))
+        subject = Subject(row, table, base, weights, self.study.seeds(row), documents=self._documents.get(row.study))
+        for name, options in measures_of(table).items():
+            if (check := MEASURES[name].check) is not None:
+                check(subject, options)
+
+    def _untrained(self, config: ConfigDict, seeds: tuple[int, ...], row: Row) -> Weights:
+        task = self._task(config, row)
+        programs = self._programs[row_hash(config), seeds] = loop.check(task, config, seeds)
+        made = Run(task, task.model, programs.shapes().params, seeds, config, 0, {})
+        return Weights(made, row_hash(config), {}, self.workdir)
+
+    def _refuse_other_data(self, row: Row, task: Task) -> None:
+        """Rows of one table are trained on the same bytes, also when Python or a prepared set was replaced in between."""
+        name = row.training.data.name
+        trained = [each for each in self._records if each.row == each.base]  # fine-tunes may see another size
+        found = {each.data_digest for each in trained if (each.study, each.data) == (row.study, name)}
+        if found - {task.digest}:
+            raise ValueError(
+                f"the data set {name!r} is not what the finished rows of {row.study!r} in {self.workdir} were trained on "
+                f"(digest {task.digest}, theirs {', '.join(found)}): use another --workdir"
+            )
+
+    def _missing_of_base(self, row: Row) -> tuple[int, ...]:
+        """The seeds that are trained: all of them where that has begun, else those that a row of this base lacks."""
+        seeds = self.study.seeds(row)
+        if (self._directory(row, row.base, row.training, seeds) / "checkpoints").exists():
+            return seeds
+        rows = [each for each in self.rows if (each.study, each.base) == (row.study, row.base)]
+        missing = {seed for each in rows for seed in self.missing(each)}
+        return tuple(seed for seed in seeds if seed in missing)
+
+    # What a row is trained and measured by.
+
+    def finish(self, row: Row, progress: Progress, should_stop) -> bool:
+        """Measures the seeds of a row that have no record; whether there were any.
+
+        Raises:
+          Stopped, FloatingPointError: as `posjax.training.loop.train`.
+        """
+        if not self.missing(row):
+            return False
+        row = self._tune(row, progress, should_stop)
+        base = weights = self._base(row, progress, should_stop)
+        if row.finetune:
+            weights = self._fine_tuned(row, base, progress, should_stop)
+        recorded = self._recorded(row, weights.hash)
+        left = [seed for seed in self.study.seeds(row) if seed not in recorded and seed in weights.run.seeds]
+        if left and should_stop():
+            raise Stopped(weights.run.step)
+        if left:
+            self._measure(row, base, weights, left)
+        return bool(left)
+
+    def _tune(self, row: Row, progress: Progress, should_stop) -> Row:
+        """The row at the best point of its base, whose points are trained now if they have not been."""
+        if not self._is_tuned(row):
+            return row
+        for config, members in self._tuner.ensembles(row):
+            seeds = tuple(seed for _, seed in members)
+            weights = self._train(row, f"{row.base}-rates", config, seeds, None, row_hash(config), progress, should_stop)
+            task, metrics = weights.run.task, weights.metrics[weights.run.task.headline]
+            scores = next(iter(metrics.values())) if isinstance(metrics, Mapping) else metrics
+            about = {"study": row.study, "encoding": encoding_of(config)} | about_run(weights.run) | self._about_machine()
+            about |= {"unit": unit_of_lengths(row, task, measures_of(self.study.tables[row.study]))}
+            self._tuner.record(row, members, scores, task.headline, about)
+        if self._tuner.best(row) is None:
+            raise FloatingPointError(f"each of the values {self._tuner.fields} diverges: give lower learning rates")
+        return self._tuner.at_best(row)
+
+    def _base(self, row: Row, progress: Progress, should_stop) -> Weights:
+        """The weights that a row starts from; those of the last base are kept."""
+        key = row.study, row.base
+        if key not in self._kept:
+            found = self._given(row)
+            if found is None:
+                seeds, named = self._missing_of_base(row), row_hash(row.training)
+                found = self._train(row, row.base, row.training, seeds, None, named, progress, should_stop)
+            self._kept = {key: found}
+        return self._kept[key]
+
+    def _finetune(self, row: Row, base: Weights) -> tuple[ConfigDict, str]:
+        """The configuration of a fine-tune, and the spec that it starts under, or `RESIZED`."""
+        subject = Subject(row, self.study.tables[row.study], base, base, factors=self._found_factors(row, base))
+        spec = subject.spec(row.finetune.size)
+        own = layers_text(parse_layers(base.run.model.encoding))
+        return finetune_config(base.run.config, row.finetune, own if spec == RESIZED else spec), spec
+
+    def _start(self, row: Row, base: Weights, params: Any, spec: str) -> Any:
+        """The first parameters [R, ...] of a fine-tune."""
+        table, model = self.study.tables[row.study], base.run.model
+        if spec != RESIZED:
+            return read_as(model, params, spec, anew=table.get("init_encoding") == "new")[1]
+        size = base.run.task.table_size_at(row.finetune.size)
+        return resized(model, params, size, table.measures.resolutions.resize)[1]
+
+    def _fine_tuned(self, row: Row, base: Weights, progress: Progress, should_stop) -> Weights:
+        """The base's weights trained on."""
+        config, spec = self._finetune(row, base)
+        start = jax.tree.map(np.asarray, self._start(row, base, base.run.params, spec))
+        digest = loop.digest(start)
+        named = config_hash({**loop.identity(config), "initial": digest})
+        return self._train(
+            row, f"{row.label}-{digest}", config, base.run.seeds, start, named, progress, should_stop
+        )
+
+    def _found_factors(self, row: Row, base: Weights) -> tuple[float, ...]:
+        """The factors that a search finds for a base, kept beside its checkpoints; none while rows are checked."""
+        if not is_searched(row.read) or any(
+            isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(base.run.params)
+        ):
+            return ()
+        if base.hash not in self._factors:
+            search = self.study.tables[row.study].search
+            path = base.directory / f"factors-{config_hash({**search.to_dict(), 'training': base.hash})}.json"
+            if not path.exists():
+                found = find_factors(base.run, search, row, self._documents[row.study])
+                write_json(path, {"factors": found})
+            self._factors[base.hash] = tuple(json.loads(path.read_text())["factors"])
+        return self._factors[base.hash]
+
+    def _train(
+        self, row: Row, label: str, config: ConfigDict, seeds, initial, named: str, progress: Progress, should_stop
+    ) -> Weights:
+        task, directory = self._task(config, row), self._directory(row, label, config, seeds)
+        if not (directory / "checkpoints").exists():
+            write_json(directory / "config.json", config.to_dict())
+        calls = dict(on_step=progress.row(f"{self.where} {row.study} {row.label}"), should_stop=should_stop)
+        programs = self._programs.pop((row_hash(config), seeds), None)
+        result = loop.train(task, config, seeds, directory, initial=initial, programs=programs, **calls)
+        return Weights(Run.of_result(task, config, seeds, result), named, result.metrics, directory)
+
+    def _directory(self, row: Row, label: str, config: ConfigDict, seeds: tuple[int, ...]) -> pathlib.Path:
+        """Where a row trains: another configuration is another row, other seeds are another ensemble."""
+        named = config_hash({**loop.identity(config), "seeds": seeds})
+        return self.workdir / plain(row.study) / f"{plain(label)}-{named}"
+
+    def _measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> None:
+        table, began = self.study.tables[row.study], time.perf_counter()
+        if self._shared[0] != row.study:
+            self._shared = row.study, {}
+        documents, factors = self._documents.get(row.study), self._found_factors(row, base)
+        subject = Subject(row, table, base, weights, seeds, factors, documents, self._shared[1], self.where)
+        measured = {name: MEASURES[name].function(subject, x) for name, x in measures_of(table).items()}
+        elapsed = (time.perf_counter() - began) / len(seeds)
+        sizes, measures = sizes_of(row, table), measures_of(table)
+        spec = subject.spec(sizes[-1]) if sizes else None
+        about = {
+            "study": row.study,
+            "row": row.label,
+            "base": row.base,
+            "run": base.hash,
+            "encoding": encoding_of(row.training) if spec in (None, RESIZED) else spec,
+            "config_hash": self._hash(row, weights.hash),
+            "learning_rate": _rate(weights.run.config),
+            "tuned": self._tuner.tuned(row) if self._is_tuned(row) and row.finetune is None else None,
+            "unit": unit_of_lengths(row, base.run.task, measures),
+            "trained_at": trained_at(row, base.run.task, measures),
+            "evaluation_time": None if [*measures] == ["scores"] else elapsed,
+            **about_run(weights.run),
+            **self._about_machine(),
+        }
+        if documents is not None:
+            about |= {"documents": tuple(documents.titles), "bos": _bos(documents.tokenizer)}
+        new = []
+        for index, seed in enumerate(seeds):
+            metrics: dict[str, Any] = {}
+            for found in measured.values():
+                metrics |= found[index]
+            new.append(Record(**about, seed=seed, metrics=metrics))
+        append_records(self._path, new)
+        self._records += new
+
+    def _about_machine(self) -> dict[str, Any]:
+        versions = {name: value for name, value in self._machine.items() if name not in ("device", "allocator")}
+        return {"device": self._machine.get("device", ""), "versions": versions}
+
+
+def about_run(run: Run) -> dict[str, Any]:
+    """What records say of a training run."""
+    step_time, tokenizer = run.times["step_time"], getattr(run.task, "tokenizer", None)
+    return {
+        "data": run.config.data.name,
+        "data_digest": run.task.digest,
+        "steps": run.step,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(run.params)) // len(run.seeds),
+        "step_time": step_time / len(run.seeds) if np.isfinite(step_time) else None,
+        "wall_time": run.times["elapsed"],
+        "passes": _passes(run),
+        "bos": _bos(tokenizer) if tokenizer is not None else "",
+    }
+
+
+def _bos(tokenizer: Any) -> str:
+    """The token that is put before every text, as text; "" for none."""
+    return tokenizer.decode(tokenizer.bos) if tokenizer.bos else ""
+
+
+def _passes(run: Run) -> float | None:
+    """How often training has seen its split; None where examples are made up, or nothing was trained."""
+    seen, train = run.step * run.config.batch_size, getattr(run.task, "train_data", None)
+    if train is None or not seen or not hasattr(train, "__len__"):
+        return None
+    return seen * run.config.data.get("length", 1) / len(train)
+
+
+def _rate(config: ConfigDict) -> float | None:
+    rate = config.optimizer.learning_rate
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
+
+
+def unit_of_lengths(row: Row, task: Task, measures: Mapping[str, Any]) -> str:
+    """The unit of lengths and resolutions: "byte", "token", "symbol", "pixel", "patch", or "" where there are none."""
+    if row.training.task == "classification":
+        return ("pixel" if task.tables_fit_images else "patch") if "resolutions" in measures else ""
+    if isinstance(task, Algorithmic):
+        return "symbol"
+    tokenizer = getattr(task, "tokenizer", None)
+    return "" if tokenizer is None else "token" if tokenizer.digest else "byte"
+
+
+def trained_at(row: Row, task: Task, measures: Mapping[str, Any]) -> int | None:
+    """The length or resolution of training; None where none is measured."""
+    if "resolutions" in measures:
+        return task.resolution
+    return row.training.data.length if row.training.task == "language_model" else None
+
+
+def _records_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None) -> tuple[pathlib.Path, list[Record]]:
+    """The file that a run, or a part of one, writes, and all records of its kind; those of parts go into the whole file."""
+    whole = workdir / name
+    stem = name.removesuffix(".jsonl")
+    path = whole if part is None else workdir / f"{stem}-{part[0]}-of-{part[1]}.jsonl"
+    records = read_records(whole)
+    known = {(each.study, each.row, each.config_hash, each.seed) for each in records}
+    others = [each for file in sorted(workdir.glob(f"{stem}-*-of-*.jsonl")) for each in read_records(file)]
+    new = [each for each in others if (each.study, each.row, each.config_hash, each.seed) not in known]
+    if new and part is None:
+        append_records(whole, new)
+    return path, records + new
+
+
+def _part_of(rows: list[Row], part: tuple[int, int] | None) -> list[Row]:
+    """The rows of every N-th training, from the I-th on."""
+    if part is None:
+        return rows
+    own = set(list(dict.fromkeys((row.study, row.base) for row in rows))[part[0] :: part[1]])
+    return [row for row in rows if (row.study, row.base) in own]
+
+
+@contextlib.contextmanager
+def _about(row: Row) -> Iterator[None]:
+    """Says of a user's error which row it is about."""
+    try:
+        yield
+    except _USER_ERRORS as error:
+        raise ValueError(f"{row}: {error}") from error
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes a readable JSON file whose keys are in order; functions stand there as their source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(strict(_plain(value)), indent=2, sort_keys=True).encode() + b"\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return inspect.getsource(value).strip() if callable(value) else value
+
+
+def _print_row(row: Row, workdir: pathlib.Path, where: str) -> None:
+    """Prints a finished row beside the progress, as its table will have it."""
+    from experiments.report.table import tables
+
+    for table in tables(read_study(workdir), row.study, ""):
+        cells = zip(table.columns, table.rows.get(row.label, ()), strict=False)
+        shown = ", ".join(f"{title} {cell.text}" for title, cell in cells if cell.text not in ("", "-"))
+        if shown:
+            tqdm.write(f"{where} {row.study}, {row.label}: {shown}")

@@ -1,0 +1,341 @@
+"""The plan of a study: the rows that its config lists, checked before anything is trained.
+
+A config has `studies`, {name: table}, or is one table itself. A table is the config of a single run with its rows: `encodings`
+{label: spec} and `rows` {label: fields} are trained, `variants` {base: {label: reading}} read their weights under other
+encodings, `finetune` {base: {label: fields}} train them further. `measures` {name: options} says what is measured.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments.studies.readings import RESIZED, Reading
+from posjax.models.kinds import KINDS
+from posjax.spec import layers_text, nearest, parse_layers
+from posjax.training.classification import task_class
+
+AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
+
+
+class Field(NamedTuple):
+    """A field of a study's config: its kind, what it holds, and of a group the fields that it must have."""
+
+    kind: type
+    about: str
+    parts: tuple[str, ...] = ()
+
+
+FIELDS: Mapping[str, Field] = {
+    "seeds": Field(tuple, "whole numbers: each training is run once for each; the only field that has to be there"),
+    "name": Field(str, "of the folder below runs/; the name of the file where it is left out"),
+    "title": Field(str, "of the page; the name where it is left out"),
+    "point": Field(str, "the question, a sentence at the head of the page"),
+    "notes": Field(str, "what a reader must know, below the findings"),
+    "page": Field(ConfigDict, "sentences and headings of the page: see `experiments.report.page`"),
+    "studies": Field(ConfigDict, "{name: table}; a config without it is one table"),
+    "tune": Field(ConfigDict, "values that are tried for each row: see `experiments.studies.tuner`", ("seeds", "share")),
+    "axis": Field(
+        ConfigDict, "a quantity on which the studies lie: {study: number} and its title", ("title", "values")
+    ),
+    "paper": Field(ConfigDict, "a published table: see `experiments.report.paper`", ("source",)),
+    "curves": Field(ConfigDict, "published curves: see `experiments.report.paper`", ("source",)),
+}
+# Of a table, beside the fields of the training of its rows.
+TABLE: Mapping[str, Field] = {
+    "encodings": Field(ConfigDict, "{label: spec}: a row for each"),
+    "rows": Field(ConfigDict, "{label: fields}: rows that set any fields of the training"),
+    "variants": Field(ConfigDict, "{base: {label: reading}}: the weights of a row read otherwise"),
+    "finetune": Field(ConfigDict, "{base: {label: fields}}: the weights of a row trained further"),
+    "measures": Field(ConfigDict, "{name: options}: see `experiments.studies.measures`; `scores` where left out"),
+    "search": Field(ConfigDict, "of factors of a rope: see `experiments.studies.search`"),
+    "seeds": Field(tuple, "of this table, in place of those of the study"),
+    "checkpoints": Field(str, "workdir of a study whose weights are read in place of training some"),
+}
+_OPTIONS = ("trained_length", "init_encoding", "init_ignore")  # of --checkpoint
+# Of the training of a row, beside the fields of its task: these are first read after steps have been taken.
+TRAINING = ("task", "data", "model", "optimizer", "steps", "batch_size", "accumulate", "mesh")
+TRAINING += ("log_every", "eval_every", "checkpoint_every", "keep_last")
+
+
+class Row(NamedTuple):
+    """One line of a table.
+
+    Attributes:
+      base: label of the training whose weights it reads; rows of one base stand together.
+      training: the configuration of that training.
+      read: how the weights are read; None as they were trained.
+      finetune: a further training: its `read`, `size` (length or resolution), `steps` and `learning_rate`.
+    """
+
+    study: str
+    label: str
+    base: str
+    training: ConfigDict
+    read: Reading = None
+    finetune: ConfigDict | None = None
+
+    def __str__(self) -> str:
+        return f"row {self.label!r} of {self.study!r}"
+
+
+def tables_of(config: ConfigDict) -> dict[str, ConfigDict]:
+    """The tables of a study's config by name."""
+    return dict(config.studies.items()) if "studies" in config else {config.get("name") or "study": config}
+
+
+def measures_of(table: ConfigDict) -> dict[str, ConfigDict]:
+    """What is measured of the rows of a table: the options by name."""
+    return dict((table.get("measures") or ConfigDict({"scores": {}})).items())
+
+
+def seeds_of(config: ConfigDict, table: ConfigDict) -> tuple[int, ...]:
+    """The seeds of a table's rows.
+
+    Raises:
+      ValueError: none, one given twice, or one that is no whole number.
+    """
+    seeds = tuple(table.get("seeds") or config.seeds)
+    if not seeds or len(set(seeds)) < len(seeds) or not all(isinstance(seed, int) for seed in seeds):
+        raise ValueError(f"seeds must be given and differ, whole numbers, got {seeds}")
+    return seeds
+
+
+def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | None = None) -> list[Row]:
+    """All rows of a table: each base, then its weights read otherwise, then trained further.
+
+    Args:
+      restored: the trainings, by label, of weights that are there; then nothing is trained but fine-tunes, and what the
+        table has for "loaded" is read and tuned too.
+
+    Raises:
+      ValueError: names a row that cannot be: a spec that cannot be read, a label given twice, variants of no base.
+    """
+    known = [*table.get("encodings", {}), *table.get("rows", {})]
+    trainings = restored if restored is not None else _trainings(name, table)
+    for section in ("variants", "finetune"):
+        for base in table.get(section) or ():
+            if base not in known and base != AS_LOADED:
+                raise ValueError(f"there is no base {base!r} for its {section} in {name!r}; {nearest(base, known)}")
+    rows = []
+    for base, training in trainings.items():
+        bases = dict.fromkeys((base,) if restored is None else (base, AS_LOADED))
+        variants = {label: x for each in bases for label, x in (table.get("variants") or {}).get(each, {}).items()}
+        rows += [] if base in variants and variants[base] is None else [Row(name, base, base, training)]
+        rows += [Row(name, label, base, training, read) for label, read in variants.items() if label != base]
+        for each in bases:
+            for label, tuning in (table.get("finetune") or {}).get(each, {}).items():
+                rows.append(Row(name, label, base, training, tuning.get("read"), _whole(tuning, training)))
+    for row in rows:
+        if isinstance(row.read, str) and row.read != RESIZED:
+            parse_layers(row.read.replace("{own}", "none"))
+    labels = [row.label for row in rows]
+    if twice := {label for label in labels if labels.count(label) > 1}:
+        raise ValueError(f"two rows of {name!r} are labelled {min(twice)!r}: give each a label of its own")
+    return rows
+
+
+def _trainings(name: str, table: ConfigDict) -> dict[str, ConfigDict]:
+    """{label: the config of its training}."""
+    encodings, rows = table.get("encodings") or {}, table.get("rows") or {}
+    if twice := [label for label in rows if label in encodings]:
+        raise ValueError(f"rows and encodings both have {twice[0]!r}: give each a label of its own")
+    changes = {label: {"model": {"encoding": spec}} for label, spec in encodings.items()}
+    changes |= {label: fields.to_dict() for label, fields in rows.items()}
+    if not changes:
+        raise ValueError(
+            f"study {name!r} has no rows: give encodings, {{label: spec}}, rows, {{label: fields}}, or --checkpoint"
+        )
+    if table.get("init_from") is not None:
+        raise ValueError(f"{name!r} sets init_from: a study starts at random; --checkpoint reads weights that are there")
+    return {label: training_of(table, change, f"row {label!r} of {name!r}") for label, change in changes.items()}
+
+
+def training_of(table: ConfigDict, change: Mapping[str, Any], whose: str) -> ConfigDict:
+    """The configuration of a row's training: the fields of the table that are of no study, changed.
+
+    Raises:
+      ValueError: a change of no field, or of one that a study starts without; says `whose`.
+    """
+    own = {*FIELDS, *TABLE, *_OPTIONS, "seed", "encoding"}
+    training = ConfigDict({name: value for name, value in table.to_dict().items() if name not in own})
+    set_fields(training, change, whose)
+    if training.get("init_from") is not None:
+        raise ValueError(f"{whose} sets init_from: a study starts at random; --checkpoint reads weights that are there")
+    if missing := [name for name in TRAINING if name not in training]:
+        raise ValueError(
+            f"{whose}: its training has no field {missing[0]!r}: begin with the config of a single run, as that of "
+            "configs/vit.py"
+        )
+    if training.model.get("encoding") is not None:
+        encoding_of(training)
+    return training.lock()
+
+
+def encoding_of(config: ConfigDict) -> str:
+    """The canonical spec of the model that a config trains; "-" for a model that hosts none."""
+    hosts = hasattr(KINDS[config.model.get("kind", "vit")], "encoding")
+    return layers_text(parse_layers(config.model.encoding)) if hosts else "-"
+
+
+def _whole(tuning: ConfigDict, training: ConfigDict) -> ConfigDict:
+    """A fine-tune with its size, that of training where it is None."""
+    made = ConfigDict(tuning.to_dict())
+    made.size = made.get("size") or training.data.length
+    return made
+
+
+def finetune_config(training: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDict:
+    """The configuration of a fine-tune: the base's at another size, with as many tokens a step.
+
+    Args:
+      tuning: `size`, `steps` and `learning_rate`; of text perhaps `batch_size` and `retrieval_share`.
+      spec: the encoding that is trained.
+    """
+    made = ConfigDict(training.to_dict())
+    made.model.encoding = spec
+    made.steps, made.eval_every = tuning.steps, 0
+    made.optimizer.learning_rate, made.optimizer.warmup_steps = tuning.learning_rate, tuning.steps // 10
+    if training.task == "classification":
+        with made.data.ignore_type():
+            made.data.update(task_class(training).data_at(training.data, tuning.size))
+        return made.lock()
+    made.batch_size = tuning.get("batch_size") or max(1, training.batch_size * training.data.length // tuning.size)
+    made.data.length, made.eval_lengths = tuning.size, (tuning.size,)
+    if "ladder" in made.data:
+        made.data.ladder.steps = 0
+    if "retrieval" in made.data:
+        made.data.retrieval.share = tuning.get("retrieval_share", training.data.retrieval.share)
+        if "first_steps" in made.data.retrieval:
+            made.data.retrieval.first_steps = 0
+    return made.lock()
+
+
+def set_fields(group: ConfigDict, fields: Mapping[str, Any], whose: str) -> None:
+    """Sets fields of a config, those of groups too, {"model": {"width": 8}}.
+
+    Raises:
+      ValueError: there is no such field; says `whose`.
+    """
+    for name, value in fields.items():
+        if name not in group:
+            raise ValueError(f"{whose} sets {name!r}: there is no such field; {nearest(name, list(group))}")
+        if isinstance(value, Mapping):
+            set_fields(group[name], value, whose)
+        else:
+            with group.ignore_type():
+                group[name] = value
+
+
+def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | None = None) -> ConfigDict:
+    """The config with a row for each of these encodings, and with these seeds, where they are given.
+
+    Args:
+      config: of a study, or of a single run.
+      encodings: specs, which are also the labels of their rows; they take the place of all rows that the config lists.
+      seeds: "0,1,2".
+
+    Raises:
+      ValueError: seeds that are no whole numbers.
+    """
+    made = config.copy_and_resolve_references()
+    if not {"studies", "encodings", "rows", "seeds"} & {*made}:
+        made = _of_one(made)
+    elif not encodings and seeds is None:
+        return config
+    if seeds is not None:
+        if not re.fullmatch(r"\(?\s*\d+\s*(,\s*\d+\s*)*,?\s*\)?", seeds):
+            raise ValueError(f"--seeds {seeds}: seeds are whole numbers, 0 or above, as in 0,1,2")
+        with made.ignore_type(), made.unlocked():
+            made.seeds = tuple(int(each) for each in re.findall(r"\d+", seeds))
+    for table in tables_of(made).values() if encodings else ():
+        with table.unlocked(), table.ignore_type():
+            table.encodings = ConfigDict({spec: spec for spec in encodings}, allow_dotted_keys=True, sort_keys=False)
+            table.rows = table.variants = table.finetune = ConfigDict()
+    return made
+
+
+def _of_one(config: ConfigDict) -> ConfigDict:
+    """The study whose only row is what the config of a single run trains."""
+    if "task" not in config:
+        raise ValueError("a study's config has studies, or rows; or it is the config of a single run")
+    name = f"{config.data.name}_{config.model.get('kind', config.task)}"
+    label = config.model.get("encoding") or "model"
+    made = ConfigDict(dict(name=name, title=f"Encodings on {config.data.name}", seeds=(config.seed,), studies={}))
+    with config.unlocked():
+        config.rows = ConfigDict({label: {}}, allow_dotted_keys=True)
+    made.studies[name] = config
+    return made
+
+
+def with_variants(table: ConfigDict, specs: Sequence[str] | None) -> ConfigDict:
+    """A table in which a checkpoint is read under these specs too, if they are no labels of its variants."""
+    sections = [table.get(name) or ConfigDict() for name in ("variants", "finetune")]
+    known = {label for section in sections for own in section.values() for label in own}
+    if new := [spec for spec in specs or () if spec not in known]:
+        read = {**sections[0].get(AS_LOADED, {}), **{spec: spec for spec in new}}
+        with table.unlocked(), table.ignore_type():
+            loaded = ConfigDict(read, allow_dotted_keys=True, sort_keys=False)
+            table.variants = ConfigDict({**sections[0], AS_LOADED: loaded}, sort_keys=False)
+    return table
+
+
+def chosen_rows(rows: Sequence[Row], variants: Sequence[str] | None, finetune: bool = True) -> list[Row]:
+    """The models as they were trained, and of the other rows those with these labels; None takes all.
+
+    Raises:
+      ValueError: there is no such row.
+    """
+    rows = [row for row in rows if finetune or row.finetune is None]
+    if variants is None:
+        return rows
+    read = [row.label for row in rows if row.label != row.base]
+    for label in variants:
+        if label not in read:
+            raise ValueError(
+                f"--variants {label}: there is no such variant; {nearest(label, read)}; of a --checkpoint a spec is read "
+                "as it is"
+            )
+    return [row for row in rows if row.label == row.base or row.label in variants]
+
+
+def check_study(config: ConfigDict) -> None:
+    """Refuses the config of a study that could not be run or shown.
+
+    Raises:
+      ValueError: names the field: one that is missing, misspelt or of another kind, or a table without a value on the axis.
+    """
+    known = FIELDS if "studies" in config else FIELDS | TABLE
+    for name in config:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        if near and name not in known and near[0] not in config:
+            raise ValueError(f"config.{name} is no field of a study: did you mean {near[0]!r}?")
+    if config.get("seeds") is None:
+        raise ValueError("the config of a study has no seeds: config.seeds = (0, 1, 2), or --seeds 0,1,2")
+    for name, field in FIELDS.items():
+        if config.get(name) is not None:
+            _check_field(f"config.{name}", config[name], field)
+    for name, table in tables_of(config).items():
+        where = f"config.studies.{name}" if "studies" in config else "config"
+        _check_field(where, table, Field(ConfigDict, ""))
+        for part, field in TABLE.items():
+            if table.get(part) is not None:
+                _check_field(f"{where}.{part}", table[part], field)
+        for part, kind, example in (("encodings", str, "{label: spec}"), ("rows", ConfigDict, "{label: fields}")):
+            for label, value in (table.get(part) or {}).items():
+                _check_field(f"{where}.{part}, {example}: {label!r}", value, Field(kind, ""))
+    if (axis := config.get("axis")) is not None:
+        for name in tables_of(config):
+            if name not in axis["values"]:
+                raise ValueError(f"config.axis.values has no number for the study {name!r}")
+
+
+def _check_field(name: str, value: Any, field: Field) -> None:
+    kinds = (tuple, list) if field.kind is tuple else (ConfigDict, dict) if field.kind is ConfigDict else field.kind
+    if not isinstance(value, kinds):
+        words = {str: "a text", tuple: "a tuple", ConfigDict: "a group of fields"}
+        raise ValueError(f"{name} is {words[field.kind]}, got {value!r}")
+    if missing := [part for part in field.parts if part not in value]:
+        raise ValueError(f"{name} has no {missing[0]!r}")

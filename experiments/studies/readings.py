@@ -1,0 +1,188 @@
+"""Readings: trained weights under another encoding, at another size, or with resized tables.
+
+    "alibi"                                                            # a spec; {own} in it is the model's own encoding
+    lambda layers, at: f"rope(scaling=linear(factor={at.factor}))"     # of the model's layers and of where it is read
+    RESIZED                                                            # tables of a ViT, for the grid of the images
+
+A function gets the encodings of the layers, one for each kind of layer in a pattern, and a `Place`; it returns a spec, or
+the encodings of the new pattern. Configs write such functions where a reading depends on the length or the resolution.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from posjax.encoding import Encoding, Placed, Sum
+from posjax.encodings import rope
+from posjax.encodings.views import Viewed
+from posjax.models import ViT
+from posjax.models.replacing import with_encoding
+from posjax.models.resizing import resize_params
+from posjax.models.vit import image_channels
+from posjax.spec import layers_text, parse, parse_layers
+from posjax.training.initial import of_own, renewed
+
+RESIZED = "resized"
+
+
+class Place(NamedTuple):
+    """The size at which a model is read.
+
+    Attributes:
+      trained: length or resolution in training.
+      size: length or resolution that is read.
+      scale: how much longer inputs, or the sides of images, are than in training.
+      grid: (rows, columns) of patches in training.
+      frequencies: half the channels of a head.
+      factors: of a rope's frequencies, where a search has found them; ones before.
+      searched: the length that was searched at.
+    """
+
+    trained: int
+    size: int
+    scale: float
+    grid: tuple[int, int] | None = None
+    frequencies: int | None = None
+    factors: tuple[float, ...] = ()
+    searched: int | None = None
+
+    @property
+    def factor(self) -> float:
+        """The scale, at least 1."""
+        return max(1.0, self.scale)
+
+
+Layers = tuple[Encoding, ...]
+Reading = str | Callable[[Layers, Place], "str | Sequence[Encoding]"] | None
+
+
+def is_searched(reading: Reading) -> bool:
+    """Whether a reading asks for the factors that a search finds."""
+    return getattr(reading, "searched", False)
+
+
+def spec_of(reading: Reading, own: str, place: Place) -> str:
+    """The spec that a model with the encodings `own` is read under; the canonical one.
+
+    Raises:
+      ValueError: a spec that cannot be read.
+    """
+    layers = parse_layers(own)
+    if reading is None:
+        return layers_text(layers)
+    made = of_own(reading, own) if isinstance(reading, str) else reading(layers, place)
+    return layers_text(parse_layers(made) if isinstance(made, str) else tuple(made))
+
+
+def read_as(model: Any, params: Any, spec: str, *, anew: bool = False) -> tuple[Any, Any]:
+    """The same weights under another encoding.
+
+    Args:
+      params: of an ensemble, leaves [R, ...].
+      anew: whether an encoding that cannot take over what was learned of positions starts from seed 0.
+
+    Raises:
+      ValueError: the encoding learns something else, and not anew.
+    """
+    keys = jax.random.split(jax.random.key(0), len(jax.tree.leaves(params)[0]))
+
+    def init(changed: Any) -> Any:
+        example = changed.example(image_channels(params)) if isinstance(model, ViT) else changed.example()
+        return jax.vmap(lambda key: changed.init(key, *example)["params"])(keys)
+
+    try:
+        return with_encoding(model, params, spec, init)
+    except ValueError:
+        if not anew:
+            raise
+        changed = model.clone(encoding=spec)
+        return changed, renewed(params, lambda: init(changed))
+
+
+def resized(model: ViT, params: Any, image_size: tuple[int, int], method: str) -> tuple[ViT, Any]:
+    """A ViT with its tables resized for images of another size; `method` is one of `posjax.encodings.resize`."""
+    first = jax.tree.map(lambda leaf: leaf[0], params)
+    changed, _ = resize_params(model, first, image_size, method)
+    return changed, jax.vmap(lambda one: resize_params(model, one, image_size, method)[1])(params)
+
+
+def scaled_rope(scaling: str) -> Callable[[Layers, Place], tuple[Encoding, ...]]:
+    """The reading that scales the ropes of all layers without a window, in whatever composition, and keeps all else.
+
+    Args:
+      scaling: its name: "linear", "ntk", "yarn" or "llama3"; it gets the factor and the trained length.
+    """
+
+    def read(layers: Layers, at: Place) -> tuple[Encoding, ...]:
+        length = "" if scaling in ("linear", "ntk") else f", original_length={at.trained}"
+        made = parse(f"rope(scaling={scaling}(factor={at.factor}{length}))").scaling
+        return tuple(each if is_windowed(each) else _with_scaling(each, made) for each in layers)
+
+    return read
+
+
+def is_windowed(layer: Encoding) -> bool:
+    """Whether a layer sees so many tokens at most, however long the text is."""
+    return math.isfinite(layer.mask().memory.last)
+
+
+def _with_scaling(encoding: Encoding, scaling: Any) -> Encoding:
+    """The encoding with this scaling in each of its ropes."""
+    if isinstance(encoding, rope):
+        return dataclasses.replace(encoding, scaling=scaling)
+    if isinstance(encoding, Sum):
+        return Sum(tuple(_with_scaling(part, scaling) for part in encoding.parts))
+    if isinstance(encoding, Placed | Viewed):
+        return dataclasses.replace(encoding, encoding=_with_scaling(encoding.encoding, scaling))
+    return encoding
+
+
+def in_layers(
+    which: Callable[[int, Encoding], bool], change: Callable[[Encoding, Place], Any]
+) -> Callable[[Layers, Place], tuple[Encoding, ...]]:
+    """The reading that changes some layers of a pattern.
+
+    Args:
+      which: whether the layer of this index in the pattern, with this encoding, is changed.
+      change: its encoding there, or a spec of it.
+    """
+
+    def read(layers: Layers, at: Place) -> tuple[Encoding, ...]:
+        made = [change(each, at) if which(index, each) else each for index, each in enumerate(layers)]
+        return tuple(parse(each) if isinstance(each, str) else each for each in made)
+
+    return read
+
+
+def longrope(layers: Layers, at: Place) -> str:
+    """The model's own rope under the factors that a search has found; as trained within the trained length.
+
+    Raises:
+      ValueError: the model has another encoding than one rope, or the searched length is not above the trained one.
+    """
+    own, length = plain_rope(layers, at), at.searched
+    factors = ", ".join(f"{factor:.6g}" for factor in at.factors or (1.0,) * at.frequencies)
+    ones = ", ".join(["1.0"] * at.frequencies)
+    scaling = f"longrope(short_factor=({ones},), long_factor=({factors},), factor={length / at.trained:.8g}, "
+    plain = ", ".join(f"{name}={getattr(own, name)!r}" for name in ("base", "layout", "fraction"))
+    return f"rope({plain}, scaling={scaling}original_length={at.trained}))"
+
+
+longrope.searched = True
+
+
+def plain_rope(layers: Layers, at: Place) -> rope:
+    """The only encoding of a model whose rope is to be scaled by a search.
+
+    Raises:
+      ValueError: there is another one, or the searched length is not above the trained one.
+    """
+    if len(layers) != 1 or not isinstance(layers[0], rope) or at.searched <= at.trained:
+        raise ValueError(
+            f"factors are searched for a plain rope and a length above the trained {at.trained}, not for "
+            f"{layers_text(layers)!r} and search.length={at.searched}"
+        )
+    return layers[0]

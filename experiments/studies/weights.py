@@ -1,0 +1,106 @@
+"""Weights that rows are measured on: trained here, in a study before, or by somebody else."""
+
+import math
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.studies.plan import Row, training_of
+from posjax.jsonl import config_hash
+from posjax.training import loop
+from posjax.training.initial import AS_INIT, Start, as_started
+from posjax.training.long_task import LongDocuments, decoding_task
+from posjax.training.runs import Run, is_run, load_run
+from posjax.training.tasks import LanguageModel
+
+
+class Weights(NamedTuple):
+    """An ensemble, with what is known of its training.
+
+    Attributes:
+      run: its parameters are shapes while rows are checked.
+      hash: names the training.
+      metrics: of the end of training, metric -> [R]; empty where it was trained elsewhere.
+      directory: of the run.
+    """
+
+    run: Run
+    hash: str
+    metrics: Mapping[str, Any]
+    directory: pathlib.Path
+
+
+def row_hash(config: ConfigDict) -> str:
+    """Names a training: its config without what only says where and how often something is written."""
+    return config_hash(loop.identity(config))
+
+
+def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
+    """The decoder of a run of posjax, of all its seeds, or of a file or folder of pretrained weights.
+
+    Raises:
+      ValueError: there is no decoder, or its trained length is not known.
+    """
+    if not is_run(checkpoint):
+        if checkpoint.is_dir() and not (checkpoint / "config.json").exists():
+            raise ValueError(
+                f"there is no checkpoint in {checkpoint}: give the workdir of a run, or a folder of transformers, which "
+                "holds a config.json"
+            )
+        return _pretrained(checkpoint, table)
+    run = load_run(checkpoint, task_of=decoding_task)
+    if not isinstance(run.task, LanguageModel):
+        raise ValueError(f"{checkpoint} holds no decoder but the task {run.config.task!r}")
+    config = ConfigDict(run.config.to_dict())
+    if "retrieval" not in config.data:  # a fine-tune then is on text alone
+        config.data.update(files=config.data.get("files"), retrieval=_no_retrieval())
+    config.steps = run.step
+    return Weights(run._replace(config=config), row_hash(config), {}, checkpoint)
+
+
+def _pretrained(path: pathlib.Path, table: ConfigDict) -> Weights:
+    """Pretrained weights as a run of no steps; fine-tunes of them see the text of the study, and no retrieval."""
+    given = training_of(table, {"model": {"encoding": AS_INIT}}, "--checkpoint")
+    config, start = ConfigDict(given.to_dict()), Start(path, table.get("init_ignore"))
+    config.model = ConfigDict({"kind": AS_INIT, "implementation": table.model.implementation})
+    config = ConfigDict(as_started(config, start).to_dict())
+    trained = table.get("trained_length") or getattr(start.model, "length", None)
+    if trained is None:
+        raise ValueError(f"{path} does not say how long sequences in training were: set config.trained_length")
+    config.data.length, config.data.retrieval = trained, _no_retrieval()
+    config.steps, config.eval_tokens = 0, None
+    config.eval_lengths = (min(table.measures.lengths.lengths),)
+    task = LongDocuments(config)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start.of_seeds((0,))[0])
+    run = Run(task, task.model, params, (0,), config.lock(), 0, {"elapsed": 0.0, "step_time": math.nan})
+    return Weights(run, config_hash({**loop.identity(config), "initial": loop.digest(params)}), {}, path)
+
+
+def _no_retrieval() -> ConfigDict:
+    return ConfigDict(dict(share=0.0, weight=0.0, tasks=()))
+
+
+def kept_weights(row: Row, workdir: pathlib.Path, seeds: tuple[int, ...]) -> Weights:
+    """The weights of the row with the same label in another study.
+
+    Raises:
+      ValueError: the workdir has no such row, or several, or the row lacks a seed.
+    """
+    named = re.compile(f"{re.escape(plain(row.base))}-[0-9a-f]{{12}}")
+    found = [each for each in sorted(workdir.glob("*/*")) if named.fullmatch(each.name)]
+    if len(found) != 1:
+        raise ValueError(f"{workdir} has {len(found)} models of a row {row.base!r}: there must be one")
+    run = load_run(found[0], task_of=decoding_task)
+    if missing := sorted({*seeds} - {*run.seeds}):
+        raise ValueError(f"{found[0]} has no seed {missing[0]}, but {run.seeds}")
+    return Weights(run, row_hash(run.config), {}, found[0])
+
+
+def plain(label: str) -> str:
+    """A label as the name of a folder."""
+    return "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
