@@ -78,7 +78,9 @@ def rope_variants() -> ConfigDict:
             "YaRN": scaled_rope("yarn"),
             "Llama 3": scaled_rope("llama3"),
             "LongRoPE": rising_factors,
-            "SelfExtend": lambda layers, at: f"self_extend(group={2 * at.factor:g}, window={at.trained // 2}) >> rope()",
+            "SelfExtend": lambda layers, at: (
+                f"self_extend(group={2 * at.factor:g}, window={at.trained // 2}) >> rope()"
+            ),
             "ReRoPE": lambda layers, at: f"rerope(window={at.trained // 2}) >> rope()",
             "dual chunk": lambda layers, at: (
                 f"dual_chunk(chunk={3 * at.trained // 4}, local={at.trained // 4}) >> rope()"

@@ -9,8 +9,9 @@ cifar10. A folder or zips of pictures instead of caltech101: --config.studies.ca
 
 Cost: about an hour and a half on one CPU core, and an hour more for cifar10. Expected: results/resolutions, made with
 --workdir=results/resolutions. On an accelerator override sizes only, as in
---config.studies.caltech101.model.width=384 --config.studies.caltech101.model.depth=12 --config.studies.caltech101.model.num_heads=6
---config.studies.caltech101.steps=40000 --config.studies.caltech101.batch_size=512
+--config.studies.caltech101.model.width=384 --config.studies.caltech101.model.depth=12
+--config.studies.caltech101.model.num_heads=6 --config.studies.caltech101.steps=40000
+--config.studies.caltech101.batch_size=512
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -109,7 +110,9 @@ def _shared() -> ConfigDict:
     study.eval_batch_size = 500
     study.checkpoint_every = 100
     study.measures = ConfigDict({"resolutions": {}})
-    study.measures.resolutions.images = config_dict.placeholder(int)  # of the evaluation split, evenly spread; None: all
+    study.measures.resolutions.images = config_dict.placeholder(
+        int
+    )  # of the evaluation split, evenly spread; None: all
     study.measures.resolutions.batch_tokens = 16384
     study.measures.resolutions.resize = "torch_bicubic"  # of tables: a method of posjax.encodings.resize
     return study

@@ -13,8 +13,9 @@
 --encodings and --seeds make a study of the config of a single run: a row for each encoding, in the table by its spec. In a
 config of studies they take the place of its encodings and seeds. docs/your_own_data.md goes through it.
 
---tune trains each row at the values of a field (several fields: all combinations), chooses the best on a tenth of the training
-split that these trainings do not see (--choose_by=0.2: a fifth; --choose_by=SPLIT: another split), and trains the row at it.
+--tune trains each row at the values of a field (several fields: all combinations), chooses the best on a tenth of the
+training split that these trainings do not see (--choose_by=0.2: a fifth; --choose_by=SPLIT: another split), and trains the
+row at it.
 
 --checkpoint takes the workdir of a run of experiments.train or of a row, or a folder of transformers with its tokenizer.json,
 and trains only fine-tunes. --variants names the variants and fine-tunes that are read beside the models as they were trained,
@@ -22,9 +23,9 @@ none behind it: none; of a checkpoint a spec may stand there, in which {own} is 
 fine-tunes out. --config.init_encoding=new lets encodings be read that cannot take over what the model's has learned.
 
 All seeds of a row train at once. Under the workdir (runs/<name of the config> by default, with -ablation behind the name of a
-single run's): results.jsonl, one record per row and seed; README.md and its PNG figures; config.json; and a folder per row with
-its checkpoints. Killed and started again, it goes on: finished rows are not run again, the row under way resumes from its
-checkpoint. Ctrl-C or SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too, is said before the
+single run's): results.jsonl, one record per row and seed; README.md and its PNG figures; config.json; and a folder per row
+with its checkpoints. Killed and started again, it goes on: finished rows are not run again, the row under way resumes from
+its checkpoint. Ctrl-C or SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too, is said before the
 first one trains: one line, exit 2.
 
 Labels of rows may hold dots, in a config's ConfigDict({"rope(base=0.5)": ...}, allow_dotted_keys=True) and on the command

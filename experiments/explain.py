@@ -70,8 +70,8 @@ def _explain(args: argparse.Namespace) -> None:
 
 def _explain_checkpoint(args: argparse.Namespace) -> None:
     from experiments.studies.readings import Place, scaled_rope
-    from posjax.spec import layers_text, parse_layers
     from posjax.describe.explain.turning import explain_turning, model_of
+    from posjax.spec import layers_text, parse_layers
     from posjax.training.initial import of_own
 
     model = model_of(args.checkpoint, args.ignore.split(",") if args.ignore else ())
@@ -82,7 +82,9 @@ def _explain_checkpoint(args: argparse.Namespace) -> None:
     def at(spec: str, length: int) -> str:
         if args.scaling is None:
             return spec
-        return layers_text(scaled_rope(args.scaling)(parse_layers(spec), Place(model.trained, length, length / model.trained)))
+        return layers_text(
+            scaled_rope(args.scaling)(parse_layers(spec), Place(model.trained, length, length / model.trained))
+        )
 
     print("\n".join(explain_turning(model, args.lengths, at)))
 

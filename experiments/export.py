@@ -5,7 +5,7 @@
 
 Only what a family of transformers computes can be written; the message says what stands against it in the nearest family,
 and --all what stands against it in each. The first family that has such a model is taken, unless --family names one. The
-folder can be read back: experiments.extrapolate, generate, explain and train take it as a checkpoint. Errors are one line and
+folder can be read back: experiments.ablate, generate, explain and train take it as a checkpoint. Errors are one line and
 exit code 2.
 """
 

@@ -31,11 +31,9 @@ from experiments import cli, tune_allocator
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
-    from experiments.records import Record, append_records
+    from experiments.records import append_records
     from experiments.studies import environment
-    from experiments.studies.engine import about_run, write_json
-    from experiments.studies.measures import Subject, scores
-    from experiments.studies.plan import Row, encoding_of
+    from experiments.studies.engine import write_json
     from experiments.studies.running import Progress, StopRequest
     from experiments.studies.weights import Weights, row_hash
     from posjax.jsonl import config_hash
@@ -68,26 +66,39 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     named = row_hash(config)
     if initial is not None:  # another start is another run
         named = config_hash({**identity(config), "initial": digest(initial)})
-    label, machine = config.model.encoding, environment.describe(tune_allocator())
-    weights = Weights(run, named, result.metrics, workdir)
-    (metrics,) = scores(Subject(Row("train", label, label, config), config, weights, weights, seeds), ConfigDict())
-    record = Record(
-        study="train",
-        row=label,
-        base=label,
-        encoding=encoding_of(config),
-        seed=config.seed,
-        run=named,
-        config_hash=named,
-        device=machine.pop("device"),
-        versions=machine,
-        metrics=metrics,
-        **about_run(run),
-    )
+    record = _record(Weights(run, named, result.metrics, workdir))
     (workdir / "result.jsonl").unlink(missing_ok=True)
     append_records(workdir / "result.jsonl", [record])
-    shown = {name: value for name, value in metrics.items() if name != "training loss"}
+    shown = {name: value for name, value in record.metrics.items() if name != "training loss"}
     print(f"{record.encoding}: {shown} after {config.steps} steps, in {workdir}")
+
+
+def _record(weights: Any) -> Any:
+    """The record of a finished training."""
+    from experiments.records import Record
+    from experiments.studies import environment
+    from experiments.studies.engine import about_run, rate_of, trained_at, unit_of_lengths
+    from experiments.studies.measures import Subject, scores
+    from experiments.studies.plan import Row, encoding_of
+
+    config, task = weights.run.config, weights.run.task
+    row = Row("train", config.model.encoding, config.model.encoding, config)
+    (metrics,) = scores(Subject(row, config, weights, weights, weights.run.seeds), ConfigDict())
+    return Record(
+        study=row.study,
+        row=row.label,
+        base=row.label,
+        encoding=encoding_of(config),
+        seed=config.seed,
+        run=weights.hash,
+        config_hash=weights.hash,
+        learning_rate=rate_of(config),
+        unit=unit_of_lengths(row, task, {}),
+        trained_at=trained_at(row, task, {}),
+        metrics=metrics,
+        **about_run(weights.run),
+        **environment.recorded(tune_allocator()),
+    )
 
 
 def _options(config: ConfigDict) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from exported import TRAINED, write_llama
 import posjax as pj
 from experiments import export, generate, train
 from experiments.studies import environment
-from experiments.studies.long_context import with_encoding
 from posjax import data, pretrained
+from posjax.models.replacing import with_encoding
 from posjax.training.runs import load_run
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -92,7 +92,9 @@ def test_a_prompt_is_continued_as_the_whole_would_be(llama, capsys):
     shown, err = capsys.readouterr()
     tokenizer = data.load_tokenizer(llama)
     model, params = pretrained.load(llama)
-    model, params = with_encoding(model, params["params"], "rope, none")
+    model, params = with_encoding(
+        model, params["params"], "rope, none", lambda it: it.init(jax.random.key(0), *it.example())["params"]
+    )
     (tokens,) = tokenizer.encode([b"the grass is"])
     tokens = np.append(np.int32(tokenizer.bos), tokens)
     for _ in range(4):

@@ -9,8 +9,8 @@ from ml_collections import ConfigDict
 
 from experiments import train
 from experiments.studies import environment
-from experiments.studies.ablation import Ablation
-from experiments.studies.records import row_hash
+from experiments.studies.engine import plan
+from experiments.studies.weights import row_hash
 from posjax.training.loop import identity
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
@@ -76,7 +76,7 @@ def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatc
 def hashes(study):
     """{label of a row: hash} of what a committed config trains."""
     config = runpy.run_path(str(CONFIGS / f"{study}.py"))["get_config"]()
-    return {(row.study, row.label): row_hash(row.training) for row in Ablation(config).rows()}
+    return {(row.study, row.label): row_hash(row.training) for row in plan(config).rows}
 
 
 def test_fields_that_came_later_leave_committed_results_their_names():

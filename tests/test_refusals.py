@@ -19,11 +19,10 @@ from experiments import (
     prepare,
     scorecard,
 )
-from experiments import extrapolate as extrapolate_command
-from experiments import resolutions as resolutions_command
 from experiments import train as train_command
 from experiments.studies import environment
-from experiments.studies.ablation import Ablation
+from experiments.studies.engine import plan
+from experiments.studies.readings import RESIZED, scaled_rope
 from posjax.training import loop
 
 TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}
@@ -123,19 +122,21 @@ def lengths(data_dir, **wrong) -> ConfigDict:
     made = extrapolate.get_config()
     made.update_from_flattened_dict(TINY)
     changed(made, data__data_dir=data_dir, data__length=64, eval_lengths=(64,), eval_tokens=257)
-    changed(made, evaluation__bytes=256, evaluation__lengths=(64, 128), retrieval__lengths=(64,))
+    lengths = {"bytes": 256, "lengths": (64, 128)}
+    changed(made, **{f"measures__lengths__{name}": value for name, value in lengths.items()})
+    changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=("recall",))
     made.encodings = ConfigDict({"none": "none", "rope": wrong.pop("encoding", "rope")}, sort_keys=False)
-    made.variants = ConfigDict({"rope": {"mine": wrong.pop("variant", "rope + window({trained})")}})
-    tuned = dict(spec="rope(scaling=linear(factor={factor}))", target=128, length=128, steps=2, learning_rate=1e-3)
+    made.variants = ConfigDict({"rope": {"mine": wrong.pop("variant", "rope + window(64)")}})
+    tuned = dict(read=scaled_rope("linear"), size=128, steps=2, learning_rate=1e-3)
     made.finetune = ConfigDict({"rope": {"tuned": tuned | wrong.pop("tuned", {})}})
-    changed(made, data__retrieval__tasks=("recall",), retrieval__tasks=("recall",))
+    changed(made, data__retrieval__tasks=("recall",))
     return changed(made, **wrong)
 
 
 @pytest.mark.slow
 def test_lengths_that_are_right_train(data_dir, tmp_path):
     with pytest.raises(AssertionError, match="it trains"):
-        extrapolate_command.main(lengths(data_dir), tmp_path)
+        ablate.main(lengths(data_dir), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -144,19 +145,19 @@ def test_lengths_that_are_right_train(data_dir, tmp_path):
         ({"encoding": "sincos2d_mae"}, "row 'rope' of 'extrapolate': .*sincos2d_mae"),
         ({"variant": "t5"}, "row 'mine' of 'extrapolate': .*t5.* cannot take over what rope.* has learned"),
         pytest.param(
-            {"tuned": {"spec": "t5"}}, "row 'tuned' of 'extrapolate': .*t5.* cannot take over", marks=pytest.mark.slow
+            {"tuned": {"read": "t5"}}, "row 'tuned' of 'extrapolate': .*t5.* cannot take over", marks=pytest.mark.slow
         ),
         ({"tuned": {"steps": 0}}, "row 'tuned' of 'extrapolate': .*steps=0 must be at least 1"),
-        ({"retrieval__tasks": ("recal",)}, "recal"),
+        ({"measures__retrieval__tasks": ("recal",)}, "recal"),
         pytest.param({"data__retrieval__tasks": ("recal",)}, "recal", marks=pytest.mark.slow),
-        ({"model__num_heads": 0}, "model.width=8 is not divisible by model.num_heads=0"),
+        ({"model__num_heads": 0}, "num_heads"),
         ({"logger": "tensorboard"}, "tensorboardX"),
     ],
 )
 def test_lengths_refuse_every_row(wrong, message, data_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ValueError, match=message):
-        extrapolate_command.main(lengths(data_dir, **wrong), tmp_path)
+        ablate.main(lengths(data_dir, **wrong), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -164,24 +165,25 @@ def sets(data_dir, **wrong) -> ConfigDict:
     """Two sets, of which the second is wrong."""
     made = resolutions.get_config("fashion_mnist")
     made.seeds = (0, 1)
-    study = made.sets.fashion_mnist
+    study = made.studies.fashion_mnist
     study.update_from_flattened_dict(TINY)
     changed(study, data__name="digits", data__data_dir=data_dir, data__image_size=(8, 8), model__patch_size=2)
-    changed(study, evaluation__resolutions=(4, 8, 12), eval_batch_size=100, evaluation__images=10)
+    changed(study, measures__resolutions__resolutions=(4, 8, 12), measures__resolutions__images=10, eval_batch_size=100)
     study.encodings = ConfigDict({"learned": "learned", "axial": wrong.pop("encoding", "axial_rope")}, sort_keys=False)
-    fitted = wrong.pop("policy", "fit_grid(height={height}, width={width}) >> axial_rope")
-    study.policies = ConfigDict({"learned": {"resized": "resized"}, "axial": {"mine": fitted}})
-    tuned = dict(policy="resized", resolution=12, steps=2, learning_rate=1e-3)
-    study.finetune = ConfigDict({"learned": {"tuned": tuned | wrong.pop("tuned", {})}})
-    right = ConfigDict({**study.to_dict(), "finetune": {}, "policies": {}, "encodings": {"plain": "none"}})
-    made.sets = ConfigDict({"right": right, "wrong": changed(study, **wrong)}, sort_keys=False)
+    fitted = wrong.pop("reading", "fit_grid(height=4, width=4) >> axial_rope")
+    learned = {"learned": None, "learned, resized": RESIZED}
+    study.variants = ConfigDict({"learned": learned, "axial": {"axial, mine": fitted}}, sort_keys=False)
+    tuned = dict(read=RESIZED, size=12, steps=2, learning_rate=1e-3)
+    study.finetune = ConfigDict({"learned": {"learned, tuned": tuned | wrong.pop("tuned", {})}})
+    right = ConfigDict({**study.to_dict(), "finetune": {}, "variants": {}, "encodings": {"plain": "none"}})
+    made.studies = ConfigDict({"right": right, "wrong": changed(study, **wrong)}, sort_keys=False)
     return made
 
 
 @pytest.mark.slow
 def test_sets_that_are_right_train(data_dir, tmp_path):
     with pytest.raises(AssertionError, match="it trains"):
-        resolutions_command.main(sets(data_dir), tmp_path)
+        ablate.main(sets(data_dir), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -189,19 +191,21 @@ def test_sets_that_are_right_train(data_dir, tmp_path):
     [
         ({"data__name": "digist"}, "row 'learned, resized' of 'wrong': .*did you mean 'digits'"),
         ({"data__name": "cifar10"}, "row 'learned, resized' of 'wrong': .*is not prepared"),
-        pytest.param({"encoding": "abacus"}, "row 'axial, mine' of 'wrong': .*abacus", marks=pytest.mark.slow),
-        pytest.param({"policy": "learned"}, "row 'axial, mine' of 'wrong': .*cannot take over", marks=pytest.mark.slow),
-        pytest.param({"tuned": {"resolution": 13}}, "row 'learned, tuned' of 'wrong': .*13", marks=pytest.mark.slow),
-        ({"tuned": {"policy": "swin"}}, "row 'learned, tuned' of 'wrong': .*swin.* cannot take over"),
-        ({"evaluation__resolutions": (4, 8, 13)}, "of 'wrong': .*13"),
-        ({"evaluation__images": 0}, "evaluation.images=0 of 'wrong' must be at least 1"),
+        pytest.param({"encoding": "abacus"}, "row 'axial.*' of 'wrong': .*abacus", marks=pytest.mark.slow),
+        pytest.param(
+            {"reading": "learned"}, "row 'axial, mine' of 'wrong': .*cannot take over", marks=pytest.mark.slow
+        ),
+        pytest.param({"tuned": {"size": 13}}, "row 'learned, tuned' of 'wrong': .*13", marks=pytest.mark.slow),
+        ({"tuned": {"read": "swin"}}, "row 'learned, tuned' of 'wrong': .*swin.* cannot take over"),
+        ({"measures__resolutions__resolutions": (4, 8, 13)}, "of 'wrong': .*13"),
+        ({"measures__resolutions__images": 0}, "of 'wrong': measures.resolutions.images=0 must be at least 1"),
         ({"logger": "tensorboard"}, "tensorboardX"),
     ],
 )
 def test_resolutions_refuse_every_row_of_every_set(wrong, message, data_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ValueError, match=message):
-        resolutions_command.main(sets(data_dir, **wrong), tmp_path)
+        ablate.main(sets(data_dir, **wrong), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,7 +226,7 @@ def test_data_are_loaded_once_for_all_rows(data_dir, tmp_path, monkeypatch):
 def test_labels_may_hold_dots(data_dir):
     made = ablation(data_dir)
     made.studies.digits_vit.encodings = ConfigDict({"rope(base=0.5)": "rope(base=0.5)"}, allow_dotted_keys=True)
-    row, _ = Ablation(made).rows()
+    row, _ = plan(made).rows
     assert (row.label, row.training.model.encoding) == ("rope(base=0.5)", "rope(base=0.5)")
     assert pathlib.Path(row.label).name == row.label
 

@@ -170,7 +170,7 @@ plt.show()
 # needs training before it is of use. `ntk` keeps the near ones and holds for about half of the factor; `yarn` holds to the
 # end at some price near by. ReRoPE and the window never leave the trained distances. The window reads no farther than it
 # was trained, which on these texts costs nothing: a model of bytes finds little that far away. Perplexity alone does not
-# show whether far tokens are *used*; `experiments.extrapolate` measures retrieval beside it.
+# show whether far tokens are *used*; `experiments.ablate` measures retrieval beside it.
 #
 # ## A short fine-tune
 #

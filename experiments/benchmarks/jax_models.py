@@ -135,7 +135,7 @@ def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) ->
 
 
 def score(case: Mapping[str, Any]) -> Call:
-    """The losses of one document of `length` tokens, as `experiments.extrapolate` reads it: only compiled."""
+    """The losses of one document of `length` tokens, as `experiments.ablate` reads it: only compiled."""
     from experiments.studies.long_context import Reader  # needs what reads data sets, which no other contender does
 
     model, variables, *_ = _model(case)

@@ -30,10 +30,10 @@ from experiments.report.claims import (
     looked_at,
 )
 from experiments.report.figures import Drawn
-from experiments.report.statistics import LEVEL, Estimate, is_whole
+from experiments.report.statistics import LEVEL, Estimate
 from experiments.report.studies import study_of
 from experiments.report.table import StudyTable
-from experiments.report.units import Unit, unit_of
+from experiments.report.units import Unit
 from posjax.describe.figures import save
 from posjax.describe.markdown import escape_markdown
 from posjax.files import replace_file

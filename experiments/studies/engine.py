@@ -26,6 +26,7 @@ from experiments.studies.plan import (
     Row,
     check_study,
     chosen_rows,
+    copied,
     encoding_of,
     finetune_config,
     measures_of,
@@ -95,7 +96,7 @@ def plan(
         if len(tables) > 1:
             raise ValueError(f"--checkpoint reads the rows of one table, and this study has {len(tables)}: {[*tables]}")
         ((name, table),) = tables.items()
-        tables[name] = table = with_variants(table.copy_and_resolve_references(), variants)
+        tables[name] = table = with_variants(copied(table), variants)
         loaded = load_decoder(checkpoint, table)
         training = loaded.run.config
         known = {layers_text(parse_layers(text)): label for label, text in (table.get("encodings") or {}).items()}
@@ -134,7 +135,7 @@ def run(
       Stopped: SIGTERM or Ctrl-C came; the state is saved.
       FloatingPointError: rows that diverged; all others are finished and shown.
     """
-    engine = Engine(study, workdir, part, environment.describe(allocator))
+    engine = Engine(study, workdir, part, environment.recorded(allocator))
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
     write_json(workdir / "config.json", study.config.to_dict())
     diverged: dict[tuple[str, str], str] = {}
@@ -151,7 +152,9 @@ def run(
             except FloatingPointError as error:  # the other rows are worth having all the same
                 diverged[row.study, row.base] = f"{row.study}, row {row.label!r}: {error}"
     if part is not None:
-        print(f"part {part[0]} of {part[1]}: {len(engine.rows)} rows; the same command without --rows shows all of them")
+        print(
+            f"part {part[0]} of {part[1]}: {len(engine.rows)} rows; the same command without --rows shows all of them"
+        )
     else:
         from experiments.report.page import print_page, write_page  # figures are slow to import
 
@@ -334,6 +337,8 @@ class Engine:
         if not self.missing(row):
             return False
         row = self._tune(row, progress, should_stop)
+        if not self.missing(row):  # the point that was best is so still
+            return False
         base = weights = self._base(row, progress, should_stop)
         if row.finetune:
             weights = self._fine_tuned(row, base, progress, should_stop)
@@ -351,10 +356,12 @@ class Engine:
             return row
         for config, members in self._tuner.ensembles(row):
             seeds = tuple(seed for _, seed in members)
-            weights = self._train(row, f"{row.base}-rates", config, seeds, None, row_hash(config), progress, should_stop)
+            weights = self._train(
+                row, f"{row.base}-rates", config, seeds, None, row_hash(config), progress, should_stop
+            )
             task, metrics = weights.run.task, weights.metrics[weights.run.task.headline]
             scores = next(iter(metrics.values())) if isinstance(metrics, Mapping) else metrics
-            about = {"study": row.study, "encoding": encoding_of(config)} | about_run(weights.run) | self._about_machine()
+            about = {"study": row.study, "encoding": encoding_of(config)} | about_run(weights.run) | self._machine
             about |= {"unit": unit_of_lengths(row, task, measures_of(self.study.tables[row.study]))}
             self._tuner.record(row, members, scores, task.headline, about)
         if self._tuner.best(row) is None:
@@ -393,9 +400,7 @@ class Engine:
         start = jax.tree.map(np.asarray, self._start(row, base, base.run.params, spec))
         digest = loop.digest(start)
         named = config_hash({**loop.identity(config), "initial": digest})
-        return self._train(
-            row, f"{row.label}-{digest}", config, base.run.seeds, start, named, progress, should_stop
-        )
+        return self._train(row, f"{row.label}-{digest}", config, base.run.seeds, start, named, progress, should_stop)
 
     def _found_factors(self, row: Row, base: Weights) -> tuple[float, ...]:
         """The factors that a search finds for a base, kept beside its checkpoints; none while rows are checked."""
@@ -445,16 +450,16 @@ class Engine:
             "run": base.hash,
             "encoding": encoding_of(row.training) if spec in (None, RESIZED) else spec,
             "config_hash": self._hash(row, weights.hash),
-            "learning_rate": _rate(weights.run.config),
+            "learning_rate": rate_of(weights.run.config),
             "tuned": self._tuner.tuned(row) if self._is_tuned(row) and row.finetune is None else None,
             "unit": unit_of_lengths(row, base.run.task, measures),
             "trained_at": trained_at(row, base.run.task, measures),
             "evaluation_time": None if [*measures] == ["scores"] else elapsed,
             **about_run(weights.run),
-            **self._about_machine(),
+            **self._machine,
         }
         if documents is not None:
-            about |= {"documents": tuple(documents.titles), "bos": _bos(documents.tokenizer)}
+            about |= {"documents": tuple(documents.titles), "bos": bos_text(documents.tokenizer)}
         new = []
         for index, seed in enumerate(seeds):
             metrics: dict[str, Any] = {}
@@ -463,10 +468,6 @@ class Engine:
             new.append(Record(**about, seed=seed, metrics=metrics))
         append_records(self._path, new)
         self._records += new
-
-    def _about_machine(self) -> dict[str, Any]:
-        versions = {name: value for name, value in self._machine.items() if name not in ("device", "allocator")}
-        return {"device": self._machine.get("device", ""), "versions": versions}
 
 
 def about_run(run: Run) -> dict[str, Any]:
@@ -480,11 +481,11 @@ def about_run(run: Run) -> dict[str, Any]:
         "step_time": step_time / len(run.seeds) if np.isfinite(step_time) else None,
         "wall_time": run.times["elapsed"],
         "passes": _passes(run),
-        "bos": _bos(tokenizer) if tokenizer is not None else "",
+        "bos": bos_text(tokenizer) if tokenizer is not None else "",
     }
 
 
-def _bos(tokenizer: Any) -> str:
+def bos_text(tokenizer: Any) -> str:
     """The token that is put before every text, as text; "" for none."""
     return tokenizer.decode(tokenizer.bos) if tokenizer.bos else ""
 
@@ -497,7 +498,7 @@ def _passes(run: Run) -> float | None:
     return seen * run.config.data.get("length", 1) / len(train)
 
 
-def _rate(config: ConfigDict) -> float | None:
+def rate_of(config: ConfigDict) -> float | None:
     rate = config.optimizer.learning_rate
     return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
@@ -551,7 +552,7 @@ def _about(row: Row) -> Iterator[None]:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a readable JSON file whose keys are in order; functions stand there as their source."""
+    """Writes a readable JSON file whose keys are in order; a function stands there as its source and what it closes over."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(strict(_plain(value)), indent=2, sort_keys=True).encode() + b"\n")
 
@@ -559,7 +560,10 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
-    return inspect.getsource(value).strip() if callable(value) else value
+    if not callable(value):
+        return value
+    closed = inspect.getclosurevars(value).nonlocals
+    return f"{inspect.getsource(value).strip()}  # {closed}" if closed else inspect.getsource(value).strip()
 
 
 def _print_row(row: Row, workdir: pathlib.Path, where: str) -> None:

@@ -43,6 +43,13 @@ def describe(allocator: str | None = None) -> dict[str, Any]:
     }
 
 
+def recorded(allocator: str | None) -> dict[str, Any]:
+    """What records say of where they were made: "device" and "versions"."""
+    described = describe(allocator)
+    device, _ = described.pop("device"), described.pop("allocator")
+    return {"device": device, "versions": described}
+
+
 def commit() -> str | None:
     """The commit this code was checked out at, with "-dirty" after it if tracked files differ; None elsewhere."""
     here = pathlib.Path(__file__).parent

@@ -13,6 +13,7 @@ from posjax.training.classification import scores
 from posjax.training.evaluate import evaluate, make_score
 from posjax.training.tasks import Task
 
+
 class Originals:
     """The images of an evaluation split as they are stored, from which those of each resolution are made.
 

@@ -19,7 +19,7 @@ from experiments.records import finite
 from experiments.studies import images
 from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss
 from experiments.studies.plan import Row, measures_of
-from experiments.studies.readings import RESIZED, Place, is_searched, read_as, resized, spec_of
+from experiments.studies.readings import RESIZED, Place, read_as, resized, spec_of
 from experiments.studies.running import bar, caption
 from experiments.studies.weights import Weights
 from posjax import data
@@ -97,15 +97,13 @@ class Subject:
         return self._readers[length, batch], of
 
 
-def place_of(
-    training: ConfigDict, task: Task, size: int, table: ConfigDict, factors: tuple[float, ...] = ()
-) -> Place:
+def place_of(training: ConfigDict, task: Task, size: int, table: ConfigDict, factors: tuple[float, ...] = ()) -> Place:
     """The place of a length or a resolution for the models of a training."""
     if training.task == "classification":
         model = task.model
         return Place(task.resolution, size, task.times(size), model.patches(*model.image_size))
     model, trained = training.model, training.data.length
-    frequencies = (model.get("head_dim") or model.width // model.num_heads) // 2
+    frequencies = (model.get("head_dim") or model.width // max(model.num_heads, 1)) // 2
     return Place(trained, size, size / trained, None, frequencies, factors, (table.get("search") or {}).get("length"))
 
 
@@ -134,14 +132,20 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
     documents, made = subject.documents, [{} for _ in subject.seeds]
     all_lengths = lengths_of(subject.row, options)
     windows = {n: len(documents.texts) * options.bytes // stride_of(n, options) for n in all_lengths}
-    with bar(len(subject.seeds) * sum(n * count for n, count in windows.items()), "B", unit_scale=True, leave=False) as b:
+    with bar(
+        len(subject.seeds) * sum(n * count for n, count in windows.items()), "B", unit_scale=True, leave=False
+    ) as b:
         caption(b, f"{subject.where} {subject.row.label}")
         for length in all_lengths:
             reader, params_of = subject.reader(length, options.batch_tokens)
             sizes = dict(stride=stride_of(length, options), first=first_scored(options), count=options.bytes)
             for seed, metrics in zip(subject.seeds, made, strict=True):
                 loss = text_loss(reader, params_of(seed), documents.texts, **sizes, bos=documents.tokenizer.bos)
-                at = {SLIDING: loss.sliding, SEPARATE: loss.chunked, "seconds per window": reader.seconds / reader.batch}
+                at = {
+                    SLIDING: loss.sliding,
+                    SEPARATE: loss.chunked,
+                    "seconds per window": reader.seconds / reader.batch,
+                }
                 if documents.tokenizer.digest:
                     at[PERPLEXITY] = math.exp(loss.sliding)
                 at |= {} if reader.temp_bytes is None else {"temporary bytes": reader.temp_bytes}
@@ -170,9 +174,7 @@ def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
             ]
             tokens, targets = (np.concatenate([each[name] for each in batches]) for name in ("tokens", "targets"))
             for seed, metrics in zip(subject.seeds, made, strict=True):
-                parts = zip(
-                    *(np.split(x, len(batches)) for x in reader(params_of(seed), tokens, targets)), strict=True
-                )
+                parts = zip(*(np.split(x, len(batches)) for x in reader(params_of(seed), tokens, targets)), strict=True)
                 cells = [retrieved(Reading(*part), batch) for part, batch in zip(parts, batches, strict=True)]
                 for name in ("exact", "accuracy", "log_prob"):
                     values = [finite(getattr(cell, name)) for cell in cells]
@@ -300,7 +302,9 @@ def _check_retrieval(subject: Subject, options: ConfigDict) -> None:
 def _check_resolutions(subject: Subject, options: ConfigDict) -> None:
     """Traces the model at the smallest and the largest resolution."""
     if not options.resolutions or min(options.resolutions) < 1:
-        raise ValueError(f"measures.resolutions.resolutions={tuple(options.resolutions)} must be one or more, each at least 1")
+        raise ValueError(
+            f"measures.resolutions.resolutions={tuple(options.resolutions)} must be one or more, each at least 1"
+        )
     if options.images is not None and options.images < 1:
         raise ValueError(f"measures.resolutions.images={options.images} must be at least 1; None takes all")
     task = subject.base.run.task

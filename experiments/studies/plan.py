@@ -1,8 +1,8 @@
 """The plan of a study: the rows that its config lists, checked before anything is trained.
 
-A config has `studies`, {name: table}, or is one table itself. A table is the config of a single run with its rows: `encodings`
-{label: spec} and `rows` {label: fields} are trained, `variants` {base: {label: reading}} read their weights under other
-encodings, `finetune` {base: {label: fields}} train them further. `measures` {name: options} says what is measured.
+A config has `studies`, {name: table}, or is one table itself. A table is the config of a single run with its rows:
+`encodings` {label: spec} and `rows` {label: fields} are trained, `variants` {base: {label: reading}} read their weights under
+other encodings, `finetune` {base: {label: fields}} train them further. `measures` {name: options} says what is measured.
 """
 
 import difflib
@@ -29,14 +29,16 @@ class Field(NamedTuple):
 
 
 FIELDS: Mapping[str, Field] = {
-    "seeds": Field(tuple, "whole numbers: each training is run once for each; the only field that has to be there"),
+    "seeds": Field(tuple, "whole numbers, each training is run once for each; a table may have its own"),
     "name": Field(str, "of the folder below runs/; the name of the file where it is left out"),
     "title": Field(str, "of the page; the name where it is left out"),
     "point": Field(str, "the question, a sentence at the head of the page"),
     "notes": Field(str, "what a reader must know, below the findings"),
     "page": Field(ConfigDict, "sentences and headings of the page: see `experiments.report.page`"),
     "studies": Field(ConfigDict, "{name: table}; a config without it is one table"),
-    "tune": Field(ConfigDict, "values that are tried for each row: see `experiments.studies.tuner`", ("seeds", "share")),
+    "tune": Field(
+        ConfigDict, "values that are tried for each row: see `experiments.studies.tuner`", ("seeds", "share")
+    ),
     "axis": Field(
         ConfigDict, "a quantity on which the studies lie: {study: number} and its title", ("title", "values")
     ),
@@ -51,7 +53,6 @@ TABLE: Mapping[str, Field] = {
     "finetune": Field(ConfigDict, "{base: {label: fields}}: the weights of a row trained further"),
     "measures": Field(ConfigDict, "{name: options}: see `experiments.studies.measures`; `scores` where left out"),
     "search": Field(ConfigDict, "of factors of a rope: see `experiments.studies.search`"),
-    "seeds": Field(tuple, "of this table, in place of those of the study"),
     "checkpoints": Field(str, "workdir of a study whose weights are read in place of training some"),
 }
 _OPTIONS = ("trained_length", "init_encoding", "init_ignore")  # of --checkpoint
@@ -149,7 +150,9 @@ def _trainings(name: str, table: ConfigDict) -> dict[str, ConfigDict]:
             f"study {name!r} has no rows: give encodings, {{label: spec}}, rows, {{label: fields}}, or --checkpoint"
         )
     if table.get("init_from") is not None:
-        raise ValueError(f"{name!r} sets init_from: a study starts at random; --checkpoint reads weights that are there")
+        raise ValueError(
+            f"{name!r} sets init_from: a study starts at random; --checkpoint reads weights that are there"
+        )
     return {label: training_of(table, change, f"row {label!r} of {name!r}") for label, change in changes.items()}
 
 
@@ -240,7 +243,7 @@ def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | No
     Raises:
       ValueError: seeds that are no whole numbers.
     """
-    made = config.copy_and_resolve_references()
+    made = copied(config)
     if not {"studies", "encodings", "rows", "seeds"} & {*made}:
         made = _of_one(made)
     elif not encodings and seeds is None:
@@ -254,6 +257,14 @@ def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | No
         with table.unlocked(), table.ignore_type():
             table.encodings = ConfigDict({spec: spec for spec in encodings}, allow_dotted_keys=True, sort_keys=False)
             table.rows = table.variants = table.finetune = ConfigDict()
+    return made
+
+
+def copied(config: ConfigDict) -> ConfigDict:
+    """A copy that can be changed, with its fields in their order; references stand for their values."""
+    made = ConfigDict(sort_keys=False, allow_dotted_keys=True)
+    for name, value in config.items():
+        made[name] = copied(value) if isinstance(value, ConfigDict) else value
     return made
 
 
@@ -320,7 +331,7 @@ def check_study(config: ConfigDict) -> None:
     for name, table in tables_of(config).items():
         where = f"config.studies.{name}" if "studies" in config else "config"
         _check_field(where, table, Field(ConfigDict, ""))
-        for part, field in TABLE.items():
+        for part, field in ({"seeds": FIELDS["seeds"]} | TABLE).items():
             if table.get(part) is not None:
                 _check_field(f"{where}.{part}", table[part], field)
         for part, kind, example in (("encodings", str, "{label: spec}"), ("rows", ConfigDict, "{label: fields}")):

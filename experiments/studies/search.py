@@ -254,7 +254,9 @@ def find_factors(run: Run, search: ConfigDict, row: Row, documents: data.Documen
     """
     at = _place(run.config, search)
     encoding, trained, factor = plain_rope(parse_layers(run.model.encoding), at), at.trained, at.scale
-    score = loss_of_factors(run.model, run.params, _search_batch(row, search, documents, search.windows), factor, trained)
+    score = loss_of_factors(
+        run.model, run.params, _search_batch(row, search, documents, search.windows), factor, trained
+    )
     given = dict(budget=Budget(**{name: search[name] for name in Budget._fields}), seed=search.seed)
     if search.get("method", METHODS[0]) == "longrope2":
         critical = critical_frequencies(encoding, at.frequencies, trained)
@@ -267,7 +269,7 @@ def find_factors(run: Run, search: ConfigDict, row: Row, documents: data.Documen
 
 def _place(training: ConfigDict, search: ConfigDict) -> Place:
     model, trained = training.model, training.data.length
-    frequencies = (model.get("head_dim") or model.width // model.num_heads) // 2
+    frequencies = (model.get("head_dim") or model.width // max(model.num_heads, 1)) // 2
     return Place(trained, search.length, search.length / trained, None, frequencies, (), search.length)
 
 

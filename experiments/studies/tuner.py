@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.records import TUNING, Record, append_records, finite, point_text
+from experiments.records import Record, append_records, finite, point_text
 from experiments.report.units import unit_of
-from experiments.studies.plan import Row, set_fields
+from experiments.studies.plan import Row, copied, set_fields
 from experiments.studies.weights import row_hash
 from posjax import data
 from posjax.spec import nearest
@@ -37,8 +37,8 @@ class Tuner:
     """The points of a study's trainings: those that are recorded, those that are missing, and the best of each.
 
     Args:
-      config: `tune` of a study: `learning_rates`, or `fields`, {field: values}; `seeds`; `share` of the training split that is
-        held out, or the name of another split.
+      config: `tune` of a study: `learning_rates`, or `fields`, {field: values}; `seeds`; `share` of the training split
+        that is held out, or the name of another split.
       seeds: of the study.
       records: of points.
 
@@ -241,7 +241,7 @@ def with_tune(config: ConfigDict, texts: Sequence[str], share: str | None, known
     if share is not None:
         with tune.ignore_type():
             tune.share = float(share) if share.replace(".", "", 1).isdigit() else share
-    made = config.copy_and_resolve_references()
+    made = copied(config)
     with made.unlocked(), made.ignore_type():
         made.tune = tune
     return made

@@ -65,7 +65,7 @@ def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
 
 def _pretrained(path: pathlib.Path, table: ConfigDict) -> Weights:
     """Pretrained weights as a run of no steps; fine-tunes of them see the text of the study, and no retrieval."""
-    given = training_of(table, {"model": {"encoding": AS_INIT}}, "--checkpoint")
+    given = training_of(table, {}, "--checkpoint")
     config, start = ConfigDict(given.to_dict()), Start(path, table.get("init_ignore"))
     config.model = ConfigDict({"kind": AS_INIT, "implementation": table.model.implementation})
     config = ConfigDict(as_started(config, start).to_dict())

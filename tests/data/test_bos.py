@@ -12,8 +12,8 @@ from worded import WORDS, write_tokenizer
 
 import posjax as pj
 from configs import decoder, encoder
+from experiments.studies.engine import bos_text
 from experiments.studies.long_context import Reader, text_loss
-from experiments.studies.records import bos_of
 from posjax import data
 from posjax.models import Decoder
 from posjax.training.long_task import LongDocuments
@@ -121,7 +121,7 @@ def test_a_document_is_scored_as_one_pass_behind_it_scores_it(file, folder):
     assert text_loss(reader, params, [text], **sizes).chunked != pytest.approx(float(expected), abs=1e-3)
 
 
-@pytest.mark.parametrize(("bos", "begins"), [(None, {"bos": "<s>"}), (False, {})])
+@pytest.mark.parametrize(("bos", "begins"), [(None, "<s>"), (False, "")])
 def test_tasks_heed_the_template_and_the_switch_and_records_say_so(file, folder, bos, begins):
     config = decoder.get_config()
     config.data.update(files=str(folder), name="mine", tokenizer=str(file), length=64, eval_split="test", bos=bos)
@@ -130,7 +130,7 @@ def test_tasks_heed_the_template_and_the_switch_and_records_say_so(file, folder,
     task = LongDocuments(config)
     first = task.batches(0)[0]["tokens"][:, 0]
     assert bool((first == 1).all()) == (bos is None)
-    assert bos_of(task.tokenizer) == begins
+    assert bos_text(task.tokenizer) == begins
 
 
 def test_masked_windows_have_none(file, folder):

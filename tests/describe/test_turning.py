@@ -104,10 +104,10 @@ def test_every_encoding_of_a_pattern_is_told_with_its_layers():
 def test_the_command_reads_a_folder(tmp_path, capsys):
     write_llama(tmp_path)
     assert model_of(tmp_path) == Model("rope()", 2, 8, 2, 64)
-    spec = "{own}, rope(scaling=yarn(factor={factor}, original_length={trained}))"
-    assert explain.main([spec, f"--checkpoint={tmp_path}", "--lengths=256"]) == 0
+    spec = "{own} + window(16), {own}"
+    assert explain.main([spec, f"--checkpoint={tmp_path}", "--lengths=256", "--scaling=yarn"]) == 0
     out = capsys.readouterr().out
-    assert "rope() (layers 0)" in out
+    assert "rope() + window(size=16) (layers 0)" in out
     assert "rope(scaling=yarn(factor=1, original_length=64)) (layers 1)" in out
     assert explain.main(["--lengths=256"]) == 2
     assert "give an encoding, as in: explain rope" in capsys.readouterr().err

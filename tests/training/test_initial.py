@@ -10,7 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 from small import small_decoder, small_vit
 
-from experiments.studies.ablation import Ablation
+from experiments.studies.plan import rows_of
 from posjax import pretrained
 from posjax.models import ViT, resize_params
 from posjax.models.kinds import make_model
@@ -139,9 +139,8 @@ def test_one_seed_serves_all(run, tmp_path):
 def test_an_ablation_does_not_pass_over_it():
     """It would train every row from there, or none: it says that it does not."""
     study = {"encodings": {"none": "none"}, "init_from": "runs/vit", "model": {"encoding": "none"}}
-    config = ConfigDict({"seeds": (0,), "studies": {"digits": study}})
-    with pytest.raises(ValueError, match="row 'none' of 'digits' sets init_from"):
-        Ablation(config).rows()
+    with pytest.raises(ValueError, match="'digits' sets init_from"):
+        rows_of("digits", ConfigDict(study))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ from experiments.report.claims import (
 )
 from experiments.report.statistics import difference_interval
 from experiments.report.studies import studies
+from experiments.studies.engine import plan
+from experiments.studies.measures import sizes_of
+from experiments.studies.plan import measures_of
 
 IMAGES = Table("made", "digits", "accuracy")
 FOLDERS = {
@@ -115,17 +118,13 @@ def test_questions_name_claims_that_there_are():
 
 
 def planned(study):
-    """study -> (labels of its rows, the places where it is read), by its config; labels of resolutions without policies."""
-    config, module = study.config, study.config.page.get("module")
-    if module == "extrapolate":
-        of_bases = [*config.variants.values(), *config.finetune.values()]
-        labels = {*config.encodings, *config.get("rows", {}), *(label for rows in of_bases for label in rows)}
-        return {study.name: (labels, {*config.evaluation.lengths, *config.retrieval.lengths})}
-    found = {}
-    for name, table in (config.get("studies") or config.sets).items():
-        sizes = table.evaluation.resolutions if module == "resolutions" else table.get("eval_lengths", ())
-        blocks = range(1 + table.model.depth) if "probe" in config else ()
-        found[name] = {*table.get("encodings", {}), *table.get("rows", {})}, {*sizes, *blocks}
+    """study -> (labels of its rows, the places where it is read), by its config."""
+    made, found = plan(study.config), {}
+    for name, table in made.tables.items():
+        rows = [row for row in made.rows if row.study == name]
+        sizes = {size for row in rows for size in sizes_of(row, table)} | {*table.get("eval_lengths", ())}
+        blocks = range(1 + table.model.depth) if "positions" in measures_of(table) else ()
+        found[name] = {row.label for row in rows}, {*sizes, *blocks}
     return found
 
 
@@ -138,7 +137,7 @@ def test_claims_are_of_rows_and_lengths_that_the_study_has(study):
     tables = planned(study)
     for cell in (cell for cell in looked | read | asked if cell.folder == study.name):
         labels, sizes = tables[cell.study]
-        assert (cell.row.split(", ")[0] if study.name in ("resolutions", "rope_vit") else cell.row) in labels, cell
+        assert cell.row in labels, cell
         assert cell.at is None or cell.at in sizes, cell
 
 

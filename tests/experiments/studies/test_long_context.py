@@ -7,7 +7,8 @@ import optax
 import pytest
 
 from experiments.studies import long_context
-from experiments.studies.long_context import Reader, Reading, retrieved, text_loss, text_windows, with_encoding
+from experiments.studies.long_context import Reader, Reading, retrieved, text_loss, text_windows
+from experiments.studies.readings import read_as
 from posjax import data, sites
 from posjax.models import Decoder
 
@@ -122,25 +123,31 @@ def test_answers_are_scored_and_nothing_else():
     assert np.isnan(retrieved(Reading(lost, right), batch)).all()
 
 
+def read(model, params, spec):
+    """`read_as` of one seed."""
+    changed, ensemble = read_as(model, jax.tree.map(lambda leaf: leaf[None], params), spec)
+    return changed, jax.tree.map(lambda leaf: leaf[0], ensemble)
+
+
 @pytest.mark.parametrize(
     "spec", ["rope(scaling=linear(factor=2))", "self_extend(group=2, window=8) >> rope()", "rope + window(4)"]
 )
 def test_weights_are_read_under_another_encoding(rope, spec):
     model, params = rope
-    changed, moved = with_encoding(model, params, spec)
+    changed, moved = read(model, params, spec)
     got = logits_of(changed, moved, TEXT[None, :40])
     assert np.isfinite(got).all()
     assert np.abs(got - logits_of(model, params, TEXT[None, :40])).max() > 1e-3
-    same, back = with_encoding(changed, moved, "rope")
+    same, back = read(changed, moved, "rope")
     assert jax.tree.structure(back) == jax.tree.structure(params)
 
 
 def test_what_an_encoding_has_learned_goes_along():
     model, params = decoder("kerple")
-    changed, moved = with_encoding(model, params, "window(1000) + kerple")
+    changed, moved = read(model, params, "window(1000) + kerple")
     want = logits_of(model, params, TEXT[None, :40])
     np.testing.assert_allclose(logits_of(changed, moved, TEXT[None, :40]), want, atol=1e-5)
     with pytest.raises(
         ValueError, match=r"rope\(\) cannot take over what kerple\(.*\) has learned: its parameters are none"
     ):
-        with_encoding(model, params, "rope")
+        read(model, params, "rope")

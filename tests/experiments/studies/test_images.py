@@ -7,7 +7,8 @@ import pytest
 from drawn import drawn
 from small import small_vit
 
-from experiments.studies.other_sizes import AS_TRAINED, RESIZED, Originals, measure, under
+from experiments.studies.images import Originals, measure
+from experiments.studies.readings import RESIZED, read_as, resized
 from posjax.encodings.resize import resize
 from posjax.models import ViT
 from posjax.models.vit import image_channels
@@ -15,7 +16,14 @@ from posjax.training.classification import scaled_size
 from posjax.training.evaluate import evaluate, make_score
 from posjax.training.tasks import make_task
 
-SEEDS = 2
+SEEDS, AS_TRAINED = 2, None
+
+
+def under(model, params, reading, size, method="torch_bicubic"):
+    """The model and the parameters that read images of a size under a reading."""
+    if reading == RESIZED:
+        return resized(model, params, size, method)
+    return (model, params) if reading is AS_TRAINED else read_as(model, params, reading)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +67,7 @@ def test_every_policy_is_the_trained_model_at_the_resolution_of_training(encodin
     image = noise(2, 8, 8, 1)
     wanted = logits(model, params, image)
     for policy in policies:
-        np.testing.assert_array_equal(logits(*under(model, params, policy, (8, 8)), image), wanted, err_msg=policy)
+        np.testing.assert_array_equal(logits(*under(model, params, policy, (8, 8)), image), wanted, err_msg=str(policy))
 
 
 def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_dir):
@@ -77,11 +85,11 @@ def test_a_resize_at_run_time_gives_the_numbers_of_a_resized_table():
     model, params = ensemble("learned")
     size = (4, 14)  # fewer rows and more columns than in training
     image = noise(2, *size, 1)
-    resized = logits(*under(model, params, RESIZED, size, method="dinov2"), image)
+    of_table = logits(*under(model, params, RESIZED, size, method="dinov2"), image)
     at_run_time = under(model, params, "learned(resize='dinov2')", size)
-    np.testing.assert_allclose(logits(*at_run_time, image), resized, atol=2e-6)
+    np.testing.assert_allclose(logits(*at_run_time, image), of_table, atol=2e-6)
     other = logits(*under(model, params, RESIZED, size, method="google_npz"), image)
-    assert np.abs(other - resized).max() > 1e-3
+    assert np.abs(other - of_table).max() > 1e-3
 
 
 def test_grids_of_equal_count_are_not_taken_for_each_other():

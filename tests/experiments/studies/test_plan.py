@@ -1,0 +1,298 @@
+"""The rows that a config plans, what flags make of them, and what is refused before anything is trained."""
+
+import pathlib
+import runpy
+
+import pytest
+from ml_collections import ConfigDict
+
+import posjax as pj
+from experiments.studies.engine import plan
+from experiments.studies.measures import check_lengths, lengths_of, sizes_of, stride_of
+from experiments.studies.plan import (
+    FIELDS,
+    TABLE,
+    TRAINING,
+    check_study,
+    finetune_config,
+    rows_of,
+    tables_of,
+    training_of,
+)
+from experiments.studies.readings import RESIZED, Place, spec_of
+from posjax.models import ViT
+from posjax.training.classification import task_class
+
+CONFIGS = pathlib.Path(__file__).parents[3] / "configs"
+
+
+def config(name, *arguments):
+    return runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"](*arguments)
+
+
+def rows(made, **flags):
+    return plan(made, **flags).rows
+
+
+def at(size, trained=128, **more):
+    return Place(trained, size, size / trained, **{"grid": (4, 4), "frequencies": 4, **more})
+
+
+# Every study of configs/.
+
+
+def test_the_configs_of_posjax_are_studies_and_their_fields_are_documented():
+    for path in sorted([*CONFIGS.glob("*.py"), *(CONFIGS / "papers").glob("*.py")]):
+        if "seeds" in (made := runpy.run_path(str(path))["get_config"]()):
+            check_study(made)
+            assert path.stem == "extrapolate_pretrained" or rows(made)
+    text = " ".join((CONFIGS.parent / "docs/experiments.md").read_text().split())
+    for name, field in (FIELDS | TABLE).items():
+        assert f"| `{name}` | {field.about} |" in text, name
+
+
+def test_every_way_to_extend_a_rope_can_be_read_at_every_length():
+    planned = rows(config("extrapolate"))
+    assert [row.label for row in planned][:3] == ["none", "rope", "PI"]
+    assert len([row for row in planned if row.base == "rope"]) == 1 + 12 + 3
+    specs = {row.label: spec_of(row.read, "rope", at(512)) for row in planned if row.base == "rope"}
+    assert specs["PI"] == "rope(scaling=linear(factor=4))"
+    assert specs["dual chunk"] == "dual_chunk(chunk=96, local=32) >> rope()"
+    assert specs["PoSE + PI, tuned"] == "pose(length=512) >> rope(scaling=linear(factor=4))"
+    assert pj.parse(specs["LongRoPE"]).scaling.long_factor == pytest.approx((1, 1.5874, 2.51984, 4))
+    assert spec_of(planned[2].read, "rope", at(64)) == "rope(scaling=linear(factor=1))"  # never below 1
+
+
+def test_policies_can_be_read_at_every_resolution():
+    made = config("resolutions", "fashion_mnist,cifar10,caltech101")
+    for name, table in made.studies.items():
+        planned = rows_of(name, table)
+        assert {row.base for row in planned} == set(table.encodings)
+        assert len([row for row in planned if row.finetune]) == 3
+        training, sizes = planned[0].training, table.measures.resolutions.resolutions
+        trained = 64 if training.data.mode == "native" else training.data.image_size[0]
+        scales = [task_class(training).side_ratio(each, trained) for each in sizes]
+        assert min(scales) <= 0.6
+        assert 1.0 in scales
+        assert max(scales) == 2.0
+        for row in planned:
+            if row.read != RESIZED:
+                pj.parse(spec_of(row.read, row.training.model.encoding, at(96, 64, grid=(7, 7))))
+        if name != "caltech101":  # whole patches tile every resolution
+            model = ViT(10, image_size=tuple(table.data.image_size), patch_size=table.model.patch_size)
+            for size in (*sizes, table.finetune.learned["learned, tuned"].size):
+                assert model.patches(size, size), name
+    with pytest.raises(ValueError, match="there is no study 'cifar'"):
+        config("resolutions", "cifar")
+
+
+def test_a_table_without_a_reading_for_other_sizes_has_no_row_as_trained():
+    labels = [row.label for row in rows(config("resolutions", "fashion_mnist"))]
+    assert labels[:4] == ["none", "learned, resized", "learned, tuned", "sincos2d"]
+    assert "learned" not in labels
+
+
+# Flags.
+
+
+def single(**more) -> ConfigDict:
+    """The config of a single run."""
+    fields = dict.fromkeys(TRAINING, 1) | {"steps": 4, "seed": 7, "task": "classification"}
+    data = {"name": "digits", "train_split": "train", "eval_split": "test"}
+    model, optimizer = {"encoding": "none", "kind": "vit"}, {"learning_rate": 0.5}
+    return ConfigDict({**fields, "data": data, "model": model, "optimizer": optimizer, **more}).lock()
+
+
+def test_encodings_and_seeds_make_a_study_of_a_single_run():
+    specs = ["none", "rope(base=0.5)", "learned + t5"]
+    study = plan(single(), encodings=specs, seeds="3, 4")
+    assert [(row.label, row.training.model.encoding) for row in study.rows] == [(spec, spec) for spec in specs]
+    assert study.seeds(study.rows[0]) == (3, 4)
+    study = plan(single(), encodings=["none"])
+    assert study.seeds(study.rows[0]) == (7,)
+    assert {row.study for row in study.rows} == {"digits_vit"}
+    assert [row.label for row in rows(single())] == ["none"]
+
+
+def test_encodings_take_the_place_of_all_rows_of_a_study():
+    study = plan(config("quickstart"), encodings=["t5"], seeds="5")
+    assert [(row.study, row.label) for row in study.rows] == [("digits_vit", "t5"), ("pydoc_decoder", "t5")]
+    assert study.seeds(study.rows[0]) == (5,)
+    assert [row.label for row in rows(config("extrapolate"), encodings=["fox"])] == ["fox"]
+
+
+def test_a_table_may_have_seeds_of_its_own():
+    made = config("quickstart")
+    with made.studies.digits_vit.unlocked():
+        made.studies.digits_vit.seeds = (8,)
+    study = plan(made)
+    assert {row.study: study.seeds(row) for row in study.rows} == {
+        "digits_vit": (8,),
+        "pydoc_decoder": (0, 1, 2, 3, 4),
+    }
+
+
+def test_variants_are_chosen_and_fine_tunes_left_out():
+    def labels(variants, finetune=True):
+        return [row.label for row in rows(config("extrapolate"), variants=variants, finetune=finetune)]
+
+    assert labels(["YaRN", "PI, tuned"]) == ["none", "rope", "YaRN", "PI, tuned", "alibi"]
+    assert labels([]) == ["none", "rope", "alibi"]
+    assert not [label for label in labels(None, finetune=False) if "tuned" in label]
+    with pytest.raises(ValueError, match=r"--variants YARN: there is no such variant; did you mean 'YaRN'"):
+        labels(["YARN"])
+    with pytest.raises(ValueError, match="--variants PI, tuned: there is no such variant"):
+        labels(["PI, tuned"], finetune=False)
+
+
+def test_rows_of_a_config_may_have_dots_in_their_labels():
+    fields = {"steps=0.5": {"steps": 5, "model": {"encoding": "rope"}}}
+    made = single(rows=ConfigDict(fields, allow_dotted_keys=True), seeds=(0,), name="toy")
+    (row,) = rows(made)
+    assert (row.label, row.training.steps, row.study) == ("steps=0.5", 5, "toy")
+
+
+# Readings of a checkpoint.
+
+
+def test_what_is_for_any_checkpoint_is_for_a_run_too():
+    made = config("extrapolate_pretrained", "drope")
+    with made.unlocked():
+        made.encodings = ConfigDict({"mine": "alibi"})
+        made.variants.mine = ConfigDict({"farther": "interpolate(factor=2) >> {own}"})
+    training = training_of(made, {"model": {"encoding": "alibi"}}, "mine")
+    planned = rows_of("x", made, {"mine": training})
+    assert [row.label for row in planned][:3] == ["mine", "farther", "no positions"]
+    assert "DroPE" in [row.label for row in planned]
+    assert spec_of(planned[1].read, "alibi", at(4096)) == "interpolate(factor=2) >> alibi()"
+    assert [row.label for row in rows_of("x", made)] == ["mine", "farther"]
+
+
+@pytest.mark.parametrize(
+    ("label", "own", "want"),
+    [
+        ("no positions", "rope, rope + window(8)", "none(), rope() + window(size=8)"),
+        ("window", "rope", "rope() + window(size=64)"),
+        ("ReRoPE", "rope + window(8), rope(base=5)", "rope() + window(size=8), rerope(window=64) >> rope(base=5)"),
+        ("NoPE every 4th", "rope", "rope(), rope(), rope(), none()"),
+        ("NoPE every 4th", "rope, alibi, rope", "rope(), alibi(), rope(), none(), alibi(), rope(), rope(), none()"),
+        ("PI", "rope + log_n(9), rope + window(8)", None),
+    ],
+)
+def test_readings_of_pretrained_models_change_the_layers_without_a_window(label, own, want):
+    read = config("extrapolate_pretrained").variants.loaded[label]
+    made = spec_of(read, own, at(512))
+    if label == "PI":
+        first, second = pj.spec.parse_layers(made)
+        assert str(first).startswith("rope(scaling=linear(factor=4)) + log_n")
+        assert str(second) == "rope() + window(size=8)"
+    elif label == "NoPE every 4th" and "alibi" in own:
+        assert len(pj.spec.parse_layers(made)) == 12
+        assert [str(each) for each in pj.spec.parse_layers(made)][3::4] == ["none()"] * 3
+    else:
+        assert made == want.replace("none()", "none()")
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"notes": 3}, r"config\.notes is a text, got 3"),
+        ({"seeds": None}, r"the config of a study has no seeds"),
+        ({"seeds": ()}, "seeds must be given and differ"),
+        ({"seeds": (1, 1)}, "seeds must be given and differ"),
+        ({"seeds": (0, "1")}, r"whole numbers, got \(0, '1'\)"),
+        ({"titel": "x"}, r"config\.titel is no field of a study: did you mean 'title'\?"),
+        ({"tune": {"learning_rates": (1e-3,)}}, r"config\.tune has no 'seeds'"),
+        ({"axis": {"title": "size", "values": {"b": 1}}}, r"config\.axis\.values has no number for the study 'a'"),
+        ({"paper": {"metric": "loss"}}, r"config\.paper has no 'source'"),
+        ({"studies": {"a": 3}}, r"config\.studies\.a is a group of fields, got 3"),
+        ({"encodings": {"a": 1}}, r"encodings, .* 'a' is a text, got 1"),
+        ({"rows": {"a": "rope"}}, r"rows, \{label: fields\}: 'a' is a group of fields"),
+        ({"rows": {"a": {"stepps": 1}}}, r"sets 'stepps': there is no such field; did you mean 'steps'"),
+        ({"rows": {"none": {"steps": 1}}}, "rows and encodings both have 'none'"),
+        ({"encodings": {"a": "ropee"}}, "'rope'"),
+        ({"encodings": {}}, "has no rows: give encodings"),
+        ({"variants": {"nnone": {"x": "rope"}}}, "there is no base 'nnone' for its variants .* did you mean 'none'"),
+        ({"variants": {"none": {"x": "rop"}}}, "did you mean 'rope'"),
+        ({"finetune": {"none": {"none": {"size": 8, "steps": 1}}}}, "two rows of 'a' are labelled 'none'"),
+        ({"measures": {"score": {}}}, "no measure is named 'score', in 'a'; did you mean 'scores'"),
+        ({"init_from": "x"}, "sets init_from: a study starts at random"),
+    ],
+)
+def test_the_config_of_a_study_is_checked(change, message):
+    table = single(encodings={"none": "none"}).to_dict()
+    whole = {"name": "toy", "seeds": (0, 1), "studies": {"a": table}}
+    of_table = {name: value for name, value in change.items() if name in TABLE or name == "init_from"}
+    if "seeds" not in change:
+        table.update(of_table)
+    with pytest.raises(ValueError, match=message):
+        made = plan(ConfigDict({**whole, **{name: value for name, value in change.items() if name not in table}}))
+        made.seeds(made.rows[0])
+
+
+def test_seeds_of_the_command_line_are_whole_numbers():
+    with pytest.raises(ValueError, match="seeds are whole numbers"):
+        plan(single(), seeds="0,x")
+
+
+def test_a_training_without_a_field_that_it_reads_late_is_refused():
+    whole = config("vit")
+    training_of(whole, {}, "x")
+    for name in TRAINING:
+        some = ConfigDict({field: value for field, value in whole.items() if field != name})
+        with pytest.raises(ValueError, match=f"has no field '{name}'"):
+            training_of(some, {}, "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengths": (128, 96)}, "must be a multiple of length=96"),
+        ({"lengths": ()}, r"measures\.lengths\.lengths=\(\) must be"),
+        ({"stride": 0.0}, r"measures\.lengths\.stride=0\.0 is a share"),
+    ],
+)
+def test_lengths_that_do_not_divide_are_refused(change, message):
+    options = config("extrapolate").measures.lengths
+    options.update(change)
+    with pytest.raises(ValueError, match=message):
+        check_lengths(options)
+
+
+def test_the_stride_is_a_share_of_the_length_and_some_rows_are_read_further():
+    made = config("extrapolate")
+    options = made.measures.lengths
+    options.long_lengths, options.long_rows = (65536,), ("alibi",)
+    longest = {row.label: sizes_of(row, made)[-1] for row in rows(made)}
+    assert (longest["alibi"], longest["rope"]) == (65536, 2048)
+    assert lengths_of(rows(made)[-1], options)[-1] == 65536
+    assert [stride_of(length, options) for length in (128, 2048, 65536)] == [64, 1024, 4096]
+
+
+# Fine-tunes.
+
+
+def test_a_fine_tune_on_images_differs_in_resolution_and_length_alone():
+    table = tables_of(config("resolutions", "fashion_mnist"))["fashion_mnist"]
+    asked, base = table.finetune.learned["learned, tuned"], training_of(table, {"model": {"encoding": "learned"}}, "x")
+    tuned = finetune_config(base, asked, "learned")
+    assert (tuned.data.image_size, tuned.steps, tuned.optimizer.learning_rate) == ((40, 40), asked.steps, 1e-3)
+    wide = training_of(table, {"data": {"image_size": (28, 56)}}, "x")
+    assert finetune_config(wide, asked, "learned").data.image_size == (40, 80)
+    table = tables_of(config("resolutions", "caltech101"))["caltech101"]
+    tuned = finetune_config(training_of(table, {}, "x"), table.finetune.learned["learned, tuned"], "learned")
+    assert (tuned.data.image_size, tuned.data.max_patches) == ((128, 128), 144)
+
+
+def test_a_tuned_context_keeps_its_retrieval_and_sees_whole_windows():
+    """Of the two rows of a step a quarter, the share of training, would be none: tuning would unlearn what is asked."""
+    tuned = [row for row in rows(config("papers/context_extension")) if row.finetune]
+    assert len(tuned) == 4
+    for row in tuned:
+        made = finetune_config(row.training, row.finetune, "rope")
+        assert made.batch_size * made.data.length == row.training.batch_size * row.training.data.length
+        assert round(made.batch_size * made.data.retrieval.share) == 1
+        assert made.data.ladder.steps == 0

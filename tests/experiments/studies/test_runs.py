@@ -1,0 +1,438 @@
+"""Whole small runs: lengths, resolutions, pretrained folders and the configs of papers, stopped and continued."""
+
+import hashlib
+import importlib
+import pathlib
+import runpy
+import sys
+
+import numpy as np
+import pytest
+from exported import TRAINED, write_llama
+from ml_collections import ConfigDict
+from PIL import Image
+
+import posjax as pj
+from experiments import ablate, cli
+from experiments.records import RESULTS, TUNING, read_records
+from experiments.studies import engine, environment, running
+from experiments.studies.engine import plan
+from experiments.studies.plan import set_fields
+from experiments.studies.readings import RESIZED, longrope, scaled_rope
+from experiments.studies.weights import kept_weights
+from posjax.training.tasks import make_task
+
+CONFIGS = pathlib.Path(__file__).parents[3] / "configs"
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
+    monkeypatch.setattr(sys, "argv", ["ablate"])
+
+
+def config(name, *arguments):
+    return runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"](*arguments)
+
+
+def measured(record):
+    """The metrics of a record that no clock tells."""
+    return {name: value for name, value in record.metrics.items() if name != "seconds per window"}
+
+
+def records_of(workdir):
+    return read_records(workdir / RESULTS)
+
+
+# Lengths.
+
+
+@pytest.fixture
+def decoders(tmp_path):
+    text = "".join(f"{n} is followed by {n + 1}. " for n in range(900))
+    (tmp_path / "numbers.txt").write_text(text)
+    made = config("extrapolate")
+    made.update_from_flattened_dict(
+        {
+            "data.name": "numbers",
+            "data.files": str(tmp_path / "*.txt"),
+            "data.length": 128,
+            "data.retrieval.tasks": ("recall", "copy"),
+            "model.width": 8,
+            "model.depth": 1,
+            "model.num_heads": 2,
+            "steps": 6,
+            "batch_size": 4,
+            "optimizer.warmup_steps": 1,
+            "eval_tokens": 257,
+            "checkpoint_every": 3,
+            "measures.lengths.bytes": 256,
+            "measures.lengths.lengths": (128, 256),
+            "measures.lengths.long_lengths": (512,),
+            "measures.lengths.long_rows": ("rope",),
+            "measures.lengths.batch_tokens": 512,
+            "measures.retrieval.tasks": ("recall",),
+            "measures.retrieval.lengths": (128,),
+            "measures.retrieval.depths": (0.0, 1.0),
+            "measures.retrieval.examples": 2,
+            "seeds": (0, 1),
+        }
+    )
+    made.encodings = ConfigDict({"rope": "rope"})
+    made.variants = ConfigDict({"rope": {"YaRN": scaled_rope("yarn")}})
+    pose = dict(read=lambda layers, at: f"pose(length={at.size}) >> rope", target=256, size=64)
+    made.finetune = ConfigDict({"rope": {"PoSE": dict(pose, steps=2, learning_rate=1e-3)}})
+    return made
+
+
+@pytest.mark.slow
+def test_lengths_and_what_they_leave(decoders, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    ablate.main(decoders, workdir)
+    records = records_of(workdir)
+    assert [(r.row, r.base, r.seed) for r in records] == [
+        (label, "rope", seed) for label in ("rope", "YaRN", "PoSE") for seed in (0, 1)
+    ]
+    rope, yarn, pose = records[::2]
+    loss = [each.metrics["loss in sliding windows"] for each in (rope, yarn, pose)]
+    assert [list(each) for each in loss] == [[128, 256, 512], [128, 256], [128, 256]]
+    assert loss[0][128] == loss[1][128] != loss[2][128]
+    assert loss[0][256] != loss[1][256]
+    assert rope.metrics != records[1].metrics
+    assert [*rope.metrics["recall accuracy by depth"]][:2] == [(128, 0), (128, 1)]
+    assert yarn.encoding == "rope(scaling=yarn(factor=2, original_length=128))"
+    assert {(each.run, each.unit, each.trained_at) for each in records} == {(rope.run, "byte", 128)}
+    assert rope.documents == ("numbers.txt",)
+    assert pose.learning_rate == 1e-3
+    assert "YaRN" in (workdir / "README.md").read_text()
+    assert "{'scaling': 'yarn'}" in (workdir / "config.json").read_text()  # functions stand there as their source
+
+    ablate.main(decoders, workdir)  # nothing is left to do
+    assert len(records_of(workdir)) == 6
+    (tmp_path / "numbers.txt").rename(tmp_path / "others.txt")
+    assert plan(decoders).rows
+    ablate.main(decoders, workdir, finetune=False)  # other documents are measured again
+    assert len(records_of(workdir)) == 10
+    (tmp_path / "others.txt").rename(tmp_path / "numbers.txt")
+
+    folder = next((workdir / "extrapolate").glob("rope-*"))
+    decoders.finetune = ConfigDict()
+    ablate.main(decoders, tmp_path / "again", checkpoint=folder)
+    assert [measured(each) for each in records_of(tmp_path / "again")] == [measured(each) for each in records[:4]]
+    ablate.main(decoders, tmp_path / "own", checkpoint=folder, variants=["rerope(window=32) >> {own}"])
+    labels = [each.row for each in records_of(tmp_path / "own")]
+    assert labels == ["rope"] * 2 + ["rerope(window=32) >> {own}"] * 2
+    with pytest.raises(ValueError, match="there is no checkpoint in"):
+        ablate.main(decoders, tmp_path / "none", checkpoint=tmp_path)
+    assert str(workdir / "README.md") in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(decoders, tmp_path):
+    decoders.encodings, decoders.finetune = ConfigDict(), ConfigDict()
+    shorter = {"model": {"encoding": "rope"}, "data": {"length": 64}, "eval_lengths": (64,)}
+    decoders.rows = ConfigDict({"shorter": shorter})
+    decoders.variants = ConfigDict({"shorter": {"LongRoPE": longrope}})
+    decoders.tune = ConfigDict(dict(learning_rates=(1e-9, 1e-2), seeds=(9,), share=0.2))
+    budget = dict(population=4, rounds=1, mutations=2, crossovers=2, parents=2)
+    decoders.search = ConfigDict(dict(length=128, split="train", windows=2, seed=0, **budget))
+    decoders.data.retrieval.first_steps, decoders.data.retrieval.tasks = 2, ("recall",)
+    decoders.seeds, decoders.measures.lengths.long_lengths = (0,), ()
+    decoders.measures.lengths.lengths, decoders.measures.lengths.bytes = (128,), 128
+    del decoders.measures.retrieval
+    ablate.main(decoders, tmp_path)
+    lines = (tmp_path / RESULTS).read_text()
+    short, searched = records_of(tmp_path)
+    assert short.trained_at == 64
+    assert short.learning_rate == searched.learning_rate == 1e-2
+    assert len(read_records(tmp_path / TUNING)) == 2
+    scaling = pj.parse(searched.encoding).scaling
+    factors = list(scaling.long_factor)
+    assert 1 <= factors[0] <= factors[-1] <= 3  # one beyond the factor, as the authors search
+    assert factors == sorted(factors)
+    assert (scaling.factor, scaling.original_length) == (2, 64)
+    assert searched.metrics["loss in sliding windows"] != short.metrics["loss in sliding windows"]
+    ablate.main(decoders, tmp_path)  # nothing is left to do
+    assert (tmp_path / RESULTS).read_text() == lines
+    right = decoders.search.to_dict()
+    for change, message in (
+        ({"method": "longrop"}, "no search.method is named 'longrop'; did you mean 'longrope'"),
+        ({"task": "needel"}, "no search.task is named 'needel'; did you mean 'needle'"),
+        ({"length": 64}, "a length above the trained 64, not for .* and search.length=64"),
+    ):
+        decoders.search = ConfigDict({**right, **change})
+        with pytest.raises(ValueError, match=message):
+            ablate.main(decoders, tmp_path / "refused")
+    decoders.search = ConfigDict(right)
+    decoders.rows.shorter.model.encoding = "rope, none"
+    with pytest.raises(ValueError, match=r"a plain rope .*, not for 'rope\(\), none\(\)'"):
+        ablate.main(decoders, tmp_path / "refused")
+
+
+# A pretrained folder.
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return write_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture
+def pretrained(llama):
+    made = config("extrapolate_pretrained", "drope")
+    sizes = {"lengths.bytes": 128, "lengths.lengths": (64, 128), "retrieval.lengths": (64,)}
+    sizes |= {"retrieval.examples": 1, "retrieval.depths": (0.5,)}
+    own = {"data.name": "words", "data.files": f"{llama}/*.txt"}
+    made.update_from_flattened_dict({f"measures.{name}": value for name, value in sizes.items()} | own)
+    return made
+
+
+@pytest.mark.slow
+def test_a_folder_is_read_and_recalibrated(pretrained, llama, tmp_path):
+    rows = plan(pretrained, checkpoint=llama).rows
+    assert [row.label for row in rows][:4] == ["loaded", "no positions", "NoPE every 4th", "window"]
+    assert {row.training.data.length for row in rows} == {TRAINED}
+    assert [row.finetune.size for row in rows if row.finetune] == [TRAINED] * 2
+    assert rows[0].training.model.mlp == "swiglu"
+    for each in pretrained.finetune.loaded.values():
+        each.steps = 2
+    ablate.main(pretrained, tmp_path, checkpoint=llama, variants=["no positions", "YaRN", "DroPE", "DroPE(log_n)"])
+    records = {record.row: record for record in records_of(tmp_path)}
+    loss = {label: record.metrics["loss in sliding windows"] for label, record in records.items()}
+    assert all(np.isfinite([*each.values()]).all() for each in loss.values())
+    assert loss["YaRN"][64] == loss["loaded"][64]  # nothing is scaled within the trained length
+    assert loss["YaRN"][128] != loss["loaded"][128]
+    assert loss["DroPE"][64] != loss["no positions"][64]
+    assert loss["DroPE(log_n)"][64] == pytest.approx(loss["DroPE"][64], abs=1e-5)
+    assert loss["DroPE(log_n)"][128] != loss["DroPE"][128]
+    assert {(record.unit, record.trained_at) for record in records.values()} == {("token", TRAINED)}
+    assert "perplexity in sliding windows" in (tmp_path / "README.md").read_text()
+    before = (tmp_path / RESULTS).read_text()
+    ablate.main(pretrained, tmp_path, checkpoint=llama, variants=["no positions", "YaRN", "DroPE", "DroPE(log_n)"])
+    assert (tmp_path / RESULTS).read_text() == before  # nothing is left to do
+
+
+def test_the_tokens_are_those_of_the_folder(pretrained, llama):
+    pretrained.trained_length = 32
+    study = plan(pretrained, checkpoint=llama)
+    assert {row.training.data.length for row in study.rows} == {32}
+    documents = engine.load_documents(study.tables["extrapolate_pretrained"], study.loaded.run.task.tokenizer)
+    assert documents.texts[0].dtype == np.int32
+    assert documents.tokenizer.digest == hashlib.sha256((llama / "tokenizer.json").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("change", "variants", "message"),
+    [
+        ({}, ["rop"], "did you mean 'rope'"),
+        pytest.param({}, ["t5"], r"row 't5' of .*cannot take over", marks=pytest.mark.slow),
+        ({"variants": {"lode": {"x": "none"}}}, None, "there is no base 'lode' for its variants"),
+        ({"data": {"tokenizer": "bytes"}, "measures": {"lengths": {"bytes": 2**20}}}, None, "are needed|not the one"),
+    ],
+)
+def test_what_cannot_be_read_is_said_before_anything_is_measured(
+    pretrained, llama, tmp_path, change, variants, message
+):
+    if "variants" in change:
+        pretrained.variants = ConfigDict(change.pop("variants"))
+    set_fields(pretrained, change, "x")
+    with pytest.raises(ValueError, match=message):
+        ablate.main(pretrained, tmp_path / "run", checkpoint=llama, variants=variants)
+    assert not (tmp_path / "run").exists()
+
+
+# Resolutions.
+
+
+@pytest.fixture
+def vits(tmp_path):
+    made = config("resolutions", "fashion_mnist")
+    table = made.studies.fashion_mnist
+    table.update_from_flattened_dict(
+        {
+            "data.name": "digits",
+            "data.data_dir": str(tmp_path / "data"),
+            "data.image_size": (8, 8),
+            "model.patch_size": 2,
+            "model.width": 8,
+            "model.depth": 1,
+            "model.num_heads": 1,
+            "steps": 4,
+            "batch_size": 16,
+            "checkpoint_every": 2,
+            "optimizer.warmup_steps": 1,
+            "measures.resolutions.images": 30,
+            "measures.resolutions.resolutions": (4, 8, 12),
+        }
+    )
+    made.seeds, made.tune.learning_rates = (0, 1), ()
+    table.encodings = ConfigDict({"learned": "learned", "axial": "axial_rope(base=100)"}, sort_keys=False)
+    variants = {
+        "learned": table.variants.learned,
+        "axial": {"axial, rescaled": table.variants.axial["axial, rescaled"]},
+    }
+    table.variants = ConfigDict(variants, sort_keys=False)
+    tuned = dict(read=RESIZED, size=12, steps=2, learning_rate=1e-3)
+    table.finetune = ConfigDict({"learned": {"learned, tuned": tuned}})
+    made.studies = ConfigDict({"digits": table})
+    return made
+
+
+@pytest.mark.slow
+def test_resolutions_and_what_they_leave(vits, tmp_path, capsys):
+    ablate.main(vits, tmp_path)
+    found = records_of(tmp_path)
+    labels = ["learned, resized", "learned, tuned", "axial", "axial, rescaled"]
+    assert [(r.row, r.seed) for r in found] == [(label, seed) for label in labels for seed in (0, 1)]
+    assert all(list(r.metrics["accuracy"]) == [4, 8, 12] for r in found)
+    plain, fitted = found[4].metrics["loss"], found[6].metrics["loss"]
+    assert plain[8] == fitted[8]
+    assert plain[12] != fitted[12]
+    assert {(r.unit, r.trained_at) for r in found} == {("pixel", 8)}
+    assert "(1.5×)" in (tmp_path / "README.md").read_text()
+    assert str(tmp_path / "README.md") in capsys.readouterr().out
+    lines = (tmp_path / RESULTS).read_text().splitlines(keepends=True)
+    # As if killed in the middle of a fine-tune: what comes behind it is rescaled from the grid of training all the same.
+    (tmp_path / RESULTS).write_text("".join(lines[:3]))
+    ablate.main(vits, tmp_path)
+    assert [(r.row, r.seed, r.metrics) for r in records_of(tmp_path)] == [(r.row, r.seed, r.metrics) for r in found]
+
+
+@pytest.mark.thorough
+def test_a_stopped_run_goes_on_to_the_same_numbers(vits, tmp_path, monkeypatch):
+    table = vits.studies.digits
+    table.encodings = ConfigDict({"axial": "axial_rope"})
+    table.variants, table.finetune = ConfigDict(), ConfigDict()
+    ablate.main(vits, tmp_path / "whole")
+    asked = iter([False, False, True])
+    with monkeypatch.context() as patched:
+        patched.setattr(running.StopRequest, "__call__", lambda self: next(asked))
+        with pytest.raises(cli.StoppedRun, match="stopped at step 3 in 'digits'"):
+            ablate.main(vits, tmp_path / "stopped")
+    assert not (tmp_path / "stopped" / RESULTS).exists()
+    ablate.main(vits, tmp_path / "stopped")
+    one, other = ([each.metrics for each in records_of(tmp_path / name)] for name in ("whole", "stopped"))
+    assert one == other
+
+
+@pytest.mark.thorough
+def test_native_aspects(vits, tmp_path):
+    """Pictures of many aspects, tables resized at run time or as a reading, budgets below and above that of training."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 10), ("test", 4)):
+        for label in ("dark", "light"):
+            (tmp_path / "pictures" / split / label).mkdir(parents=True)
+            for i in range(count):
+                shape = (*rng.integers(10, 30, 2), 3)
+                picture = rng.integers(0, 120, shape, np.uint8) + np.uint8(100 * (label == "light"))
+                Image.fromarray(picture).save(tmp_path / "pictures" / split / label / f"{i}.png")
+    table = vits.studies.digits
+    table.data.update(name="folder", data_dir=str(tmp_path / "pictures"), mode="native", max_patches=16, least_area=1.0)
+    table.data.image_size, table.batch_size = (16, 16), 4
+    table.encodings = ConfigDict({"learned": "learned(resize='jax_linear')", "swin": "swin"}, sort_keys=False)
+    table.variants = ConfigDict({"swin": {"swin": None, "swin, resized": RESIZED}})
+    tuned = dict(read=None, size=36, steps=2, learning_rate=1e-3)
+    table.finetune = ConfigDict({"learned": {"learned, tuned": tuned}})
+    table.measures.resolutions.resolutions = (4, 16, 36)
+    ablate.main(vits, tmp_path / "run")
+    found = records_of(tmp_path / "run")
+    assert [r.row for r in found[::2]] == ["learned", "learned, tuned", "swin, resized"]
+    assert all(r.unit == "patch" and None not in r.metrics["loss"].values() for r in found)
+    assert found[0].metrics != found[2].metrics
+    assert "36 patches (1.5×)" in (tmp_path / "run" / "README.md").read_text()
+    with table.unlocked(), table.finetune.ignore_type():
+        table.finetune.learned["learned, tuned"].read = RESIZED
+    with pytest.raises(ValueError, match="would resize tables, which in native aspects"):
+        ablate.main(vits, tmp_path / "refused")
+
+
+# The configs of papers.
+
+SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 2, "optimizer.warmup_steps": 1}
+SMALL |= {"batch_size": 4, "checkpoint_every": 2}
+OF_TEXT = {"data.name": "pydoc_topics", "data.eval_split": "validation", "data.length": 16, "eval_lengths": (16,)}
+OF_TEXT |= {"eval_tokens": 65, "eval_batch_size": 4, "model.dtype": "float32"}
+OF_IMAGES = {"data.name": "digits", "data.image_size": (8, 8), "model.variant": None, "model.patch_size": 2}
+OF_IMAGES |= {"model.drop_path": 0.0, "measures.resolutions.images": 4, "measures.resolutions.resolutions": (8, 16)}
+OF_IMAGES |= {"eval_batch_size": 4}
+OF_PROBLEMS = {"data.length": 4, "data.shortest": 4, "eval_lengths": (4,), "eval_examples": 4, "eval_batch_size": 4}
+OF_PROBES = {"measures.positions.windows": 4, **OF_TEXT, "eval_tokens": 129}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "label", "small"),
+    [
+        pytest.param("p_rope", "p_rope 3/4", OF_TEXT, marks=pytest.mark.thorough),
+        ("rope_vit", "mixed", OF_IMAGES),
+        ("contextual_counting", "fox", OF_PROBLEMS),
+        ("no_positions", "none", OF_PROBES),
+    ],
+)
+def test_they_train_at_other_sizes(name, label, small, tmp_path):
+    made = importlib.import_module(f"configs.papers.{name}").get_config()
+    table = next(iter(made.studies.values()))
+    made.studies = ConfigDict({next(iter(made.studies)): table})
+    with table.ignore_type():
+        table.update_from_flattened_dict(SMALL | small)
+    for rows in ("encodings", "rows"):
+        if rows in table:
+            table[rows] = ConfigDict({label: table[rows][label]}, allow_dotted_keys=True)
+    table.variants, made.seeds = ConfigDict(), (0, 1)
+    ablate.main(made, tmp_path)
+    records = records_of(tmp_path)
+    assert {record.seed for record in records} == {0, 1}
+    assert {record.steps for record in records} == {2}
+    if name == "contextual_counting":
+        assert (records[0].tuned["metric"], records[0].tuned["on"]) == ("accuracy", "length 4")
+        assert [*records[0].metrics["accuracy by length, flip_flop_sparse"]] == [4]
+    if name == "no_positions":
+        assert [*records[0].metrics["position error, random tokens"]] == [0, 1]
+        assert records[0].metrics["training loss"]
+        with made.studies.causal.unlocked(), made.studies.causal.ignore_type():
+            made.studies.causal.checkpoints = str(tmp_path)
+        ablate.main(made, tmp_path / "probed")
+        again = records_of(tmp_path / "probed")
+        assert [r.metrics["position error"] for r in again] == [r.metrics["position error"] for r in records]
+        assert [r.learning_rate for r in again] == [r.learning_rate for r in records]
+        (row,) = plan(made).rows
+        with pytest.raises(ValueError, match="has 0 models of a row 'none'"):
+            kept_weights(row, tmp_path / "nowhere", (0,))
+        with pytest.raises(ValueError, match="has no seed 7"):
+            kept_weights(row, tmp_path, (7,))
+
+
+ALGORITHMIC = ("randomized_positions", "contextual_counting", "length_generalization", "state_tracking")
+
+
+@pytest.mark.parametrize("name", ALGORITHMIC)
+def test_rows_are_trained_short_and_judged_by_longer_or_other_problems(name):
+    made = importlib.import_module(f"configs.papers.{name}").get_config()
+    assert len(made.seeds) >= 5
+    assert not {*made.seeds} & {*made.tune.seeds}
+    for row in plan(made).rows:
+        data = row.training.data
+        assert min(row.training.eval_lengths) == data.length  # what is trained is evaluated, too
+        assert max(row.training.eval_lengths) >= 2 * data.length or data.others
+        assert row.training.model.kind == ("encoder" if name == "randomized_positions" else "decoder")
+
+
+def test_every_base_stands_beside_itself_randomised():
+    for table in importlib.import_module("configs.papers.randomized_positions").get_config().studies.values():
+        specs = table.encodings.to_dict()
+        bases = [label for label in specs if not label.startswith("randomized ") and label != "none"]
+        assert {f"randomized {base}": f"randomized(256) >> {specs[base]}" for base in bases}.items() <= specs.items()
+        assert len(specs) == 2 * len(bases) + 1
+        longest = 3 * max(table.eval_lengths)  # of a problem with an answer twice as long
+        assert longest <= 256
+
+
+def test_models_that_count_have_as_many_parameters_as_others():
+    import jax
+
+    counts = {}
+    for row in plan(importlib.import_module("configs.papers.contextual_counting").get_config()).rows:
+        shapes = jax.eval_shape(make_task(row.training).init, jax.random.key(0))
+        counts[row.label] = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    assert {"none", "rope", "alibi", "cope", "fox"} <= counts.keys()
+    assert max(counts.values()) - min(counts.values()) <= 8, counts
