@@ -195,7 +195,7 @@ def test_commands_in_the_readme_name_configs_that_exist():
 
 
 def test_studies_have_the_fields_of_a_single_run():
-    single = {config.task: set(fields(config)) - {"seed"} for config in map(load, CONFIGS) if "task" in config}
+    single = {config.task: set(fields(config)) - {"seed"} for config in map(load, CONFIGS) if "seed" in config}
     studies = [study for config in map(load, CONFIGS) if "studies" in config for study in config.studies.values()]
     assert len(studies) >= 2
     starts = {"init_from", "init_head", "init_resize"}  # of fine-tunes

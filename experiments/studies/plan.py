@@ -99,8 +99,10 @@ def seeds_of(config: ConfigDict, table: ConfigDict) -> tuple[int, ...]:
       ValueError: none, one given twice, or one that is no whole number.
     """
     seeds = tuple(table.get("seeds") or config.seeds)
-    if not seeds or len(set(seeds)) < len(seeds) or not all(isinstance(seed, int) for seed in seeds):
-        raise ValueError(f"seeds must be given and differ, whole numbers, got {seeds}")
+    if not all(isinstance(seed, int) for seed in seeds):
+        raise ValueError(f"seeds={seeds} must be whole numbers")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be given and differ, got {seeds}")
     return seeds
 
 
