@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from experiments import cli, tune_allocator
 from experiments.studies import environment
+from posjax.training import environment as training_environment
 
 REPO = pathlib.Path(__file__).parents[1]
 
@@ -246,7 +247,7 @@ def test_the_commit_is_ours_or_none(tmp_path):
         return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip()
 
     copy = tmp_path / "environment.py"
-    copy.write_text(pathlib.Path(environment.__file__).read_text())
+    copy.write_text(pathlib.Path(training_environment.__file__).read_text())
     assert commit() == "None"  # no repository
     git("init")
     git("commit", "--allow-empty", "-m", "theirs")
@@ -288,23 +289,6 @@ def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
         progress.skip(1)
         raise ValueError("early")
     assert capsys.readouterr().err == ""
-
-
-def test_a_single_run_has_a_directory_of_its_own():
-    from experiments.train import default_workdir
-
-    given = "configs/vit.py"
-    plain = cli.load(given)
-    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
-    plain.log_every = 7  # changes no number
-    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
-    found = set()
-    for name, value in {"model.encoding": "rope", "steps": 50, "init_from": "runs/vit", "seed": 1}.items():
-        changed = cli.load(given)
-        changed.update_from_flattened_dict({name: value})
-        found.add(default_workdir(changed, given))
-    assert len(found) == 4
-    assert all(path.name.startswith("vit-") for path in found)
 
 
 def test_two_commands_do_not_share_a_directory(tmp_path):

@@ -159,7 +159,7 @@ def test_a_result_describes_its_run(whole_run):
     (record,) = records(whole_run / "result.jsonl")
     assert (record["study"], record["encoding"], record["data"], record["seed"]) == ("train", "learned()", "digits", 0)
     assert [int(step) for step in record["metrics"]["training loss"]] == list(range(1, 101))
-    assert json.loads((whole_run / "config.json").read_text())["model"]["width"] == 8
+    assert json.loads((whole_run / "run.json").read_text())["config"]["model"]["width"] == 8
 
 
 @pytest.fixture(scope="module")

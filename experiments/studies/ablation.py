@@ -22,7 +22,7 @@ from experiments.studies.sweeps import (
 from experiments.studies.tuning import Tune
 from posjax.spec import nearest
 from posjax.training.evaluate import evaluate, make_score
-from posjax.training.loop import flat_fields
+from posjax.training.identity import flat_fields
 
 CHOOSING = "choosing "  # before the name of a metric: measured on what a sweep chooses points by
 _PARTS = ("encodings", "rows")  # of a study, where its rows are listed

@@ -42,7 +42,7 @@ from posjax.encoding import sites
 from posjax.encodings import rope
 from posjax.jsonl import config_hash
 from posjax.spec import layers_text, nearest, parse, parse_layers
-from posjax.training import loop
+from posjax.training.identity import digest, identity
 from posjax.training.initial import AS_INIT, Start, as_started, of_own, renewed
 from posjax.training.long_task import LongDocuments, decoding_task
 from posjax.training.runs import Run, is_run, load_run
@@ -174,7 +174,7 @@ class Extrapolation(Study):
     def hash_of_tuning(self, config: ConfigDict, start: str) -> str:
         loaded = self._restored is not None and self._restored.run.step == 0  # no config tells what was loaded
         if loaded or self.config.get("tune") is not None:  # nor, of a fine-tune, the rate at which its base was trained
-            return config_hash({**loop.identity(config), "initial": start})
+            return config_hash({**identity(config), "initial": start})
         return row_hash(config)  # data and base tell the start
 
     def hash_of_row(self, row: Row, training: str, digest: Callable[[], str]) -> str:
@@ -562,7 +562,7 @@ def _loaded(path: pathlib.Path, study: ConfigDict) -> Weights:
     task = LongDocuments(config)
     params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start.of_seeds((0,))[0])
     run = Run(task, task.model, params, (0,), config.lock(), 0, {"elapsed": 0.0, "step_time": math.nan})
-    named = config_hash({**loop.identity(config), "initial": loop.digest(params)})
+    named = config_hash({**identity(config), "initial": digest(params)})
     return Weights(run, named, {}, path)
 
 

@@ -21,7 +21,7 @@ from posjax.data import Tokenizer
 from posjax.jsonl import config_hash, read_jsonl
 from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, parse_layers
-from posjax.training.loop import identity
+from posjax.training.identity import identity
 from posjax.training.runs import Run
 
 _CURVE_POINTS = 100

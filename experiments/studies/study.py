@@ -38,6 +38,7 @@ from posjax.jsonl import config_hash, strict
 from posjax.models.replacing import with_encoding
 from posjax.spec import nearest
 from posjax.training import loop
+from posjax.training.identity import digest, identity
 from posjax.training.loop import Stopped
 from posjax.training.runs import Run
 from posjax.training.tasks import Task, make_task
@@ -149,7 +150,7 @@ class Study:
 
     def hash_of_tuning(self, config: ConfigDict, start: str) -> str:
         """Names a fine-tune; `start` is the digest of its first parameters."""
-        return config_hash({**loop.identity(config), "initial": start})
+        return config_hash({**identity(config), "initial": start})
 
     def hash_of_row(self, row: Row, training: str, digest: Callable[[], str]) -> str:
         """Names what is measured: `training` names the weights, `digest` the data that they are trained on."""
@@ -398,16 +399,14 @@ class _Rows:
         """The base's weights trained on."""
         config, change = self.study.tuned(row, base)
         start = jax.tree.map(np.asarray, change(base.run.params))
-        digest = loop.digest(start)
-        label, named = f"{row.label}-{digest}", self.study.hash_of_tuning(config, digest)
+        start_digest = digest(start)
+        label, named = f"{row.label}-{start_digest}", self.study.hash_of_tuning(config, start_digest)
         return self._train(row, label, config, base.run.seeds, start, named, progress, should_stop)
 
     def _train(
         self, row: Row, label: str, config: ConfigDict, seeds, initial, named: str, progress: Progress, should_stop
     ) -> Weights:
         task, directory = self._task(config), row_directory(self.workdir, row, label, config, seeds)
-        if not (directory / "checkpoints").exists():
-            write_json(directory / "config.json", config.to_dict())
         told = dict(on_step=progress.row(f"{self.study.where} {row.study} {row.label}"), should_stop=should_stop)
         programs = self._programs.pop((row_hash(config), seeds), None)
         result = loop.train(task, config, seeds, directory, initial=initial, programs=programs, **told)
@@ -435,7 +434,7 @@ def row_directory(
     workdir: pathlib.Path, row: Row, label: str, config: ConfigDict, seeds: tuple[int, ...]
 ) -> pathlib.Path:
     """Where a row trains: another configuration is another row, other seeds are another ensemble."""
-    named = config_hash({**loop.identity(config), "seeds": seeds})
+    named = config_hash({**identity(config), "seeds": seeds})
     return workdir / (row.folder or row.study) / f"{plain(label)}-{named}"
 
 

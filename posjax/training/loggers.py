@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from posjax.extras import require
 from posjax.spec import nearest
+from posjax.training.identity import RUN
 
 _WANDB_RUN = "wandb_run.txt"  # the id of the run, by which it goes on
 
@@ -41,7 +42,7 @@ class _Wandb:
     """A run of W&B named after the directory, in the project "posjax"; a run that is resumed goes on under its id.
 
     W&B drops steps that it has seen, so that what was logged before a kill stays as it was. The config is that of the
-    directory's config.json. What else it asks for (entity, key, server) it takes from its own settings.
+    directory's run.json. What else it asks for (entity, key, server) it takes from its own settings.
     """
 
     def __init__(self, directory: pathlib.Path, resume_step: int | None, mode: str | None = None):
@@ -51,8 +52,8 @@ class _Wandb:
         known = directory / _WANDB_RUN
         before = known.read_text().strip() if resume_step is not None and known.exists() else None
         options = dict(id=before, resume="allow") if before else {}
-        described = directory / "config.json"
-        config = json.loads(described.read_text()) if described.exists() else None
+        described = directory / RUN
+        config = json.loads(described.read_text())["config"] if described.exists() else None
         where = dict(project="posjax", name=directory.name, dir=str(directory), config=config)
         self._run = wandb.init(**where, mode=mode, **options)
         known.write_text(f"{self._run.id}\n")

@@ -89,10 +89,8 @@ def mesh_of(config: ConfigDict | Mapping[str, Any]) -> Mesh:
     """The mesh that a config's group `mesh` names; all devices share the batch where it has none.
 
     Raises:
-      ValueError: as `mesh_sizes`; for `context_parallel`, the field that was there before.
+      ValueError: as `mesh_sizes`.
     """
-    if config.get("context_parallel", 1) != 1:
-        raise ValueError(f"context_parallel={config['context_parallel']} is called mesh.context now: set that")
     return make_mesh(config.get("mesh"))
 
 

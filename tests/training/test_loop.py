@@ -14,6 +14,7 @@ from posjax.jsonl import config_hash, read_jsonl
 from posjax.training import loop
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.evaluate import make_score
+from posjax.training.identity import identity
 from posjax.training.loop import Stopped, train
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
@@ -30,7 +31,7 @@ TASKS, STEPS, SCORES = {}, {}, {}
 
 def task_of(config):
     """One task for all runs that compute the same."""
-    key = config_hash(loop.identity(config))
+    key = config_hash(identity(config))
     if key not in TASKS:
         TASKS[key] = make_task(config)
         TASKS[key].key = key
@@ -303,12 +304,12 @@ def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message
 @pytest.mark.parametrize(
     ("overrides", "seeds", "message"),
     [
-        ({"model__width": 4}, (0,), r"params\[.* has shape .*checkpoints/12"),
-        ({"model__encoding": "rope"}, (0,), r"checkpoints/12 has .*encoding.*, but this run has not"),
-        ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*/12, but is 0\.5"),
-        ({"steps": 24}, (0,), r"steps was 12 in .*/12, but is 24"),
-        ({}, (1,), r"seeds was \[0\] in the checkpoint .*/12, but is \[1\] in this run; use the config"),
-        ({}, (0, 1), r"has shape .*checkpoints/12"),
+        ({"model__width": 4}, (0,), r"model\.width was 8 in .*run\.json, but is 4 in this run; use the config"),
+        ({"model__encoding": "rope"}, (0,), r"model\.encoding was learned in .*, but is rope in this run"),
+        ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*, but is 0\.5"),
+        ({"steps": 24}, (0,), r"steps was 12 in .*, but is 24"),
+        ({}, (1,), r"seeds was \[0\] in .*, but is \[1\] in this run; .*, or another workdir"),
+        ({}, (0, 1), r"seeds was \[0\] in .*, but is \[0, 1\] in this run"),
     ],
 )
 def test_another_configuration_is_not_taken_for_this_one(data_dir, finished, overrides, seeds, message):

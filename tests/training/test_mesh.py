@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
-from ml_collections import ConfigDict
 
 import posjax as pj
 from posjax.models import Decoder, ViT
 from posjax.training import mesh as meshes
-from posjax.training.mesh import AXES, context_of, layout, left_out, make_mesh, mesh_of, mesh_sizes, share_of
+from posjax.training.mesh import AXES, context_of, layout, left_out, make_mesh, mesh_sizes, share_of
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State
 
@@ -60,12 +59,6 @@ REFUSED = {
 def test_sizes_that_do_not_fit_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         mesh_sizes(given, 8)
-
-
-def test_the_field_that_was_there_before_is_refused():
-    with pytest.raises(ValueError, match=r"context_parallel=4 is called mesh.context now"):
-        mesh_of({"context_parallel": 4})
-    assert mesh_of(ConfigDict({"context_parallel": 1})).size == 1
 
 
 def test_one_device_shares_nothing():

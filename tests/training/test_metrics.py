@@ -172,7 +172,7 @@ def test_wandb_gets_the_same_numbers_and_a_resumed_run_goes_on_under_its_id(tmp_
     assert wandb == [where | {"mode": "offline"}, (4, numbers), "finished"]
     MetricsWriter(tmp_path / "run", resume_step=4, logger="wandb").close()
     assert wandb[3] == where | {"mode": None, "id": "abc123", "resume": "allow"}
-    (tmp_path / "run" / "config.json").write_text('{"steps": 5}')
+    (tmp_path / "run" / "run.json").write_text('{"config": {"steps": 5}}')
     where["config"] = {"steps": 5}
     MetricsWriter(tmp_path / "run", logger="wandb").close()  # from the start again: another run
     assert wandb[5] == where | {"mode": None}
