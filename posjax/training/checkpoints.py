@@ -1,15 +1,15 @@
-"""Checkpoints that are either exactly what was saved, or refused with the reason.
+"""Checkpoints that are either exactly as they were saved, or refused with the reason.
 
-Orbax writes them: asynchronously, atomically per step, sharded, readable by its own tools. What it does not do is
-notice damage (a flipped bit restores "successfully", a wrong dtype is cast), so every step also holds a *record* (step,
-metrics, metadata, dtype/shape/digest of every leaf) and a *seal* (sha256 of every file), written before orbax commits
-the step. Damage is therefore found before any parser sees the bytes, and no error has to be guessed at.
+Orbax writes them: asynchronously, atomically per step, sharded, readable by its own tools. Orbax does not notice damage: a
+flipped bit restores "successfully", a wrong dtype is cast. Each step therefore also holds a *record* (step, metrics, dtype
+and shape of every leaf) and a *seal* (sha256 of every file), written before orbax commits the step. Damage is found before
+a parser sees the bytes.
 
-A save that fails, on a full disk say, is one `CheckpointError` that names the directory and the room needed: at the next
-`check`, `save` or `wait`. What it had written is removed, the steps before it are whole.
+A save that fails, on a full disk for example, is one `CheckpointError` that names the directory and the room needed. The
+next `check`, `save` or `wait` raises it. The files of that save are removed; earlier steps are whole.
 
     <directory>/<step>/tree/...             orbax, a flat {tree path: leaf}
-    <directory>/<step>/record/record.json   what it is
+    <directory>/<step>/record/record.json   step, metrics, dtype and shape of every leaf
     <directory>/<step>/record/seal.json     sha256 of record.json and of every file under tree/
 
 Example:
@@ -43,7 +43,6 @@ from orbax.checkpoint import checkpoint_managers
 
 from posjax.files import free_bytes, room
 from posjax.jsonl import strict
-from posjax.training.digests import digest_of_array
 from posjax.training.processes import any_process, is_first, is_loss, synced
 
 __all__ = ["CheckpointError", "Checkpoints"]
@@ -74,7 +73,6 @@ class Checkpoints:
       keep_last: how many of the newest steps to keep (>= 1).
       best: name of the metric whose best step is kept as well, whatever its age; None keeps the newest only.
       best_mode: "min" or "max": what is good in that metric.
-      metadata: anything JSON can hold (config, versions); stored with every step, see `record`.
     """
 
     def __init__(
@@ -84,7 +82,6 @@ class Checkpoints:
         keep_last: int = 2,
         best: str | None = None,
         best_mode: str = "min",
-        metadata: Mapping[str, Any] | None = None,
     ):
         if keep_last < 1:
             raise ValueError(f"keep_last={keep_last} would delete every checkpoint; give at least 1")
@@ -93,7 +90,6 @@ class Checkpoints:
         std_logging.getLogger("absl").addFilter(_not_orbax_chatter)
         self.directory = pathlib.Path(directory).absolute()
         self._keep_last, self._best, self._sign = keep_last, best, 1.0 if best_mode == "min" else -1.0
-        self._metadata = strict(dict(metadata or {}))
         self._scores: dict[int, float] = {}  # step -> metric, the lower the better
         self._damaged: set[int] = set()
         self._manager: ocp.CheckpointManager | None = None
@@ -210,15 +206,8 @@ class Checkpoints:
                 f"cannot save step {step}: {self.directory} already holds step {newest}; continue from that step, "
                 "remove the later ones, or use another directory"
             )
-        described = {path: {**_describe(path, leaf), "digest": _digest(leaf)} for path, leaf in leaves.items()}
-        record = {
-            "format": 1,
-            "step": step,
-            "metrics": strict(metrics),
-            "metadata": self._metadata,
-            "leaves": described,
-        }
-        text = json.dumps(record, allow_nan=False)
+        described = {path: _describe(path, leaf) for path, leaf in leaves.items()}
+        text = json.dumps({"step": step, "metrics": strict(metrics), "leaves": described}, allow_nan=False)
         needed = _bytes(leaves) + len(text)
         self._refuse(needed, f"step {step}")
         items = ocp.args.Composite(tree=ocp.args.StandardSave(leaves), record=_RecordArgs(text))
@@ -255,13 +244,6 @@ class Checkpoints:
         if steps and not ranked:
             raise CheckpointError(f"no checkpoint in {self.directory} has a readable metric {self._best!r}")
         return self._first_intact(abstract, ranked)
-
-    def record(self, step: int) -> dict[str, Any]:
-        """What was stored beside the tree: "step", "metrics", "metadata", and per leaf dtype, shape and digest."""
-        try:
-            return _unseal(self.directory / str(step))
-        except _DamagedError as error:
-            raise CheckpointError(f"the record of step {step} in {self.directory} is damaged: {error}") from error
 
     def _first_intact(self, abstract: PyTree, candidates: Iterable[int]) -> tuple[int, PyTree] | None:
         wanted, reasons = _flatten(abstract), []
@@ -370,7 +352,7 @@ def _describe(path: str, leaf: Any) -> dict[str, Any]:
         return {"dtype": str(leaf.dtype), "shape": list(leaf.shape)}
     raise TypeError(
         f"{path} is {leaf!r:.80} of type {type(leaf).__name__}, which a checkpoint cannot hold; use arrays or Python "
-        "bool/int/float, and put text into metadata"
+        "bool/int/float"
     )
 
 
@@ -386,26 +368,6 @@ def _check_storable(leaves: _Leaves) -> None:
             raise ValueError(f"{path} has no elements (shape {tuple(shape)}), which orbax cannot store; leave it out")
         if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
             raise ValueError(f"{path} is {leaf}, which does not fit into 64 bits")
-
-
-def _digest(leaf: Any, like: str = "words:") -> str | None:
-    """That of a leaf's content, which does not depend on its layout; sha256 of Python's numbers.
-
-    Args:
-      like: one of the same kind. Checkpoints of earlier versions have sha256 over the dtype, shape and host bytes of
-        arrays; None then where other processes hold parts of it.
-    """
-    if type(leaf) in _SCALARS:
-        return hashlib.sha256(repr(leaf).encode()).hexdigest()
-    if like.startswith("words:"):
-        return digest_of_array(leaf)
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        return None
-    content = hashlib.sha256(f"{leaf.dtype}{leaf.shape}".encode())
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    content.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
-    return content.hexdigest()
 
 
 def _bytes(leaves: _Leaves) -> int:
@@ -432,18 +394,12 @@ def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
       _DamagedError: a file or a value is not what was written.
       CheckpointError: the checkpoint is sound but holds another tree than `wanted`.
     """
-    record = _unseal(directory)
-    _check_same_tree(directory, record["leaves"], wanted)
+    _check_same_tree(directory, _unseal(directory)["leaves"], wanted)
     _check_files(directory, _read_seal(directory))
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer, _literal(directory) as path:
         targets = {path: _target(leaf) for path, leaf in wanted.items()}
         found = checkpointer.restore(path / "tree", args=ocp.args.StandardRestore(targets))
-    leaves = {path: found[path][()] if isinstance(leaf, np.generic) else found[path] for path, leaf in wanted.items()}
-    for path, leaf in leaves.items():
-        expected = record["leaves"][path]["digest"]
-        if expected is not None and _digest(leaf, expected) not in (expected, None):
-            raise _DamagedError(f"{path} does not have the content that was saved")
-    return leaves
+    return {path: found[path][()] if isinstance(leaf, np.generic) else found[path] for path, leaf in wanted.items()}
 
 
 @contextlib.contextmanager

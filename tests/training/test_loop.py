@@ -6,6 +6,7 @@ import json
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from small import small_decoder, small_vit
 
@@ -99,10 +100,12 @@ def whole(data_dir, tmp_path_factory):
 
 
 def saved(workdir, step=None):
-    """{path: digest} of the state in the newest checkpoint, or that of `step`."""
-    checkpoints = Checkpoints(workdir / "checkpoints")
-    leaves = checkpoints.record(checkpoints.steps()[-1] if step is None else step)["leaves"]
-    return {path: about["digest"] for path, about in leaves.items() if "times" not in path}
+    """{path: bytes} of the state in the newest checkpoint, or that of `step`."""
+    directory = workdir / "checkpoints" / str(steps(workdir)[-1] if step is None else step)
+    with ocp.StandardCheckpointer() as checkpointer:
+        leaves = checkpointer.restore(directory / "tree")
+    keys = {path: jax.random.key_data(leaf) for path, leaf in leaves.items() if path.endswith(".key")}
+    return {path: np.asarray(leaf).tobytes() for path, leaf in (leaves | keys).items() if "times" not in path}
 
 
 def curve(workdir):
