@@ -25,10 +25,10 @@ Labels of rows may hold dots, in a config's ConfigDict({"rope(base=0.5)": ...}, 
 line in brackets: '--config.studies.digits_vit.encodings["rope(base=0.5)"]=rope(base=0.7)'
 """
 
+import argparse
 import pathlib
 from collections.abc import Sequence
 
-from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli
@@ -41,12 +41,13 @@ def main(
     choose_by: str = "0.1",
     encodings: Sequence[str] = (),
     seeds: str | None = None,
+    part: tuple[int, int] | None = None,
 ) -> None:
     from experiments.studies.ablation import Ablation, with_rows
     from experiments.studies.position_probes import PositionProbes
 
     kind = PositionProbes if "probe" in config else Ablation
-    cli.run_study(kind(with_rows(config, encodings, seeds), sweeps, choose_by), workdir, "ablate")
+    cli.run_study(kind(with_rows(config, encodings, seeds), sweeps, choose_by), workdir, "ablate", part)
 
 
 def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
@@ -55,17 +56,14 @@ def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
     return plain if "studies" in config else plain.with_name(f"{plain.name}-ablation")
 
 
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command alone."""
+    sweep = "config.a.b=1,2: trains every row at each of these; may be repeated"
+    parser.add_argument("--sweep", dest="sweeps", action="append", default=[], help=sweep)
+    parser.add_argument("--choose_by", default="0.1", help="a share of the training split, or a split, to choose by")
+    parser.add_argument("--encodings", nargs="*", action="extend", default=[], help="specs: a row for each")
+    parser.add_argument("--seeds", help="0,1,2: the seeds of every row")
+
+
 if __name__ == "__main__":
-    flags.DEFINE_multi_string("sweep", [], "config.a.b=1,2: trains every row at each of these; may be repeated")
-    flags.DEFINE_string(
-        "choose_by", "0.1", "what the best point is chosen by: a share of the training split, or a split"
-    )
-
-    flags.DEFINE_multi_string("encodings", [], "specs: a row for each")
-    flags.DEFINE_string("seeds", None, "0,1,2: those of every row")
-
-    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
-        given = flags.FLAGS
-        main(config, workdir, given.sweep, given.choose_by, given.encodings, given.seeds)
-
-    cli.run(with_flags, __doc__, default_workdir, rows=True, several=("encodings",))
+    cli.run(main, __doc__, default_workdir, options=options, rows=True)

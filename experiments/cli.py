@@ -1,13 +1,13 @@
-"""The command line that every experiment shares, and its way of saying what went wrong.
+"""The command line of every experiment, and its messages.
 
     python -m experiments.X --config=configs/x.py[:argument] --config.a.b=1 --workdir=DIR [--import=my_encoding.py]
 
 An experiment with a config ends with `if __name__ == "__main__": run(main, __doc__)`; another one makes its `parser` and
-returns what `answer` does. A command writes under runs/ unless it is told where. What reads configs, absl and ml_collections,
-is imported by `run` alone: other commands do without.
+returns the exit code of `answer`. A command writes under runs/ by default. Configs need absl and ml_collections, which `run`
+alone imports: other commands do without.
 
-Exit codes: 0 done; 2 for what a user can mend, told in one line on stderr; 75 for what was stopped (Ctrl-C; a run by SIGTERM
-too): the same command goes on with a run. jax is not imported here, so that `--help` answers at once.
+Exit codes: 0 done; 2 for a mistake that a user can mend, in one line on stderr; 75 for a stop (Ctrl-C; a run by SIGTERM too):
+the same command goes on with the run. jax is not imported here, so that `--help` answers at once.
 """
 
 import argparse
@@ -43,7 +43,7 @@ RUNS = pathlib.Path("runs")  # where results go unless a command is told
 _HOME = pathlib.Path(__file__).parents[1]  # configs/ lies here
 # A label in brackets may hold what would end the name elsewhere: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
-_OVERRIDE = re.compile(rf"--?(?:no)?config\.((?:{_LABEL}|[^=])+)")
+_OVERRIDE = re.compile(rf"--(?:no)?config\.((?:{_LABEL}|[^=])+)")
 
 
 class UsageError(Exception):
@@ -175,9 +175,10 @@ class _Parser(argparse.ArgumentParser):
     """One that answers a mistake as all commands do."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+        unknown = re.match(r"unrecognized arguments: ([^\s=]+)", message)
         near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1) if unknown else ()
-        sys.exit(tell(message + (f"; did you mean {near[0]}?" if near else "")))
+        hint = f"; did you mean {near[0]}?" if near else "; options are written --name=value" if unknown else ""
+        sys.exit(tell(message + hint))
 
 
 def parser(command: str, doc: str | None, *, imports: bool = True) -> argparse.ArgumentParser:
@@ -203,85 +204,134 @@ def positive(text: str) -> int:
 
 
 def run(
-    main: "Callable[[ConfigDict, pathlib.Path], None]",
+    main: "Callable[..., None]",
     doc: str | None,
     default_workdir: "Callable[[ConfigDict, str], pathlib.Path] | None" = None,
     *,
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
     many_processes: bool = False,
     rows: bool = False,
-    several: Sequence[str] = (),
 ) -> None:
-    """Reads the command line of an experiment with a config, calls `main(config, workdir)` and exits.
+    """Reads the command line of an experiment with a config, calls `main(config, workdir, **options)` and exits.
 
     Args:
-      main: the experiment. Import jax inside it (or inside what it imports), to keep `--help` fast.
-      doc: the module's docstring: what `--help` prints; its first line with "python -m" serves as the example.
-      default_workdir: the directory of a run without --workdir, from its config and the value of --config; None for
-        runs/<name of the config>, or of its file where it has none.
-      many_processes: whether several of them may do its work together, each with --coordinator.
-      rows: whether it is a study, of which --rows=I/N does a part.
-      several: flags (absl's multi_string) that may be followed by several values, as in --encodings none rope.
+      main: the experiment. Import jax inside it (or inside its imports), to keep `--help` fast.
+      doc: the module's docstring: `--help` prints it; its first line with "python -m" serves as the example.
+      default_workdir: returns the directory of a run without --workdir, from its config and the value of --config; None for
+        runs/<name of the config>, or of its file if the config has no name.
+      options: adds the command's own options to the parser.
+      many_processes: several processes may do the work together, each with --coordinator.
+      rows: the command is a study, which --rows=I/N splits.
     """
-    if {"-h", "-help", "--help", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
-        print(doc or __doc__)
-        return
-    from absl import app, flags, logging
+    made = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
+    try:
+        config, given = read(made, sys.argv[1:])
+    except (UsageError, SyntaxError, *USER_ERRORS) as error:
+        sys.exit(tell(message_of(error)))
+    shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process", "rows")
+    own = {name: value for name, value in vars(given).items() if name not in shared}
+    together = many_processes and given.coordinator is not None
 
-    flags.DEFINE_string("workdir", None, "directory for checkpoints and metrics")
-    flags.DEFINE_multi_string("import", [], "Python file or module with encodings of your own; may be repeated")
-    flags.DEFINE_bool("traceback", False, "show where an error came from")
+    def work() -> int | None:
+        from absl import logging
+
+        logging.use_absl_handler()
+        logging.set_verbosity(logging.WARNING)
+        if together:
+            _join(given)
+        workdir = pathlib.Path(given.workdir or (default_workdir or runs_of)(config, given.config))
+        part = _part(given.rows) if rows else None
+        with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, part, together=together):
+            run_main = functools.partial(main, config, workdir, **own, **({"part": part} if rows else {}))
+            return _among_others(run_main) if together else run_main()
+
+    code = None
+    try:
+        code = answer(work, given.imports, traceback=given.traceback)
+    finally:
+        if together and code != 0:
+            _leave(code)
+    sys.exit(code)
+
+
+def config_parser(
+    command: str,
+    doc: str | None,
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
+    *,
+    many_processes: bool = False,
+    rows: bool = False,
+) -> argparse.ArgumentParser:
+    """Returns the parser of a command with a config; arguments as in `run`."""
+    made = parser(command, doc)
+    made.add_argument("--config", metavar="FILE[:ARGUMENT]", help="Python file whose get_config() is the experiment")
+    made.add_argument("--workdir", metavar="DIR", help="directory for checkpoints, metrics and records")
     if many_processes:
-        flags.DEFINE_string("coordinator", None, "HOST:PORT of the first of several processes, or auto")
-        flags.DEFINE_integer("processes", None, "how many processes there are")
-        flags.DEFINE_integer("process", None, "which of them this is, from 0 on")
+        made.add_argument("--coordinator", help="HOST:PORT of the first of several processes, or auto")
+        made.add_argument("--processes", type=int, help="number of processes")
+        made.add_argument("--process", type=int, help="number of this one, from 0 on")
     if rows:
-        flags.DEFINE_string("rows", None, "I/N: only the I-th of N equal parts of the rows, from 0 on")
-    command = pathlib.Path(sys.argv[0]).stem
-
-    def checked(argv: Sequence[str]) -> int:
-        del argv
-        given = flags.FLAGS
-        logging.set_verbosity(logging.WARNING)  # libraries tell at INFO what nobody asked
-
-        together = many_processes and given.coordinator is not None
-
-        def work() -> int | None:
-            if together:
-                _join(given)
-            workdir = given.workdir or (default_workdir or runs_of)(given.config, _config_value(sys.argv[1:], ""))
-            with alone_in(pathlib.Path(workdir), command, _part() if rows else None, together=together):
-                run_main = functools.partial(main, given.config, pathlib.Path(workdir))
-                return _among_others(run_main) if together else run_main()
-
-        code = None
-        try:
-            code = answer(work, given["import"].value, traceback=given.traceback)
-        finally:
-            if together and code != 0:
-                _leave(code)
-        return code
-
-    app.run(checked, flags_parser=lambda argv: _parse(one_by_one(argv, several), doc or __doc__))
+        made.add_argument("--rows", metavar="I/N", help="only the I-th of N equal parts of the rows, from 0 on")
+    if options is not None:
+        options(made)
+    return made
 
 
-def one_by_one(arguments: Sequence[str], several: Sequence[str]) -> list[str]:
-    """Writes `--encodings a b` as absl reads it, --encodings=a --encodings=b; without a value as --encodings=."""
-    read, flag = [], None
-    for argument in arguments:
-        if argument.startswith("-"):
-            flag = argument.lstrip("-") if argument.lstrip("-") in several else None
-            read.append(f"--{flag}=" if flag else argument)
-        elif flag:
-            if read[-1] == f"--{flag}=":
-                read.pop()
-            read.append(f"--{flag}={argument}")
-        else:
-            read.append(argument)
-    return read
+def read(made: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[ConfigDict, argparse.Namespace]":
+    """Returns the config with its overrides, locked, and all other options.
+
+    Raises:
+      UsageError: --config is missing, or an override names no field or a value of another type.
+    """
+    overrides, others = _split(arguments)
+    given = made.parse_args(others)
+    if given.config is None:
+        lines = (line.strip() for line in (made.description or "").splitlines())
+        example = next((line for line in lines if line.startswith("python -m")), "--config=configs/x.py")
+        raise UsageError(f"--config=FILE is missing, for example: {example}")
+    config = load(given.config)
+    check_fields(overrides, config)
+    _override(config, overrides)
+    return config, given
 
 
-def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
-    """Runs a `Study`, or the part of it that --rows names; its report names this command line, without the workdir.
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Parts overrides, as --config.a.b=1, from other arguments; --config.a.b 1 becomes --config.a.b=1."""
+    overrides, others, waits = [], [], False
+    for word in arguments:
+        if waits and not word.startswith("--"):
+            overrides[-1] += f"={word}"
+            waits = False
+            continue
+        match = _OVERRIDE.match(word)
+        waits = match is not None and match.end() == len(word)
+        (others if match is None else overrides).append(word)
+    return overrides, others
+
+
+def _override(config: "ConfigDict", overrides: Sequence[str]) -> None:
+    """Sets the fields of a config, which is locked then.
+
+    Raises:
+      UsageError: a value is not of the field's type.
+    """
+    from absl import flags
+    from ml_collections import config_flags
+
+    escaped = []  # absl splits at the first =
+    for word in overrides:
+        name = _OVERRIDE.match(word)
+        escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), name[0]) + word[name.end() :])
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=["", *escaped])
+    try:
+        values(["", *escaped])
+    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
+        raise UsageError(_type_error(overrides, config, error) or error) from None
+
+
+def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None) -> None:
+    """Runs a `Study`, or one part of it; its report names this command line, without the workdir.
 
     Raises:
       StoppedRun: it was asked to stop.
@@ -290,33 +340,28 @@ def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
     from posjax.training.loop import Stopped
 
     try:
-        run(study, workdir, allocator=tune_allocator(), command=command_line(command), part=_part())
+        run(study, workdir, allocator=tune_allocator(), command=command_line(command), part=part)
     except Stopped as stopped:
         raise StoppedRun(stopped) from None
 
 
-def _part() -> tuple[int, int] | None:
-    """What --rows=I/N says; None where it is not given.
+def _part(rows: str | None) -> tuple[int, int] | None:
+    """Reads --rows=I/N.
 
     Raises:
       UsageError: it is not I/N with I below N.
     """
-    from absl import flags
-
-    given = flags.FLAGS.rows if "rows" in flags.FLAGS else None
-    if given is None:
+    if rows is None:
         return None
-    match = re.fullmatch(r"(\d+)/(\d+)", given)
+    match = re.fullmatch(r"(\d+)/(\d+)", rows)
     if not match or int(match[1]) >= int(match[2]):
-        raise UsageError(f"--rows={given}: expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts")
+        raise UsageError(f"--rows={rows}: expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts")
     return int(match[1]), int(match[2])
 
 
 def command_line(command: str, given: Sequence[str] | None = None) -> str:
     """What a report says made it: the arguments given, or else those of this process, without the workdir."""
-    kept = [
-        each for each in (sys.argv[1:] if given is None else given) if not each.startswith(("--workdir", "-workdir"))
-    ]
+    kept = [each for each in (sys.argv[1:] if given is None else given) if not each.startswith("--workdir")]
     return shlex.join(["python", "-m", f"experiments.{command}", *kept])
 
 
@@ -418,56 +463,6 @@ def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
                 f"another process is at work in {path.parent}: wait for it, or give another --workdir"
             ) from None
         yield lock
-
-
-def _parse(argv: Sequence[str], doc: str) -> list[str]:
-    """Fills absl's flags; everything wrong with the line ends here."""
-    from absl import flags
-    from ml_collections import config_flags
-
-    try:
-        # The file is read here first: absl would report its absence, and a misspelt field, late and in 30 lines.
-        value = _config_value(argv[1:], doc)
-        config = load(value)
-        check_fields(argv[1:], config)
-    except (UsageError, SyntaxError, *USER_ERRORS) as error:
-        sys.exit(tell(message_of(error)))
-    read = _as_absl_reads_it(argv, value)
-    about = "file whose get_config() is the experiment"
-    config_flags.DEFINE_config_file("config", None, about, lock_config=True, sys_argv=read)
-    try:
-        rest = flags.FLAGS(read)
-    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
-        sys.exit(tell(_type_error(argv[1:], config, error) or error))
-    if len(rest) > 1:
-        sys.exit(tell(f"unexpected argument {rest[1]!r}; options are written --name=value"))
-    return rest
-
-
-def _as_absl_reads_it(argv: Sequence[str], value: str) -> list[str]:
-    """The arguments with the config's file where it lies, and the = in labels escaped: absl splits at the first one."""
-    file, colon, argument = value.partition(":")
-    found = f"{_find(value, file)}{colon}{argument}"
-    read = list(argv)
-    for index, each in enumerate(argv):
-        if name := _OVERRIDE.match(each):
-            escaped = re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), name[0])
-            read[index] = escaped + each[name.end() :]
-        elif re.match(r"--?config=", each):
-            read[index] = f"--config={found}"
-        elif each in ("--config", "-config"):
-            read[index + 1] = found
-    return read
-
-
-def _config_value(arguments: Sequence[str], doc: str) -> str:
-    for index, argument in enumerate(arguments):
-        if re.match(r"--?config=", argument):
-            return argument.partition("=")[2]
-        if argument in ("--config", "-config") and index + 1 < len(arguments):
-            return arguments[index + 1]
-    example = next((line.strip() for line in doc.splitlines() if "python -m" in line), "--config=configs/x.py")
-    raise UsageError(f"--config=FILE is missing, for example: {example}")
 
 
 def load(value: str) -> "ConfigDict":

@@ -23,10 +23,10 @@ SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too
 line, exit 2.
 """
 
+import argparse
 import pathlib
 from collections.abc import Sequence
 
-from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli
@@ -38,23 +38,21 @@ def main(
     checkpoint: pathlib.Path | None = None,
     variants: Sequence[str] | None = None,
     finetune: bool = True,
+    part: tuple[int, int] | None = None,
 ) -> None:
     from experiments.studies.extrapolation import Extrapolation
 
-    cli.run_study(Extrapolation(config, checkpoint, variants, finetune), workdir, "extrapolate")
+    cli.run_study(Extrapolation(config, checkpoint, variants, finetune), workdir, "extrapolate", part)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command alone."""
+    checkpoint = "workdir of a trained decoder, or a folder of weights, instead of training some"
+    parser.add_argument("--checkpoint", type=pathlib.Path, help=checkpoint)
+    variants = "labels of the config's variants and fine-tunes, or specs: these alone"
+    parser.add_argument("--variants", nargs="*", action="extend", help=variants)
+    parser.add_argument("--nofinetune", dest="finetune", action="store_false", help="nothing is trained further")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string(
-        "checkpoint", None, "workdir of a trained decoder, or a folder of weights, instead of training some"
-    )
-
-    flags.DEFINE_multi_string("variants", None, "labels of the config's variants and fine-tunes, or specs: these alone")
-    flags.DEFINE_bool("finetune", True, "--nofinetune: nothing is trained further")
-
-    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
-        given = flags.FLAGS
-        variants = given.variants and [each for each in given.variants if each]
-        main(config, workdir, pathlib.Path(given.checkpoint) if given.checkpoint else None, variants, given.finetune)
-
-    cli.run(with_flags, __doc__, rows=True, several=("variants",))
+    cli.run(main, __doc__, options=options, rows=True)

@@ -19,10 +19,10 @@ from ml_collections import ConfigDict
 from experiments import cli
 
 
-def main(config: ConfigDict, workdir: pathlib.Path) -> None:
+def main(config: ConfigDict, workdir: pathlib.Path, part: tuple[int, int] | None = None) -> None:
     from experiments.studies.resolutions import Resolutions
 
-    cli.run_study(Resolutions(config), workdir, "resolutions")
+    cli.run_study(Resolutions(config), workdir, "resolutions", part)
 
 
 if __name__ == "__main__":
