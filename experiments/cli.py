@@ -32,7 +32,7 @@ from experiments import tune_allocator
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-# Raised (CheckpointError is a ValueError) for what a user can mend; anything else keeps its traceback.
+# Errors that a user can mend (CheckpointError is a ValueError); any other keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 _BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)  # a file of user code
 EXIT_MISTAKE = 2
@@ -51,7 +51,7 @@ class UsageError(Exception):
 
 
 class StoppedRun(Exception):
-    """A run was asked to stop and has saved what it needs to go on; the message says where it stands."""
+    """A run was asked to stop and has saved its state; the message says at which step."""
 
 
 def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, traceback: bool = False) -> int:
@@ -87,7 +87,7 @@ def tell(error: Any) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; what the system says of a file without its number; what installs a module that is missing."""
+    """Returns the message of an error: of a file without the error's number, of a missing module with its installation."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
@@ -99,7 +99,7 @@ def message_of(error: BaseException) -> str:
 
 
 def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
-    """The directory, made if it is not there: whoever computes for long asks before it begins.
+    """Returns the directory, made if it is not there. Long computations call this before they begin.
 
     Raises:
       UsageError: nothing can be written there.
@@ -114,15 +114,19 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
         probe.unlink()
     except OSError as error:
         why = error.strerror if error.filename in (None, str(path)) else message_of(error)
-        raise UsageError(f"{flag}={path}: nothing can be written there ({why}); give another directory") from error
+        raise UsageError(_unwritable(flag, path, why)) from error
     return path
 
 
+def _unwritable(flag: str, path: pathlib.Path, why: str | None, mend: str = "") -> str:
+    return f"{flag}={path}: nothing can be written there ({why}); {mend}give another directory"
+
+
 def import_user_code(sources: Sequence[str]) -> None:
-    """Imports Python files (what ends in .py) and modules (anything else), each once. One that registers nothing says so.
+    """Imports Python files (names that end in .py) and modules, each once; says of each that it registers nothing, if so.
 
     Raises:
-      ValueError: for one that is missing or cannot be imported.
+      ValueError: a source is missing or cannot be imported.
     """
     for source in sources:
         registered = _count_registered()
@@ -135,7 +139,7 @@ def import_user_code(sources: Sequence[str]) -> None:
 
 
 def _count_registered() -> int:
-    """The number of encodings, patterns, backends and data sets that posjax knows by name."""
+    """Counts the encodings, patterns, backends and data sets that posjax knows by name."""
     from posjax import spec
     from posjax.attention import backends
 
@@ -152,7 +156,7 @@ def _import_module(name: str) -> bool:
 
 
 def _import_file(path: pathlib.Path) -> bool:
-    """Whether it was imported only now."""
+    """Imports a file; returns whether it was imported only now."""
     name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return False
@@ -172,7 +176,7 @@ def _import_file(path: pathlib.Path) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that answers a mistake as all commands do."""
+    """A parser that answers a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: ([^\s=]+)", message)
@@ -182,7 +186,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(command: str, doc: str | None, *, imports: bool = True) -> argparse.ArgumentParser:
-    """The parser of a command without a config: --traceback, and --import unless it is not for encodings."""
+    """Returns the parser of a command, with --traceback and, for encodings of the user's own, --import."""
     made = _Parser(
         prog=f"python -m experiments.{command}",
         description=doc,
@@ -190,14 +194,14 @@ def parser(command: str, doc: str | None, *, imports: bool = True) -> argparse.A
         allow_abbrev=False,
     )
     if imports:
-        what = "Python file or module with encodings of your own (@pj.register); may be repeated"
-        made.add_argument("--import", dest="imports", action="append", default=[], metavar="FILE_OR_MODULE", help=what)
+        about = "Python file or module with encodings of your own (@pj.register); may be repeated"
+        made.add_argument("--import", dest="imports", action="append", default=[], metavar="FILE_OR_MODULE", help=about)
     made.add_argument("--traceback", action="store_true", help="show where an error came from")
     return made
 
 
 def positive(text: str) -> int:
-    """The type of an argument that counts something."""
+    """Reads a positive whole number; the type of an argument."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
     return int(text)
@@ -290,8 +294,7 @@ def read(made: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[Conf
         example = next((line for line in lines if line.startswith("python -m")), "--config=configs/x.py")
         raise UsageError(f"--config=FILE is missing, for example: {example}")
     config = load(given.config)
-    check_fields(overrides, config)
-    _override(config, overrides)
+    set_fields(config, overrides)
     return config, given
 
 
@@ -307,27 +310,6 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         waits = match is not None and match.end() == len(word)
         (others if match is None else overrides).append(word)
     return overrides, others
-
-
-def _override(config: "ConfigDict", overrides: Sequence[str]) -> None:
-    """Sets the fields of a config, which is locked then.
-
-    Raises:
-      UsageError: a value is not of the field's type.
-    """
-    from absl import flags
-    from ml_collections import config_flags
-
-    escaped = []  # absl splits at the first =
-    for word in overrides:
-        name = _OVERRIDE.match(word)
-        escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), name[0]) + word[name.end() :])
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=["", *escaped])
-    try:
-        values(["", *escaped])
-    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
-        raise UsageError(_type_error(overrides, config, error) or error) from None
 
 
 def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None) -> None:
@@ -360,13 +342,13 @@ def _part(rows: str | None) -> tuple[int, int] | None:
 
 
 def command_line(command: str, given: Sequence[str] | None = None) -> str:
-    """What a report says made it: the arguments given, or else those of this process, without the workdir."""
+    """Returns the command line without its workdir, for a report; `given` are its arguments, by default the process's own."""
     kept = [each for each in (sys.argv[1:] if given is None else given) if not each.startswith("--workdir")]
     return shlex.join(["python", "-m", f"experiments.{command}", *kept])
 
 
 def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
-    """runs/<name of the config>, or of the file that --config gives."""
+    """Returns runs/<name of the config>, or of the file that --config gives."""
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
 
@@ -384,7 +366,7 @@ def _process_index() -> int:
 
 
 def _among_others(work: Callable[[], int | None]) -> int | None:
-    """Does one process's part of the work; says in one line that another one is gone."""
+    """Does one process's part of the work; a lost process is one line."""
     import jax
 
     from posjax.training.processes import is_loss, synced
@@ -403,7 +385,7 @@ def _among_others(work: Callable[[], int | None]) -> int | None:
 
 
 def _leave(code: int | None) -> NoReturn:
-    """Ends this process now, of None with the error under way: an orderly exit would wait for processes that may be gone."""
+    """Ends this process now: an orderly exit would wait for processes that may be gone. None: an error is under way."""
     if code is None:
         traceback.print_exc()
     if _process_index() == 0:
@@ -417,11 +399,17 @@ def _leave(code: int | None) -> NoReturn:
 def alone_in(
     workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None, *, together: bool = False
 ) -> Iterator[None]:
-    """Keeps others out: a second process would delete unfinished checkpoints and record every run twice, and another
-    command would mix its records and config with those that are there.
+    """Locks a workdir.
 
-    The system drops the lock with the process, however it ends; the name of the command stays in it. Of several processes
-    that work `together` the first one holds it. Parts of a study keep out the whole of it, and who else does the same part.
+    A second process would delete unfinished checkpoints and record every run twice; another command would mix its records
+    with earlier ones. The system drops the lock with the process, however it ends; the name of the command stays in the file.
+
+    Args:
+      part: (I, N) of a study: other parts may work in the same workdir, the whole study may not.
+      together: several processes do the work; the first one holds the lock.
+
+    Raises:
+      UsageError: the workdir is locked, of another command, or cannot be written.
     """
     if together and _process_index() > 0:
         yield
@@ -438,22 +426,16 @@ def alone_in(
         if before and before != command:
             raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
         if not before:
-            _note(lock.fileno(), command, workdir)
+            try:
+                os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same
+            except OSError as error:
+                raise UsageError(_unwritable("--workdir", workdir, error.strerror, "make room, or ")) from error
         yield
-
-
-def _note(lock: int, command: str, workdir: pathlib.Path) -> None:
-    try:
-        os.pwrite(lock, command.encode(), 0)  # parts that begin together write the same
-    except OSError as error:
-        raise UsageError(
-            f"--workdir={workdir}: nothing can be written there ({error.strerror}); make room, or give another directory"
-        ) from error
 
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
-    """The file at `path`, open for reading, locked."""
+    """Yields the file at `path`, open for reading, locked."""
     path.touch()
     with path.open("r+") as lock:
         try:
@@ -466,7 +448,7 @@ def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
 
 
 def load(value: str) -> "ConfigDict":
-    """The config that `FILE[:argument]` names, without overrides.
+    """Returns the config that `FILE[:argument]` names, without overrides.
 
     Raises:
       UsageError: there is no such file, or it is no config.
@@ -486,7 +468,7 @@ def load(value: str) -> "ConfigDict":
 
 
 def _find(value: str, name: str) -> pathlib.Path:
-    """The file, from here or beside the installed package: configs/vit.py is found from any folder."""
+    """Returns the file, from here or beside the installed package: configs/vit.py is found from any folder."""
     given, installed = pathlib.Path(name), _HOME / name
     for path in (given, installed):
         if path.is_file():
@@ -501,8 +483,42 @@ def _nearest_file(path: pathlib.Path) -> str:
     return f"; did you mean {path.parent / near[0]}?" if near else ""
 
 
+def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
+    """Sets the fields of a config, and locks it.
+
+    Args:
+      overrides: as --config.a.b=1, --config.a["1%"].b=1 or --config.shape[0]=1.
+
+    Raises:
+      UsageError: there is no such field, or the value is not of its type.
+    """
+    from absl import flags
+    from ml_collections import config_flags
+
+    fields, named, escaped = dict(_fields(config)), {}, []
+    for word in overrides:
+        path, value = _OVERRIDE.match(word), word[_OVERRIDE.match(word).end() :]
+        field = re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', path[1])
+        named[word] = field = re.sub(r"\[\d+\]", "", field)
+        if field not in fields:
+            near = _nearest(field, fields)
+            hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
+            raise UsageError(f"{word}: no such field; {hint}")
+        # absl splits at the first =, which a label may hold
+        escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), path[0]) + value)
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=["", *escaped])
+    try:
+        values(["", *escaped])
+    except flags.IllegalFlagValueError as error:
+        word = next((word for word, field in named.items() if f"config.{field}" in str(error)), None)
+        raise UsageError(f"{word}: expected {fields[named[word]]}" if word else error) from None
+    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
+        raise UsageError(error) from None
+
+
 def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(name as overrides spell it, `a.b` or `a["1%"].b`, name of its type) of every field, groups included."""
+    """Yields (name, type) of every field, groups included; the name as overrides spell it, `a.b` or `a["1%"].b`."""
     from ml_collections import ConfigDict
 
     for key in config:
@@ -514,24 +530,8 @@ def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]
             yield from _fields(value, name)
 
 
-def _overrides(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(argument, the field it is about) of every override; `shape[0]` is about `shape`."""
-    for argument in arguments:
-        if match := _OVERRIDE.match(argument):
-            yield argument, re.sub(r"\[\d+\]", "", re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', match[1]))
-
-
-def check_fields(arguments: Sequence[str], config: "ConfigDict") -> None:
-    fields = dict(_fields(config))
-    for argument, field in _overrides(arguments):
-        if field not in fields:
-            near = _nearest(field, fields)
-            hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
-            raise UsageError(f"{argument}: no such field; {hint}")
-
-
 def _nearest(field: str, fields: Sequence[str]) -> str | None:
-    """The most similar field, by its whole name or (somewhat less) by its last part alone."""
+    """Returns the most similar field, by its whole name or (somewhat less) by its last part alone."""
 
     def likeness(other: str) -> float:
         last = difflib.SequenceMatcher(None, field.split(".")[-1], other.split(".")[-1]).ratio()
@@ -539,14 +539,3 @@ def _nearest(field: str, fields: Sequence[str]) -> str | None:
 
     best = max(fields, key=likeness, default=None)
     return best if best is not None and likeness(best) >= 0.6 else None
-
-
-def _type_error(arguments: Sequence[str], config: "ConfigDict", error: Exception) -> str | None:
-    """One line for a value of the wrong type; absl names only the conversion that failed."""
-    from absl import flags
-
-    fields = dict(_fields(config))
-    for argument, field in _overrides(arguments):
-        if isinstance(error, flags.IllegalFlagValueError) and f"config.{field}" in str(error):
-            return f"{argument}: expected {fields[field]}"
-    return None
