@@ -237,8 +237,9 @@ def run(
     together = many_processes and given.coordinator is not None
 
     def work() -> int | None:
-        from absl import logging
+        from absl import flags, logging
 
+        flags.FLAGS.mark_as_parsed()  # else absl says with the first warning that they are not
         logging.use_absl_handler()
         logging.set_verbosity(logging.WARNING)
         if together:

@@ -15,9 +15,8 @@ from posjax import data
 from posjax.training.checkpoints import Checkpoints
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
 from posjax.training.identity import describe_run, refuse_other_run, write_run
-from posjax.training.loggers import check_logger
 from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_devices, replicated, shards, share_of
-from posjax.training.metrics import MetricsWriter
+from posjax.training.metrics import MetricsWriter, check_logger
 from posjax.training.optimizer import make_optimizer, rates_of
 from posjax.training.processes import AnyStop, is_first
 from posjax.training.step import State, init_state, make_step
@@ -155,7 +154,7 @@ def train(
       ValueError: sizes that do not divide.
     """
     programs = programs or Programs(task, config, seeds)
-    initial = jax.tree.map(np.asarray, initial)  # a copy: steps may reuse the buffers of what they are given
+    initial = jax.tree.map(np.asarray, initial)  # a copy: steps may reuse the buffers of their arguments
     with contextlib.ExitStack() as stack:
         best = {"best": task.headline, "best_mode": task.headline_mode}
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", keep_last=config.keep_last, **best))

@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a checkpoint, what is restored is exactly what was saved, or nothing."""
+"""A checkpoint with damaged files is passed over: a restored tree is exactly a saved one."""
 
 import os
 import pathlib

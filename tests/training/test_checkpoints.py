@@ -1,4 +1,4 @@
-"""What is saved comes back bit for bit, or is refused with the reason; the best and the newest are kept."""
+"""A saved tree comes back bit for bit, or is refused with the reason; the best and the newest steps are kept."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A disk that is full, a folder that is none, a clock that jumps: one line, the steps before are whole, the run goes on."""
+"""A full disk, a file for a folder, a clock that jumps: one line, earlier steps are whole, the run goes on."""
 
 import errno
 import itertools
@@ -133,7 +133,7 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path):
 
 
 def test_where_nothing_can_be_written_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere but on what is read-only
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to any disk but a read-only one
     with pytest.raises(CheckpointError, match=r"cannot be saved in .*: nothing can be written there"):
         Checkpoints(tmp_path).save(1, tree(1))
 

@@ -6,9 +6,8 @@ import json
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
-from small import small_decoder, small_vit
+from small import saved, small_decoder, small_vit
 
 from experiments.studies.environment import compilation_cache
 from posjax.jsonl import config_hash, read_jsonl
@@ -97,15 +96,6 @@ def whole(data_dir, tmp_path_factory):
         workdir = tmp_path_factory.mktemp("whole")
         found[config_of.__name__] = run(config_of(data_dir), workdir), workdir
     return found
-
-
-def saved(workdir, step=None):
-    """{path: bytes} of the state in the newest checkpoint, or that of `step`."""
-    directory = workdir / "checkpoints" / str(steps(workdir)[-1] if step is None else step)
-    with ocp.StandardCheckpointer() as checkpointer:
-        leaves = checkpointer.restore(directory / "tree")
-    keys = {path: jax.random.key_data(leaf) for path, leaf in leaves.items() if path.endswith(".key")}
-    return {path: np.asarray(leaf).tobytes() for path, leaf in (leaves | keys).items() if "times" not in path}
 
 
 def curve(workdir):
@@ -203,7 +193,7 @@ def test_each_step_and_each_seed_draws_for_itself(data_dir):
     optimizer, _ = make_optimizer(total_steps=9, learning_rate=0.0)
     batch = {name: np.stack([x, x]) for name, x in task.batches(0)[0].items()}
     state = jax.jit(lambda: init_state(task, optimizer, (5, 6)))()
-    # The same untrained parameters for both seeds but for the head, whose zeros would hide what was drawn.
+    # The same untrained parameters for both seeds but for the head, whose zeros would hide the draws.
     params = jax.tree.map(
         lambda x: (
             x[:1].repeat(2, axis=0) + np.float32(0.1) * np.sin(np.arange(x[0].size, dtype=x.dtype)).reshape(x[0].shape)
@@ -232,7 +222,7 @@ def with_nan_at(task, step):
 
 @pytest.mark.parametrize("bad", [pytest.param(9, marks=pytest.mark.slow), 10])
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, whole, tmp_path, bad):
-    """At step 10 a checkpoint is due: it must not be written."""
+    """The checkpoint that is due at step 10 must not be written."""
     config = decoder(data_dir)
     message = rf"step {bad}: loss of seed 0 with encoding learned is nan; the last good checkpoint is kept"
     with pytest.raises(FloatingPointError, match=message):

@@ -1,4 +1,4 @@
-"""What `load_run` gives back is the run that was trained."""
+"""A run that is read back is the run that was trained."""
 
 import pathlib
 import shutil
