@@ -225,16 +225,16 @@ def run(
         runs/<name of the config>, or of its file if the config has no name.
       options: adds the command's own options to the parser.
       many_processes: several processes may do the work together, each with --coordinator.
-      rows: the command is a study, which --rows=I/N splits.
+      rows: the command is a study, which --rows=I/N splits; `main` gets `part`, (I, N) or None.
     """
     made = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
     try:
-        config, given = read(made, sys.argv[1:])
+        config, args = read(made, sys.argv[1:])
     except (UsageError, SyntaxError, *USER_ERRORS) as error:
         sys.exit(tell(message_of(error)))
-    shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process", "rows")
-    own = {name: value for name, value in vars(given).items() if name not in shared}
-    together = many_processes and given.coordinator is not None
+    shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process")
+    own = {name: value for name, value in vars(args).items() if name not in shared}
+    together = many_processes and args.coordinator is not None
 
     def work() -> int | None:
         from absl import flags, logging
@@ -243,16 +243,15 @@ def run(
         logging.use_absl_handler()
         logging.set_verbosity(logging.WARNING)
         if together:
-            _join(given)
-        workdir = pathlib.Path(given.workdir or (default_workdir or runs_of)(config, given.config))
-        part = _part(given.rows) if rows else None
-        with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, part, together=together):
-            run_main = functools.partial(main, config, workdir, **own, **({"part": part} if rows else {}))
+            _join(args)
+        workdir = pathlib.Path(args.workdir or (default_workdir or runs_of)(config, args.config))
+        with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, own.get("part"), together=together):
+            run_main = functools.partial(main, config, workdir, **own)
             return _among_others(run_main) if together else run_main()
 
     code = None
     try:
-        code = answer(work, given.imports, traceback=given.traceback)
+        code = answer(work, args.imports, traceback=args.traceback)
     finally:
         if together and code != 0:
             _leave(code)
@@ -276,7 +275,8 @@ def config_parser(
         made.add_argument("--processes", type=int, help="number of processes")
         made.add_argument("--process", type=int, help="number of this one, from 0 on")
     if rows:
-        made.add_argument("--rows", metavar="I/N", help="only the I-th of N equal parts of the rows, from 0 on")
+        about = "only the I-th of N equal parts of the rows, from 0 on"
+        made.add_argument("--rows", dest="part", type=_part, metavar="I/N", help=about)
     if options is not None:
         options(made)
     return made
@@ -289,14 +289,14 @@ def read(made: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[Conf
       UsageError: --config is missing, or an override names no field or a value of another type.
     """
     overrides, others = _split(arguments)
-    given = made.parse_args(others)
-    if given.config is None:
+    args = made.parse_args(others)
+    if args.config is None:
         lines = (line.strip() for line in (made.description or "").splitlines())
         example = next((line for line in lines if line.startswith("python -m")), "--config=configs/x.py")
         raise UsageError(f"--config=FILE is missing, for example: {example}")
-    config = load(given.config)
+    config = load(args.config)
     set_fields(config, overrides)
-    return config, given
+    return config, args
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -328,17 +328,13 @@ def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, 
         raise StoppedRun(stopped) from None
 
 
-def _part(rows: str | None) -> tuple[int, int] | None:
-    """Reads --rows=I/N.
-
-    Raises:
-      UsageError: it is not I/N with I below N.
-    """
-    if rows is None:
-        return None
-    match = re.fullmatch(r"(\d+)/(\d+)", rows)
+def _part(text: str) -> tuple[int, int]:
+    """Reads I/N; the type of --rows."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
     if not match or int(match[1]) >= int(match[2]):
-        raise UsageError(f"--rows={rows}: expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts")
+        raise argparse.ArgumentTypeError(
+            f"expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts, got {text!r}"
+        )
     return int(match[1]), int(match[2])
 
 
@@ -353,11 +349,11 @@ def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
 
-def _join(given: Any) -> None:
+def _join(args: Any) -> None:
     """Makes this one of the processes that the command line names."""
     from posjax.training.processes import join
 
-    join(given.coordinator, given.processes, given.process)
+    join(args.coordinator, args.processes, args.process)
 
 
 def _process_index() -> int:

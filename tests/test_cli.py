@@ -335,6 +335,17 @@ def test_an_option_may_be_followed_by_several_values(line, encodings, directory)
     assert cli.read(made, [f"--config={directory / 'x.py'}", *line.split()])[1].encodings == encodings
 
 
+def test_a_part_of_the_rows_is_two_numbers(directory, capsys):
+    made, config = cli.config_parser("ablate", "", ablate.options, rows=True), f"--config={directory / 'x.py'}"
+    assert cli.read(made, [config, "--rows=1/3"])[1].part == (1, 3)
+    for wrong in ("3/3", "1", "x/2"):
+        with pytest.raises(SystemExit, match="2"):
+            cli.read(made, [config, f"--rows={wrong}"])
+        assert f"expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts, got '{wrong}'" in str(
+            capsys.readouterr().err
+        )
+
+
 @pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])
 def test_a_closed_stream_gives_its_number_to_no_file(closed, tmp_path):
     code = (

@@ -38,30 +38,25 @@ def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
     return flatten_dict(config, sep=".")
 
 
-def identity(config: ConfigDict) -> dict[str, Any]:
-    """Returns the fields of a config that change the result, flat: {"model.width": 8, ...}; `config_hash` names them."""
+def counting_fields(config: ConfigDict) -> dict[str, Any]:
+    """Returns the fields of a config that change the result, flat: {"model.width": 8, ...}."""
     fields = flat_fields(config.to_dict())
-    return _as_committed({name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)})
+    return {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
 
 
-# Hashes in committed results are older than these names and fields.
-_COMMITTED = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
-_ABSENT = {"data.bos": None, "data.channels": None, "data.tokenizer": None, "model.latent": None}
-_ABSENT |= {
-    "data.text_field": "text",
-    "data.ladder.schedule": "linear",
-    "data.ladder.start": 32,
-    "data.ladder.steps": 0,
-}
-
-
-def _as_committed(fields: dict[str, Any]) -> dict[str, Any]:
-    """Names the fields as hashes in committed results do: by their first names, without later fields at their defaults."""
-    has_retrieval = any(name.startswith("data.retrieval.") for name in fields)
-    absent = _ABSENT | ({} if has_retrieval else {"data.files": None})
-    absent |= {"model.kind": "decoder"}
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """Returns the content of a config's hash: its `counting_fields`, named as in the hashes of committed results."""
+    fields = counting_fields(config)
+    absent = _ABSENT if "data.retrieval.share" in fields else {**_ABSENT, "data.files": None}
     kept = {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
     return {_COMMITTED.get(name, name): value for name, value in kept.items()}
+
+
+# Committed results are older than these names, and than these fields, whose values here change nothing.
+_COMMITTED = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
+_ABSENT = dict.fromkeys(("data.bos", "data.channels", "data.tokenizer", "model.latent"))
+_ABSENT |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
+_ABSENT |= {"data.text_field": "text", "model.kind": "decoder"}
 
 
 def digest(params: Any) -> str:
@@ -71,9 +66,10 @@ def digest(params: Any) -> str:
 
 def describe_run(task: Task, config: ConfigDict, seeds: tuple[int, ...], initial: Any = None) -> dict[str, Any]:
     """Returns the contents of run.json; `initial` are the parameters that the run starts from, None for random ones."""
-    fields, start = identity(config), {} if initial is None else {"initial": digest(initial)}
-    about = {"hash": config_hash(fields | start), "fields": fields, "seeds": seeds, "data_digest": task.digest}
-    return strict({**about, **start, "config": config.to_dict(), "environment": describe()})
+    start = {} if initial is None else {"initial": digest(initial)}
+    about = {"hash": config_hash(identity(config) | start), "fields": counting_fields(config), "seeds": seeds}
+    about |= {"data_digest": task.digest, **start, "config": config.to_dict(), "environment": describe()}
+    return strict(about)
 
 
 def write_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> None:
@@ -109,8 +105,8 @@ def refuse_other_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> No
     """
     before, now = ({**run, **run["fields"]} for run in (read_run(workdir), about))
     for name in sorted((before["fields"].keys() | now["fields"].keys()) | {"data_digest", "initial", "seeds"}):
-        if before.get(name) != now.get(name) or (name in before) != (name in now):
-            was, is_now = (run.get(name, "not there") for run in (before, now))
+        was, is_now = before.get(name), now.get(name)
+        if was != is_now:
             raise CheckpointError(
                 f"{name} was {was} in {pathlib.Path(workdir) / RUN}, but is {is_now} in this run; use the config that its "
                 "checkpoints were saved with, or another workdir for this one"

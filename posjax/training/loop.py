@@ -173,7 +173,7 @@ def train(
             clock.tick()
             on_step(taken, report)
 
-        asked = AnyStop(should_stop, programs.mesh)
+        any_stop = AnyStop(should_stop, programs.mesh)
         metrics, pending = None, None
         for taken, batch in enumerate(_batches(task, seeds, programs.share, start, config.steps), start + 1):
             batch = on_devices(programs.mesh, batch, runs=True, share=programs.share)
@@ -181,7 +181,7 @@ def train(
             if pending:  # the last step's report is fetched while this one runs
                 settle(*pending)
             checkpoints.check()  # raise a failed save now: later steps could not be recovered
-            pending, stop = (taken, report), asked()
+            pending, stop = (taken, report), any_stop()
             is_evaluated = taken == config.steps or (config.eval_every > 0 and taken % config.eval_every == 0)
             if stop or is_evaluated or taken % config.checkpoint_every == 0:
                 settle(*pending)

@@ -300,6 +300,7 @@ def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message
         ({"model__width": 4}, (0,), r"model\.width was 8 in .*run\.json, but is 4 in this run; use the config"),
         ({"model__encoding": "rope"}, (0,), r"model\.encoding was learned in .*, but is rope in this run"),
         ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*, but is 0\.5"),
+        ({"model__pooling": "mean"}, (0,), r"model\.pooling was cls in"),
         ({"steps": 24}, (0,), r"steps was 12 in .*, but is 24"),
         ({}, (1,), r"seeds was \[0\] in .*, but is \[1\] in this run; .*, or another workdir"),
         ({}, (0, 1), r"seeds was \[0\] in .*, but is \[0, 1\] in this run"),
