@@ -28,34 +28,10 @@ AS_INIT = "init_from"  # a kind of model: the one that config.init_from names
 HEADS = ENCODINGS = ["keep", "new"]
 _TASKS = {"language_model": Decoder, "classification": ViT}  # their model may be that of the start
 _CONFIGS = {Decoder: "configs/finetune.py", ViT: "configs/finetune.py:vit"}
-# A model that differs in one of these computes something else, or has other parameters.
-_COUNTING = (
-    *(
-        "width",
-        "depth",
-        "num_heads",
-        "num_kv_heads",
-        "head_dim",
-        "mlp_dim",
-        "mlp",
-        "mlp_bias",
-        "mlp_clip",
-        "num_experts",
-    ),
-    *(
-        "experts_per_token",
-        "attention_bias",
-        "norm",
-        "norm_bias",
-        "norm_epsilon",
-        "norm_offset",
-        "placement",
-        "qk_norm",
-    ),
-    *("qkv_clip", "logit_scale", "softcap", "injection", "embedding_scale", "final_softcap", "tied_embedding"),
-    *("vocab_size", "patch_size", "num_registers", "distillation_token", "pre_logits", "norm_after_pooling", "resnet"),
-    "resnet_width",
-)
+# Fields in which a model may differ from the start's: its heads, its encoding, sizes of its data, and how it is computed.
+_FREE_TO_DIFFER = {"kind", "encoding", "length", "image_size", "num_classes", "num_pair_classes", "pooler"}
+_FREE_TO_DIFFER |= {"head", "head_bias", "head_dense_bias", "dropout", "drop_path", "patch_dropout", "scan", "remat"}
+_FREE_TO_DIFFER |= {"implementation", "dtype", "attention_dtype", "param_dtype"}
 # Fields of a model that no config names: they come with the data, the devices, or from flax.
 _GIVEN = ("context", "name", "parent")
 _OWN = "{own}"
@@ -322,13 +298,12 @@ def _refuse_unlike(path: Any, model: OfBlocks, params: Any, target: OfBlocks, wa
 
 
 def _counting(model: OfBlocks, params: Any) -> dict[str, Any]:
-    """Returns the fields of `_COUNTING` that a model has, None resolved, by their names in a config."""
+    """Returns the fields in which a model must equal the start's, None resolved, by their names in a config."""
     block = model.block
-    fields = {name: getattr(model, name) for name in _COUNTING if hasattr(model, name)}
+    fields = {name: value for name, value in fields_of(model).items() if name not in _FREE_TO_DIFFER}
     fields |= dict(num_kv_heads=block.key_heads, head_dim=block.channels, mlp_dim=block.mlp_channels)
     fields |= dict(mlp_bias=block.has_mlp_bias, attention_bias=tuple(sorted(block.attention_bias)))
-    fields |= dict(latent=None if block.latent is None else str(block.latent))
-    fields |= dict(layer_scale=None if model.layer_scale is None else 1e-5)  # where it starts says nothing any more
+    fields |= dict(layer_scale=None if model.layer_scale is None else 1e-5)  # its start says nothing any more
     if isinstance(model, ViT):
         fields |= dict(pooling="map" if model.pooling == "map" else "cls" if model.has_cls else "mean")
         fields |= {} if model.resnet is not None else dict(resnet_width=None)
