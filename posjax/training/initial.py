@@ -237,8 +237,7 @@ def initial_params(
 def _has_table(model: Any) -> bool:
     """Says whether a model's encoding has a parameter for each position."""
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
-    encodings = (leaf.shape for key, leaf in jax.tree_util.tree_leaves_with_path(shapes) if _is_encoding(_name(key)))
-    return any(model.length in shape for shape in encodings)
+    return any(model.length in leaf.shape for name, leaf in _by_name(shapes).items() if _is_encoding(name))
 
 
 def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
@@ -248,8 +247,10 @@ def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> 
         _refuse_scale(start.path, start.run.config.data, task.scale)
     if model.image_size == task.model.image_size:
         return model, found
-    method = method or ("torch_bicubic" if start.run is not None else pretrained.info(start.path).method)
-    resized = [resize_params(model, params, task.model.image_size, method or "torch_bicubic") for params in found]
+    if method is None and start.run is None:
+        method = pretrained.info(start.path).method
+    method = method or "torch_bicubic"
+    resized = [resize_params(model, params, task.model.image_size, method) for params in found]
     return resized[0][0], [params for _, params in resized]
 
 
@@ -263,22 +264,12 @@ def renewed(params: Any, init: Callable[[], Any]) -> Any:
     Raises:
       ValueError: the other model has further parameters beside its encoding's.
     """
-    kept = {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(params)}
-
-    def of_encoding() -> dict[str, Any]:
-        leaves = ((_name(key), leaf) for key, leaf in jax.tree_util.tree_leaves_with_path(init()))
-        return {name: leaf for name, leaf in leaves if _is_encoding(name)}
-
-    found = kept | jax.jit(of_encoding)()
-
-    def chosen(key: Any, shape: Any) -> Any:
-        if _name(key) not in found:
-            raise ValueError(
-                f"{_name(key)} of the model with the new encoding is not among the parameters that are there"
-            )
-        return found[_name(key)]
-
-    return jax.tree_util.tree_map_with_path(chosen, jax.eval_shape(init))
+    anew = jax.jit(lambda: {name: leaf for name, leaf in _by_name(init()).items() if _is_encoding(name)})()
+    leaves, wanted = _by_name(params) | anew, jax.eval_shape(init)
+    for name in _by_name(wanted):
+        if name not in leaves:
+            raise ValueError(f"{name} of the model with the new encoding is not among the parameters that are there")
+    return _like(wanted, leaves)
 
 
 def _refuse_unlike(path: Any, model: OfBlocks, params: Any, target: OfBlocks, wanted: Any) -> None:
@@ -337,26 +328,28 @@ def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
     """Returns the parameters in the form `wanted`, with new heads where needed."""
-    there = {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    shapes = {_name(key): leaf.shape for key, leaf in jax.tree_util.tree_leaves_with_path(wanted)}
-    found = {name: np.shape(leaf) for name, leaf in there.items()}
-    fresh = {name for name in shapes if _is_head(name) and (head == "new" or found.get(name) != shapes[name])}
+    leaves, shapes = _by_name(params), {name: leaf.shape for name, leaf in _by_name(wanted).items()}
+    found = {name: np.shape(leaf) for name, leaf in leaves.items()}
     for name in sorted(shapes.keys() | found.keys()):
-        if not _is_head(name) and found.get(name) != shapes.get(name):
+        if _is_head(name) and (head == "new" or found.get(name) != shapes.get(name)):
+            leaves[name] = np.zeros(shapes.get(name, ()))
+        elif found.get(name) != shapes.get(name):
             was, needed = (each.get(name, "not there") for each in (found, shapes))
             raise ValueError(
                 f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
             )
-
-    def taken(key: Any, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-        name = _name(key)
-        return np.zeros(leaf.shape, leaf.dtype) if name in fresh else np.asarray(there[name], leaf.dtype)
-
-    return jax.tree_util.tree_map_with_path(taken, wanted)
+    return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), _like(wanted, leaves), wanted)
 
 
-def _name(key: Any) -> str:
-    return jax.tree_util.keystr(key, simple=True, separator="/")
+def _by_name(tree: Any) -> dict[str, Any]:
+    """Returns {"trunk/block_0/mlp/up/kernel": leaf, ...} in the order of the tree."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _like(tree: Any, leaves: dict[str, Any]) -> Any:
+    """Returns a tree of the same form whose leaves are taken by their names."""
+    return jax.tree.unflatten(jax.tree.structure(tree), [leaves[name] for name in _by_name(tree)])
 
 
 def _is_encoding(name: str) -> bool:

@@ -194,13 +194,6 @@ def test_what_cannot_be_stored_is_refused_by_path_before_anything_is_written(tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_in_the_way_is_named_at_once(tmp_path):
-    """Orbax waits five minutes for its directory, and then speaks of signals."""
-    (tmp_path / "checkpoints").touch()
-    with pytest.raises(NotADirectoryError, match="checkpoints"):
-        Checkpoints(tmp_path / "checkpoints").restore({"x": np.zeros(1)})
-
-
 def test_wrong_use_is_named(tmp_path):
     for arguments, message in [({"keep_last": 0}, "keep_last=0"), ({"best_mode": "low"}, "best_mode='low'")]:
         with pytest.raises(ValueError, match=message):

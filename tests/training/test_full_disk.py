@@ -124,6 +124,8 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path):
         with pytest.raises((CheckpointError, NotADirectoryError)) as told:
             Checkpoints(directory).save(1, tree(1))
         assert str(tmp_path / "file") in message_of(told.value)
+    with pytest.raises(NotADirectoryError, match="file"):  # orbax waits five minutes, and then speaks of signals
+        Checkpoints(tmp_path / "file").restore(tree(1))
     with pytest.raises(CheckpointError, match=r"cannot be saved in .*: .*/file is a file; move it away"):
         Checkpoints(tmp_path / "file" / "checkpoints").refuse_full(tree(1))
     (tmp_path / "2.orbax-checkpoint-tmp").touch()

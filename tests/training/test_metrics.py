@@ -187,7 +187,9 @@ def test_the_real_wandb_writes_offline(tmp_path):
 )
 def test_a_logger_that_is_not_installed_is_one_line_and_writes_nothing(tmp_path, monkeypatch, name, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"logger='{name}' needs {package}: pip install .*\[{name.partition('_')[0]}\]'"):
+    with pytest.raises(
+        ImportError, match=rf"logger='{name}' needs {package}: pip install .*\[{name.partition('_')[0]}\]'"
+    ):
         MetricsWriter(tmp_path / "run", logger=name)
     with pytest.raises(ValueError, match="no logger is named 'tensorbord'; did you mean 'tensorboard'"):
         MetricsWriter(tmp_path / "run", logger="tensorbord")
