@@ -3,8 +3,8 @@
 import functools
 import json
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class MetricsWriter:
         self.path, self._logger = directory / "metrics.jsonl", None
         if logger is not None:
             check_logger(logger)
-            self._logger = LOGGERS[logger][0](directory, resume_step)
+            self._logger = LOGGERS[logger].open(directory, resume_step)
         directory.mkdir(parents=True, exist_ok=True)
         _keep_until(self.path, -1 if resume_step is None else resume_step)
         self.file = self.path.open("ab", buffering=0)
@@ -127,11 +127,15 @@ class _Wandb:
         self._run.finish()
 
 
-# name: (logger, package that it imports)
+class _Known(NamedTuple):
+    open: Callable[[pathlib.Path, int | None], Any]
+    package: str
+
+
 LOGGERS = {
-    "tensorboard": (_TensorBoard, "tensorboardX"),
-    "wandb": (_Wandb, "wandb"),
-    "wandb_offline": (functools.partial(_Wandb, mode="offline"), "wandb"),  # into the directory, for `wandb sync`
+    "tensorboard": _Known(_TensorBoard, "tensorboardX"),
+    "wandb": _Known(_Wandb, "wandb"),
+    "wandb_offline": _Known(functools.partial(_Wandb, mode="offline"), "wandb"),  # into the directory, for `wandb sync`
 }
 
 
@@ -139,4 +143,4 @@ def check_logger(name: str) -> None:
     """Refuses an unknown logger (ValueError), and one whose package is not installed (ImportError)."""
     if name not in LOGGERS:
         raise ValueError(f"no logger is named {name!r}; {nearest(name, list(LOGGERS))}")
-    require(f"logger={name!r}", LOGGERS[name][1])
+    require(f"logger={name!r}", LOGGERS[name].package)
