@@ -248,7 +248,7 @@ def scores(logits, label, weight) -> dict[str, jax.Array]:
 
 
 def once(splits: dict | None, key: tuple, load: Callable[[], Any]) -> Any:
-    """Returns `load()`, called once for each key of the dictionary; each time if that is None."""
+    """Returns `load()`, called once for each key of the dictionary; every time without one."""
     if splits is None:
         return load()
     if key not in splits:
