@@ -32,19 +32,19 @@ Labels of rows may hold dots, in a config's ConfigDict({"rope(base=0.5)": ...}, 
 line in brackets: '--config.studies.digits_vit.encodings["rope(base=0.5)"]=rope(base=0.7)'
 """
 
+import argparse
 import pathlib
 
-from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli
 
 
-def main(config: ConfigDict, workdir: pathlib.Path, **given) -> None:
+def main(config: ConfigDict, workdir: pathlib.Path, part: tuple[int, int] | None = None, **given) -> None:
     """Runs a study; `given` are the arguments of `experiments.studies.engine.plan`."""
     from experiments.studies.engine import plan
 
-    cli.run_study(plan(config, **given), workdir, "ablate")
+    cli.run_study(plan(config, **given), workdir, "ablate", part)
 
 
 def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
@@ -53,21 +53,18 @@ def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
     return plain if "seeds" in config else plain.with_name(f"{plain.name}-ablation")
 
 
-def _with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
-    names = ("encodings", "seeds", "finetune", "tune", "choose_by")
-    given = {name: getattr(flags.FLAGS, name) for name in names}
-    variants, checkpoint = flags.FLAGS.variants, flags.FLAGS.checkpoint
-    given["variants"] = variants and [each for each in variants if each]
-    given["checkpoint"] = pathlib.Path(checkpoint) if checkpoint else None
-    main(config, workdir, **given)
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command alone."""
+    many, field = {"nargs": "*", "action": "extend"}, "FIELD=V1,V2: each row is trained at the best; may be repeated"
+    variants = "labels of the config's variants and fine-tunes, or of a checkpoint specs: these alone are read"
+    parser.add_argument("--encodings", **many, default=[], metavar="SPEC", help="specs: a row for each")
+    parser.add_argument("--seeds", help="0,1,2: the seeds of every row")
+    parser.add_argument("--tune", action="append", default=[], metavar="FIELD=VALUES", help=field)
+    parser.add_argument("--choose_by", help="a share of the training split, or a split, that --tune chooses by")
+    parser.add_argument("--checkpoint", type=pathlib.Path, help="a trained decoder, run or folder, in place of rows")
+    parser.add_argument("--variants", **many, metavar="LABEL", help=variants)
+    parser.add_argument("--nofinetune", dest="finetune", action="store_false", help="nothing is trained further")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_multi_string("encodings", [], "specs: a row for each")
-    flags.DEFINE_string("seeds", None, "0,1,2: those of every row")
-    flags.DEFINE_multi_string("tune", [], "FIELD=V1,V2: each row is trained at the best of these; may be repeated")
-    flags.DEFINE_string("choose_by", None, "a share of the training split, or a split, that --tune chooses by")
-    flags.DEFINE_string("checkpoint", None, "a trained decoder, workdir or folder of weights, in place of trained rows")
-    flags.DEFINE_multi_string("variants", None, "labels of the config's variants and fine-tunes, or specs: these alone")
-    flags.DEFINE_bool("finetune", True, "--nofinetune: nothing is trained further")
-    cli.run(_with_flags, __doc__, default_workdir, rows=True, several=("encodings", "variants"))
+    cli.run(main, __doc__, default_workdir, options=options, rows=True)

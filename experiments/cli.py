@@ -1,13 +1,13 @@
-"""The command line that every experiment shares, and its way of saying what went wrong.
+"""The command line of every experiment, and its messages.
 
     python -m experiments.X --config=configs/x.py[:argument] --config.a.b=1 --workdir=DIR [--import=my_encoding.py]
 
 An experiment with a config ends with `if __name__ == "__main__": run(main, __doc__)`; another one makes its `parser` and
-returns what `answer` does. A command writes under runs/ unless it is told where. What reads configs, absl and ml_collections,
-is imported by `run` alone: other commands do without.
+returns the exit code of `answer`. A command writes under runs/ by default. Configs need absl and ml_collections, which `run`
+alone imports: other commands do without.
 
-Exit codes: 0 done; 2 for what a user can mend, told in one line on stderr; 75 for what was stopped (Ctrl-C; a run by SIGTERM
-too): the same command goes on with a run. jax is not imported here, so that `--help` answers at once.
+Exit codes: 0 done; 2 for a mistake that a user can mend, in one line on stderr; 75 for a stop (Ctrl-C; a run by SIGTERM too):
+the same command goes on with the run. jax is not imported here, so that `--help` answers at once.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from experiments import tune_allocator
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-# Raised (CheckpointError is a ValueError) for what a user can mend; anything else keeps its traceback.
+# Errors that a user can mend (CheckpointError is a ValueError); any other keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 _BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)  # a file of user code
 EXIT_MISTAKE = 2
@@ -43,7 +43,7 @@ RUNS = pathlib.Path("runs")  # where results go unless a command is told
 _HOME = pathlib.Path(__file__).parents[1]  # configs/ lies here
 # A label in brackets may hold what would end the name elsewhere: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
-_OVERRIDE = re.compile(rf"--?(?:no)?config\.((?:{_LABEL}|[^=])+)")
+_OVERRIDE = re.compile(rf"--(?:no)?config\.((?:{_LABEL}|[^=])+)")
 
 
 class UsageError(Exception):
@@ -51,7 +51,7 @@ class UsageError(Exception):
 
 
 class StoppedRun(Exception):
-    """A run was asked to stop and has saved what it needs to go on; the message says where it stands."""
+    """A run was asked to stop and has saved its state; the message says at which step."""
 
 
 def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, traceback: bool = False) -> int:
@@ -87,7 +87,7 @@ def tell(error: Any) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; what the system says of a file without its number; what installs a module that is missing."""
+    """Returns the message of an error: of a file without the error's number, of a missing module with its installation."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
@@ -99,7 +99,7 @@ def message_of(error: BaseException) -> str:
 
 
 def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
-    """The directory, made if it is not there: whoever computes for long asks before it begins.
+    """Returns the directory, made if it is not there. Long computations call this before they begin.
 
     Raises:
       UsageError: nothing can be written there.
@@ -114,15 +114,19 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
         probe.unlink()
     except OSError as error:
         why = error.strerror if error.filename in (None, str(path)) else message_of(error)
-        raise UsageError(f"{flag}={path}: nothing can be written there ({why}); give another directory") from error
+        raise UsageError(_unwritable(flag, path, why)) from error
     return path
 
 
+def _unwritable(flag: str, path: pathlib.Path, why: str | None, mend: str = "") -> str:
+    return f"{flag}={path}: nothing can be written there ({why}); {mend}give another directory"
+
+
 def import_user_code(sources: Sequence[str]) -> None:
-    """Imports Python files (what ends in .py) and modules (anything else), each once. One that registers nothing says so.
+    """Imports Python files (names that end in .py) and modules, each once; says of each that it registers nothing, if so.
 
     Raises:
-      ValueError: for one that is missing or cannot be imported.
+      ValueError: a source is missing or cannot be imported.
     """
     for source in sources:
         registered = _count_registered()
@@ -135,7 +139,7 @@ def import_user_code(sources: Sequence[str]) -> None:
 
 
 def _count_registered() -> int:
-    """The number of encodings, patterns, backends and data sets that posjax knows by name."""
+    """Counts the encodings, patterns, backends and data sets that posjax knows by name."""
     from posjax import spec
     from posjax.attention import backends
 
@@ -152,7 +156,7 @@ def _import_module(name: str) -> bool:
 
 
 def _import_file(path: pathlib.Path) -> bool:
-    """Whether it was imported only now."""
+    """Imports a file; returns whether it was imported only now."""
     name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return False
@@ -172,16 +176,17 @@ def _import_file(path: pathlib.Path) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that answers a mistake as all commands do."""
+    """A parser that answers a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+        unknown = re.match(r"unrecognized arguments: ([^\s=]+)", message)
         near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1) if unknown else ()
-        sys.exit(tell(message + (f"; did you mean {near[0]}?" if near else "")))
+        hint = f"; did you mean {near[0]}?" if near else "; options are written --name=value" if unknown else ""
+        sys.exit(tell(message + hint))
 
 
 def parser(command: str, doc: str | None, *, imports: bool = True) -> argparse.ArgumentParser:
-    """The parser of a command without a config: --traceback, and --import unless it is not for encodings."""
+    """Returns the parser of a command, with --traceback and, for encodings of the user's own, --import."""
     made = _Parser(
         prog=f"python -m experiments.{command}",
         description=doc,
@@ -189,99 +194,128 @@ def parser(command: str, doc: str | None, *, imports: bool = True) -> argparse.A
         allow_abbrev=False,
     )
     if imports:
-        what = "Python file or module with encodings of your own (@pj.register); may be repeated"
-        made.add_argument("--import", dest="imports", action="append", default=[], metavar="FILE_OR_MODULE", help=what)
+        about = "Python file or module with encodings of your own (@pj.register); may be repeated"
+        made.add_argument("--import", dest="imports", action="append", default=[], metavar="FILE_OR_MODULE", help=about)
     made.add_argument("--traceback", action="store_true", help="show where an error came from")
     return made
 
 
 def positive(text: str) -> int:
-    """The type of an argument that counts something."""
+    """Reads a positive whole number; the type of an argument."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
     return int(text)
 
 
 def run(
-    main: "Callable[[ConfigDict, pathlib.Path], None]",
+    main: "Callable[..., None]",
     doc: str | None,
     default_workdir: "Callable[[ConfigDict, str], pathlib.Path] | None" = None,
     *,
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
     many_processes: bool = False,
     rows: bool = False,
-    several: Sequence[str] = (),
 ) -> None:
-    """Reads the command line of an experiment with a config, calls `main(config, workdir)` and exits.
+    """Reads the command line of an experiment with a config, calls `main(config, workdir, **options)` and exits.
 
     Args:
-      main: the experiment. Import jax inside it (or inside what it imports), to keep `--help` fast.
-      doc: the module's docstring: what `--help` prints; its first line with "python -m" serves as the example.
-      default_workdir: the directory of a run without --workdir, from its config and the value of --config; None for
-        runs/<name of the config>, or of its file where it has none.
-      many_processes: whether several of them may do its work together, each with --coordinator.
-      rows: whether it is a study, of which --rows=I/N does a part.
-      several: flags (absl's multi_string) that may be followed by several values, as in --encodings none rope.
+      main: the experiment. Import jax inside it (or inside its imports), to keep `--help` fast.
+      doc: the module's docstring: `--help` prints it; its first line with "python -m" serves as the example.
+      default_workdir: returns the directory of a run without --workdir, from its config and the value of --config; None for
+        runs/<name of the config>, or of its file if the config has no name.
+      options: adds the command's own options to the parser.
+      many_processes: several processes may do the work together, each with --coordinator.
+      rows: the command is a study, which --rows=I/N splits; `main` gets `part`, (I, N) or None.
     """
-    if {"-h", "-help", "--help", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
-        print(doc or __doc__)
-        return
-    from absl import app, flags, logging
+    tune_allocator()  # configs may import jax
+    made = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
+    try:
+        config, args = read(made, sys.argv[1:])
+    except (UsageError, SyntaxError, *USER_ERRORS) as error:
+        sys.exit(tell(message_of(error)))
+    shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process")
+    own = {name: value for name, value in vars(args).items() if name not in shared}
+    together = many_processes and args.coordinator is not None
 
-    flags.DEFINE_string("workdir", None, "directory for checkpoints and metrics")
-    flags.DEFINE_multi_string("import", [], "Python file or module with encodings of your own; may be repeated")
-    flags.DEFINE_bool("traceback", False, "show where an error came from")
+    def work() -> int | None:
+        from absl import flags, logging
+
+        flags.FLAGS.mark_as_parsed()  # else absl says with the first warning that they are not
+        logging.use_absl_handler()
+        logging.set_verbosity(logging.WARNING)
+        if together:
+            _join(args)
+        workdir = pathlib.Path(args.workdir or (default_workdir or runs_of)(config, args.config))
+        with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, own.get("part"), together=together):
+            run_main = functools.partial(main, config, workdir, **own)
+            return _among_others(run_main) if together else run_main()
+
+    code = None
+    try:
+        code = answer(work, args.imports, traceback=args.traceback)
+    finally:
+        if together and code != 0:
+            _leave(code)
+    sys.exit(code)
+
+
+def config_parser(
+    command: str,
+    doc: str | None,
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
+    *,
+    many_processes: bool = False,
+    rows: bool = False,
+) -> argparse.ArgumentParser:
+    """Returns the parser of a command with a config; arguments as in `run`."""
+    made = parser(command, doc)
+    made.add_argument("--config", metavar="FILE[:ARGUMENT]", help="Python file whose get_config() is the experiment")
+    made.add_argument("--workdir", metavar="DIR", help="directory for checkpoints, metrics and records")
     if many_processes:
-        flags.DEFINE_string("coordinator", None, "HOST:PORT of the first of several processes, or auto")
-        flags.DEFINE_integer("processes", None, "how many processes there are")
-        flags.DEFINE_integer("process", None, "which of them this is, from 0 on")
+        made.add_argument("--coordinator", help="HOST:PORT of the first of several processes, or auto")
+        made.add_argument("--processes", type=int, help="number of processes")
+        made.add_argument("--process", type=int, help="number of this one, from 0 on")
     if rows:
-        flags.DEFINE_string("rows", None, "I/N: only the I-th of N equal parts of the rows, from 0 on")
-    command = pathlib.Path(sys.argv[0]).stem
-
-    def checked(argv: Sequence[str]) -> int:
-        del argv
-        given = flags.FLAGS
-        logging.set_verbosity(logging.WARNING)  # libraries tell at INFO what nobody asked
-
-        together = many_processes and given.coordinator is not None
-
-        def work() -> int | None:
-            if together:
-                _join(given)
-            workdir = given.workdir or (default_workdir or runs_of)(given.config, _config_value(sys.argv[1:], ""))
-            with alone_in(pathlib.Path(workdir), command, _part() if rows else None, together=together):
-                run_main = functools.partial(main, given.config, pathlib.Path(workdir))
-                return _among_others(run_main) if together else run_main()
-
-        code = None
-        try:
-            code = answer(work, given["import"].value, traceback=given.traceback)
-        finally:
-            if together and code != 0:
-                _leave(code)
-        return code
-
-    app.run(checked, flags_parser=lambda argv: _parse(one_by_one(argv, several), doc or __doc__))
+        about = "only the I-th of N equal parts of the rows, from 0 on"
+        made.add_argument("--rows", dest="part", type=_part, metavar="I/N", help=about)
+    if options is not None:
+        options(made)
+    return made
 
 
-def one_by_one(arguments: Sequence[str], several: Sequence[str]) -> list[str]:
-    """Writes `--encodings a b` as absl reads it, --encodings=a --encodings=b; without a value as --encodings=."""
-    read, flag = [], None
-    for argument in arguments:
-        if argument.startswith("-"):
-            flag = argument.lstrip("-") if argument.lstrip("-") in several else None
-            read.append(f"--{flag}=" if flag else argument)
-        elif flag:
-            if read[-1] == f"--{flag}=":
-                read.pop()
-            read.append(f"--{flag}={argument}")
-        else:
-            read.append(argument)
-    return read
+def read(made: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[ConfigDict, argparse.Namespace]":
+    """Returns the config with its overrides, locked, and all other options.
+
+    Raises:
+      UsageError: --config is missing, or an override names no field or a value of another type.
+    """
+    overrides, others = _split(arguments)
+    args = made.parse_args(others)
+    if args.config is None:
+        lines = (line.strip() for line in (made.description or "").splitlines())
+        example = next((line for line in lines if line.startswith("python -m")), "--config=configs/x.py")
+        raise UsageError(f"--config=FILE is missing, for example: {example}")
+    config = load(args.config)
+    set_fields(config, overrides)
+    return config, args
 
 
-def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
-    """Runs a `Study`, or the part of it that --rows names; its page names this command line, without the workdir.
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Parts overrides, as --config.a.b=1, from other arguments; --config.a.b 1 becomes --config.a.b=1."""
+    overrides, others, waits = [], [], False
+    for word in arguments:
+        if waits and not word.startswith("--"):
+            overrides[-1] += f"={word}"
+            waits = False
+            continue
+        match = _OVERRIDE.match(word)
+        waits = match is not None and match.end() == len(word)
+        (others if match is None else overrides).append(word)
+    return overrides, others
+
+
+def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None) -> None:
+    """Runs a `Study`, or one part of it; its report names this command line, without the workdir.
 
     Raises:
       StoppedRun: it was asked to stop.
@@ -290,46 +324,37 @@ def run_study(study: Any, workdir: pathlib.Path, command: str) -> None:
     from posjax.training.loop import Stopped
 
     try:
-        run(study, workdir, allocator=tune_allocator(), command=command_line(command), part=_part())
+        run(study, workdir, command=command_line(command), part=part)
     except Stopped as stopped:
         raise StoppedRun(stopped) from None
 
 
-def _part() -> tuple[int, int] | None:
-    """What --rows=I/N says; None where it is not given.
-
-    Raises:
-      UsageError: it is not I/N with I below N.
-    """
-    from absl import flags
-
-    given = flags.FLAGS.rows if "rows" in flags.FLAGS else None
-    if given is None:
-        return None
-    match = re.fullmatch(r"(\d+)/(\d+)", given)
+def _part(text: str) -> tuple[int, int]:
+    """Reads I/N; the type of --rows."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
     if not match or int(match[1]) >= int(match[2]):
-        raise UsageError(f"--rows={given}: expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts")
+        raise argparse.ArgumentTypeError(
+            f"expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts, got {text!r}"
+        )
     return int(match[1]), int(match[2])
 
 
 def command_line(command: str, given: Sequence[str] | None = None) -> str:
-    """What a report says made it: the arguments given, or else those of this process, without the workdir."""
-    kept = [
-        each for each in (sys.argv[1:] if given is None else given) if not each.startswith(("--workdir", "-workdir"))
-    ]
+    """Returns the command line without its workdir, for a report; `given` are its arguments, by default the process's own."""
+    kept = [each for each in (sys.argv[1:] if given is None else given) if not each.startswith("--workdir")]
     return shlex.join(["python", "-m", f"experiments.{command}", *kept])
 
 
 def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
-    """runs/<name of the config>, or of the file that --config gives."""
+    """Returns runs/<name of the config>, or of the file that --config gives."""
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
 
-def _join(given: Any) -> None:
+def _join(args: Any) -> None:
     """Makes this one of the processes that the command line names."""
     from posjax.training.processes import join
 
-    join(given.coordinator, given.processes, given.process)
+    join(args.coordinator, args.processes, args.process)
 
 
 def _process_index() -> int:
@@ -339,7 +364,7 @@ def _process_index() -> int:
 
 
 def _among_others(work: Callable[[], int | None]) -> int | None:
-    """Does one process's part of the work; says in one line that another one is gone."""
+    """Does one process's part of the work; a lost process is one line."""
     import jax
 
     from posjax.training.processes import is_loss, synced
@@ -358,7 +383,7 @@ def _among_others(work: Callable[[], int | None]) -> int | None:
 
 
 def _leave(code: int | None) -> NoReturn:
-    """Ends this process now, of None with the error under way: an orderly exit would wait for processes that may be gone."""
+    """Ends this process now: an orderly exit would wait for processes that may be gone. None: an error is under way."""
     if code is None:
         traceback.print_exc()
     if _process_index() == 0:
@@ -372,11 +397,17 @@ def _leave(code: int | None) -> NoReturn:
 def alone_in(
     workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None, *, together: bool = False
 ) -> Iterator[None]:
-    """Keeps others out: a second process would delete unfinished checkpoints and record every run twice, and another
-    command would mix its records and config with those that are there.
+    """Locks a workdir.
 
-    The system drops the lock with the process, however it ends; the name of the command stays in it. Of several processes
-    that work `together` the first one holds it. Parts of a study keep out the whole of it, and who else does the same part.
+    A second process would delete unfinished checkpoints and record every run twice; another command would mix its records
+    with earlier ones. The system drops the lock with the process, however it ends; the name of the command stays in the file.
+
+    Args:
+      part: (I, N) of a study: other parts may work in the same workdir, the whole study may not.
+      together: several processes do the work; the first one holds the lock.
+
+    Raises:
+      UsageError: the workdir is locked, of another command, or cannot be written.
     """
     if together and _process_index() > 0:
         yield
@@ -393,22 +424,16 @@ def alone_in(
         if before and before != command:
             raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
         if not before:
-            _note(lock.fileno(), command, workdir)
+            try:
+                os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same
+            except OSError as error:
+                raise UsageError(_unwritable("--workdir", workdir, error.strerror, "make room, or ")) from error
         yield
-
-
-def _note(lock: int, command: str, workdir: pathlib.Path) -> None:
-    try:
-        os.pwrite(lock, command.encode(), 0)  # parts that begin together write the same
-    except OSError as error:
-        raise UsageError(
-            f"--workdir={workdir}: nothing can be written there ({error.strerror}); make room, or give another directory"
-        ) from error
 
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
-    """The file at `path`, open for reading, locked."""
+    """Yields the file at `path`, open for reading, locked."""
     path.touch()
     with path.open("r+") as lock:
         try:
@@ -420,58 +445,8 @@ def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
         yield lock
 
 
-def _parse(argv: Sequence[str], doc: str) -> list[str]:
-    """Fills absl's flags; everything wrong with the line ends here."""
-    from absl import flags
-    from ml_collections import config_flags
-
-    try:
-        # The file is read here first: absl would report its absence, and a misspelt field, late and in 30 lines.
-        value = _config_value(argv[1:], doc)
-        config = load(value)
-        check_fields(argv[1:], config)
-    except (UsageError, SyntaxError, *USER_ERRORS) as error:
-        sys.exit(tell(message_of(error)))
-    read = _as_absl_reads_it(argv, value)
-    about = "file whose get_config() is the experiment"
-    config_flags.DEFINE_config_file("config", None, about, lock_config=True, sys_argv=read)
-    try:
-        rest = flags.FLAGS(read)
-    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
-        sys.exit(tell(_type_error(argv[1:], config, error) or error))
-    if len(rest) > 1:
-        sys.exit(tell(f"unexpected argument {rest[1]!r}; options are written --name=value"))
-    return rest
-
-
-def _as_absl_reads_it(argv: Sequence[str], value: str) -> list[str]:
-    """The arguments with the config's file where it lies, and the = in labels escaped: absl splits at the first one."""
-    file, colon, argument = value.partition(":")
-    found = f"{_find(value, file)}{colon}{argument}"
-    read = list(argv)
-    for index, each in enumerate(argv):
-        if name := _OVERRIDE.match(each):
-            escaped = re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), name[0])
-            read[index] = escaped + each[name.end() :]
-        elif re.match(r"--?config=", each):
-            read[index] = f"--config={found}"
-        elif each in ("--config", "-config"):
-            read[index + 1] = found
-    return read
-
-
-def _config_value(arguments: Sequence[str], doc: str) -> str:
-    for index, argument in enumerate(arguments):
-        if re.match(r"--?config=", argument):
-            return argument.partition("=")[2]
-        if argument in ("--config", "-config") and index + 1 < len(arguments):
-            return arguments[index + 1]
-    example = next((line.strip() for line in doc.splitlines() if "python -m" in line), "--config=configs/x.py")
-    raise UsageError(f"--config=FILE is missing, for example: {example}")
-
-
 def load(value: str) -> "ConfigDict":
-    """The config that `FILE[:argument]` names, without overrides.
+    """Returns the config that `FILE[:argument]` names, without overrides.
 
     Raises:
       UsageError: there is no such file, or it is no config.
@@ -491,7 +466,7 @@ def load(value: str) -> "ConfigDict":
 
 
 def _find(value: str, name: str) -> pathlib.Path:
-    """The file, from here or beside the installed package: configs/vit.py is found from any folder."""
+    """Returns the file, from here or beside the installed package: configs/vit.py is found from any folder."""
     given, installed = pathlib.Path(name), _HOME / name
     for path in (given, installed):
         if path.is_file():
@@ -506,8 +481,42 @@ def _nearest_file(path: pathlib.Path) -> str:
     return f"; did you mean {path.parent / near[0]}?" if near else ""
 
 
+def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
+    """Sets the fields of a config, and locks it.
+
+    Args:
+      overrides: as --config.a.b=1, --config.a["1%"].b=1 or --config.shape[0]=1.
+
+    Raises:
+      UsageError: there is no such field, or the value is not of its type.
+    """
+    from absl import flags
+    from ml_collections import config_flags
+
+    fields, named, escaped = dict(_fields(config)), {}, []
+    for word in overrides:
+        path, value = _OVERRIDE.match(word), word[_OVERRIDE.match(word).end() :]
+        field = re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', path[1])
+        named[word] = field = re.sub(r"\[\d+\]", "", field)
+        if field not in fields:
+            near = _nearest(field, fields)
+            hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
+            raise UsageError(f"{word}: no such field; {hint}")
+        # absl splits at the first =, which a label may hold
+        escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), path[0]) + value)
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=["", *escaped])
+    try:
+        values(["", *escaped])
+    except flags.IllegalFlagValueError as error:
+        word = next((word for word, field in named.items() if f"config.{field}" in str(error)), None)
+        raise UsageError(f"{word}: expected {fields[named[word]]}" if word else error) from None
+    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
+        raise UsageError(error) from None
+
+
 def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(name as overrides spell it, `a.b` or `a["1%"].b`, name of its type) of every field, groups included."""
+    """Yields (name, type) of every field, groups included; the name as overrides spell it, `a.b` or `a["1%"].b`."""
     from ml_collections import ConfigDict
 
     for key in config:
@@ -519,24 +528,8 @@ def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]
             yield from _fields(value, name)
 
 
-def _overrides(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(argument, the field it is about) of every override; `shape[0]` is about `shape`."""
-    for argument in arguments:
-        if match := _OVERRIDE.match(argument):
-            yield argument, re.sub(r"\[\d+\]", "", re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', match[1]))
-
-
-def check_fields(arguments: Sequence[str], config: "ConfigDict") -> None:
-    fields = dict(_fields(config))
-    for argument, field in _overrides(arguments):
-        if field not in fields:
-            near = _nearest(field, fields)
-            hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
-            raise UsageError(f"{argument}: no such field; {hint}")
-
-
 def _nearest(field: str, fields: Sequence[str]) -> str | None:
-    """The most similar field, by its whole name or (somewhat less) by its last part alone."""
+    """Returns the most similar field, by its whole name or (somewhat less) by its last part alone."""
 
     def likeness(other: str) -> float:
         last = difflib.SequenceMatcher(None, field.split(".")[-1], other.split(".")[-1]).ratio()
@@ -544,14 +537,3 @@ def _nearest(field: str, fields: Sequence[str]) -> str | None:
 
     best = max(fields, key=likeness, default=None)
     return best if best is not None and likeness(best) >= 0.6 else None
-
-
-def _type_error(arguments: Sequence[str], config: "ConfigDict", error: Exception) -> str | None:
-    """One line for a value of the wrong type; absl names only the conversion that failed."""
-    from absl import flags
-
-    fields = dict(_fields(config))
-    for argument, field in _overrides(arguments):
-        if isinstance(error, flags.IllegalFlagValueError) and f"config.{field}" in str(error):
-            return f"{argument}: expected {fields[field]}"
-    return None

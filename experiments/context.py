@@ -14,13 +14,13 @@ beyond that it lies.
 Under the workdir (runs/context by default): table.md, results.jsonl and context.png.
 """
 
+import argparse
 import os
 import pathlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, tune_allocator
@@ -218,16 +218,20 @@ def _numbers(texts: Sequence[str]) -> list[int]:
     return [int(text) for text in texts]
 
 
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command alone."""
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="tokens, with commas between")
+    parser.add_argument("--memory", help="largest size of a program, as 24GiB; the free memory if not given")
+    parser.add_argument("--seconds", type=float, default=10.0, help="longest time of a call")
+    parser.add_argument("--window", type=cli.positive, default=512, help="keys that a query of windowed attention sees")
+    parser.add_argument("--batch", type=cli.positive, default=1, help="sequences in a call")
+
+
+def from_line(config: ConfigDict, workdir: pathlib.Path, *, lengths: str, memory: str | None, **given: Any) -> None:
+    """Calls `main` with the lengths and the memory of a command line."""
+    sizes = dict(lengths=_numbers(lengths.split(",")), memory=size_of(memory) if memory else None)
+    main(config, workdir, **sizes, **given)
+
+
 if __name__ == "__main__":
-    flags.DEFINE_list("lengths", [str(n) for n in LENGTHS], "tokens, with commas between")
-    flags.DEFINE_string("memory", None, "what a program may hold, as 24GiB; what is free if not given")
-    flags.DEFINE_float("seconds", 10.0, "what a call may take", lower_bound=0.0)
-    flags.DEFINE_integer("window", 512, "keys that a query of windowed attention sees", lower_bound=1)
-    flags.DEFINE_integer("batch", 1, "sequences in a call", lower_bound=1)
-
-    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
-        given = flags.FLAGS
-        options = dict(lengths=_numbers(given.lengths), seconds=given.seconds, window=given.window, batch=given.batch)
-        main(config, workdir, memory=size_of(given.memory) if given.memory else None, **options)
-
-    cli.run(with_flags, __doc__, default_workdir=lambda config, given: cli.RUNS / "context")
+    cli.run(from_line, __doc__, default_workdir=lambda config, given: cli.RUNS / "context", options=options)

@@ -51,8 +51,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         raise ValueError("--classes names what is seen in pictures: give --images=DIR, or leave it out")
     if args.image_size and args.resolutions:
         raise ValueError("--image_size is one size, --resolutions are several: give one of them")
-    told = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)
-    subject = load_classifier(pathlib.Path(args.checkpoint), args.method, **told)
+    options = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)
+    subject = load_classifier(pathlib.Path(args.checkpoint), args.method, **options)
     sizes = _sizes(args, subject)
     print(f"{subject.about}; pixels scaled by mean {_numbers(subject.mean)}, std {_numbers(subject.std)}")
     if args.images:
@@ -93,16 +93,17 @@ def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int
     names = class_names(subject, args.classes)
     for size in sizes:
         print(f"\n{size[0]}x{size[1]}")
-        found = likeliest(subject, pathlib.Path(args.images), size, args.mode, args.crop_fraction, args.top)
+        pictures = likeliest(subject, pathlib.Path(args.images), size, args.mode, args.crop_fraction, args.top)
         hits = []  # whether the likeliest class is that of the folder, of pictures in a folder of a class
-        for picture, classes in found:
+        for picture, classes in pictures:
             listed = ", ".join(f"{names[index]} {100 * chance:.1f} %" for index, chance in classes)
             print(f"{picture}: {listed}", flush=True)
             if (own := pathlib.PurePath(args.images, picture).parent.name) in names:
                 hits.append(names[classes[0][0]] == own)
         if hits:
-            told = "pictures in folders of classes: the likeliest class is that of the folder"
-            print(f"{sum(hits)} of {len(hits)} {told}")
+            print(
+                f"{sum(hits)} of {len(hits)} pictures in folders of classes: the likeliest class is that of the folder"
+            )
 
 
 def _numbers(values) -> str:

@@ -7,7 +7,7 @@
 The checkpoint is a run of experiments.train (the first of its seeds), or a folder of transformers with its tokenizer.json.
 The BOS of the tokenizer's template stands before the prompt, unless --no_bos. --encoding reads the weights under another
 encoding, in which {own} is their own. Layers with a window keep no more than it shows.
-What is printed on stdout is the continuation alone; times go to stderr. Errors are one line and exit code 2.
+Stdout gets the continuation alone; times go to stderr. Errors are one line and exit code 2.
 """
 
 import argparse

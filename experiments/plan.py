@@ -9,6 +9,7 @@ run; no parameter is made. Times on accelerators are arithmetic from data sheets
 peak. What goes between devices is not counted. Under the workdir (runs/plan by default): plan.md and plan.json.
 """
 
+import argparse
 import pathlib
 from collections.abc import Sequence
 
@@ -110,13 +111,12 @@ def _page(config: ConfigDict, found, predictions) -> str:
     )
 
 
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command alone."""
+    parser.add_argument("--devices", type=cli.positive, default=1, help="devices to plan for")
+    names = dict(type=lambda text: text.split(","), default=list(ACCELERATORS))
+    parser.add_argument("--accelerators", **names, help="names, with commas between")
+
+
 if __name__ == "__main__":
-    from absl import flags
-
-    flags.DEFINE_integer("devices", 1, "devices to plan for", lower_bound=1)
-    flags.DEFINE_list("accelerators", list(ACCELERATORS), "names, with commas between")
-
-    def with_flags(config: ConfigDict, workdir: pathlib.Path) -> None:
-        main(config, workdir, devices=flags.FLAGS.devices, accelerators=flags.FLAGS.accelerators)
-
-    cli.run(with_flags, __doc__, default_workdir=lambda config, given: cli.RUNS / "plan")
+    cli.run(main, __doc__, default_workdir=lambda config, given: cli.RUNS / "plan", options=options)

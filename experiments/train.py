@@ -15,35 +15,36 @@ and on text of one's own.
 This is the first of two processes that train one model together; the other one has --process=1. --coordinator=auto on TPU
 pods and under SLURM. docs/cluster.md says more; --config.mesh.fsdp=2 and its like share parameters between devices.
 
-The workdir is runs/<name of the config's file> by default, as runs/vit; where fields that count are overridden, a hash of
-them stands behind it. Under it: config.json, metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last ones
-and the best), and result.jsonl once it is done. Ctrl-C or SIGTERM saves, stops and exits with 75; the same command goes
+The workdir is runs/<name of the config's file> by default, as runs/vit; another config needs another --workdir. Under it:
+run.json (the config, its hash, versions and device), metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last
+ones and the best), and result.jsonl once it is done. Ctrl-C or SIGTERM saves, stops and exits with 75; the same command goes
 on. kill -9 loses the steps since the last checkpoint. Mistakes are one line and exit code 2.
 """
 
 import pathlib
 import sys
-from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import cli, tune_allocator
+from experiments import cli
 
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
+    """Trains the model of a config and writes its record."""
     from experiments.records import append_records
     from experiments.studies import environment
-    from experiments.studies.engine import write_json
     from experiments.studies.running import Progress, StopRequest
-    from experiments.studies.weights import Weights, row_hash
-    from posjax.jsonl import config_hash
+    from experiments.studies.weights import Weights
+    from posjax.training.identity import read_run
     from posjax.training.initial import as_started, initial_params, start_of
-    from posjax.training.loop import Stopped, check, digest, identity, train
+    from posjax.training.loop import Stopped, check, train
     from posjax.training.processes import is_first
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
-    seeds, start, options = (config.seed,), start_of(config), _options(config)
+    seeds, start = (config.seed,), start_of(config)
+    options = {"init_head": "head", "init_encoding": "encoding", "init_resize": "method"}
+    options = {option: config[name] for name, option in options.items() if name in config}
     config = as_started(config, start)
     task = make_task(config)
     programs = check(task, config, seeds)
@@ -51,29 +52,24 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
     for line in programs.left_out() if is_first() else ():
         print("kept whole on every device:", line, file=sys.stderr)
-    if is_first() and not (workdir / "checkpoints").exists():  # what is there already was made by the config beside it
-        write_json(workdir / "config.json", config.to_dict())
     with StopRequest() as should_stop, Progress(config.steps) as progress:
         try:
-            told = dict(on_step=progress.row(config.model.encoding)) if is_first() else {}
-            told |= dict(should_stop=should_stop)
-            result = train(task, config, seeds, workdir, initial=initial, programs=programs, **told)
+            on_step = {"on_step": progress.row(config.model.encoding)} if is_first() else {}
+            given = {"initial": initial, "programs": programs, "should_stop": should_stop}
+            result = train(task, config, seeds, workdir, **given, **on_step)
         except Stopped as stopped:
             raise cli.StoppedRun(stopped) from None
     run = Run.of_result(task, config, seeds, result)
     if not is_first():
         return
-    named = row_hash(config)
-    if initial is not None:  # another start is another run
-        named = config_hash({**identity(config), "initial": digest(initial)})
-    record = _record(Weights(run, named, result.metrics, workdir))
+    record = _record(Weights(run, read_run(workdir)["hash"], result.metrics, workdir))
     (workdir / "result.jsonl").unlink(missing_ok=True)
     append_records(workdir / "result.jsonl", [record])
     shown = {name: value for name, value in record.metrics.items() if name != "training loss"}
     print(f"{record.encoding}: {shown} after {config.steps} steps, in {workdir}")
 
 
-def _record(weights: Any) -> Any:
+def _record(weights):
     """The record of a finished training."""
     from experiments.records import Record
     from experiments.studies import environment
@@ -97,31 +93,9 @@ def _record(weights: Any) -> Any:
         trained_at=trained_at(row, task, {}),
         metrics=metrics,
         **about_run(weights.run),
-        **environment.recorded(tune_allocator()),
+        **environment.recorded(),
     )
 
 
-def _options(config: ConfigDict) -> dict[str, Any]:
-    """How parameters are taken over, as far as the config says it."""
-    names = {"init_head": "head", "init_encoding": "encoding", "init_resize": "method"}
-    return {option: config[name] for name, option in names.items() if name in config}
-
-
-def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
-    """runs/vit for configs/vit.py; runs/vit-0123456789ab where overrides make another run of it."""
-    from posjax.jsonl import config_hash
-    from posjax.training.loop import identity
-
-    def named(config: ConfigDict) -> str:
-        # Those of images are as old as these names; the others came later, and name nothing at their defaults.
-        start = {name: config[name] for name in ("init_from", "init_head", "init_resize") if "init_head" in config}
-        later = {"init_from": None, "init_encoding": "keep"}
-        start |= {name: config[name] for name, plain in later.items() if config.get(name, plain) != plain}
-        return config_hash({**identity(config), **start})
-
-    plain = cli.runs_of(config, given)
-    return plain if named(config) == named(cli.load(given)) else plain.with_name(f"{plain.name}-{named(config)}")
-
-
 if __name__ == "__main__":
-    cli.run(main, __doc__, default_workdir, many_processes=True)
+    cli.run(main, __doc__, many_processes=True)

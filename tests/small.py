@@ -1,7 +1,11 @@
-"""The configs of single runs, made small."""
+"""Single runs made small: their configs, and the state that one has saved."""
 
 import pathlib
 import runpy
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
@@ -39,3 +43,12 @@ def _small(name, sizes, data_dir, overrides):
     overrides = {key.replace("__", "."): value for key, value in overrides.items()}
     config.update_from_flattened_dict({**sizes, **loop, **overrides})
     return config
+
+
+def saved(workdir):
+    """{path: bytes} of the state in the newest checkpoint of a run, as orbax reads it."""
+    newest = max((workdir / "checkpoints").iterdir(), key=lambda path: int(path.name) if path.name.isdigit() else -1)
+    with ocp.StandardCheckpointer() as checkpointer:
+        leaves = checkpointer.restore(newest / "tree")
+    keys = {path: jax.random.key_data(leaf) for path, leaf in leaves.items() if path.endswith(".key")}
+    return {path: np.asarray(leaf).tobytes() for path, leaf in (leaves | keys).items() if "times" not in path}

@@ -12,6 +12,7 @@ from experiments import analyse
 from posjax import pretrained
 from posjax.models import ViT
 from posjax.training.checkpoints import Checkpoints
+from posjax.training.identity import describe_run, write_run
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state
 from posjax.training.tasks import make_task
@@ -44,8 +45,8 @@ def save(config, workdir, seeds):
         return np.asarray(0.3 * rng.standard_normal(leaf.shape), leaf.dtype)
 
     state = jax.tree.map(filled, jax.eval_shape(lambda: init_state(task, optimizer, seeds)))
-    about = {"config": config.to_dict(), "seeds": seeds, "data_digest": task.digest}
-    with Checkpoints(workdir / "checkpoints", metadata=about) as checkpoints:
+    write_run(workdir, describe_run(task, config, seeds))
+    with Checkpoints(workdir / "checkpoints") as checkpoints:
         checkpoints.save(1, {"state": state._replace(step=np.int32(1)), "times": {"elapsed": 0.0, "step_time": 0.0}})
     return workdir
 

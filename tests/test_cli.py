@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from experiments import cli, tune_allocator
+from experiments import ablate, cli, tune_allocator
 from experiments.studies import environment
+from posjax.training import environment as training_environment
 
 REPO = pathlib.Path(__file__).parents[1]
 
@@ -97,13 +98,11 @@ def test_overrides_reach_main_and_jax_is_not_imported(call, tmp_path):
 
 def test_a_name_that_is_no_identifier_is_quoted():
     config = ConfigDict({"studies": {"1%": {"steps": 3}, "plain": {"shape": (1, 2)}}})
-    assert dict(cli._fields(config))['studies["1%"].steps'] == "int"
-    cli.check_fields(
-        ['--config.studies["1%"].steps=4', "--config.studies['1%'].steps=4", "--config.studies.plain.shape[0]=1"],
-        config,
-    )
+    for name, value in (('studies["1%"].steps', 4), ("studies['1%'].steps", 5)):
+        cli.set_fields(config, [f"--config.{name}={value}"])
+        assert config.studies["1%"].steps == value
     with pytest.raises(cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
-        cli.check_fields(["--config.studies.1%.steps=4"], config)
+        cli.set_fields(config, ["--config.studies.1%.steps=4"])
 
 
 def test_the_default_workdir_is_named_after_the_config(call):
@@ -151,7 +150,7 @@ def test_help_is_the_docstring(call):
             "--config.model.witdh=1: no such field; did you mean model.width?",
         ),
         (["--config=x.py", "--config.width=1"], "--config.width=1: no such field; did you mean model.width?"),
-        (["--config.stesp", "1", "--config", "x.py"], "--config.stesp: no such field; did you mean steps?"),
+        (["--config.stesp", "1", "--config", "x.py"], "--config.stesp=1: no such field; did you mean steps?"),
         (
             ["--config=x.py", "--config.qqqq=1"],
             "--config.qqqq=1: no such field; the fields are model, model.flag, model.name, model.rate, model.shape, "
@@ -166,8 +165,8 @@ def test_help_is_the_docstring(call):
             ["--config=x.py", "--config.model.shape[0]=3"],
             "0 is not a valid index for <class 'tuple'> (in: model.shape[0])",
         ),
-        (["--config=x.py", "--wrokdir=a"], "Unknown command line flag 'wrokdir'. Did you mean: workdir ?"),
-        (["--config=x.py", "steps=3"], "unexpected argument 'steps=3'; options are written --name=value"),
+        (["--config=x.py", "--wrokdir=a"], "unrecognized arguments: --wrokdir=a; did you mean --workdir?"),
+        (["--config=x.py", "steps=3"], "unrecognized arguments: steps=3; options are written --name=value"),
         (["--config=x.py", "--config.raises=ValueError"], "line one line two (--traceback shows where)"),
         (
             ["--config=x.py", '--config.rows["rope(base=5)"]=t5'],
@@ -246,7 +245,7 @@ def test_the_commit_is_ours_or_none(tmp_path):
         return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip()
 
     copy = tmp_path / "environment.py"
-    copy.write_text(pathlib.Path(environment.__file__).read_text())
+    copy.write_text(pathlib.Path(training_environment.__file__).read_text())
     assert commit() == "None"  # no repository
     git("init")
     git("commit", "--allow-empty", "-m", "theirs")
@@ -290,23 +289,6 @@ def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_single_run_has_a_directory_of_its_own():
-    from experiments.train import default_workdir
-
-    given = "configs/vit.py"
-    plain = cli.load(given)
-    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
-    plain.log_every = 7  # changes no number
-    assert default_workdir(plain, given) == pathlib.Path("runs/vit")
-    found = set()
-    for name, value in {"model.encoding": "rope", "steps": 50, "init_from": "runs/vit", "seed": 1}.items():
-        changed = cli.load(given)
-        changed.update_from_flattened_dict({name: value})
-        found.add(default_workdir(changed, given))
-    assert len(found) == 4
-    assert all(path.name.startswith("vit-") for path in found)
-
-
 def test_two_commands_do_not_share_a_directory(tmp_path):
     """Each would overwrite the other's config.json and report."""
     (tmp_path / ".lock").touch()  # of a run from before locks said whose they are
@@ -341,15 +323,27 @@ def test_a_config_hash_ignores_order_and_kind_of_sequence():
 
 
 @pytest.mark.parametrize(
-    ("line", "read"),
+    ("line", "encodings"),
     [
-        ("--encodings none rope --seeds 0,1", "--encodings=none --encodings=rope --seeds 0,1"),
-        ("--config c.py --encodings --x=1", "--config c.py --encodings= --x=1"),
-        ("--encodings=none -encodings alibi", "--encodings=none --encodings=alibi"),
+        ("--encodings none rope --seeds 0,1", ["none", "rope"]),
+        ("--encodings --config.steps 1", []),
+        ("--encodings=none --encodings alibi", ["none", "alibi"]),
     ],
 )
-def test_a_flag_may_be_followed_by_several_values(line, read):
-    assert cli.one_by_one(line.split(), ("encodings",)) == read.split()
+def test_an_option_may_be_followed_by_several_values(line, encodings, directory):
+    made = cli.config_parser("ablate", "", ablate.options, rows=True)
+    assert cli.read(made, [f"--config={directory / 'x.py'}", *line.split()])[1].encodings == encodings
+
+
+def test_a_part_of_the_rows_is_two_numbers(directory, capsys):
+    made, config = cli.config_parser("ablate", "", ablate.options, rows=True), f"--config={directory / 'x.py'}"
+    assert cli.read(made, [config, "--rows=1/3"])[1].part == (1, 3)
+    for wrong in ("3/3", "1", "x/2"):
+        with pytest.raises(SystemExit, match="2"):
+            cli.read(made, [config, f"--rows={wrong}"])
+        assert f"expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts, got '{wrong}'" in str(
+            capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from forked import forked
+from small import saved
 
 from experiments.cli import EXIT_STOPPED
 from posjax.training.checkpoints import Checkpoints
@@ -75,13 +76,6 @@ def interrupt(number, metrics, lines, module, *arguments):
 
 def count(path):
     return 0 if path is None or not path.exists() else path.read_bytes().count(b"\n")
-
-
-def saved(workdir):
-    """{path: digest} of the state in the newest checkpoint."""
-    checkpoints = Checkpoints(workdir / "checkpoints")
-    leaves = checkpoints.record(checkpoints.steps()[-1])["leaves"]
-    return {path: about["digest"] for path, about in leaves.items() if "times" not in path}
 
 
 def records(path):
@@ -159,7 +153,7 @@ def test_a_result_describes_its_run(whole_run):
     (record,) = records(whole_run / "result.jsonl")
     assert (record["study"], record["encoding"], record["data"], record["seed"]) == ("train", "learned()", "digits", 0)
     assert [int(step) for step in record["metrics"]["training loss"]] == list(range(1, 101))
-    assert json.loads((whole_run / "config.json").read_text())["model"]["width"] == 8
+    assert json.loads((whole_run / "run.json").read_text())["config"]["model"]["width"] == 8
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +250,7 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
         copy = damaged / file.relative_to(whole_run)
         copy.parent.mkdir(parents=True)
         copy.write_text(file.read_text()[:-9])
+    shutil.copy(whole_run / "run.json", damaged)
     lines = {
         "typo": ["--config.model.widht=1"],
         "encoding": ["--config.model.encoding=rop(base=100)"],
@@ -286,7 +281,7 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
         ("unprepared", ["'fashion_mnist' is not prepared", "python -m experiments.prepare --name=fashion_mnist"]),
         ("data", ["unknown data set 'digist'; did you mean 'digits'?"]),
         ("damaged", ["no usable checkpoint in", "step 100: ", "step 90: ", "Put back a copy"]),
-        ("other", ["seed was 0 in the checkpoint", "but is 1 in this run"]),
+        ("other", ["seed was 0 in ", "run.json, but is 1 in this run; use the config that", "or another workdir"]),
         ("file in the way", ["--workdir=", "nothing can be written there (Not a directory); give another directory"]),
         ("no seeds", ["seeds must be given and differ, got ()"]),
         ("seeds", ["seeds must be given and differ, got (0, 1, 0)"]),

@@ -15,12 +15,9 @@ import importlib
 import pathlib
 import re
 import shlex
-import sys
 
 import pytest
-from absl import flags
 from forked import forked
-from ml_collections import config_flags
 
 import posjax.spec
 from experiments import cli
@@ -175,7 +172,7 @@ def test_commands_parse(path, module, arguments, monkeypatch):
     monkeypatch.chdir(REPO)
     source = pathlib.Path(command(module).__file__).read_text()
     if "cli.run" in source:
-        read_by_absl(arguments, re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source), monkeypatch)
+        read(command(module), arguments)
         return
 
     def parse(self, argv=None, namespace=None):
@@ -188,16 +185,11 @@ def test_commands_parse(path, module, arguments, monkeypatch):
         command(module).main(arguments)
 
 
-def read_by_absl(arguments, own, monkeypatch):
-    """As `cli.run` defines its flags, in a set of their own."""
-    argv = ["experiment", *cli.one_by_one(arguments, ("encodings", "variants"))]
-    monkeypatch.setattr(sys, "argv", argv)  # where ml_collections looks for overrides
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", None, lock_config=True, flag_values=values)
-    for name in ["workdir", "import", "coordinator", "processes", "process", "rows", *own]:
-        flags.DEFINE_string(name, None, "", flag_values=values)
-    assert values(argv) == ["experiment"], "every word is an option"
-    assert values["config"].value is not None
+def read(module, arguments):
+    """Reads the command line of a module as `cli.run` does."""
+    options = getattr(module, "options", None)
+    made = cli.config_parser(module.__name__, module.__doc__, options, many_processes=True, rows=True)
+    return cli.read(made, arguments)
 
 
 def test_what_the_parser_would_refuse(monkeypatch):
@@ -205,8 +197,8 @@ def test_what_the_parser_would_refuse(monkeypatch):
     monkeypatch.chdir(REPO)
     right = "--config=configs/vit.py"
     for wrong in ("--config.model.encodings=rope", "--config.steps=many", "--wrkdir=runs/x"):
-        with pytest.raises((flags.Error, AttributeError, KeyError, ValueError, TypeError)):
-            read_by_absl([right, wrong], [], monkeypatch)
+        with pytest.raises((cli.UsageError, SystemExit)):
+            read(command("train"), [right, wrong])
 
 
 def test_other_commands_are_known():

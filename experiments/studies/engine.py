@@ -47,6 +47,7 @@ from posjax.jsonl import config_hash, strict
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training import loop
 from posjax.training.algorithmic import Algorithmic
+from posjax.training.identity import digest, identity
 from posjax.training.long_task import decoding_task
 from posjax.training.loop import Stopped
 from posjax.training.runs import Run
@@ -117,14 +118,12 @@ def run(
     study: Study,
     workdir: pathlib.Path,
     *,
-    allocator: str | None,
     command: str,
     part: tuple[int, int] | None = None,
 ) -> None:
     """Trains and measures what has not been yet; prints the tables and writes the page with its figures, and the records.
 
     Args:
-      allocator: of memory, for the records.
       command: what the page says made it.
       part: (I, N) for the I-th of N parts of the rows, which several hosts may train at once in one workdir; rows of one
         training stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over, and shows
@@ -135,7 +134,7 @@ def run(
       Stopped: SIGTERM or Ctrl-C came; the state is saved.
       FloatingPointError: rows that diverged; all others are finished and shown.
     """
-    engine = Engine(study, workdir, part, environment.recorded(allocator))
+    engine = Engine(study, workdir, part, environment.recorded())
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
     write_json(workdir / "config.json", study.config.to_dict())
     diverged: dict[tuple[str, str], str] = {}
@@ -374,8 +373,8 @@ class Engine:
         if key not in self._kept:
             found = self._given(row)
             if found is None:
-                seeds, named = self._missing_of_base(row), row_hash(row.training)
-                found = self._train(row, row.base, row.training, seeds, None, named, progress, should_stop)
+                seeds = self._missing_of_base(row)
+                found = self._train(row, row.base, row.training, seeds, None, progress, should_stop)
             self._kept = {key: found}
         return self._kept[key]
 
@@ -398,9 +397,7 @@ class Engine:
         """The base's weights trained on."""
         config, spec = self._finetune(row, base)
         start = jax.tree.map(np.asarray, self._start(row, base, base.run.params, spec))
-        digest = loop.digest(start)
-        named = config_hash({**loop.identity(config), "initial": digest})
-        return self._train(row, f"{row.label}-{digest}", config, base.run.seeds, start, named, progress, should_stop)
+        return self._train(row, f"{row.label}-{digest(start)}", config, base.run.seeds, start, progress, should_stop)
 
     def _found_factors(self, row: Row, base: Weights) -> tuple[float, ...]:
         """The factors that a search finds for a base, kept beside its checkpoints; none while rows are checked."""
@@ -418,19 +415,19 @@ class Engine:
         return self._factors[base.hash]
 
     def _train(
-        self, row: Row, label: str, config: ConfigDict, seeds, initial, named: str, progress: Progress, should_stop
+        self, row: Row, label: str, config: ConfigDict, seeds, initial, progress: Progress, should_stop
     ) -> Weights:
         task, directory = self._task(config, row), self._directory(row, label, config, seeds)
-        if not (directory / "checkpoints").exists():
-            write_json(directory / "config.json", config.to_dict())
         calls = dict(on_step=progress.row(f"{self.where} {row.study} {row.label}"), should_stop=should_stop)
         programs = self._programs.pop((row_hash(config), seeds), None)
         result = loop.train(task, config, seeds, directory, initial=initial, programs=programs, **calls)
+        start = {} if initial is None else {"initial": digest(initial)}
+        named = config_hash(identity(config) | start)
         return Weights(Run.of_result(task, config, seeds, result), named, result.metrics, directory)
 
     def _directory(self, row: Row, label: str, config: ConfigDict, seeds: tuple[int, ...]) -> pathlib.Path:
         """Where a row trains: another configuration is another row, other seeds are another ensemble."""
-        named = config_hash({**loop.identity(config), "seeds": seeds})
+        named = config_hash({**identity(config), "seeds": seeds})
         return self.workdir / plain(row.study) / f"{plain(label)}-{named}"
 
     def _measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> None:

@@ -1,13 +1,7 @@
-"""What a study runs on, described for its records, and the cache of compiled programs."""
+"""The environment of a study, described for its records, and the cache of compiled programs."""
 
-import os
 import pathlib
-import platform
-import subprocess
-from importlib import metadata
 from typing import Any
-
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def compilation_cache(directory: str | pathlib.Path) -> None:
@@ -20,54 +14,15 @@ def compilation_cache(directory: str | pathlib.Path) -> None:
 
 
 def describe(allocator: str | None = None) -> dict[str, Any]:
-    """Versions, commit and hardware, as JSON can hold them.
+    """Returns `posjax.training.environment.describe`, and the `allocator` that `tune_allocator` returned."""
+    from posjax.training import environment
 
-    Args:
-      allocator: what `tune_allocator` returned, for the record.
-    """
-    import jax
-
-    import posjax
-
-    devices = jax.devices()
-    return {
-        "posjax": posjax.__version__,
-        "python": platform.python_version(),
-        **{package: _version(package) for package in _PACKAGES},
-        "commit": commit(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "device": devices[0].device_kind,
-        "devices": len(devices),
-        "cpus": os.cpu_count(),
-        "allocator": allocator,
-    }
+    return {**environment.describe(), "allocator": allocator}
 
 
-def recorded(allocator: str | None) -> dict[str, Any]:
-    """What records say of where they were made: "device" and "versions"."""
-    described = describe(allocator)
-    device, _ = described.pop("device"), described.pop("allocator")
-    return {"device": device, "versions": described}
+def recorded() -> dict[str, Any]:
+    """Returns what records say of the place where they were made: "device" and "versions"."""
+    from posjax.training import environment
 
-
-def commit() -> str | None:
-    """The commit this code was checked out at, with "-dirty" after it if tracked files differ; None elsewhere."""
-    here = pathlib.Path(__file__).parent
-    try:
-        # An installed copy may lie inside somebody else's repository, which does not track it.
-        _git("-C", str(here), "ls-files", "--error-unmatch", pathlib.Path(__file__).name)
-        return _git("-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
-    except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return None
-
-
-def _git(*arguments: str) -> str:
-    result = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=True)
-    return result.stdout.strip()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    described = environment.describe()
+    return {"device": described.pop("device"), "versions": described}

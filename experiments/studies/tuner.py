@@ -26,7 +26,7 @@ from experiments.studies.plan import Row, copied, set_fields
 from experiments.studies.weights import row_hash
 from posjax import data
 from posjax.spec import nearest
-from posjax.training.loop import flat_fields
+from posjax.training.identity import flat_fields
 from posjax.training.tasks import held_out_by
 
 RATE = "optimizer.learning_rate"

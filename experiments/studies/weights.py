@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from experiments.studies.plan import Row, training_of
 from posjax.jsonl import config_hash
-from posjax.training import loop
+from posjax.training.identity import digest, identity
 from posjax.training.initial import AS_INIT, Start, as_started
 from posjax.training.long_task import LongDocuments, decoding_task
 from posjax.training.runs import Run, is_run, load_run
@@ -37,7 +37,7 @@ class Weights(NamedTuple):
 
 def row_hash(config: ConfigDict) -> str:
     """Names a training: its config without what only says where and how often something is written."""
-    return config_hash(loop.identity(config))
+    return config_hash(identity(config))
 
 
 def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
@@ -78,7 +78,7 @@ def _pretrained(path: pathlib.Path, table: ConfigDict) -> Weights:
     task = LongDocuments(config)
     params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start.of_seeds((0,))[0])
     run = Run(task, task.model, params, (0,), config.lock(), 0, {"elapsed": 0.0, "step_time": math.nan})
-    return Weights(run, config_hash({**loop.identity(config), "initial": loop.digest(params)}), {}, path)
+    return Weights(run, config_hash({**identity(config), "initial": digest(params)}), {}, path)
 
 
 def _no_retrieval() -> ConfigDict:

@@ -24,16 +24,15 @@ class Algorithmic:
     problems of `data.others` too. Every problem weighs the same in the scores, and in the loss: a mean over tokens would
     leave little to short problems, which are learned first.
 
-
       accuracy: the share of an answer's tokens that are right, where a decoder reads the right tokens before them
-      exact match: whether all of them are right, which is also whether greedy decoding gives the answer and its end
+      exact match: 1 if all of them are right, and then greedy decoding gives the answer and its end too; else 0
 
-    Both are means over the held-out sets: lengths above `data.length` and the sets of others; over all where there are none.
-    "... by length" has each.
+    Both are means over the held-out sets (lengths above `data.length`, and the problems of `data.others`), or over all sets
+    if none is held out. "... by length" has each.
 
     Raises:
-      ValueError: an unknown problem or model, lengths that are none, an encoding that would read the answers, or what else
-        does not fit.
+      ValueError: an unknown problem or model, lengths below 1, an encoding that would read the answers, sizes that do not
+        fit.
     """
 
     headline, headline_mode = "accuracy", "max"
@@ -78,9 +77,9 @@ class Algorithmic:
 
     @staticmethod
     def held_out(config: ConfigDict, share: float) -> ConfigDict:
-        """The training scored on other problems of its longest length: longer ones choose nothing.
+        """Returns the training scored on other problems of its longest length: longer ones choose nothing.
 
-        No share is left out of the training: problems are drawn, and those of SCAN that are not trained on are known.
+        No `share` is left out of the training: problems are drawn, and SCAN names its problems for training.
         """
         made = ConfigDict(config.to_dict())
         made.data.others, made.eval_lengths, made.eval_every = (), (config.data.length,), 0
@@ -92,7 +91,7 @@ class Algorithmic:
         return self._problems[self._config.data.name]
 
     def _at_least(self, field: str, needed: int) -> int:
-        """What the model is given, if that will do, or what is needed."""
+        """Returns a field of the model's config, or the number needed if it is None; refuses a smaller one."""
         given = self._config.model.get(field)
         if given is not None and given < needed:
             raise ValueError(f"model.{field}={given} is below the {needed} that {self._config.data.name} takes")
@@ -105,7 +104,7 @@ class Algorithmic:
         return problem_batches(self._own, self._rows, batch_size=self._config.batch_size, seed=seed, **lengths, **own)
 
     def evaluation(self):
-        """All sets have rows of one size, so that one program scores them."""
+        """Returns sets whose rows have one size, so that one program scores them."""
         count, size = self._config.eval_examples, self._config.eval_batch_size
         shared = dict(tokens=self._tokens, count=count, batch_size=min(size, count))
         shared["split"] = self._config.data.get("choose_split") or self._config.data.eval_split
@@ -129,15 +128,15 @@ class Algorithmic:
     def score(self, params, batch):
         logits, weight = self.logits(params, batch), batch["weight"]
         right = logits.argmax(axis=-1) == batch["targets"]
-        there = (weight > 0).any(axis=1)
+        has_answer = (weight > 0).any(axis=1)
         return {
             "accuracy": (right * weight).sum(),
-            "exact match": (there & (right | (weight == 0)).all(axis=1)).sum(),
-            "weight": there.sum(),
+            "exact match": (has_answer & (right | (weight == 0)).all(axis=1)).sum(),
+            "weight": has_answer.sum(),
         }
 
     def summed_up(self, metrics):
-        """See the class; of {metric: {"name@length": [R]}}."""
+        """Returns the metrics of the class, from {metric: {"name@length": [R]}}."""
         found = {}
         for metric, sets in metrics.items():
             apart = {tuple(name.rsplit("@", 1)): values for name, values in sets.items()}
@@ -160,7 +159,7 @@ class Algorithmic:
 
 
 def _refuse_sums(pattern: str) -> None:
-    """Coupled positions fall back to where the question began: what adds up tokens in their order would read the answer."""
+    """Refuses encodings that add up tokens by position: coupled positions fall back to the start of the question."""
     for encoding in parse_layers(pattern):
         if encoding.observes or reads_rows(encoding):
             raise ValueError(

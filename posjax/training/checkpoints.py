@@ -1,15 +1,15 @@
-"""Checkpoints that are either exactly what was saved, or refused with the reason.
+"""Checkpoints that are either exactly as they were saved, or refused with the reason.
 
-Orbax writes them: asynchronously, atomically per step, sharded, readable by its own tools. What it does not do is
-notice damage (a flipped bit restores "successfully", a wrong dtype is cast), so every step also holds a *record* (step,
-metrics, metadata, dtype/shape/digest of every leaf) and a *seal* (sha256 of every file), written before orbax commits
-the step. Damage is therefore found before any parser sees the bytes, and no error has to be guessed at.
+Orbax writes them: asynchronously, atomically per step, sharded, readable by its own tools. Orbax does not notice damage: a
+flipped bit restores "successfully", a wrong dtype is cast. Each step therefore also holds a *record* (step, metrics, dtype
+and shape of every leaf) and a *seal* (sha256 of every file), written before orbax commits the step. Damage is found before
+a parser sees the bytes.
 
-A save that fails, on a full disk say, is one `CheckpointError` that names the directory and the room needed: at the next
-`check`, `save` or `wait`. What it had written is removed, the steps before it are whole.
+A save that fails, on a full disk for example, is one `CheckpointError` that names the directory and the room needed. The
+next `check`, `save` or `wait` raises it. The files of that save are removed; earlier steps are whole.
 
     <directory>/<step>/tree/...             orbax, a flat {tree path: leaf}
-    <directory>/<step>/record/record.json   what it is
+    <directory>/<step>/record/record.json   step, metrics, dtype and shape of every leaf
     <directory>/<step>/record/seal.json     sha256 of record.json and of every file under tree/
 
 Example:
@@ -43,7 +43,6 @@ from orbax.checkpoint import checkpoint_managers
 
 from posjax.files import free_bytes, room
 from posjax.jsonl import strict
-from posjax.training.digests import digest_of_array
 from posjax.training.processes import any_process, is_first, is_loss, synced
 
 __all__ = ["CheckpointError", "Checkpoints"]
@@ -51,11 +50,12 @@ __all__ = ["CheckpointError", "Checkpoints"]
 PyTree = Any
 _RECORD, _SEAL = "record.json", "seal.json"
 _SCALARS = (bool, int, float)
-_BESIDE = 2**16  # bytes of a step that are none of its arrays': orbax's metadata, the seal
+_NUMPY = (np.ndarray, np.generic)
+_BESIDE = 2**16  # bytes of a step beside its arrays: orbax's metadata, the record, the seal
 # Orbax gives up on a save after so many seconds of the wall clock, which may be set forward in the middle of one: a century.
 _PATIENCE = 100 * 365 * 24 * 3600
 _FAILURES = (OSError, RuntimeError, ValueError)  # of a save: the system's, XLA's (RuntimeError) and tensorstore's
-_Leaves = dict[str, Any]  # tree path, as jax.tree_util.keystr writes it -> leaf
+_Leaves = dict[str, Any]  # tree path, as jax.tree_util.keystr writes it: leaf
 
 
 class CheckpointError(ValueError):
@@ -63,7 +63,7 @@ class CheckpointError(ValueError):
 
 
 class _DamagedError(Exception):
-    """The bytes of a step are not those that were written."""
+    """The bytes of a step differ from its seal."""
 
 
 class Checkpoints:
@@ -71,10 +71,12 @@ class Checkpoints:
 
     Args:
       directory: where the steps live; made by the first `save`, never by reading.
-      keep_last: how many of the newest steps to keep (>= 1).
+      keep_last: number of newest steps to keep (>= 1).
       best: name of the metric whose best step is kept as well, whatever its age; None keeps the newest only.
-      best_mode: "min" or "max": what is good in that metric.
-      metadata: anything JSON can hold (config, versions); stored with every step, see `record`.
+      best_mode: "min" or "max".
+
+    Raises:
+      ValueError: names the argument.
     """
 
     def __init__(
@@ -84,7 +86,6 @@ class Checkpoints:
         keep_last: int = 2,
         best: str | None = None,
         best_mode: str = "min",
-        metadata: Mapping[str, Any] | None = None,
     ):
         if keep_last < 1:
             raise ValueError(f"keep_last={keep_last} would delete every checkpoint; give at least 1")
@@ -93,7 +94,6 @@ class Checkpoints:
         std_logging.getLogger("absl").addFilter(_not_orbax_chatter)
         self.directory = pathlib.Path(directory).absolute()
         self._keep_last, self._best, self._sign = keep_last, best, 1.0 if best_mode == "min" else -1.0
-        self._metadata = strict(dict(metadata or {}))
         self._scores: dict[int, float] = {}  # step -> metric, the lower the better
         self._damaged: set[int] = set()
         self._manager: ocp.CheckpointManager | None = None
@@ -123,17 +123,17 @@ class Checkpoints:
           CheckpointError: it failed; says why, and which room it needs.
         """
         if self._manager is not None and self._saving is not None:
-            with self._told(*self._saving):
+            with self._failing_as_one(*self._saving):
                 self._manager.wait_until_finished()
             self._saving = None
 
     def check(self) -> None:
-        """As `wait`, but where the last `save` is still under way it returns at once."""
+        """Raises as `wait` does, but returns at once where the last `save` is still under way."""
         if self._manager is not None and self._saving is not None and not self._manager.is_saving_in_progress():
             self.wait()
 
     def refuse_full(self, tree: PyTree) -> None:
-        """Refuses what could not be saved once it has been computed.
+        """Refuses a tree that could not be saved once it has been computed.
 
         Raises:
           CheckpointError: the disk has no room for `tree`, or nothing can be written to the directory.
@@ -157,8 +157,8 @@ class Checkpoints:
         return f"make room, and the same command goes on from {whence}"
 
     @contextlib.contextmanager
-    def _told(self, step: int, needed: int) -> Iterator[None]:
-        """Makes one error of all that a save fails by, and removes what it has written."""
+    def _failing_as_one(self, step: int, needed: int) -> Iterator[None]:
+        """Turns any error of a save into a `CheckpointError`, and removes the files of that save."""
         try:
             yield
         except _FAILURES as error:
@@ -171,7 +171,7 @@ class Checkpoints:
             ) from error
 
     def steps(self) -> list[int]:
-        """The complete steps on disk, in increasing order (after waiting for a save under way).
+        """Returns the complete steps on disk, in increasing order (after waiting for a save under way).
 
         Raises:
           NotADirectoryError: a file is in the way; orbax would wait for minutes before it says so.
@@ -195,8 +195,8 @@ class Checkpoints:
           tree: any pytree of arrays, typed PRNG keys and Python bool/int/float; at least one leaf.
           metrics: numbers of this step; should hold the metric named by `best`.
         Raises:
-          TypeError, ValueError: a leaf (named by its path) or a metric that cannot be stored.
-          CheckpointError: `step` is not newer than what is there; this save, or the one before it, failed.
+          TypeError, ValueError: a leaf (named by its path) or a metric cannot be stored.
+          CheckpointError: `step` is not newer than the steps there; this save, or the one before it, failed.
         """
         leaves = _flatten(tree)
         _check_storable(leaves)
@@ -210,28 +210,21 @@ class Checkpoints:
                 f"cannot save step {step}: {self.directory} already holds step {newest}; continue from that step, "
                 "remove the later ones, or use another directory"
             )
-        described = {path: {**_describe(path, leaf), "digest": _digest(leaf)} for path, leaf in leaves.items()}
-        record = {
-            "format": 1,
-            "step": step,
-            "metrics": strict(metrics),
-            "metadata": self._metadata,
-            "leaves": described,
-        }
-        text = json.dumps(record, allow_nan=False)
+        described = {path: _describe(path, leaf) for path, leaf in leaves.items()}
+        text = json.dumps({"step": step, "metrics": strict(metrics), "leaves": described}, allow_nan=False)
         needed = _bytes(leaves) + len(text)
         self._refuse(needed, f"step {step}")
         items = ocp.args.Composite(tree=ocp.args.StandardSave(leaves), record=_RecordArgs(text))
-        with self._told(step, needed):
+        with self._failing_as_one(step, needed):
             manager = self._writer()
             self._score(step, metrics)
             self._saving = step, needed
             manager.save(step, args=items, force=True)
 
     def restore(self, abstract: PyTree, *, step: int | None = None) -> tuple[int, PyTree] | None:
-        """The newest intact checkpoint (or exactly `step`), as (step, tree); None if nothing was ever saved.
+        """Returns the newest intact checkpoint (or exactly `step`) as (step, tree); None if nothing was ever saved.
 
-        A damaged step is reported with a warning and the one before it is taken.
+        A damaged step is passed over with a warning.
 
         Args:
           abstract: the tree expected back: arrays or `jax.ShapeDtypeStruct`s, with a sharding where it matters
@@ -246,7 +239,12 @@ class Checkpoints:
         return self._first_intact(abstract, steps[::-1] if step is None else [step])
 
     def restore_best(self, abstract: PyTree) -> tuple[int, PyTree] | None:
-        """As `restore`, but the step with the best value of the metric `best`; ValueError if none was named."""
+        """Returns the intact step with the best value of the metric `best`, as `restore` does.
+
+        Raises:
+          ValueError: no `best` was named.
+          CheckpointError: as `restore`; no step has that metric.
+        """
         if self._best is None:
             raise ValueError("restore_best needs Checkpoints(..., best=<name of a metric>)")
         steps = self.steps()
@@ -255,13 +253,6 @@ class Checkpoints:
         if steps and not ranked:
             raise CheckpointError(f"no checkpoint in {self.directory} has a readable metric {self._best!r}")
         return self._first_intact(abstract, ranked)
-
-    def record(self, step: int) -> dict[str, Any]:
-        """What was stored beside the tree: "step", "metrics", "metadata", and per leaf dtype, shape and digest."""
-        try:
-            return _unseal(self.directory / str(step))
-        except _DamagedError as error:
-            raise CheckpointError(f"the record of step {step} in {self.directory} is damaged: {error}") from error
 
     def _first_intact(self, abstract: PyTree, candidates: Iterable[int]) -> tuple[int, PyTree] | None:
         wanted, reasons = _flatten(abstract), []
@@ -300,12 +291,12 @@ class Checkpoints:
         return self._manager
 
     def _remove_leftovers(self) -> None:
-        """Removes what killed and failed saves leave. Only a writer may: a reader would take a live one."""
+        """Removes the files of killed and failed saves. Only a writer may: a reader would remove a live save."""
         for leftover in self.directory.glob("*.orbax-checkpoint-tmp*") if is_first() else ():
             shutil.rmtree(leftover, ignore_errors=True)  # threads of a failed save may still write there
 
     def _set_aside_damaged(self) -> None:
-        """Renames the steps found damaged, so that the resumed run can save them again and nothing is lost."""
+        """Renames damaged steps, so that the resumed run can save them again and nothing is lost."""
         if self._damaged & set(self.steps()):
             self.close()
             for step in self._damaged & set(self.steps()):
@@ -318,7 +309,7 @@ class Checkpoints:
     def _load_scores(self, steps: Iterable[int]) -> None:
         for step in steps:
             try:
-                self._score(step, _unseal(self.directory / str(step))["metrics"])
+                self._score(step, _unseal(self.directory / str(step))[1]["metrics"])
             except _DamagedError as error:
                 logging.warning("checkpoint %d in %s has no readable metrics: %s", step, self.directory, error)
 
@@ -348,11 +339,11 @@ def _not_orbax_chatter(record: std_logging.LogRecord) -> bool:
     return "orbax" not in record.pathname or (record.levelno >= std_logging.WARNING and not record.exc_info)
 
 
-# What stands beside the arrays: the record of every leaf, and the seal over every file.
+# Record and seal
 
 
 def _flatten(tree: Any) -> _Leaves:
-    """The leaves of `tree` by path, in tree order; ValueError if two of them have the same path."""
+    """Returns the leaves of `tree` by path, in tree order; ValueError if two of them have the same path."""
     leaves: _Leaves = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = jax.tree_util.keystr(path)
@@ -363,19 +354,21 @@ def _flatten(tree: Any) -> _Leaves:
 
 
 def _describe(path: str, leaf: Any) -> dict[str, Any]:
-    """{"dtype", "shape"} of an array, an abstract array or a Python number; TypeError for anything else."""
+    """Returns {"dtype", "shape"} of an array, an abstract array or a Python number; TypeError for anything else."""
     if type(leaf) in _SCALARS:
         return {"dtype": type(leaf).__name__, "shape": []}
-    if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) or (_is_numpy(leaf) and leaf.dtype.kind not in "OSUMm"):
+    if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) or (
+        isinstance(leaf, _NUMPY) and leaf.dtype.kind not in "OSUMm"
+    ):
         return {"dtype": str(leaf.dtype), "shape": list(leaf.shape)}
     raise TypeError(
         f"{path} is {leaf!r:.80} of type {type(leaf).__name__}, which a checkpoint cannot hold; use arrays or Python "
-        "bool/int/float, and put text into metadata"
+        "bool/int/float"
     )
 
 
 def _check_storable(leaves: _Leaves) -> None:
-    """Raises for what orbax would only refuse in its background thread, where a failure can hang the exit."""
+    """Refuses leaves that orbax would refuse in its background thread, where a failure can hang the exit."""
     if not leaves:
         raise ValueError("the tree has no leaves; there is nothing to save")
     for path, leaf in leaves.items():
@@ -388,28 +381,8 @@ def _check_storable(leaves: _Leaves) -> None:
             raise ValueError(f"{path} is {leaf}, which does not fit into 64 bits")
 
 
-def _digest(leaf: Any, like: str = "words:") -> str | None:
-    """That of a leaf's content, which does not depend on its layout; sha256 of Python's numbers.
-
-    Args:
-      like: one of the same kind. Checkpoints of earlier versions have sha256 over the dtype, shape and host bytes of
-        arrays; None then where other processes hold parts of it.
-    """
-    if type(leaf) in _SCALARS:
-        return hashlib.sha256(repr(leaf).encode()).hexdigest()
-    if like.startswith("words:"):
-        return digest_of_array(leaf)
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        return None
-    content = hashlib.sha256(f"{leaf.dtype}{leaf.shape}".encode())
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    content.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
-    return content.hexdigest()
-
-
 def _bytes(leaves: _Leaves) -> int:
-    """What a step of these leaves takes on a disk, at most."""
+    """Returns the largest size of a step of these leaves on a disk."""
     return _BESIDE + sum(_bytes_of(leaf) for leaf in leaves.values())
 
 
@@ -421,34 +394,25 @@ def _bytes_of(leaf: Any) -> int:
     return leaf.size * leaf.dtype.itemsize
 
 
-def _is_numpy(leaf: Any) -> bool:
-    return isinstance(leaf, (np.ndarray, np.generic))
-
-
 def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
-    """The leaves of the step in `directory`, as `wanted` describes them and in its order.
+    """Returns the leaves of the step in `directory`, as `wanted` describes them and in its order.
 
     Raises:
-      _DamagedError: a file or a value is not what was written.
+      _DamagedError: a file differs from its seal.
       CheckpointError: the checkpoint is sound but holds another tree than `wanted`.
     """
-    record = _unseal(directory)
+    seal, record = _unseal(directory)
     _check_same_tree(directory, record["leaves"], wanted)
-    _check_files(directory, _read_seal(directory))
+    _check_files(directory, seal)
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer, _literal(directory) as path:
         targets = {path: _target(leaf) for path, leaf in wanted.items()}
         found = checkpointer.restore(path / "tree", args=ocp.args.StandardRestore(targets))
-    leaves = {path: found[path][()] if isinstance(leaf, np.generic) else found[path] for path, leaf in wanted.items()}
-    for path, leaf in leaves.items():
-        expected = record["leaves"][path]["digest"]
-        if expected is not None and _digest(leaf, expected) not in (expected, None):
-            raise _DamagedError(f"{path} does not have the content that was saved")
-    return leaves
+    return {path: found[path][()] if isinstance(leaf, np.generic) else found[path] for path, leaf in wanted.items()}
 
 
 @contextlib.contextmanager
 def _literal(directory: pathlib.Path) -> Iterator[pathlib.Path]:
-    r"""A path to `directory` that orbax takes literally: it reads patterns in `x[1]` and `**`, a separator in `a\b`."""
+    r"""Yields a path to `directory` that orbax takes literally: it sees patterns in `x[1]` and `**`, a separator in `a\b`."""
     if not re.search(r"[\[*\\]", str(directory)):
         yield directory
         return
@@ -460,12 +424,12 @@ def _literal(directory: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _target(leaf: Any) -> Any:
-    """How to ask orbax for a leaf like this one."""
+    """Returns the target by which orbax restores a leaf like this one."""
     if type(leaf) in _SCALARS:
         return leaf
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     # 64-bit values come back as numpy when jax, with x64 off, would cut them in two.
-    if _is_numpy(leaf) or (not is_key and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype):
+    if isinstance(leaf, _NUMPY) or (not is_key and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype):
         return np.empty(leaf.shape, leaf.dtype)
     sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
@@ -489,7 +453,7 @@ def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], want
 
 
 class RecordHandler(ocp.CheckpointHandler):
-    """Writes the record; `finalize`, which orbax calls once the tree's files are final, seals both."""
+    """Writes the record; orbax calls `finalize` once the tree's files are final, which seals both."""
 
     def save(self, directory, args: "_RecordArgs"):
         if is_first():
@@ -517,16 +481,6 @@ def _sha256(path: pathlib.Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read_seal(directory: pathlib.Path) -> dict[str, str]:
-    try:
-        seal = json.loads((directory / "record" / _SEAL).read_text())
-    except (OSError, ValueError) as error:
-        raise _DamagedError(f"record/{_SEAL} cannot be read ({error})") from error
-    if not isinstance(seal, dict) or f"record/{_RECORD}" not in seal:
-        raise _DamagedError(f"record/{_SEAL} does not list record/{_RECORD}")
-    return seal
-
-
 def _check_file(directory: pathlib.Path, name: str, digest: str) -> None:
     try:
         same = _sha256(directory / name) == digest
@@ -537,7 +491,7 @@ def _check_file(directory: pathlib.Path, name: str, digest: str) -> None:
 
 
 def _check_files(directory: pathlib.Path, seal: dict[str, str]) -> None:
-    """Every process checks its share of the files; all of them refuse the step if one does."""
+    """Checks this process's share of the files; all processes refuse the step if one does."""
     problem = None
     for name in sorted(seal)[jax.process_index() :: jax.process_count()]:
         try:
@@ -549,7 +503,14 @@ def _check_files(directory: pathlib.Path, seal: dict[str, str]) -> None:
         raise problem or _DamagedError("another process found a file that differs from what was written")
 
 
-def _unseal(directory: pathlib.Path) -> dict[str, Any]:
-    """The record of one step, after checking that it is the one written."""
-    _check_file(directory, f"record/{_RECORD}", _read_seal(directory)[f"record/{_RECORD}"])
-    return json.loads((directory / "record" / _RECORD).read_text())
+def _unseal(directory: pathlib.Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """Returns the seal of one step, and its record after checking the seal on it."""
+    record, path = f"record/{_RECORD}", directory / "record" / _SEAL
+    try:
+        seal = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise _DamagedError(f"record/{_SEAL} cannot be read ({error})") from error
+    if not isinstance(seal, dict) or record not in seal:
+        raise _DamagedError(f"record/{_SEAL} does not list {record}")
+    _check_file(directory, record, seal[record])
+    return seal, json.loads((directory / record).read_text())

@@ -26,7 +26,7 @@ class Classification:
     headline, headline_mode = "accuracy", "max"
     # The fields of `config.data` that say which images `load` returns.
     reads = ("name", "data_dir", "image_size", "mode")
-    # What records say of it beside the fields of its config, and whether tables have the grid of an image.
+    # Fields for records, and whether tables have the grid of an image.
     recorded, tables_fit_images = MappingProxyType({"native": False}), True
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
@@ -52,7 +52,7 @@ class Classification:
         self.evaluation()  # sizes, means and deviations that do not fit are refused before training, not after it
 
     def load(self, split: str) -> data.Images | data.NativeImages:
-        """A split of what `config.data` names, as this task sees it."""
+        """Returns a split of the images that `config.data` names."""
         name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
         if size is None and (name == "folder" or self._data.mode != "crop" or channels):
             many = f" and data.channels={channels}" if channels else ""
@@ -100,46 +100,46 @@ class Classification:
         logits = self.model.apply({"params": params}, image, self.site)
         return scores(logits, batch["label"], batch["weight"])
 
-    # How it is seen at another resolution than the one in training: here that is the height of images (pixels).
+    # At another resolution than in training: here the height of images (pixels).
 
     @property
     def resolution(self) -> int:
-        """That of training."""
+        """The resolution of training."""
         return self.model.image_size[0]
 
     @staticmethod
     def side_ratio(resolution: int, trained: int) -> float:
-        """How much longer sides are at one resolution than at another."""
+        """Returns the ratio of the sides at a resolution to the sides in training."""
         return resolution / trained
 
     def times(self, resolution: int) -> float:
-        """How much longer sides are than in training."""
+        """Returns `side_ratio` to this task's training."""
         return self.side_ratio(resolution, self.resolution)
 
     @staticmethod
     def data_at(given: ConfigDict, resolution: int) -> dict[str, Any]:
-        """The fields of `config.data` that training at another resolution changes."""
+        """Returns the fields of `config.data` that training at another resolution changes."""
         height, width = given.image_size
         return {"image_size": (resolution, round(width * resolution / height))}
 
     def table_size_at(self, resolution: int) -> tuple[int, int]:
-        """The image size that tables are resized to."""
+        """Returns the image size that tables are resized to."""
         return tuple(round(side * self.times(resolution)) for side in self.model.image_size)
 
     def uniform_size(self, resolution: int) -> tuple[int, int] | None:
-        """The size of all images; None where each has its own."""
+        """Returns the size of all images; None where each has its own."""
         return self.table_size_at(resolution)
 
     def patches_at(self, resolution: int) -> int:
-        """The largest number of patches of an image."""
+        """Returns the largest number of patches of an image."""
         return math.prod(self.model.patches(*self.table_size_at(resolution)))
 
     def tested_at(self, originals: Any, resolution: int) -> Any:
-        """The evaluation of `experiments.studies.other_sizes.Originals`, for a model and a batch size."""
+        """Returns the evaluation of original images (`at_size`, `at_budget`) for a model and a batch size."""
         return originals.at_size(self.table_size_at(resolution))
 
     def standardised(self, image):
-        """Images in [-1, 1], as augmentation knows black, to those of the mean and deviation that are asked for."""
+        """Turns images in [-1, 1] (augmentation needs to know black) into images of the config's mean and deviation."""
         mean, std = (np.asarray(value, np.float32) for value in self.scale)
         return image if (mean == 0.5).all() and (std == 0.5).all() else ((image + 1) / 2 - mean) / std
 
@@ -176,7 +176,7 @@ class NativeClassification(Classification):
         self._refuse_grids()
 
     def _refuse_grids(self) -> None:
-        """Encodings with tables refuse the tallest and the widest image now, while they can say what they lack."""
+        """Traces the tallest and the widest image, which encodings with too small tables refuse."""
         grids = np.concatenate(
             [data.native_grids(images.size, self._data.max_patches) for images in (self.train_data, self.eval_data)]
         )
@@ -207,7 +207,7 @@ class NativeClassification(Classification):
     def score(self, params, batch):
         return scores(self.logits(params, batch), batch["label"], batch["weight"])
 
-    # A resolution is here the largest number of patches.
+    # A resolution here is the largest number of patches.
 
     @property
     def resolution(self):
@@ -241,14 +241,14 @@ class NativeClassification(Classification):
 
 
 def scores(logits, label, weight) -> dict[str, jax.Array]:
-    """Sums over a batch of accuracy, loss and weight; leaves of any shape [...], logits [..., classes]."""
+    """Returns sums of accuracy, loss and weight over a batch; labels and weights [...], logits [..., classes]."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, label)
     right = (jnp.argmax(logits, axis=-1) == label).astype(jnp.float32)
     return {"accuracy": (right * weight).sum(), "loss": (losses * weight).sum(), "weight": weight.sum()}
 
 
 def once(splits: dict | None, key: tuple, load: Callable[[], Any]) -> Any:
-    """What `load` returns, or what it returned for the same key and dictionary before."""
+    """Returns `load()`, called once for each key of the dictionary; every time without one."""
     if splits is None:
         return load()
     if key not in splits:
@@ -257,15 +257,15 @@ def once(splits: dict | None, key: tuple, load: Callable[[], Any]) -> Any:
 
 
 def scaled_size(image_size: tuple[int, int], scale: float, patch_size: int) -> tuple[int, int]:
-    """The (height, width), in whole patches, that covers an image_size that is `scale` times as large."""
+    """Returns (height, width), in whole patches, that covers `scale` times an image size."""
     return tuple(patch_size * math.ceil(scale * side / patch_size - 1e-6) for side in image_size)
 
 
 def task_class(config: ConfigDict) -> type[Classification]:
-    """The class of the task for `config.data.mode`.
+    """Returns the class of the task for `config.data.mode`.
 
     Raises:
-      ValueError: for an unknown mode.
+      ValueError: unknown mode.
     """
     if config.data.mode not in _MODES:
         raise ValueError(f"no data.mode is named {config.data.mode!r}; {nearest(config.data.mode, _MODES)}")
@@ -273,10 +273,10 @@ def task_class(config: ConfigDict) -> type[Classification]:
 
 
 def make_classification(config: ConfigDict, splits: dict | None = None) -> Classification:
-    """The task for `config.data.mode`.
+    """Returns the task for `config.data.mode`.
 
     Raises:
-      ValueError: for an unknown mode, or whatever does not fit.
+      ValueError: unknown mode, or sizes that do not fit.
     """
     if (made := task_class(config)) is NativeClassification:
         return made(config, splits)

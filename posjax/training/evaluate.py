@@ -15,28 +15,29 @@ Metrics = dict[str, Any]  # metric -> [R], or metric -> {name of the evaluation 
 
 @runtime_checkable
 class SummedUp(Protocol):
-    """An evaluation whose metrics are made of those of its sets."""
+    """An evaluation that sums up the metrics of its sets."""
 
     def summed_up(self, metrics: Metrics) -> Metrics:
-        """The metrics to report, of {metric: {name of an evaluation set: [R]}}."""
+        """Returns the metrics to report, from {metric: {name of an evaluation set: [R]}}."""
 
 
 def make_score(task: Evaluated, mesh: Mesh | None = None, seed_axis: str | None = None) -> Callable:
-    """(params [R, ...], batch) -> sums [R] by metric; compiled once per shape of the batch.
+    """Returns (params [R, ...], batch) -> sums [R] by metric; compiled once per shape of the batch.
 
     Args:
-      mesh: of the devices that parameters and batches lie on; None for one device.
-      seed_axis: the axis along which they share the runs, where they do.
+      mesh: the devices that hold parameters and batches; None for one device.
+      seed_axis: axis of the mesh along which devices share the runs; None if they do not.
     """
     over_runs = jax.vmap(task.score, in_axes=(0, None), spmd_axis_name=seed_axis)
     return jax.jit(over_runs) if mesh is None else jax.jit(over_runs, out_shardings=replicated(mesh))
 
 
 def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = None) -> Metrics:
-    """Means over every evaluation set of the task, summed in float64.
+    """Returns means over every evaluation set of the task, summed in float64.
 
     Args:
-      mesh: of the devices that share each batch, as `make_score` takes it.
+      score: as `make_score` returns it.
+      mesh: the devices that share each batch; None for one device.
     """
     metrics: Metrics = {}
     for name, batches in task.evaluation().items():
@@ -59,7 +60,7 @@ def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = 
 
 
 def headline(task: Task, metrics: Metrics) -> float:
-    """The mean over seeds of the metric by which the best checkpoint is kept (at the shortest length evaluated)."""
+    """Returns the mean over seeds of the metric that selects the best checkpoint (at the shortest length evaluated)."""
     value = metrics[task.headline]
     value = value[min(value, key=int)] if isinstance(value, dict) else value
     return float(np.mean(value))

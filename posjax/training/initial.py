@@ -1,4 +1,4 @@
-"""Where training starts, if not at random: the model and the parameters of a run, or of pretrained weights."""
+"""The start of a fine-tune: the model and the parameters of a run, or of pretrained weights."""
 
 import dataclasses
 import functools
@@ -26,67 +26,26 @@ from posjax.training.tasks import Task
 
 AS_INIT = "init_from"  # a kind of model: the one that config.init_from names
 HEADS = ENCODINGS = ["keep", "new"]
-_TASKS = {"language_model": Decoder, "classification": ViT}  # those whose model may be the start's
+_TASKS = {"language_model": Decoder, "classification": ViT}  # their model may be that of the start
 _CONFIGS = {Decoder: "configs/finetune.py", ViT: "configs/finetune.py:vit"}
-# Where a model differs in these it computes something else, or has other parameters.
-_COUNTING = (
-    *(
-        "width",
-        "depth",
-        "num_heads",
-        "num_kv_heads",
-        "head_dim",
-        "mlp_dim",
-        "mlp",
-        "mlp_bias",
-        "mlp_clip",
-        "num_experts",
-    ),
-    *(
-        "experts_per_token",
-        "attention_bias",
-        "norm",
-        "norm_bias",
-        "norm_epsilon",
-        "norm_offset",
-        "placement",
-        "qk_norm",
-    ),
-    *(
-        "qkv_clip",
-        "logit_scale",
-        "softcap",
-        "injection",
-        "embedding_scale",
-        "final_softcap",
-        "tied_embedding",
-        "vocab_size",
-    ),
-    *(
-        "patch_size",
-        "num_registers",
-        "distillation_token",
-        "pre_logits",
-        "norm_after_pooling",
-        "resnet",
-        "resnet_width",
-    ),
-)
+# Fields in which a model may differ from the start's: its heads, its encoding, sizes of its data, and how it is computed.
+_FREE_TO_DIFFER = {"kind", "encoding", "length", "image_size", "num_classes", "num_pair_classes", "pooler"}
+_FREE_TO_DIFFER |= {"head", "head_bias", "head_dense_bias", "dropout", "drop_path", "patch_dropout", "scan", "remat"}
+_FREE_TO_DIFFER |= {"implementation", "dtype", "attention_dtype", "param_dtype"}
 # Fields of a model that no config names: they come with the data, the devices, or from flax.
 _GIVEN = ("context", "name", "parent")
 _OWN = "{own}"
 
 
 class Start:
-    """What `config.init_from` names, read once: a workdir, or whatever `posjax.pretrained.load` reads.
+    """The run or the weights that `config.init_from` names, read once.
 
     Args:
-      ignore: keys of a configuration that are passed over, with commas between; `config.init_ignore`.
+      path: a workdir, or anything that `posjax.pretrained.load` reads.
+      ignore: keys of a configuration to pass over, with commas between; `config.init_ignore`.
 
     Attributes:
-      path: of it.
       run: of a workdir; else None.
-      model: its model.
     """
 
     def __init__(self, path: str | os.PathLike, ignore: str | None = None):
@@ -102,37 +61,44 @@ class Start:
 
     @property
     def model(self) -> Any:
+        """The model of the run, or of the weights."""
         return self._loaded[0]
 
     def of_seeds(self, seeds: tuple[int, ...]) -> list[Any]:
-        """The parameters that each seed starts from; those of a file are the same for all.
+        """Returns the parameters of each seed; all seeds of a file, and of a run with one seed, have the same.
 
         Raises:
-          ValueError: a seed that the run has not.
+          ValueError: the run lacks a seed.
         """
         if self.run is None:
             return [self._loaded[1]] * len(seeds)
-        return [self.run.of(_index(self.run.seeds, seed, self.path)) for seed in seeds]
+        known = self.run.seeds
+        if len(known) == 1:
+            return [self.run.of(0)] * len(seeds)
+        if unknown := [seed for seed in seeds if seed not in known]:
+            there = ", ".join(map(str, known))
+            raise ValueError(f"seed {unknown[0]} is not among those of {self.path}, {there}: start from one of them")
+        return [self.run.of(known.index(seed)) for seed in seeds]
 
     @property
     def bos(self) -> bool | None:
-        """What its `config.data.bos` would be: that of the run, or None, by the template of its tokenizer."""
+        """The start's `config.data.bos`; None for a file, where the template of its tokenizer says it."""
         return self.run.config.data.get("bos") if self.run is not None else None
 
     @property
     def images(self) -> dict[str, Any]:
-        """What the fields of `config.data` would be for images as its model takes them."""
+        """The fields of `config.data` for images as the model takes them."""
         params = self.of_seeds(self.run.seeds[:1] if self.run else (0,))[0]
-        told = self.run.config.data if self.run is not None else pretrained.info(self.path)
+        about = self.run.config.data if self.run is not None else pretrained.info(self.path)
         size = tuple(self.model.image_size)
-        return dict(image_size=size, channels=image_channels(params), mean=tuple(told.mean), std=tuple(told.std))
+        return dict(image_size=size, channels=image_channels(params), mean=tuple(about.mean), std=tuple(about.std))
 
     @property
     def tokenizer(self) -> str:
-        """What its `config.data.tokenizer` would be: that of the run, or the file beside the weights.
+        """The start's `config.data.tokenizer`: of the run, or the file beside the weights.
 
         Raises:
-          ValueError: there is none beside them.
+          ValueError: there is no such file.
         """
         if self.run is not None:
             return self.run.config.data.get("tokenizer") or BYTES.name
@@ -147,17 +113,17 @@ class Start:
 
 
 def start_of(config: ConfigDict) -> Start | None:
-    """Returns what `config.init_from` names; None to start at random."""
+    """Returns the start that `config.init_from` names; None to start at random."""
     path, ignore = config.get("init_from"), config.get("init_ignore")
     return None if path is None else Start(path, ignore)
 
 
 def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
-    """The config whose model is spelled out: where `config.model.kind` is "init_from", that of the start.
+    """Returns the config with its model spelled out: the model of the start, where `config.model.kind` is "init_from".
 
-    What `config.model` says besides (anything but None) holds instead of what the start says. Text gets the start's
-    tokenizer and bos, unless `config.data.tokenizer` and `config.data.bos` are set; images become as the start takes them
-    (size, channels, mean and deviation), unless `config.data` says otherwise.
+    Fields of `config.model` that are not None hold instead of the start's. Text gets the start's tokenizer and bos, unless
+    `config.data.tokenizer` and `config.data.bos` are set; images become as the start takes them (size, channels, mean and
+    deviation), unless `config.data` says otherwise.
 
     Raises:
       ValueError: there is no start, or it is of another task.
@@ -197,7 +163,7 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
 
 
 def fields_of(model: Any) -> dict[str, Any]:
-    """`config.model` of a model with blocks: what `posjax.models.kinds.make_model` makes it of, as JSON can hold it."""
+    """Returns the `config.model` of which `posjax.models.kinds.make_model` makes this model with blocks, in terms of JSON."""
     kind = next(name for name, known in KINDS.items() if type(model) is known)
     fields = {each.name: getattr(model, each.name) for each in dataclasses.fields(model) if each.name not in _GIVEN}
     fields["encoding"] = layers_text(parse_layers(model.encoding))
@@ -208,7 +174,7 @@ def fields_of(model: Any) -> dict[str, Any]:
 
 
 def of_own(spec: str, own: str) -> str:
-    """The spec with {own} replaced by the encoding that a model has, a layer at a time where it has a pattern of them.
+    """Returns the spec with {own} replaced by the encoding `own` of a model, layer by layer if that is a pattern.
 
     Raises:
       ValueError: both are patterns.
@@ -232,21 +198,21 @@ def initial_params(
     encoding: str = "keep",
     method: str | None = None,
 ) -> Any:
-    """Parameters [R, ...] of `task.model` that another model of the same sizes has learned.
+    """Returns parameters [R, ...] of `task.model` that another model of the same sizes has learned.
 
     Tables are resized to the images of the task, as for fine-tuning at a higher resolution (Dosovitskiy et al. 2020, section
-    3.2); another encoding than the one that learned takes over its parameters where it has the same ones.
+    3.2). Another encoding takes over the parameters of the start's encoding where it has the same ones.
 
     Args:
-      start: a workdir: each seed takes its own weights, or all take those of its only seed;
-        or whatever `posjax.pretrained.load` reads, the same for all seeds.
+      start: a workdir, whose seeds start their namesakes (an only seed starts all); or anything that
+        `posjax.pretrained.load` reads, the same for all seeds.
       head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
-      encoding: "keep", or "new": what the encoding has learned is dropped, and that of the task starts as each seed draws it.
-      method: of resizing, by name; None for that of a file's authors, and "torch_bicubic" for a run.
+      encoding: "keep", or "new": the encoding's parameters are dropped, and the task's encoding starts as each seed draws it.
+      method: of resizing, by name; None for the method of a file's authors, and "torch_bicubic" for a run.
 
     Raises:
-      ValueError: a seed that the run has not, a model of other sizes or of another injection, MLP or norm, pixels that
-        are scaled otherwise, an encoding that learns something else, an unknown head or method, or what cannot be read.
+      ValueError: the run lacks a seed; a model of other sizes or of another injection, MLP or norm; pixels that are scaled
+        otherwise; an encoding that learns something else; an unknown head or method; a start that cannot be read.
     """
     for name, given, known in (("init_head", head, HEADS), ("init_encoding", encoding, ENCODINGS)):
         if given not in known:
@@ -264,62 +230,53 @@ def initial_params(
                 renewed(params, functools.partial(task.init, key)) for params, key in zip(found, keys, strict=True)
             ]
         else:
-            found = [_adapted(model, params, task.model, wanted) for params in found]
+            found = [_under(model, params, task.model, wanted) for params in found]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(start.path, each, wanted, head) for each in found))
 
 
 def _has_table(model: Any) -> bool:
-    """Whether parameters of its encoding are as many as the positions that it has been made for."""
+    """Says whether a model's encoding has a parameter for each position."""
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
-    encodings = (leaf.shape for key, leaf in jax.tree_util.tree_leaves_with_path(shapes) if _is_encoding(_name(key)))
-    return any(model.length in shape for shape in encodings)
+    return any(model.length in leaf.shape for name, leaf in _by_name(shapes).items() if _is_encoding(name))
 
 
 def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
-    """A model of images, and its parameters, for the images of a task."""
+    """Returns the start's model of images, and its parameters, for the images of a task."""
     model = start.model
     if start.run is not None:  # of a file it may be no more than what its family has
         _refuse_scale(start.path, start.run.config.data, task.scale)
     if model.image_size == task.model.image_size:
         return model, found
-    method = method or ("torch_bicubic" if start.run is not None else pretrained.info(start.path).method)
-    resized = [resize_params(model, params, task.model.image_size, method or "torch_bicubic") for params in found]
+    if method is None and start.run is None:
+        method = pretrained.info(start.path).method
+    method = method or "torch_bicubic"
+    resized = [resize_params(model, params, task.model.image_size, method) for params in found]
     return resized[0][0], [params for _, params in resized]
 
 
 def renewed(params: Any, init: Callable[[], Any]) -> Any:
-    """The parameters with what another encoding starts with in place of what theirs has learned.
+    """Returns the parameters of a model with another encoding, which starts anew.
 
     Args:
-      params: of a model; leaves may have further leading axes, then those of `init` have them too.
-      init: makes those of the same model with the other encoding, of which only the encoding's are computed.
+      params: of the model; leaves may have further leading axes, which the leaves of `init` then have too.
+      init: makes parameters of the model with the other encoding; the encoding's alone are computed.
 
     Raises:
-      ValueError: for parameters that only the other model has, beside its encoding's.
+      ValueError: the other model has further parameters beside its encoding's.
     """
-    kept = {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(params)}
-
-    def of_encoding() -> dict[str, Any]:
-        leaves = ((_name(key), leaf) for key, leaf in jax.tree_util.tree_leaves_with_path(init()))
-        return {name: leaf for name, leaf in leaves if _is_encoding(name)}
-
-    found = kept | jax.jit(of_encoding)()
-
-    def chosen(key: Any, shape: Any) -> Any:
-        if _name(key) not in found:
-            raise ValueError(
-                f"{_name(key)} of the model with the new encoding is not among the parameters that are there"
-            )
-        return found[_name(key)]
-
-    return jax.tree_util.tree_map_with_path(chosen, jax.eval_shape(init))
+    anew = jax.jit(lambda: {name: leaf for name, leaf in _by_name(init()).items() if _is_encoding(name)})()
+    leaves, wanted = _by_name(params) | anew, jax.eval_shape(init)
+    for name in _by_name(wanted):
+        if name not in leaves:
+            raise ValueError(f"{name} of the model with the new encoding is not among the parameters that are there")
+    return _like(wanted, leaves)
 
 
 def _refuse_unlike(path: Any, model: OfBlocks, params: Any, target: OfBlocks, wanted: Any) -> None:
-    """Refuses a model of other sizes or parts than that of the start, and names all that differs."""
+    """Refuses a model whose sizes or parts differ from the start's; names all that differ."""
     was, is_now = _counting(model, params), _counting(target, wanted)
     names = [name for name, value in was.items() if value != is_now[name]]
-    # What follows from other fields is not named beside them.
+    # Fields that follow from others are not named beside them.
     named = [
         n for n in names if any(getattr(one, n.removeprefix("model."), True) is not None for one in (model, target))
     ]
@@ -332,18 +289,17 @@ def _refuse_unlike(path: Any, model: OfBlocks, params: Any, target: OfBlocks, wa
 
 
 def _counting(model: OfBlocks, params: Any) -> dict[str, Any]:
-    """The fields of `_COUNTING` that a model has, with what None stands for, by their names in a config."""
+    """Returns the fields in which a model must equal the start's, None resolved, by their names in a config."""
     block = model.block
-    told = {name: getattr(model, name) for name in _COUNTING if hasattr(model, name)}
-    told |= dict(num_kv_heads=block.key_heads, head_dim=block.channels, mlp_dim=block.mlp_channels)
-    told |= dict(mlp_bias=block.has_mlp_bias, attention_bias=tuple(sorted(block.attention_bias)))
-    told |= dict(latent=None if block.latent is None else str(block.latent))
-    told |= dict(layer_scale=None if model.layer_scale is None else 1e-5)  # where it starts says nothing any more
+    fields = {name: value for name, value in fields_of(model).items() if name not in _FREE_TO_DIFFER}
+    fields |= dict(num_kv_heads=block.key_heads, head_dim=block.channels, mlp_dim=block.mlp_channels)
+    fields |= dict(mlp_bias=block.has_mlp_bias, attention_bias=tuple(sorted(block.attention_bias)))
+    fields |= dict(layer_scale=None if model.layer_scale is None else 1e-5)  # its start says nothing any more
     if isinstance(model, ViT):
-        told |= dict(pooling="map" if model.pooling == "map" else "cls" if model.has_cls else "mean")
-        told |= {} if model.resnet is not None else dict(resnet_width=None)
-    fields = {f"model.{name}": value for name, value in told.items()}
-    return fields | ({"data.channels": image_channels(params)} if isinstance(model, ViT) else {})
+        fields |= dict(pooling="map" if model.pooling == "map" else "cls" if model.has_cls else "mean")
+        fields |= {} if model.resnet is not None else dict(resnet_width=None)
+    named = {f"model.{name}": value for name, value in fields.items()}
+    return named | ({"data.channels": image_channels(params)} if isinstance(model, ViT) else {})
 
 
 def _refuse_scale(path: Any, was: ConfigDict, is_now: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
@@ -355,49 +311,45 @@ def _refuse_scale(path: Any, was: ConfigDict, is_now: tuple[tuple[float, ...], t
         )
 
 
-def _index(seeds: tuple[int, ...], seed: int, path: Any) -> int:
-    if seed in seeds:
-        return seeds.index(seed)
-    if len(seeds) == 1:
-        return 0
-    raise ValueError(f"seed {seed} is not among those of {path}, {', '.join(map(str, seeds))}: start from one of them")
-
-
-def _adapted(model: Any, params: Any, target: Any, wanted: Any) -> Any:
-    """What a model has learned, as one with another encoding takes it over."""
+def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
+    """Returns the parameters of a model under the encoding of another one."""
     if model.encoding == target.encoding:
         return params
     example = model.example(image_channels(wanted)) if model.reads == "images" else model.example()
+
+    def init(changed: Any) -> Any:
+        return changed.init(jax.random.key(0), *example)["params"]
+
     try:
-        return with_encoding(model, params, target.encoding, lambda it: it.init(jax.random.key(0), *example)["params"])[
-            1
-        ]
+        return with_encoding(model, params, target.encoding, init)[1]
     except ValueError as error:
         raise ValueError(f"{error}; or drop what was learned: config.init_encoding=new") from None
 
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
-    """The parameters in the form `wanted`, heads made new where they have to be."""
-    there = {_name(key): leaf for key, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    shapes = {_name(key): leaf.shape for key, leaf in jax.tree_util.tree_leaves_with_path(wanted)}
-    found = {name: np.shape(leaf) for name, leaf in there.items()}
-    fresh = {name for name in shapes if _is_head(name) and (head == "new" or found.get(name) != shapes[name])}
+    """Returns the parameters in the form `wanted`, with new heads where needed."""
+    leaves, shapes = _by_name(params), {name: leaf.shape for name, leaf in _by_name(wanted).items()}
+    found = {name: np.shape(leaf) for name, leaf in leaves.items()}
     for name in sorted(shapes.keys() | found.keys()):
-        if not _is_head(name) and found.get(name) != shapes.get(name):
+        if _is_head(name) and (head == "new" or found.get(name) != shapes.get(name)):
+            leaves[name] = np.zeros(shapes.get(name, ()))
+        elif found.get(name) != shapes.get(name):
             was, needed = (each.get(name, "not there") for each in (found, shapes))
             raise ValueError(
                 f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
             )
-
-    def taken(key: Any, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-        name = _name(key)
-        return np.zeros(leaf.shape, leaf.dtype) if name in fresh else np.asarray(there[name], leaf.dtype)
-
-    return jax.tree_util.tree_map_with_path(taken, wanted)
+    return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), _like(wanted, leaves), wanted)
 
 
-def _name(key: Any) -> str:
-    return jax.tree_util.keystr(key, simple=True, separator="/")
+def _by_name(tree: Any) -> dict[str, Any]:
+    """Returns {"trunk/block_0/mlp/up/kernel": leaf, ...} in the order of the tree."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _like(tree: Any, leaves: dict[str, Any]) -> Any:
+    """Returns a tree of the same form whose leaves are taken by their names."""
+    return jax.tree.unflatten(jax.tree.structure(tree), [leaves[name] for name in _by_name(tree)])
 
 
 def _is_encoding(name: str) -> bool:

@@ -13,17 +13,17 @@ from posjax.training.tasks import LanguageModel, Task, make_task
 
 
 class LongDocuments(LanguageModel):
-    """As `LanguageModel`, but some rows of every batch are retrieval tasks.
+    """A `LanguageModel` whose batches have some rows of retrieval tasks.
 
-    `config.data` has a field more, the group `retrieval`, with the `share` of a batch's rows, the `tasks` they are drawn
-    from, and the `weight` of an answer's token against one of text. In the first `first_steps`, if that is given, all rows
-    are retrieval tasks: a small model learns to look far back from them alone, and hardly beside text. Where all rows of all
-    steps are such tasks, it is scored on them, too: on as many as the text that is scored has windows. A `ladder` is of text:
-    rows of retrieval tasks are seen whole.
+    The group `config.data.retrieval` holds the `share` of a batch's rows, the names of the `tasks`, and the `weight` of an
+    answer's token (1 for a token of text). In the first `first_steps`, if given, all rows are retrieval tasks: a small model
+    learns to look far back from them alone, and hardly beside text. If all rows of all steps are such tasks, the model is
+    scored on them too, one for each window of the evaluation text. The `ladder` holds for text: rows of retrieval tasks are
+    seen whole.
 
     Raises:
-      ValueError: for a share outside [0, 1], one that leaves a batch without a row of retrieval, a negative weight or number
-        of steps, or a training length that a task does not fit into.
+      ValueError: a share outside [0, 1], or one that leaves a batch without a row of retrieval; a negative weight or number
+        of steps; a training length that is too short for a task.
     """
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
@@ -45,13 +45,11 @@ class LongDocuments(LanguageModel):
         asked = {self._length} if self._rows or self._first_steps else set()
         asked |= {*self._eval_lengths} if self._alone else set()
         for task, length in itertools.product(self._tasks, asked):
-            self._retrieval(
-                task, self.train_data, length, count=1, seed=0
-            )  # what does not do is refused before training
+            self._retrieval(task, self.train_data, length, count=1, seed=0)  # refuses a length before training
 
     @property
     def _alone(self) -> bool:
-        """Whether no row is text."""
+        """Says whether no row is text."""
         return self._rows == self._batch_size
 
     def batches(self, seed, share=WHOLE):
@@ -61,7 +59,7 @@ class LongDocuments(LanguageModel):
         return batches.map_with_index(lambda step, batch: self._mixed(batch, seed, step, share))
 
     def _mixed(self, batch: dict[str, np.ndarray], seed: int, step: int, share: Share) -> dict[str, np.ndarray]:
-        """This process's share of a batch whose first rows are replaced, by a function of seed and step alone."""
+        """Returns this process's share of a batch whose first rows are replaced, by a function of seed and step alone."""
         size = len(batch["weight"])
         first, count = share.index * size, self._batch_size if step < self._first_steps else self._rows
         if not count:
@@ -79,7 +77,7 @@ class LongDocuments(LanguageModel):
         return {str(length): self._asked(length) for length in self._eval_lengths}
 
     def _asked(self, length: int) -> Iterator[dict[str, np.ndarray]]:
-        """Retrieval tasks within the text that is scored: others in each text, the same for every model."""
+        """Yields retrieval tasks within the evaluation text: other ones in each text, the same for every model."""
         windows, own = max(1, (len(self.eval_data) - 1) // length), zlib.crc32(self.eval_data.digest.encode())
         count = min(windows, max(1, self._eval_tokens // length))
         for batch in range(windows // count):
@@ -93,5 +91,5 @@ class LongDocuments(LanguageModel):
 
 
 def decoding_task(config: ConfigDict, splits: dict | None = None) -> Task:
-    """What a config trains, with retrieval among its text where it has that; `splits` as `make_task` takes them."""
+    """Returns the task of a config that trains a decoder, with retrieval if it has that; `splits` as in `make_task`."""
     return (LongDocuments if "retrieval" in config.data else make_task)(config, splits)

@@ -10,8 +10,9 @@
 | tensor | heads, and the channels inside an MLP | sums of activations; beside context, keys and values of all heads too |
 | context | the tokens of a sequence (`posjax.attention.ContextParallel`) | keys and values are gathered a layer |
 
-The axes stand in this order, devices of one process next to each other: what talks most lies last. All are of type Auto: the
-compiler places what nobody says. The same program runs on one device, on those of one process and on those of many.
+The axes stand in this order, with devices of one process next to each other: the axis with most traffic is last. All are of
+type Auto: the compiler places every array that has no sharding. The same program runs on one device, in one process and in
+many.
 """
 
 import math
@@ -30,7 +31,7 @@ from posjax.spec import nearest
 AXES = ("seed", "data", "fsdp", "tensor", "context")
 BATCH = ("data", "fsdp")  # the axes that share a batch
 # (end of a parameter's path, axis of the mesh for each axis of the parameter). The first that matches in both counts, for
-# moments of the optimizer too; what none matches is the same on all devices.
+# moments of the optimizer too; a leaf that no rule matches is the same on all devices.
 RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"qkv/kernel", ("fsdp", "tensor", None, None)),  # [M, K, H / K + 2, D]: by key heads
     (r"qkv/bias", ("tensor", None, None)),
@@ -53,7 +54,7 @@ RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
 
 
 def mesh_sizes(given: Mapping[str, int] | None, devices: int) -> dict[str, int]:
-    """The size of every axis for so many devices; axes that are not given have 1, "data" what is left.
+    """Returns the size of every axis for a number of devices; axes that are not given have 1, "data" the devices left.
 
     Raises:
       ValueError: an unknown axis, a size below 1 that is not -1, two of -1, or sizes that do not make the devices.
@@ -78,7 +79,7 @@ def mesh_sizes(given: Mapping[str, int] | None, devices: int) -> dict[str, int]:
 
 
 def make_mesh(given: Mapping[str, int] | None = None, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh of these devices, or of all devices of all processes; see `mesh_sizes`."""
+    """Returns the mesh of these devices, or of all devices of all processes; see `mesh_sizes`."""
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(given, len(devices))
     types = (AxisType.Auto,) * len(AXES)
@@ -86,33 +87,31 @@ def make_mesh(given: Mapping[str, int] | None = None, devices: Sequence[jax.Devi
 
 
 def mesh_of(config: ConfigDict | Mapping[str, Any]) -> Mesh:
-    """The mesh that a config's group `mesh` names; all devices share the batch where it has none.
+    """Returns the mesh of a config's group `mesh`; all devices share the batch where it has none.
 
     Raises:
-      ValueError: as `mesh_sizes`; for `context_parallel`, the field that was there before.
+      ValueError: as `mesh_sizes`.
     """
-    if config.get("context_parallel", 1) != 1:
-        raise ValueError(f"context_parallel={config['context_parallel']} is called mesh.context now: set that")
     return make_mesh(config.get("mesh"))
 
 
 def context_of(mesh: Mesh) -> ContextParallel | None:
-    """How attention shares batches and sequences; None for one device."""
+    """Returns the way in which attention shares batches and sequences; None for one device."""
     return None if mesh.size == 1 else ContextParallel(mesh, "context", batch_axis=BATCH, heads_axis="tensor")
 
 
 def shards(mesh: Mesh | AbstractMesh) -> int:
-    """Into how many parts a batch is split."""
+    """Returns the number of parts of a batch."""
     return math.prod(mesh.shape[axis] for axis in BATCH)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The same on all devices."""
+    """Returns the sharding of an array that is whole on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def layout(mesh: Mesh | AbstractMesh, tree: Any) -> Any:
-    """Shardings of a state, or of its parameters, whose leaves [R, ...] start with the axis of seeds."""
+    """Returns the shardings of a state, or of its parameters, whose leaves [R, ...] start with the axis of seeds."""
 
     def one(path, leaf):
         axes = _wanted(_name(path), len(leaf.shape))
@@ -122,7 +121,7 @@ def layout(mesh: Mesh | AbstractMesh, tree: Any) -> Any:
 
 
 def left_out(mesh: Mesh | AbstractMesh, tree: Any) -> list[str]:
-    """What `layout` leaves on every device of an axis that does not divide it: a line each."""
+    """Returns a line for each leaf that `layout` keeps whole, because an axis of the mesh does not divide it."""
     lines = []
     for path, leaf in jax.tree.leaves_with_path(tree):
         name = _name(path)
@@ -138,13 +137,13 @@ def _name(path: Any) -> str:
 
 
 def _wanted(name: str, rank: int) -> tuple[str | None, ...]:
-    """The axes that the rules give a leaf of this many axes, that of seeds among them."""
+    """Returns the axes of the mesh for a leaf by the rules, the axis of seeds among them."""
     matching = (axes for end, axes in RULES if len(axes) == rank - 1 and re.search(rf"(^|/){end}$", name))
     return ("seed", *next(matching, ()))[:rank]
 
 
 def _fitting(mesh: Mesh | AbstractMesh, axes, shape: tuple[int, ...]) -> Iterator[Any]:
-    """The axes of the mesh, None for those that do not divide."""
+    """Yields the axes of the mesh, None for an axis that does not divide the shape."""
     for axis, size in zip(axes, shape, strict=False):
         names = axis if isinstance(axis, tuple) else (axis,) if axis else ()
         yield axis if size % math.prod(mesh.shape[name] for name in names) == 0 else None
@@ -154,7 +153,7 @@ def _fitting(mesh: Mesh | AbstractMesh, axes, shape: tuple[int, ...]) -> Iterato
 
 
 class Share(NamedTuple):
-    """The part of every batch that this process reads: the `index`-th of `count` equal ones, as pipelines take them."""
+    """The part of every batch that this process reads: the `index`-th of `count` equal parts."""
 
     index: int = 0
     count: int = 1
@@ -164,7 +163,7 @@ WHOLE = Share()
 
 
 def share_of(mesh: Mesh, batch_size: int) -> Share:
-    """The smallest share that holds the rows of all devices of this process.
+    """Returns the smallest share that holds the rows of all devices of this process.
 
     Processes whose devices share sequences or heads, or train other seeds, read the same rows.
     """
@@ -177,14 +176,14 @@ def share_of(mesh: Mesh, batch_size: int) -> Share:
 
 
 def batch_sharding(mesh: Mesh | AbstractMesh, shape: tuple[int, ...], *, runs: bool) -> NamedSharding:
-    """That of a leaf [B, ...], or [R, B, ...] of all `runs`; tokens, [B, T], are shared too where their number divides."""
+    """Returns the sharding of a leaf [B, ...], or [R, B, ...] of all `runs`; tokens [B, T] are shared where T divides."""
     lead = ("seed",) if runs else ()
     tokens = ("context",) if len(shape) == len(lead) + 2 else ()
     return NamedSharding(mesh, PartitionSpec(*_fitting(mesh, (*lead, BATCH, *tokens), shape)))
 
 
 def on_devices(mesh: Mesh, batch: Mapping[str, np.ndarray], *, runs: bool, share: Share = WHOLE) -> dict[str, Any]:
-    """The leaves of a batch on the devices; this process has read `share` of it, or all of it."""
+    """Returns the leaves of a batch on the devices; this process has read `share` of it."""
     axis = int(runs)
 
     def one(x: np.ndarray) -> jax.Array:
@@ -205,13 +204,13 @@ def on_devices(mesh: Mesh, batch: Mapping[str, np.ndarray], *, runs: bool, share
 
 
 def filled_up(mesh: Mesh | AbstractMesh, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A batch with rows of zeros, hence of weight 0, behind its own until all devices have as many."""
+    """Returns a batch padded by rows of zeros, hence of weight 0, until the devices divide it."""
     parts = shards(mesh)
     return {name: np.pad(x, [(0, -len(x) % parts)] + [(0, 0)] * (np.ndim(x) - 1)) for name, x in batch.items()}
 
 
 def fetched(tree: Any) -> Any:
-    """The leaves as numpy arrays, also of arrays that other processes hold a part of: every process calls it."""
+    """Returns the leaves as numpy arrays, also where other processes hold parts: every process calls this."""
 
     def one(leaf):
         if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):

@@ -1,33 +1,43 @@
-"""Numbers of a run as JSON lines, which loggers get too."""
+"""Numbers of a run: JSON lines, and the services that get them too (TensorBoard, Weights & Biases)."""
 
+import functools
+import json
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from posjax.extras import require
 from posjax.files import naming, replace_file
 from posjax.jsonl import line_of, parse_line, whole_lines
-from posjax.training.loggers import open_logger
+from posjax.spec import nearest
+from posjax.training.identity import RUN
+
+_WANDB_RUN = "wandb_run.txt"  # the id under which a run goes on
 
 
 class MetricsWriter:
     """Writes `metrics.jsonl` in a directory, a line per step, flushed at once.
 
     Args:
-      directory: where; made if it is not there.
+      directory: made if it is not there.
       resume_step: the step the run goes on from: later lines, written before the kill, are dropped, so that the file
         ends up as that of an uninterrupted run. None starts the file anew.
-      logger: a name of `posjax.training.loggers.LOGGERS`: what the numbers are also sent to.
+      logger: a name of `LOGGERS`, which gets the numbers too.
+
     Raises:
       ValueError: an existing file has a line that is not JSON; names it. An unknown logger.
       ImportError: a logger whose package is not installed.
     """
 
     def __init__(self, directory: str | pathlib.Path, resume_step: int | None = None, logger: str | None = None):
-        self.path = pathlib.Path(directory) / "metrics.jsonl"
-        self._logger = None if logger is None else open_logger(logger, pathlib.Path(directory), resume_step)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        directory = pathlib.Path(directory)
+        self.path, self._logger = directory / "metrics.jsonl", None
+        if logger is not None:
+            check_logger(logger)
+            self._logger = LOGGERS[logger].open(directory, resume_step)
+        directory.mkdir(parents=True, exist_ok=True)
         _keep_until(self.path, -1 if resume_step is None else resume_step)
         self.file = self.path.open("ab", buffering=0)
 
@@ -46,21 +56,17 @@ class MetricsWriter:
             while line:  # the last room on a disk takes a part of it
                 line = line[self.file.write(line) :]
         if self._logger is not None:
-            self._logger.write(step, _scalars(values))
+            scalars = {}
+            for name, value in values.items():
+                numbers = np.atleast_1d(np.asarray(value))
+                scalars |= {f"{name}/{i}" if np.ndim(value) else name: float(n) for i, n in enumerate(numbers)}
+            self._logger.write(step, scalars)
 
     def close(self) -> None:
+        """Closes the file and the logger."""
         self.file.close()
         if self._logger is not None:
             self._logger.close()
-
-
-def _scalars(values: Mapping[str, Any]) -> dict[str, float]:
-    """One number a name: those of a list, one per seed, are loss/0, loss/1 ..."""
-    return {
-        f"{name}/{index}" if np.ndim(value) else name: float(number)
-        for name, value in values.items()
-        for index, number in enumerate(np.atleast_1d(np.asarray(value)))
-    }
 
 
 def _keep_until(path: pathlib.Path, step: int) -> None:
@@ -75,3 +81,66 @@ def _keep_until(path: pathlib.Path, step: int) -> None:
         if record["step"] <= step:
             kept.append(line + b"\n")
     replace_file(path, b"".join(kept))
+
+
+# Loggers: called with the directory of a run and the step that it goes on from; None for a new run.
+
+
+class _TensorBoard:
+    def __init__(self, directory: pathlib.Path, resume_step: int | None):
+        from tensorboardX import SummaryWriter
+
+        self._events = SummaryWriter(str(directory), purge_step=None if resume_step is None else resume_step + 1)
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        for name, value in scalars.items():
+            self._events.add_scalar(name, value, step)
+        self._events.flush()
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class _Wandb:
+    """A run of W&B named after the directory, in the project "posjax"; a run that is resumed goes on under its id.
+
+    W&B drops steps that it has seen: lines that were logged before a kill stay. The config is read from the directory's
+    run.json; entity, key and server come from W&B's own settings.
+    """
+
+    def __init__(self, directory: pathlib.Path, resume_step: int | None, mode: str | None = None):
+        import wandb
+
+        directory.mkdir(parents=True, exist_ok=True)
+        known, described = directory / _WANDB_RUN, directory / RUN
+        before = known.read_text().strip() if resume_step is not None and known.exists() else None
+        options = dict(id=before, resume="allow") if before else {}
+        config = json.loads(described.read_text())["config"] if described.exists() else None
+        where = dict(project="posjax", name=directory.name, dir=str(directory), config=config)
+        self._run = wandb.init(**where, mode=mode, **options)
+        known.write_text(f"{self._run.id}\n")
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        self._run.log(scalars, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class _Known(NamedTuple):
+    open: Callable[[pathlib.Path, int | None], Any]
+    package: str
+
+
+LOGGERS = {
+    "tensorboard": _Known(_TensorBoard, "tensorboardX"),
+    "wandb": _Known(_Wandb, "wandb"),
+    "wandb_offline": _Known(functools.partial(_Wandb, mode="offline"), "wandb"),  # into the directory, for `wandb sync`
+}
+
+
+def check_logger(name: str) -> None:
+    """Refuses an unknown logger (ValueError), and one whose package is not installed (ImportError)."""
+    if name not in LOGGERS:
+        raise ValueError(f"no logger is named {name!r}; {nearest(name, list(LOGGERS))}")
+    require(f"logger={name!r}", LOGGERS[name].package)

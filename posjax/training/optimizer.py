@@ -11,7 +11,7 @@ import optax
 
 SCHEDULES = ("constant", "cosine", "linear")
 
-# What decay would pull towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
+# Decay would pull these towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
 # By name as well as by rank, because a bias may have several axes (heads x head dim, or stacked layers).
 _ENCODING = re.compile(r"encoding(_\d+)?")  # encoding_3: a layer's own
 _NEVER = frozenset(
@@ -20,7 +20,7 @@ _NEVER = frozenset(
 
 
 def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) -> bool:
-    """Whether weight decay applies to the parameter `leaf` at `path`.
+    """Says whether weight decay applies to the parameter `leaf` at `path`.
 
     It does to leaves with two or more axes, except to biases, norm scales, class and register tokens and, unless
     `decay_encoding`, everything below a component named "encoding" or "encoding_<layer>".
@@ -38,7 +38,7 @@ def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) ->
 
 
 def make_schedule(schedule: str, *, learning_rate: float, total_steps: int, warmup_steps: int = 0) -> optax.Schedule:
-    """step -> learning rate: linear from 0 over `warmup_steps`, then as named, reaching 0 at `total_steps`.
+    """Returns step -> learning rate: linear from 0 over `warmup_steps`, then as named, reaching 0 at `total_steps`.
 
     "constant" stays at `learning_rate` instead. ValueError names a value that cannot be.
     """
@@ -62,7 +62,7 @@ def make_schedule(schedule: str, *, learning_rate: float, total_steps: int, warm
 
 
 def rates_of(learning_rate: float | Sequence[float]) -> tuple[float, ...] | None:
-    """The learning rate of each run of an ensemble; None where they share one."""
+    """Returns the learning rate of each run of an ensemble; None where they share one."""
     return tuple(map(float, learning_rate)) if isinstance(learning_rate, Sequence) else None
 
 
@@ -78,20 +78,21 @@ def make_optimizer(
     b2: float = 0.999,
     decay_encoding: bool = False,
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """AdamW after clipping by the global norm, and its learning-rate schedule.
+    """Returns AdamW after clipping by the global norm, and its learning-rate schedule.
 
     update = -lr(t) (m_hat / (sqrt(v_hat) + 1e-8) + weight_decay * w where `decays`); Loshchilov & Hutter 2019
     (arXiv:1711.05101). Under `jax.vmap` over seeds each seed has its own norm and mask.
 
     Args:
-      learning_rate: the peak. Of several, one for each run, it is 1 here: updates are proportional to the rate, and
-        `make_step` multiplies those of each run by its own.
-      total_steps: where cosine and linear schedules reach 0.
+      learning_rate: the peak. If each run has its own, the peak is 1 here and `make_step` multiplies the updates of each run
+        by its rate.
+      total_steps: step at which cosine and linear schedules reach 0.
       warmup_steps, schedule: see `make_schedule`.
       weight_decay: multiplied by the learning rate, as in optax.
       clip_norm: largest global norm of the gradient; None does not clip.
       b1, b2: decay rates of the moments, in [0, 1).
       decay_encoding: see `decays`.
+
     Raises:
       ValueError: names the argument and its value.
     """

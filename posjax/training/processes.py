@@ -1,7 +1,7 @@
-"""Many processes, one run: how they find each other, agree, and end together. JAX's own runtime does all of it.
+"""Many processes, one run: they find each other, agree, and end together by JAX's own runtime.
 
-Every process runs the same program on its share of each batch. The first one writes what is read by people; checkpoints are
-written by all. In one process nothing here does anything.
+Every process runs the same program on its share of each batch. The first one writes records, metrics and progress; all of
+them write checkpoints. With one process nothing here does anything.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 HEARTBEAT = 30  # seconds without a sign of life after which a process counts as dead
-# What the errors of collectives and of the coordinator say once a process is gone.
+# Words in the errors of collectives and of the coordinator once a process is gone.
 _SIGNS = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -35,7 +35,7 @@ def join(coordinator: str, processes: int | None = None, process: int | None = N
       processes, process: how many there are, and which one this is, from 0 on.
 
     Raises:
-      ValueError: numbers that do not fit, or that "auto" is to find.
+      ValueError: numbers that do not fit, or numbers beside "auto".
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     timeouts = dict(heartbeat_timeout_seconds=HEARTBEAT, shutdown_timeout_seconds=HEARTBEAT)
@@ -55,7 +55,7 @@ def join(coordinator: str, processes: int | None = None, process: int | None = N
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes records, metrics and progress."""
+    """Says whether this process writes records, metrics and progress."""
     return jax.process_index() == 0
 
 
@@ -66,22 +66,22 @@ def synced(name: str) -> None:
 
 
 def any_process(found: bool) -> bool:
-    """Whether it is so in any process; all of them ask."""
+    """Says whether `found` is true in any process; all of them call this."""
     return bool(np.any(multihost_utils.process_allgather(np.array(found)))) if jax.process_count() > 1 else found
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether an error says that another process is gone."""
+    """Says whether an error means that another process is gone."""
     return jax.process_count() > 1 and any(sign in str(error) for sign in _SIGNS)
 
 
 class AnyStop:
-    """Whether any process was asked to stop, which all of them learn at the same step.
+    """Says whether any process was asked to stop; all processes get the same answer at the same step.
 
-    In one process that is at once. With several it is a step later: the answer comes with the program of the last step.
+    With one process the answer is immediate. With several it is a step late: it comes with the program of the last step.
 
     Args:
-      should_stop: whether this process was asked.
+      should_stop: says whether this process was asked.
       mesh: of all devices.
     """
 

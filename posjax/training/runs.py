@@ -1,4 +1,4 @@
-"""Runs that were trained before: their model and what its seeds have learned."""
+"""Runs that were trained before: their model and the parameters that its seeds have learned."""
 
 import operator
 import os
@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.checkpoints import Checkpoints
+from posjax.training.identity import RUN, read_run
 from posjax.training.loop import Result
 from posjax.training.mesh import fetched
 from posjax.training.optimizer import make_optimizer
@@ -23,9 +24,11 @@ _ROWS_NAMED = 8
 class Run(NamedTuple):
     """An ensemble at the end of its training, or restored from a checkpoint.
 
-    `params` are those of `model`, numpy arrays with a leading axis R, one entry for each of the `seeds`; `config` is the one
-    that it was trained with, `step` the number of steps taken, `times` how long they took: "elapsed" seconds, all processes
-    together, and the median "step_time".
+    Attributes:
+      params: of `model`, numpy arrays with a leading axis R, one entry for each of the `seeds`.
+      config: of the training.
+      step: number of steps taken.
+      times: "elapsed" seconds, all processes together, and the median "step_time".
     """
 
     task: Task
@@ -38,19 +41,19 @@ class Run(NamedTuple):
 
     @classmethod
     def of_result(cls, task: Task, config: ConfigDict, seeds: tuple[int, ...], result: Result) -> "Run":
-        """The run that `train` has just finished."""
+        """Returns the run that `train` has just finished."""
         params = fetched(result.state.params)
         times = {"elapsed": result.wall_time, "step_time": result.step_time}
         return cls(task, task.model, params, seeds, config, config.steps, times)
 
     def of(self, index: int) -> Any:
-        """The parameters of one seed, the `index`-th."""
+        """Returns the parameters of one seed, the `index`-th."""
         return jax.tree.map(operator.itemgetter(index), self.params)
 
 
 def is_run(path: str | os.PathLike) -> bool:
-    """Whether this is what `load_run` takes: a folder with checkpoints."""
-    return (pathlib.Path(path) / "checkpoints").is_dir()
+    """Says whether `load_run` takes this folder: it holds a run.json."""
+    return (pathlib.Path(path) / RUN).is_file()
 
 
 def load_run(
@@ -60,56 +63,39 @@ def load_run(
     data_dir: str | None = None,
     task_of: Callable[[ConfigDict], Task] = make_task,
 ) -> Run:
-    """What a run of `experiments.train`, or a row of `experiments.ablate`, has learned.
+    """Returns a run of `experiments.train`, or of a row of `experiments.ablate`.
 
         run = load_run("runs/vit")
         logits = run.model.apply({"params": run.of(0)}, images, run.model.sites(28, 28))
 
-    Config and seeds are those that the checkpoint was sealed with.
-
     Args:
-      workdir: the folder that holds checkpoints/.
-      step: of the checkpoint; the newest that is intact where None.
-      data_dir: where the data sets are, if not where the run found them.
-      task_of: what makes the task, and with it the model, of a config.
+      workdir: the folder that holds run.json and checkpoints/.
+      step: of the checkpoint; the newest intact one where None.
+      data_dir: directory of the data sets, if not where the run found them.
+      task_of: makes the task, and with it the model, of a config.
 
     Raises:
       ValueError: there is no checkpoint; CheckpointError, which is one, if none is intact or it is of another model.
     """
     workdir = pathlib.Path(workdir)
     checkpoints = Checkpoints(workdir / "checkpoints")
-    steps = checkpoints.steps()
-    if not steps:
+    if not checkpoints.steps():
         raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
-    about = _metadata(checkpoints, [step] if step in steps else steps)
+    about = read_run(workdir)
     config, seeds = ConfigDict(about["config"]), tuple(about["seeds"])
-    with config.unlocked():  # it is read on the devices that are here, which may be others
-        if "context_parallel" in config:  # as earlier versions called what is mesh.context now
-            del config.context_parallel
-        config.mesh = ConfigDict()
+    config.mesh = ConfigDict()  # the devices that are here may be others
     if data_dir is not None:
         config.data.data_dir = data_dir
     task = task_of(config)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
     abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
     # Not None: there are steps.
-    found, tree = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}, step=step)
-    return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, found, tree["times"])
-
-
-def _metadata(checkpoints: Checkpoints, steps: list[int]) -> dict[str, Any]:
-    """Of the newest step whose record is not damaged."""
-    *older, newest = steps
-    try:
-        return checkpoints.record(newest)["metadata"]
-    except CheckpointError:
-        if not older:
-            raise
-        return _metadata(checkpoints, older)
+    step, tree = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}, step=step)
+    return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, step, tree["times"])
 
 
 def _mend(workdir: pathlib.Path) -> str:
-    rows = sorted(str(path.parent) for path in workdir.glob("*/*/checkpoints"))
+    rows = sorted(str(path.parent) for path in workdir.glob(f"*/*/{RUN}"))
     if not rows:
         return "give the workdir of a run, or the folder of a row of an ablation"
     more = f" or {len(rows) - _ROWS_NAMED} others" if len(rows) > _ROWS_NAMED else ""

@@ -11,7 +11,7 @@ from posjax.training.tasks import Task
 
 
 class State(NamedTuple):
-    """All that training changes. Leaves but `step` have a leading axis R, one entry per seed."""
+    """The state of training. All leaves but `step` have a leading axis R, one entry per seed."""
 
     step: jax.Array  # steps taken, which is also the position in the data
     params: Any
@@ -22,12 +22,12 @@ class State(NamedTuple):
 def init_state(
     task: Task, optimizer: optax.GradientTransformation, seeds: tuple[int, ...], initial: Any = None
 ) -> State:
-    """The state before the first step; run r depends on seeds[r] alone, and on initial[r] where that is given."""
+    """Returns the state before the first step; run r depends on seeds[r], and on initial[r] if given, alone."""
 
     def one(seed, given):
         init_key, key = jax.random.split(jax.random.key(seed))
         params = task.init(init_key) if given is None else given
-        # What an optimizer sums up comes out as float32, also of bfloat16 parameters: it starts so.
+        # The sums of an optimizer become float32, also with bfloat16 parameters: they start so.
         return params, optimizer.init(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)), key
 
     return State(jnp.int32(0), *jax.vmap(one)(jnp.asarray(seeds, jnp.uint32), initial))
@@ -40,13 +40,13 @@ def make_step(
     seed_axis: str | None = None,
     rates: Sequence[float] | None = None,
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
-    """(state, batch [R, B, ...]) -> (state, {"loss": [R], "grad_norm": [R]}).
+    """Returns (state, batch [R, B, ...]) -> (state, {"loss": [R], "grad_norm": [R]}).
 
     The gradient is that of the mean over the whole batch, taken in `accumulate` equal parts one after the other.
 
     Args:
-      seed_axis: the axis of the mesh along which devices share the runs, where they do.
-      rates: [R] what multiplies the updates of each run, whose learning rates then differ; None multiplies nothing.
+      seed_axis: axis of the mesh along which devices share the runs; None if they do not.
+      rates: [R] factors on the updates of each run, whose learning rates then differ; None for no factor.
     """
     rates = None if rates is None else jnp.asarray(rates, jnp.float32)
 

@@ -1,4 +1,4 @@
-"""What is trained: a model, its data, its loss and its scores. One run (seed) at a time; the step vmaps over runs."""
+"""Tasks: a model, its data, its loss and its scores, for one run (seed); the step vmaps over runs."""
 
 import dataclasses
 import functools
@@ -28,18 +28,18 @@ LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
 
 @runtime_checkable
 class Evaluated(Protocol):
-    """What evaluation needs to know."""
+    """A task as evaluation sees it."""
 
     def evaluation(self) -> dict[str | None, Iterator[Batch]]:
-        """The evaluation sets by name (None where there is only one), each a pass in order."""
+        """Returns the evaluation sets by name (None where there is only one), each a pass in order."""
 
     def score(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """Sums over a batch, by metric; "weight" is what they are divided by."""
+        """Returns sums over a batch, by metric; "weight" divides them."""
 
 
 @runtime_checkable
 class Task(Evaluated, Protocol):
-    """What the loop needs to know."""
+    """A task as the loop sees it."""
 
     headline: str  # the metric by which the best checkpoint is kept
     headline_mode: str  # "max" or "min"
@@ -47,22 +47,21 @@ class Task(Evaluated, Protocol):
     mesh: Mesh  # the devices that train it
 
     def batches(self, seed: int, share: Share = WHOLE):
-        """ds with ds[step] = the batch of that step, or this process's share of it."""
+        """Returns ds with ds[step] = the batch of that step, or this process's share of it."""
 
     def init(self, key: jax.Array) -> Any:
-        """Parameters."""
+        """Returns the parameters of a seed."""
 
     def loss(self, params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(sum of losses, sum of weights) of a batch in training."""
+        """Returns (sum of losses, sum of weights) of a batch in training."""
 
 
 class LanguageModel:
     """A decoder on bytes or tokens, trained at one length and scored at several; every length scores the same tokens.
 
-    `config.data` says where the text is from (`files`, see `posjax.data.load_documents`, or a prepared set), in `tokenizer`
-    what makes tokens of it, and in `ladder` how the context grows in training (`posjax.data.windows.Ladder`). The BOS of the
-    tokenizer's template stands before every document and window, unless `bos` is False. `splits` is shared by the tasks that
-    are made from the same data; see `make_task`.
+    `config.data` names the text (`files`, see `posjax.data.load_documents`, or a prepared set), its `tokenizer`, and in
+    `ladder` the growth of the context in training (`posjax.data.windows.Ladder`). The BOS of the tokenizer's template stands
+    before every document and window, unless `bos` is False. `splits`: see `make_task`.
     """
 
     headline, headline_mode = "loss", "min"
@@ -101,12 +100,12 @@ class LanguageModel:
         self.evaluation()  # sizes that do not fit are refused before training, not after it
 
     def text(self, config: ConfigDict, split: str) -> data.Text:
-        """A split of what `config.data` names."""
+        """Returns a split of the text that `config.data` names."""
         where = dict(data_dir=config.data_dir, files=config.get("files"), field=config.get("text_field", "text"))
         return data.load_stream(config.name, split, **where, tokenizer=self.tokenizer)
 
     def _vocab_size(self, model: ConfigDict) -> int:
-        """That of the data, or of a model that was there before them."""
+        """Returns the vocabulary's size: of the data, or of a model that was trained before."""
         needed, given = self.train_data.vocab_size, model.get("vocab_size")
         if given is not None and given < needed:
             raise ValueError(
@@ -116,7 +115,7 @@ class LanguageModel:
         return given or needed
 
     def _table_length(self, given: int | None) -> int | None:
-        """How many positions a table must hold so that no position of training or evaluation falls outside it."""
+        """Returns the number of positions in training and evaluation, which a table must hold."""
         needed = max(self._length, *self._eval_lengths)
         if self._positions == "document":
             ends = [np.append(text.starts[1:], len(text)) - text.starts for text in (self.train_data, self.eval_data)]
@@ -167,13 +166,13 @@ class LanguageModel:
 
 
 class MaskedLanguageModel(LanguageModel):
-    """An encoder that names tokens which it does not see: a share `config.data.masked` of them is replaced by a token more.
+    """An encoder that names masked tokens: a mask token replaces a share `config.data.masked` of them.
 
     Devlin et al. (2018), arXiv 1810.04805, section 3.1, without their tokens that are replaced by others or by themselves.
-    Other tokens are masked in every step; scores are always of the same places.
+    Every step masks other tokens; scores are always of the same places.
 
     Raises:
-      ValueError: as `LanguageModel`, or for a share outside (0, 1).
+      ValueError: as `LanguageModel`, or the share lies outside (0, 1).
     """
 
     reads = "masked text"
@@ -203,7 +202,7 @@ class MaskedLanguageModel(LanguageModel):
         return {"loss": (losses * weight).sum(), "weight": weight.sum()}
 
     def _hidden(self, key, batch):
-        """The tokens with some of them masked, and where: 1.0 there, else 0."""
+        """Returns the tokens, some of them masked, and 1.0 at the masked ones, else 0."""
         hidden = jax.random.bernoulli(key, np.float32(self._masked), batch["tokens"].shape) & (batch["segment"] > 0)
         return jnp.where(hidden, self.model.vocab_size - 1, batch["tokens"]), hidden.astype(jnp.float32)
 
@@ -217,10 +216,10 @@ _TASKS = {
 
 
 def make_task(config: ConfigDict, splits: dict | None = None) -> Task:
-    """The task that `config.task` names, with its data loaded.
+    """Returns the task that `config.task` names, with its data loaded.
 
     Args:
-      splits: data that are loaded, by what names them. Tasks that are made with the same dictionary share them.
+      splits: loaded data by their names; tasks that are made with the same dictionary share them.
 
     Raises:
       ValueError: an unknown name of a task, data set, split, model part or dtype; sizes that do not fit.
@@ -236,16 +235,16 @@ def make_task(config: ConfigDict, splits: dict | None = None) -> Task:
 
 
 def held_out_by(name: str) -> Callable[[ConfigDict, float], ConfigDict] | None:
-    """What a task says is held out of its training to choose by: its static method `held_out(config, share)`.
+    """Returns a task's static method `held_out(config, share)`; None for a task without one.
 
-    It returns the config that trains without that and is scored on it, which `data.choose_split` names. None where a share
-    of `data.train_split` is held out.
+    The method returns the config that trains without the held-out part (named by `data.choose_split`) and is scored on it.
+    Other tasks hold out a share of `data.train_split`.
     """
     return getattr(_TASKS.get(name), "held_out", None)
 
 
 def _ladder(config: ConfigDict) -> Ladder:
-    """What `config.data.ladder` says; a config of before has none, and one of no steps changes nothing."""
+    """Returns the ladder of `config.data.ladder`; without one, or with no steps, it changes nothing."""
     ladder = Ladder(**config.data.get("ladder", {}))
     try:
         ladder.check(config.data.length)
@@ -259,7 +258,7 @@ def _ladder(config: ConfigDict) -> Ladder:
 
 
 def _first(text: data.Text, tokens: int | None) -> data.Text:
-    """The text, or as many of its tokens as are asked for."""
+    """Returns the text, or its first `tokens`."""
     if tokens is None:
         return text
     if not 1 < tokens <= len(text):

@@ -91,7 +91,7 @@ def collectives(data_dir, encoding, sizes):
 
 
 def collectives_of(text):
-    """Those between several devices: an axis of one device leaves groups of one."""
+    """Finds the collectives between several devices: an axis of one device leaves groups of one."""
     kinds = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
     found = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a checkpoint, what is restored is exactly what was saved, or nothing."""
+"""A checkpoint with damaged files is passed over: a restored tree is exactly a saved one."""
 
 import os
 import pathlib
@@ -11,7 +11,6 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from absl import logging
 
@@ -103,16 +102,14 @@ def test_every_single_bit_of_the_record_and_the_seal_counts(copy):
         path.write_bytes(content)
 
 
-def test_a_value_that_differs_from_its_digest_is_damage_even_in_sound_files(two_steps, monkeypatch, warnings):
-    real = ocp.Checkpointer.restore
-
-    def cast(self, directory, args):
-        found = real(self, directory, args=args)
-        return {path: leaf * (2 if "w" in path and "/2/" in str(directory) else 1) for path, leaf in found.items()}
-
-    monkeypatch.setattr(ocp.Checkpointer, "restore", cast)
-    assert Checkpoints(two_steps).restore(small())[0] == 1
-    assert "['w'] does not have the content" in warnings[0]
+def test_sound_files_of_other_values_are_damage(copy, warnings):
+    """Orbax reads them without complaint; the seal is of others."""
+    with Checkpoints(copy.parent / "other") as checkpoints:
+        checkpoints.save(2, small(3) | {"step": 2})
+    shutil.rmtree(copy / "2" / "tree")
+    shutil.copytree(copy.parent / "other" / "2" / "tree", copy / "2" / "tree")
+    assert Checkpoints(copy).restore(small())[0] == 1
+    assert "checkpoint 2 in" in warnings[0]
 
 
 def test_a_run_goes_on_after_damage_and_nothing_is_deleted(copy, warnings):
@@ -132,8 +129,6 @@ def test_never_starts_afresh_when_every_checkpoint_is_damaged(copy):
         Checkpoints(copy).restore(small())
     with pytest.raises(CheckpointError, match="no usable checkpoint"):
         Checkpoints(copy).restore(small(), step=1)
-    with pytest.raises(CheckpointError, match=r"record of step 1 in .* is damaged"):
-        Checkpoints(copy).record(1)
 
 
 SAVE_FOREVER = """

@@ -1,4 +1,4 @@
-"""A disk that is full, a folder that is none, a clock that jumps: one line, the steps before are whole, the run goes on."""
+"""A full disk, a file for a folder, a clock that jumps: one line, earlier steps are whole, the run goes on."""
 
 import errno
 import itertools
@@ -124,6 +124,8 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path):
         with pytest.raises((CheckpointError, NotADirectoryError)) as told:
             Checkpoints(directory).save(1, tree(1))
         assert str(tmp_path / "file") in message_of(told.value)
+    with pytest.raises(NotADirectoryError, match="file"):  # orbax waits five minutes, and then speaks of signals
+        Checkpoints(tmp_path / "file").restore(tree(1))
     with pytest.raises(CheckpointError, match=r"cannot be saved in .*: .*/file is a file; move it away"):
         Checkpoints(tmp_path / "file" / "checkpoints").refuse_full(tree(1))
     (tmp_path / "2.orbax-checkpoint-tmp").touch()
@@ -133,7 +135,7 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path):
 
 
 def test_where_nothing_can_be_written_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere but on what is read-only
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to any disk but a read-only one
     with pytest.raises(CheckpointError, match=r"cannot be saved in .*: nothing can be written there"):
         Checkpoints(tmp_path).save(1, tree(1))
 

@@ -7,13 +7,14 @@ import json
 import jax
 import numpy as np
 import pytest
-from small import small_decoder, small_vit
+from small import saved, small_decoder, small_vit
 
 from experiments.studies.environment import compilation_cache
 from posjax.jsonl import config_hash, read_jsonl
 from posjax.training import loop
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.evaluate import make_score
+from posjax.training.identity import identity
 from posjax.training.loop import Stopped, train
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
@@ -30,7 +31,7 @@ TASKS, STEPS, SCORES = {}, {}, {}
 
 def task_of(config):
     """One task for all runs that compute the same."""
-    key = config_hash(loop.identity(config))
+    key = config_hash(identity(config))
     if key not in TASKS:
         TASKS[key] = make_task(config)
         TASKS[key].key = key
@@ -95,13 +96,6 @@ def whole(data_dir, tmp_path_factory):
         workdir = tmp_path_factory.mktemp("whole")
         found[config_of.__name__] = run(config_of(data_dir), workdir), workdir
     return found
-
-
-def saved(workdir, step=None):
-    """{path: digest} of the state in the newest checkpoint, or that of `step`."""
-    checkpoints = Checkpoints(workdir / "checkpoints")
-    leaves = checkpoints.record(checkpoints.steps()[-1] if step is None else step)["leaves"]
-    return {path: about["digest"] for path, about in leaves.items() if "times" not in path}
 
 
 def curve(workdir):
@@ -199,7 +193,7 @@ def test_each_step_and_each_seed_draws_for_itself(data_dir):
     optimizer, _ = make_optimizer(total_steps=9, learning_rate=0.0)
     batch = {name: np.stack([x, x]) for name, x in task.batches(0)[0].items()}
     state = jax.jit(lambda: init_state(task, optimizer, (5, 6)))()
-    # The same untrained parameters for both seeds but for the head, whose zeros would hide what was drawn.
+    # The same untrained parameters for both seeds but for the head, whose zeros would hide the draws.
     params = jax.tree.map(
         lambda x: (
             x[:1].repeat(2, axis=0) + np.float32(0.1) * np.sin(np.arange(x[0].size, dtype=x.dtype)).reshape(x[0].shape)
@@ -228,7 +222,7 @@ def with_nan_at(task, step):
 
 @pytest.mark.parametrize("bad", [pytest.param(9, marks=pytest.mark.slow), 10])
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, whole, tmp_path, bad):
-    """At step 10 a checkpoint is due: it must not be written."""
+    """The checkpoint that is due at step 10 must not be written."""
     config = decoder(data_dir)
     message = rf"step {bad}: loss of seed 0 with encoding learned is nan; the last good checkpoint is kept"
     with pytest.raises(FloatingPointError, match=message):
@@ -303,12 +297,13 @@ def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message
 @pytest.mark.parametrize(
     ("overrides", "seeds", "message"),
     [
-        ({"model__width": 4}, (0,), r"params\[.* has shape .*checkpoints/12"),
-        ({"model__encoding": "rope"}, (0,), r"checkpoints/12 has .*encoding.*, but this run has not"),
-        ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*/12, but is 0\.5"),
-        ({"steps": 24}, (0,), r"steps was 12 in .*/12, but is 24"),
-        ({}, (1,), r"seeds was \[0\] in the checkpoint .*/12, but is \[1\] in this run; use the config"),
-        ({}, (0, 1), r"has shape .*checkpoints/12"),
+        ({"model__width": 4}, (0,), r"model\.width was 8 in .*run\.json, but is 4 in this run; use the config"),
+        ({"model__encoding": "rope"}, (0,), r"model\.encoding was learned in .*, but is rope in this run"),
+        ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*, but is 0\.5"),
+        ({"model__pooling": "mean"}, (0,), r"model\.pooling was cls in"),
+        ({"steps": 24}, (0,), r"steps was 12 in .*, but is 24"),
+        ({}, (1,), r"seeds was \[0\] in .*, but is \[1\] in this run; .*, or another workdir"),
+        ({}, (0, 1), r"seeds was \[0\] in .*, but is \[0, 1\] in this run"),
     ],
 )
 def test_another_configuration_is_not_taken_for_this_one(data_dir, finished, overrides, seeds, message):

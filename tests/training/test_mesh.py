@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
-from ml_collections import ConfigDict
 
 import posjax as pj
 from posjax.models import Decoder, ViT
 from posjax.training import mesh as meshes
-from posjax.training.mesh import AXES, context_of, layout, left_out, make_mesh, mesh_of, mesh_sizes, share_of
+from posjax.training.mesh import AXES, context_of, layout, left_out, make_mesh, mesh_sizes, share_of
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State
 
@@ -24,7 +23,7 @@ TESTS = pathlib.Path(__file__).parents[1]
 
 
 def on_devices(*jobs, count=8):
-    """What the checks of shared_training.py return on so many devices."""
+    """Returns the results of checks of shared_training.py on `count` devices."""
     flags = {"JAX_NUM_CPU_DEVICES": str(count), "JAX_PLATFORMS": "cpu"}
     paths = os.pathsep.join(str(path) for path in (TESTS.parent, TESTS, TESTS / "training"))
     command = [sys.executable, str(TESTS / "training" / "shared_training.py"), json.dumps(jobs, default=str)]
@@ -60,12 +59,6 @@ REFUSED = {
 def test_sizes_that_do_not_fit_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         mesh_sizes(given, 8)
-
-
-def test_the_field_that_was_there_before_is_refused():
-    with pytest.raises(ValueError, match=r"context_parallel=4 is called mesh.context now"):
-        mesh_of({"context_parallel": 4})
-    assert mesh_of(ConfigDict({"context_parallel": 1})).size == 1
 
 
 def test_one_device_shares_nothing():
@@ -212,7 +205,7 @@ def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(tmp
     ("family", "layers"), [(FAMILIES[0], 1), pytest.param(FAMILIES[1], 2, marks=pytest.mark.thorough)], ids=str
 )
 def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, layers, tmp_path):
-    """Of a step: no activation goes anywhere but sums of branches, and keys and values where devices share sequences."""
+    """No activation leaves its device in a step, but sums of branches, and keys and values where devices share sequences."""
     meshes = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}, {"data": 2, "fsdp": 2, "tensor": 2}]
     found = on_devices(*(["collectives", [str(tmp_path), family, mesh]] for mesh in meshes))
     for (sent, parameters), mesh in zip(found, meshes, strict=True):

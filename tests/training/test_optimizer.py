@@ -1,4 +1,4 @@
-"""The optimiser decays what it should, follows its schedule, clips per seed, and refuses values that cannot be."""
+"""The optimiser decays the right weights, follows its schedule, clips per seed, and refuses values that cannot be."""
 
 import jax
 import jax.numpy as jnp

@@ -79,6 +79,6 @@ def test_decoder(spec, data_dir):
 
 
 def test_every_name_trains_somewhere():
-    """Of graphs by test_graphs_train in tests/encodings/test_graphs.py."""
+    """Encodings of graphs train in tests/encodings/test_graphs.py."""
     on_graphs = {name for name, member in MEMBERS.items() if Needs.RELATION in pj.parse(member.variants[0].spec).needs}
     assert {*VIT} | {*DECODER} | on_graphs >= {*MEMBERS}

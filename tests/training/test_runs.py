@@ -1,14 +1,18 @@
-"""What `load_run` gives back is the run that was trained."""
+"""A run that is read back is the run that was trained."""
 
+import pathlib
 import shutil
 
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from small import small_vit
 
+from posjax.jsonl import config_hash
 from posjax.training.checkpoints import CheckpointError, Checkpoints
-from posjax.training.loop import digest, train
+from posjax.training.identity import digest, identity, read_run
+from posjax.training.loop import train
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import make_task
 
@@ -58,6 +62,38 @@ def test_a_folder_without_checkpoints_is_refused_and_its_rows_are_named(trained,
     with pytest.raises(ValueError, match="give the workdir of a run"):
         load_run(tmp_path)
     assert not Checkpoints(tmp_path / "checkpoints").directory.exists()
+
+
+def test_a_run_says_once_what_it_is(trained):
+    result, row = trained
+    about = read_run(row)
+    config = ConfigDict(about["config"])
+    assert (about["hash"], about["seeds"]) == (config_hash(identity(config)), [3, 5])
+    assert about["fields"]["model.width"] == config.model.width == 8
+    assert {"posjax", "jax", "commit", "device"} <= about["environment"].keys()
+    assert not about["fields"].keys() & {"logger", "data.data_dir", "mesh.data", "init_from"}
+
+
+def test_damage_to_run_json_is_found(trained, tmp_path):
+    _, row = trained
+    path = pathlib.Path(shutil.copytree(row, tmp_path / "copy")) / "run.json"
+    content = path.read_bytes()
+    for index in range(0, len(content), 41):
+        changed = bytearray(content)
+        changed[index] ^= 1 << (index % 7)
+        path.write_bytes(changed)
+        if content[index : index + 1].isspace():
+            continue  # it carries nothing
+        with pytest.raises(CheckpointError, match=r"run\.json"):
+            read_run(path.parent)
+    config = ConfigDict(read_run(row)["config"])
+    path.write_bytes(content[:-9])
+    for use in (lambda: load_run(path.parent), lambda: train(make_task(config), config, (3, 5), path.parent)):
+        with pytest.raises(CheckpointError, match=r"run\.json cannot be read .*put back a copy of it, or move"):
+            use()
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"run\.json cannot be read .*No such file"):
+        load_run(path.parent)
 
 
 @pytest.mark.slow

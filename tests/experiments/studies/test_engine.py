@@ -69,7 +69,7 @@ def config(tune=None, **encodings) -> ConfigDict:
 
 
 def study(workdir, made=None, part=None, **flags):
-    run(plan(made or config(), **flags), workdir, allocator=None, command="x", part=part)
+    run(plan(made or config(), **flags), workdir, command="x", part=part)
     return read_records(workdir / RESULTS)
 
 

@@ -1,0 +1,113 @@
+"""Run.json, which identifies a run: written when the run begins, read by everything else.
+
+hash          names the result: 12 hex digits over `fields` and `initial`
+fields        the fields of the config that change the result, flat
+seeds         of the ensemble
+data_digest   of the data
+initial       digest of the parameters that the run starts from, if they are not random
+config        the whole config
+environment   versions, commit and device
+seal          hash of all the above
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
+
+from posjax.data.containers import digest_of
+from posjax.files import replace_file
+from posjax.jsonl import config_hash, strict
+from posjax.training.checkpoints import CheckpointError
+from posjax.training.environment import describe
+from posjax.training.tasks import Task
+
+RUN = "run.json"
+# Beginnings of fields that do not change the result: logging, paths, devices, and the start, whose parameters have a digest.
+_NO_EFFECT = ("checkpoint_every", "data.data_dir", "eval_every", "init_", "keep_last", "log_every", "logger", "mesh.")
+
+
+def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns {"model": {"width": 8}} as {"model.width": 8}."""
+    return flatten_dict(config, sep=".")
+
+
+def counting_fields(config: ConfigDict) -> dict[str, Any]:
+    """Returns the fields of a config that change the result, flat: {"model.width": 8, ...}."""
+    fields = flat_fields(config.to_dict())
+    return {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
+
+
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """Returns the content of a config's hash: its `counting_fields`, named as in the hashes of committed results."""
+    fields = counting_fields(config)
+    absent = _ABSENT if "data.retrieval.share" in fields else {**_ABSENT, "data.files": None}
+    kept = {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
+    return {_COMMITTED.get(name, name): value for name, value in kept.items()}
+
+
+# Committed results are older than these names, and than these fields, whose values here change nothing.
+_COMMITTED = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
+_ABSENT = dict.fromkeys(("data.bos", "data.channels", "data.tokenizer", "model.latent"))
+_ABSENT |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
+_ABSENT |= {"data.text_field": "text", "model.kind": "decoder"}
+
+
+def digest(params: Any) -> str:
+    """Returns a short sha256 of a tree of parameters: their values in order, and their shapes."""
+    return digest_of(*map(np.asarray, jax.tree.leaves(params)))
+
+
+def describe_run(task: Task, config: ConfigDict, seeds: tuple[int, ...], initial: Any = None) -> dict[str, Any]:
+    """Returns the contents of run.json; `initial` are the parameters that the run starts from, None for random ones."""
+    start = {} if initial is None else {"initial": digest(initial)}
+    about = {"hash": config_hash(identity(config) | start), "fields": counting_fields(config), "seeds": seeds}
+    about |= {"data_digest": task.digest, **start, "config": config.to_dict(), "environment": describe()}
+    return strict(about)
+
+
+def write_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> None:
+    """Writes run.json, sealed."""
+    path = pathlib.Path(workdir) / RUN
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps({**about, "seal": config_hash(about)}, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
+    """Returns the contents of run.json.
+
+    Raises:
+      CheckpointError: there is none, or it is not as it was written.
+    """
+    path = pathlib.Path(workdir) / RUN
+    mend = "put back a copy of it, or move the directory away to start afresh"
+    try:
+        about = json.loads(path.read_bytes())
+        seal = about.pop("seal")
+    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): {mend}") from error
+    if seal != config_hash(about):
+        raise CheckpointError(f"{path} differs from what was written: {mend}")
+    return about
+
+
+def refuse_other_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> None:
+    """Refuses to go on with the checkpoints of another run: of other seeds, data, start or fields that change the result.
+
+    Raises:
+      CheckpointError: names the first that differs.
+    """
+    before, now = ({**run, **run["fields"]} for run in (read_run(workdir), about))
+    for name in sorted((before["fields"].keys() | now["fields"].keys()) | {"data_digest", "initial", "seeds"}):
+        was, is_now = before.get(name), now.get(name)
+        if was != is_now:
+            raise CheckpointError(
+                f"{name} was {was} in {pathlib.Path(workdir) / RUN}, but is {is_now} in this run; use the config that its "
+                "checkpoints were saved with, or another workdir for this one"
+            )
