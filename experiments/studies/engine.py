@@ -355,9 +355,7 @@ class Engine:
             return row
         for config, members in self._tuner.ensembles(row):
             seeds = tuple(seed for _, seed in members)
-            weights = self._train(
-                row, f"{row.base}-rates", config, seeds, None, row_hash(config), progress, should_stop
-            )
+            weights = self._train(row, f"{row.base}-rates", config, seeds, None, progress, should_stop)
             task, metrics = weights.run.task, weights.metrics[weights.run.task.headline]
             scores = next(iter(metrics.values())) if isinstance(metrics, Mapping) else metrics
             about = {"study": row.study, "encoding": encoding_of(config)} | about_run(weights.run) | self._machine
