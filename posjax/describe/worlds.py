@@ -1,12 +1,15 @@
 """A few tokens, a random content and an encoding's parameters: the small worlds in which encodings are looked at."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posjax.attention import BEFORE_ATTENTION, attend
+from posjax.attention.attend import finish, orders_of, transform
+from posjax.attention.blockwise import blockwise
 from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes, grid, sites
 
 _LINE, _GRID, _PREFIX = 24, (6, 7), 2
@@ -21,6 +24,10 @@ class World(NamedTuple):
     x: jax.Array  # [T, M]
     site: Site  # as a model would give it, not yet placed
     weights: jax.Array  # [3, M, H, D]: the projections to q, k and v
+
+    @property
+    def placed(self) -> Site:
+        return self.encoding.place(self.params, self.site)
 
 
 class Part(NamedTuple):
@@ -134,8 +141,48 @@ def joined(*some: Site) -> Site:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *some)
 
 
-def moved(site: Site) -> Site:
-    """All tokens moved by 5 on a line, by (2, 3, ...) on a grid."""
-    num_axes = axes(site).shape[1]
-    by = np.int32(5) if site.position.ndim == 1 else np.arange(2, 2 + num_axes, dtype=np.int32)
-    return site._replace(position=site.position + by)
+def moved(site: Site, line: int = 5, grid: Sequence[int] = (2, 3, 4)) -> Site:
+    """All tokens moved by `line` on a line, or by `grid` along each axis; further axes repeat it."""
+    by = (line,) if site.position.ndim == 1 else grid
+    return site._replace(position=site.position + np.resize(np.int32(by), site.position.shape[1:]))
+
+
+def project(encoding: Encoding, params: Params, x, site: Site, weights, past: Site | None = None):
+    """Codes added, state observed, and q, k and v: the part of a layer before attention. `site` is placed."""
+    x = encoding.embed(params, x, site)
+    site = encoding.observe(params, x, site, past)
+    q, k, v = jnp.einsum("tm,nmhd->nthd", x, weights.astype(x.dtype))
+    return q, k, v, site
+
+
+def forward(
+    encoding: Encoding,
+    params: Params,
+    x: jax.Array,
+    site: Site,
+    weights: jax.Array,
+    *,
+    placed: bool = False,
+    tile: int | None = None,
+    heads: Callable = lambda x: x,
+    **options: Any,
+) -> jax.Array:
+    """One attention layer on tokens that stand at `site`.
+
+    Args:
+      placed: whether `site` has been placed.
+      tile: the size of tiles of blockwise attention; dense attention where None.
+      heads: changes the heads of keys and of values.
+      options: of `attend`.
+    """
+    site = site if placed else encoding.place(params, site)
+    q, k, v, site = project(encoding, params, x, site, weights)
+    k, v = heads(k), heads(v)
+    if tile is None:
+        options = {"implementation": "dense", "consumed": BEFORE_ATTENTION} | options
+        return attend(encoding, params, q, k, v, site, site, **options)
+    orders = orders_of(q, k, options.pop("causal", False), options.pop("q_order", None), options.pop("k_order", None))
+    operands = transform(encoding, params, q, k, v, site, site, *orders)
+    return finish(
+        encoding, params, blockwise(encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile, **options), site
+    )
