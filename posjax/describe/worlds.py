@@ -10,7 +10,7 @@ import numpy as np
 from posjax.attention import BEFORE_ATTENTION, attend
 from posjax.attention.attend import finish, orders_of, transform
 from posjax.attention.blockwise import blockwise
-from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes, grid, sites
+from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes
 
 _LINE, _GRID, _PREFIX = 24, (6, 7), 2
 _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero
@@ -49,12 +49,8 @@ def default_dims(encoding: Encoding, num_axes: int) -> Dims:
 
 def make_world(encoding: Encoding, dims: Dims, num_axes: int) -> World:
     """14 tokens on a line that begins at 2, or 12 on a grid behind 2 that stand nowhere."""
-    if num_axes == 1:
-        site = sites(14, start=2)
-    elif num_axes == 2:
-        site = grid(3, 4, prefix=_PREFIX)
-    else:
-        site = volume((3, 2, 2, *[1] * (num_axes - 3)), prefix=_PREFIX)
+    extent = (3, 2, 2, *[1] * (num_axes - 3)) if num_axes > 2 else (3, 4)
+    site = box((14,), shift=2) if num_axes == 1 else box(extent, prefix=_PREFIX)
     x = normal(2, len(site.segment), dims.width)
     weights = 0.3 * normal(3, 3, dims.width, dims.num_heads, dims.head_dim)
     return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, with_relation(encoding, site), weights)
@@ -81,11 +77,16 @@ def normal(seed: int, *shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
-def volume(sizes: tuple[int, ...], prefix: int = 0) -> Site:
-    """As `grid`, of any number of axes."""
-    position = np.stack(np.mgrid[tuple(slice(size) for size in sizes)], axis=-1).reshape(-1, len(sizes))
-    flat = grid(1, len(position), prefix)
-    return flat._replace(position=np.pad(position, [(prefix, 0), (0, 0)]).astype(np.int32))
+def places(extent: tuple[int, ...]) -> np.ndarray:
+    """Coordinates [T, A] of all places of a box of this extent, the last axis running fastest."""
+    return np.stack(np.indices(extent), axis=-1).reshape(-1, len(extent))
+
+
+def box(extent: tuple[int, ...], shift: int | tuple[int, ...] = 0, prefix: int = 0) -> Site:
+    """The sites of one document on all places of a box, moved by `shift`, behind `prefix` tokens that stand nowhere."""
+    position = np.pad(places(extent) + np.asarray(shift), [(prefix, 0), (0, 0)]).astype(np.int32)
+    nowhere = np.pad(np.arange(1, prefix + 1), (0, len(position) - prefix)).astype(np.int32)
+    return Site(position[:, 0] if len(extent) == 1 else position, np.ones(len(position), np.int32), nowhere)
 
 
 def with_relation(encoding: Encoding, site: Site) -> Site:

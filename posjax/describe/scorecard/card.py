@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from posjax.describe.probes import Probe, logits, make_probe, whole_codes
 from posjax.describe.scorecard import axes, measures, parts
 from posjax.describe.scorecard.measures import Found
-from posjax.describe.scorecard.probe import Probe, box, codes, logits, make_probe, places
-from posjax.describe.worlds import axes_taken
+from posjax.describe.worlds import axes_taken, box, places
 from posjax.encoding import Dims, Encoding, Needs, Params
 
 LENGTH, TIMES = 256, 4  # tokens of the places that are "seen", and how many times as many are tried
@@ -129,7 +129,7 @@ def scorecard(
     extent = _extent(encoding, dims, length)
     own = dims or _roomy(encoding, key, extent)
     probe = make_probe(encoding, encoding.init(key, own) if params is None else params, own, extent, seed)
-    code = codes(encoding, probe.params, own.width, box(extent))
+    code = whole_codes(encoding, probe.params, own.width, box(extent))
     found = _on_its_own_axes(probe, key, code, trained=params is not None)
     found |= _on_a_plane(probe, key, seed, trained=params is not None)
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from posjax.describe.probes import Probe, whole_codes, whole_transform
 from posjax.describe.scorecard.measures import Found, r_squared
-from posjax.describe.scorecard.probe import Probe, box, codes, places, transforms
+from posjax.describe.worlds import box, places
 
 _WORDS, _PLACES, _SUMS = 1000, 256, 200
 SCALES = {"1": 1.0, "0.02": 0.02, "0.02 sqrt(M)": None}  # of token embeddings, by what they are called
@@ -12,9 +13,9 @@ _TURNS = 1e-7  # radians per position
 
 def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
     """R^2, on held-out places, of the best matrix M_d with code(p + d) = M_d code(p); the mean over some d."""
-    extent, code = longer, codes(probe.encoding, probe.params, probe.dims.width, box(longer))
+    extent, code = longer, whole_codes(probe.encoding, probe.params, probe.dims.width, box(longer))
     if code is None or not np.isfinite(code).all():  # a table may end before
-        extent, code = probe.extent, codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
+        extent, code = probe.extent, whole_codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
     place, found = places(extent), {}  # the last axis runs fastest: p + d lies d tokens on
     for step in [d for d in (1, 7, 32) if d <= extent[-1] // 4]:
         before = np.flatnonzero(place[:, -1] < extent[-1] - step)
@@ -36,7 +37,7 @@ def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, di
     for width in widths:
         dims = probe.dims._replace(width=width, head_dim=max(width // probe.dims.num_heads, 1))
         try:
-            code = codes(probe.encoding, params_of(dims), width, box(probe.extent))
+            code = whole_codes(probe.encoding, params_of(dims), width, box(probe.extent))
         except ValueError:
             continue
         if code is None or not np.isfinite(code).all():
@@ -89,7 +90,7 @@ def rotation(probe: Probe) -> dict[str, Found]:
 
 def _matrices(probe: Probe):
     """The matrices of queries and keys, or None and why there are none that depend on places alone."""
-    found = transforms(probe)
+    found = whole_transform(probe)
     if found is None:
         return None, "transforms q and k, but not linearly"
     q, k = found
@@ -98,7 +99,7 @@ def _matrices(probe: Probe):
     identity = np.eye(q.shape[-1])
     if (q == identity).all() and (k == identity).all():
         return None, "leaves q and k as they are"
-    again = transforms(probe, other_content=True)
+    again = whole_transform(probe, other_content=True)
     if again is None or np.abs(again[0] - q).max() + np.abs(again[1] - k).max() > 1e-5:
         return None, "turns by content"
     return (q, k), ""
