@@ -197,6 +197,9 @@ HOOKS = {
 WITHIN_ATTENTION = frozenset(name for name, hook in HOOKS.items() if hook.when == "within")
 
 
+_SIGNS = {">=": operator.ge, ">": operator.gt}  # of `Encoding.ranges`
+
+
 class Needs(enum.Flag):
     """What an encoding asks of those who run it, beyond calling its hooks. A composition needs what any member needs."""
 
@@ -227,6 +230,17 @@ class Encoding:
     relative: ClassVar[bool] = True  # logits of tokens that stand somewhere see only differences of positions
     dimensions: ClassVar[tuple[int, ...]] = (1, 2, 3)  # numbers of position axes that it takes
     reach: ClassVar[float] = math.inf  # largest distance from 0 at which a token may stand
+    ranges: ClassVar[
+        tuple[str, ...]
+    ] = ()  # bounds of arguments that are not None: "size >= 1"; base classes add theirs
+
+    def __post_init__(self):
+        for text in (text for cls in type(self).__mro__ for text in vars(cls).get("ranges", ())):
+            name, sign, bound = text.split()
+            value = getattr(self, name)
+            if value is not None and not _SIGNS[sign](value, float(bound)):
+                must = "positive" if f"{sign} {bound}" == "> 0" else f"{'above' if sign == '>' else 'at least'} {bound}"
+                raise ValueError(f"{self.spec_name or type(self).__name__}({name}=...) must be {must}, got {value}")
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""

@@ -259,7 +259,7 @@ def offsets(site: Site) -> np.ndarray:
 
 
 def spread_at_equal_offsets(values: Float[np.ndarray, "H T S"], site: Site, seen=True) -> float:
-    """How much values differ between pairs of tokens that are equally far apart: 0 for what is relative."""
+    """How much values differ between pairs of tokens that are equally far apart: 0 for a relative encoding."""
     stand = np.asarray(site.prefix) == 0
     keep = np.broadcast_to(seen, values.shape[1:]) & stand[:, None] & stand[None]
     _, group = np.unique(np.round(offsets(site)[keep], 6), axis=0, return_inverse=True)

@@ -113,7 +113,7 @@ def check_one(name: str, runs: Runs, table: "dict[str, Property] | None" = None)
 
 
 def _note(problem: Exception, runs: Runs) -> str:
-    """What a hook raised, with the line of the encoding's own file."""
+    """Returns the message of what a hook raised, and the line of the encoding's own file."""
     note = " ".join(str(problem).split())[:200]
     if isinstance(problem, HookError):
         return note
@@ -142,7 +142,7 @@ def hooks_return_their_shapes(runs: Runs) -> float:
             site = _site_of("observe", part.encoding.observe(part.params, x, site), len(w.x))
             _call_on_tile(part.encoding, part.params, jnp.einsum("tm,nmhd->nthd", x, w.weights), site)
 
-    # "jit is eager" reports what cannot be traced.
+    # "jit is eager" reports hooks that cannot be traced.
     with contextlib.suppress(jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
         jax.eval_shape(call)  # compiles nothing
     return 0.0
@@ -295,7 +295,7 @@ def left_padding_is_invisible(runs: Runs) -> float:
 
 
 def blockwise_is_dense(runs: Runs) -> float:
-    """In tiles of 5 tokens, with documents and padding, under vmap."""
+    """Tiles have 5 tokens; there are documents and padding."""
     return gap((runs.tiled[0], runs.gradients["blocks"][0]))
 
 

@@ -111,7 +111,7 @@ def awake(params: Params) -> tuple[Params, list[str]]:
 
 
 def parts(encoding: Encoding, params: Params, site: Site) -> Iterator[Part]:
-    """The members of a composition, one by one; position maps come before what they show other positions to."""
+    """The members of a composition, one by one; a position map comes before the encodings behind it."""
     if isinstance(encoding, Sum):
         for part, part_params in zip(encoding.parts, params, strict=True):
             yield from parts(part, part_params, site)
