@@ -295,13 +295,14 @@ def left_padding_is_invisible(runs: Runs) -> float:
 
 
 def blockwise_is_dense(runs: Runs) -> float:
-    """Tiles have 5 tokens; there are documents and padding."""
-    return gap((runs.tiled[0], runs.gradients["blocks"][0]))
+    """Tiles have 5 tokens; there are documents and padding, and on lines causality; and once neither."""
+    (tiled, _), (dense, _) = runs.tiled
+    return gap((tiled, dense), (runs.grouped["blockwise"], runs.grouped["dense"]))
 
 
 def blockwise_gradients_are_dense(runs: Runs) -> float:
     """Relative to the largest number of an array, if that is above 3."""
-    pairs = zip(*(jax.tree.leaves(found[1]) for found in (runs.tiled, runs.gradients["blocks"])), strict=True)
+    pairs = zip(*(jax.tree.leaves(gradients) for _, gradients in runs.tiled), strict=True)
     return max(gap((a, b)) / max(3, np.abs(b).max(initial=0)) for a, b in pairs)
 
 

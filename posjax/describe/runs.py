@@ -71,24 +71,33 @@ class Runs:
 
     @functools.cached_property
     def gradients(self) -> dict[str, Any]:
-        """Outputs and `Gradients` of "stacked" and "blocks"; every leaf is [causal, ...]."""
-        return self._gradients("stacked", "blocks")
+        """Outputs of "stacked" and "blocks" and their `Gradients`; every leaf is [causal, ...]."""
+        names = "stacked", "blocks"
+
+        def run(w, batch):
+            return _in_both_orders(lambda **order: _with_gradients(w, batch, **order), COUNT)
+
+        found = self._compute(run, self._stacked(names))
+        return {name: rows(found, (slice(None), index)) for index, name in enumerate(names)}
 
     @functools.cached_property
-    def tiled(self) -> Any:
-        """`gradients` of "blocks" in tiles of 5 tokens, beside another sequence."""
-        return self._gradients("backwards", "blocks", tile=5)["blocks"]
+    def tiled(self) -> tuple[Any, Any]:
+        """`gradients` of "blocks" in tiles of 5 tokens, beside another sequence, and in one; causal on lines only."""
+        causal = self.world.site.position.ndim == 1
+        run = functools.partial(_with_gradients, causal=causal, tile=5)
+        found = self._compute(run, self._stacked(("backwards", "blocks")))
+        return rows(found, 1), rows(self.gradients["blocks"], int(causal))
 
     @functools.cached_property
     def grouped(self) -> dict[str, np.ndarray]:
-        """Outputs of "plain" with one key head for all query heads: repeated, and by two implementations."""
+        """Outputs of "plain" with one key head for all query heads: repeated, shared, and shared in tiles; not causal."""
         heads = self.world.weights.shape[2]
 
         def run(w, plain):
             return {
                 "repeated": layer(w, plain, heads=lambda x: jnp.repeat(x[:, :1], heads, axis=1)),
                 "dense": layer(w, plain, heads=lambda x: x[:, :1]),
-                "blockwise": layer(w, plain, heads=lambda x: x[:, :1], implementation="blockwise"),
+                "blockwise": layer(w, plain, heads=lambda x: x[:, :1], tile=5),
             }
 
         return self._compute(run, self.sequences["plain"])
@@ -130,13 +139,6 @@ class Runs:
 
     def _stacked(self, names):
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.sequences[name] for name in names))
-
-    def _gradients(self, *names, **options) -> dict[str, Any]:
-        def run(w, batch):
-            return _in_both_orders(lambda **order: _with_gradients(w, batch, **order, **options), COUNT)
-
-        found = self._compute(run, self._stacked(names))
-        return {name: rows(found, (slice(None), index)) for index, name in enumerate(names)}
 
 
 def sequences(w: World) -> dict[str, Sequence]:
