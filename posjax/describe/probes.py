@@ -30,7 +30,7 @@ CONTENTS = 8  # of the logit operator
 
 
 class Transform(NamedTuple):
-    """What `rotate` does to queries and to keys, where that is linear: a matrix for every token and head."""
+    """A linear `rotate`: a matrix for queries and one for keys, of every token and head."""
 
     query: Float[np.ndarray, "T H C D"]
     key: Float[np.ndarray, "T H C D"]
@@ -47,7 +47,7 @@ class Turns(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """What attention sees of one word that stands everywhere; `plain` is without any encoding.
+    """Logits of one word that stands everywhere; `plain` is without any encoding.
 
     `encoded` and `seen` are those of `weighed_logits`.
     """
@@ -70,13 +70,13 @@ def observed(part: Part, dims: Dims) -> Site:
 
 
 def codes(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "T M"], bool]:
-    """What `embed` adds to tokens, and whether that depends on what the tokens hold (then: random tokens)."""
+    """The code that `embed` adds to tokens, and whether it depends on their content (then: of random tokens)."""
     x, _, _ = content(dims, len(part.site.segment))
     return _code_of(x, *_codes(part.encoding, part.params, x, part.site))
 
 
 def _codes(encoding, params, x, site):
-    """What `embed` adds to tokens of zeros, and to tokens [T, M]."""
+    """Codes that `embed` adds to tokens of zeros, and to tokens [T, M]."""
     return encoding.embed(params, jnp.zeros_like(x), site), encoding.embed(params, x, site) - x
 
 
@@ -209,7 +209,7 @@ class Ruler(Encoding):
 
 
 def apparent_distance(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
-    """How far apart, query less key along the first axis, a position map makes tokens seem to an encoding behind it."""
+    """Distances, query less key along the first axis, that a position map shows to an encoding behind it."""
     measured = part.encoding >> Ruler()
     site = measured.place((part.params, ()), part.site)
     _, q, k = content(dims, len(site.segment))
@@ -259,7 +259,7 @@ def offsets(site: Site) -> np.ndarray:
 
 
 def spread_at_equal_offsets(values: Float[np.ndarray, "H T S"], site: Site, seen=True) -> float:
-    """How much values differ between pairs of tokens that are equally far apart: 0 for a relative encoding."""
+    """Largest difference of values between pairs of tokens that are equally far apart: 0 for a relative encoding."""
     stand = np.asarray(site.prefix) == 0
     keep = np.broadcast_to(seen, values.shape[1:]) & stand[:, None] & stand[None]
     _, group = np.unique(np.round(offsets(site)[keep], 6), axis=0, return_inverse=True)

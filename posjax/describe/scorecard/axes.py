@@ -17,7 +17,7 @@ _LINE = 16  # tokens on a row of the plane
 
 
 def accepted(encoding: Encoding, dims: Dims, key: jax.Array) -> Found:
-    """How many of 1, 2 and 3 position axes it takes; tried, not read off its traits."""
+    """Counts which of 1, 2 and 3 position axes the encoding takes, by trying."""
     taken, reasons = [], []
     for num_axes in (1, 2, 3):
         refusal = _refusal(encoding, dims, num_axes, key)
@@ -97,7 +97,7 @@ def _isotropy(probe: Probe, base: Operator) -> Found:
 
 
 def wrap(base: Operator, height: int, width: int) -> Found:
-    """How alike the end of a row and the start of the next are, over how alike neighbours are.
+    """Likeness of the end of a row to the start of the next, over the likeness of neighbours.
 
     Likeness is the correlation of what their queries attend to; about 1 if an image is a line, small on a plane.
     """

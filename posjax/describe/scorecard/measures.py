@@ -131,7 +131,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
 def extrapolation(
     probe: Probe, base: Operator, long: tuple[int, ...], far: Operator | None, rows: np.ndarray
 ) -> dict[str, Found]:
-    """What happens at distances that never occurred among the places of `probe.extent`."""
+    """Measures logits and attention at distances that no two places of `probe.extent` have."""
     if far is None:
         return {name: Found(None, "takes no longer sequence") for name in ("X_range", "X_mass", "X_ent")}
     here, there = places(probe.extent), places(long)
@@ -269,5 +269,5 @@ def permutation(probe: Probe) -> dict[str, Found]:
 
 
 def _indices_within(extent: tuple[int, ...], long: tuple[int, ...]) -> np.ndarray:
-    """Where the tokens of `extent` are among those of `long`."""
+    """Indices of the tokens of `extent` among the tokens of `long`."""
     return np.ravel_multi_index(tuple(places(extent).T), long)

@@ -1,4 +1,4 @@
-"""What can be said of additive codes and of transforms of queries and keys only, whatever the logits make of them."""
+"""Measures of additive codes, and of transforms of queries and keys, without their logits."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
 
 
 def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, dict[str, float]]:
-    """Of how many sums token + code the nearest other sum is one of another token, in per cent: {width: {scale: rate}}.
+    """Per cent of sums token + code whose nearest other sum has another token: {width: {scale: rate}}.
 
     `params_of(dims)` are the parameters in a model of another width; one that the encoding refuses is left out.
     """
@@ -89,7 +89,7 @@ def rotation(probe: Probe) -> dict[str, Found]:
 
 
 def _matrices(probe: Probe):
-    """The matrices of queries and keys, or None and why there are none that depend on places alone."""
+    """The matrices of queries and keys, or None and the reason: none depend on places alone."""
     found = whole_transform(probe)
     if found is None:
         return None, "transforms q and k, but not linearly"
@@ -125,7 +125,7 @@ def _group_defect(probe: Probe, q: np.ndarray, k: np.ndarray) -> float:
 
 
 def _directions(probe: Probe, q: np.ndarray) -> Found:
-    """How many directions the waves of all heads run in: 2 on the axes of a grid only, H D / 2 if each has its own."""
+    """Counts the directions of the waves of all heads: 2 on the axes of a grid only, H D / 2 if each has its own."""
     if probe.num_axes != 2:
         return Found(None, "of grids only")
     width = probe.extent[1]
