@@ -160,36 +160,44 @@ def grid(height: int, width: int, prefix: int = 0) -> Site:
 
 
 class Hook(NamedTuple):
-    """How compositions call a method by which encodings act.
+    """A method by which encodings act, as compositions and backends see it.
 
     Attributes:
       arguments: their names, behind the parameters. A name that ends in "site" is the Site of some tokens.
       of_parts: how the parts of a sum act together, each at its own sites. "own": each keeps a Site of its own; "chained",
         "reversed": each transforms what the one before, or behind it, returned; "summed", "joined": their results are put
         together; "one": the only part that has the hook acts.
+      when: "before" attention; "around" it, on queries, keys, values and outputs; "within" it, where a backend computes it.
+      does: what an encoding with this hook does, behind its name.
       parameters: whether the parameters of the encoding come first.
     """
 
     arguments: str
     of_parts: str
+    when: str
+    does: str
     parameters: bool = True
 
 
 # In the order in which they are called. Compositions and decoupled encodings forward by this table.
 HOOKS = {
-    "place": Hook("site key", "own"),
-    "observe": Hook("x site past", "own"),
-    "embed": Hook("x site", "chained"),
-    "rotate": Hook("q q_site k k_site", "chained"),
-    "value": Hook("v k_site", "chained"),
-    "product": Hook("q q_site k k_site", "one", parameters=False),
-    "bias": Hook("q q_site k k_site", "summed"),
-    "mask": Hook("", "joined", parameters=False),
-    "sink": Hook("q_site num_heads", "joined"),
-    "weigh": Hook("logits seen q_site k_site", "one"),
-    "read": Hook("weights q_site k_site", "summed"),
-    "output": Hook("out q_site", "reversed"),
+    "place": Hook("site key", "own", "before", "moves tokens"),
+    "embed": Hook("x site", "chained", "before", "adds a code to tokens"),
+    "observe": Hook("x site past", "own", "before", "reads the input of the layer"),
+    "rotate": Hook("q q_site k k_site", "chained", "around", "transforms queries and keys"),
+    "value": Hook("v k_site", "chained", "around", "transforms values"),
+    "product": Hook("q q_site k k_site", "one", "within", "multiplies queries and keys", parameters=False),
+    "bias": Hook("q q_site k k_site", "summed", "within", "adds to logits"),
+    "mask": Hook("", "joined", "within", "hides keys", parameters=False),
+    "sink": Hook("q_site num_heads", "joined", "within", "adds a sink to the softmax"),
+    "weigh": Hook("logits seen q_site k_site", "one", "within", "replaces the softmax"),
+    "read": Hook("weights q_site k_site", "summed", "within", "reads beside values"),
+    "output": Hook("out q_site", "reversed", "around", "transforms outputs"),
 }
+WITHIN_ATTENTION = frozenset(name for name, hook in HOOKS.items() if hook.when == "within")
+
+
+_SIGNS = {">=": operator.ge, ">": operator.gt}  # of `Encoding.ranges`
 
 
 class Needs(enum.Flag):
@@ -222,6 +230,17 @@ class Encoding:
     relative: ClassVar[bool] = True  # logits of tokens that stand somewhere see only differences of positions
     dimensions: ClassVar[tuple[int, ...]] = (1, 2, 3)  # numbers of position axes that it takes
     reach: ClassVar[float] = math.inf  # largest distance from 0 at which a token may stand
+    ranges: ClassVar[
+        tuple[str, ...]
+    ] = ()  # bounds of arguments that are not None: "size >= 1"; base classes add theirs
+
+    def __post_init__(self):
+        for text in (text for cls in type(self).__mro__ for text in vars(cls).get("ranges", ())):
+            name, sign, bound = text.split()
+            value = getattr(self, name)
+            if value is not None and not _SIGNS[sign](value, float(bound)):
+                must = "positive" if f"{sign} {bound}" == "> 0" else f"{'above' if sign == '>' else 'at least'} {bound}"
+                raise ValueError(f"{self.spec_name or type(self).__name__}({name}=...) must be {must}, got {value}")
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""

@@ -2,18 +2,14 @@
 
 import functools
 import re
-from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from members import LINE, MEMBERS, Case, grids, lines
 
 import posjax as pj
-from posjax.attention import BEFORE_ATTENTION
-from posjax.attention.attend import finish, transform
-from posjax.attention.blockwise import blockwise
+from posjax.describe.worlds import World, forward, joined, project, rows  # noqa: F401, tests import them from here
 from posjax.encoding import Needs
 from posjax.encodings.graphs import shortest_paths
 
@@ -65,20 +61,6 @@ def each_case(params):
     return pytest.mark.parametrize("case", params, ids=str)
 
 
-class World(NamedTuple):
-    """A case with everything that a forward pass needs, small enough to be run in every test."""
-
-    encoding: pj.Encoding
-    params: object
-    x: jax.Array  # [T, M]
-    site: pj.Site  # as a model would give it, not yet placed
-    weights: jax.Array  # [3, M, H, D]: the projections to q, k and v
-
-    @property
-    def placed(self) -> pj.Site:
-        return self.encoding.place(self.params, self.site)
-
-
 @functools.cache
 def world(case: Case) -> World:
     encoding = pj.parse(case.spec)
@@ -107,43 +89,6 @@ def with_relation(site: pj.Site) -> pj.Site:
     adjacency[2, 7] = 1
     node = random.permutation(count)[: len(site.segment)].astype(np.int32)
     return site._replace(relation=pj.Relation(node, shortest_paths(adjacency)[node]))
-
-
-def project(encoding, params, x, site, weights, past=None):
-    """Codes added, state observed, and q, k and v: the part of a layer that comes before attention. `site` is placed."""
-    x = encoding.embed(params, x, site)
-    site = encoding.observe(params, x, site, past)
-    q, k, v = jnp.einsum("tm,nmhd->nthd", x, weights.astype(x.dtype))
-    return q, k, v, site
-
-
-def forward(encoding, params, x, site, weights, *, placed=False, tile=None, heads=lambda x: x, **options):
-    """One attention layer on tokens that stand at `site`; blockwise with this tile size if `tile` is given.
-
-    `placed` says that `site` has been placed; `heads` makes what it likes of the heads of keys and of values.
-    """
-    site = site if placed else encoding.place(params, site)
-    q, k, v, site = project(encoding, params, x, site, weights)
-    k, v = heads(k), heads(v)
-    if tile is None:
-        told = {"implementation": "dense", "consumed": BEFORE_ATTENTION} | options
-        return pj.attend(encoding, params, q, k, v, site, site, **told)
-    order = np.arange(len(q), dtype=np.int32) if options.get("causal") else None
-    operands = transform(encoding, params, q, k, v, site, site, order, order)
-    return finish(encoding, params, blockwise(encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile), site)
-
-
-def rows(site: pj.Site, index) -> pj.Site:
-    """The sites of some tokens."""
-    return jax.tree.map(lambda leaf: leaf[index], site)
-
-
-def joined(*sites: pj.Site) -> pj.Site:
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *sites)
-
-
-def moved(site: pj.Site, case: Case, *, line: int, grid: tuple[int, int]) -> pj.Site:
-    return site._replace(position=site.position + np.int32(line if case.kind == LINE else grid))
 
 
 def inner_jaxprs(closed_jaxpr):

@@ -28,7 +28,9 @@ def test_every_erratum_is_pinned_by_a_test(row):
     named = set(re.findall(r"\btest_\w+", row[-1])) - {"test_goldens"}
     files = re.findall(r"tests/[\w/]+\.py", row[-1])
     goldens = re.findall(r"`(\w+: [^`]+)`", row[-1])
-    assert named or files or goldens, "no test is named"
+    properties = set(re.findall(r'property "([^"]+)"', row[-1]))
+    assert named or files or goldens or properties, "no test is named"
+    assert properties <= PROPERTIES.keys()
     for start, *rest in (golden.split("...") for golden in goldens):
         assert any(
             str(check).startswith(start) and all(part.strip() in str(check) for part in rest) for check in CHECKS

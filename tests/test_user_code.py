@@ -13,6 +13,7 @@ import posjax as pj
 import posjax.spec
 from experiments import catalogue, check, cli, explain
 from posjax.describe import properties
+from posjax.describe.runs import Runs
 from posjax.describe.worlds import default_dims, make_world
 from posjax.mask import Mask, Span
 
@@ -80,7 +81,7 @@ def test_parameters_that_are_drawn_once_are_no_failure():
     """fope needs `CONSTANT_PARAMS`."""
     encoding = pj.parse("fope")
     world = make_world(encoding, default_dims(encoding, 1), 1)
-    assert properties.check_one("gradients are finite", world).ok
+    assert properties.check_one("gradients are finite", Runs(world)).ok
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class TooNear(Mask):
 def test_a_memory_that_forgets_what_is_seen_fails():
     """Caches hold as many tokens as `spans` say."""
     world = make_world(Forgetful(), default_dims(Forgetful(), 1), 1)
-    row = properties.check_one("decoding token by token is the full pass", world)
+    row = properties.check_one("decoding token by token is the full pass", Runs(world))
     assert not row.ok
     assert row.error > 0.01
 

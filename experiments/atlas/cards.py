@@ -73,7 +73,7 @@ def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
         "kind": "position map" if issubclass(row.cls, PositionMap) else "encoding",
         "spec": shortest,
         "family": _family(spec, row.cls),
-        "acts": [catalogue.HOOKS[hook] for hook in row.hooks],
+        "acts": [catalogue.ACTS[hook] for hook in row.hooks],
         "learned": row.count if row.parameters is not None else None,
         "learns": catalogue.learns(row),
         "axes": list(row.dimensions),

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, reads_apart, repeated
-from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, without_padding
+from posjax.encoding import HOOKS, Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
 
 
@@ -148,11 +148,7 @@ def orders_of(q, k, causal: bool, q_order, k_order):
 
 
 # The hooks that act before attention, and what each does.
-BEFORE_ATTENTION = {
-    "place": "moves tokens",
-    "embed": "adds a code to tokens",
-    "observe": "reads the input of the layer",
-}
+BEFORE_ATTENTION = {name: hook.does for name, hook in HOOKS.items() if hook.when == "before"}
 
 
 def check_consumed(encoding: Encoding, consumed: Collection[str]) -> None:

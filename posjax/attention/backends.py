@@ -20,7 +20,7 @@ from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import Operands, dense
 from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
 from posjax.attention.pallas_gpu import pallas, refusal
-from posjax.encoding import Array, Encoding
+from posjax.encoding import HOOKS, WITHIN_ATTENTION, Array, Encoding, members
 from posjax.spec import nearest
 
 Tokens = Array | jax.ShapeDtypeStruct
@@ -46,6 +46,7 @@ class Backend:
       run: `run(encoding, operands, *, scale)` returns the output of attention over the `Operands`, [T, H, E] in q's dtype,
         with zeros for a query that sees no key. It must equal `dense`, gradients included.
       refuse: returns the reason why it cannot compute what is `Asked`, or None; by default it computes everything.
+      hooks: the hooks that it computes, of those that act within attention; by default all. It refuses encodings with others.
       platform: "cpu", "gpu" or "tpu" if it runs there only; None for all.
       preferred: whether "auto" prefers it to dense and blockwise wherever it can compute.
       softcaps: whether `run` takes `softcap=`; if not, a softcap is refused.
@@ -60,6 +61,7 @@ class Backend:
     platform: str | None = None
     preferred: bool = False
     softcaps: bool = False
+    hooks: frozenset[str] = WITHIN_ATTENTION
     elsewhere: str = ""
 
     def __post_init__(self):
@@ -72,6 +74,9 @@ class Backend:
             return f"it runs on a {self.platform.upper()}, this is for a {asked.platform.upper()}{self.elsewhere}"
         if asked.softcap is not None and not self.softcaps:
             return "it knows no softcap, dense and blockwise do"
+        for member in members(asked.encoding):
+            if unknown := sorted((member.hooks & WITHIN_ATTENTION) - self.hooks):
+                return f"{member} {HOOKS[unknown[0]].does} (`{unknown[0]}`), which it does not compute"
         return self.refuse(asked)
 
 
@@ -120,14 +125,21 @@ def _pallas_refuses(asked: Asked) -> str | None:
     return refusal(asked.encoding, asked.operands)
 
 
+_IN_KERNEL, _MASKS = frozenset({"bias", "mask"}), frozenset({"mask"})
 BACKENDS = {
     "dense": Backend(_run_dense, softcaps=True),
     "blockwise": Backend(blockwise, softcaps=True),
     # Never chosen by "auto": it has not been run on a GPU yet.
-    "pallas": Backend(pallas, _pallas_refuses, "gpu", elsewhere='; "pallas_interpret" runs it anywhere, slowly'),
-    "pallas_interpret": Backend(
-        functools.partial(pallas, interpret=True), lambda asked: refusal(asked.encoding, asked.operands, interpret=True)
+    "pallas": Backend(
+        pallas, _pallas_refuses, "gpu", hooks=_IN_KERNEL, elsewhere='; "pallas_interpret" runs it anywhere, slowly'
     ),
-    "cudnn": Backend(cudnn, _cudnn_refuses, "gpu", preferred=True),
-    "splash": Backend(splash, lambda asked: splash_refusal(asked.encoding, asked.operands), "tpu", preferred=True),
+    "pallas_interpret": Backend(
+        functools.partial(pallas, interpret=True),
+        lambda asked: refusal(asked.encoding, asked.operands, interpret=True),
+        hooks=_IN_KERNEL,
+    ),
+    "cudnn": Backend(cudnn, _cudnn_refuses, "gpu", preferred=True, hooks=_MASKS),
+    "splash": Backend(
+        splash, lambda asked: splash_refusal(asked.encoding, asked.operands), "tpu", preferred=True, hooks=_MASKS
+    ),
 }

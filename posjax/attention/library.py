@@ -18,7 +18,6 @@ from posjax.encoding import Array, Encoding, Site, members
 from posjax.mask import Term, near
 
 _LANES = 128  # the unit of splash attention's layouts
-_AROUND = {"place", "observe", "embed", "rotate", "value", "output"}  # hooks that act outside of attention
 
 
 def cudnn_refusal(encoding: Encoding, x: Operands) -> str | None:
@@ -115,11 +114,11 @@ def _plain_refusal(encoding: Encoding, x: Operands) -> str | None:
     orders = x.q_order, x.k_order
     if x.q_order is not None and not (len(x.q_order) == len(x.k_order) and all(map(_counts, orders))):
         return "the kernel is causal in the order of the arrays, and q_order and k_order are not known to be that"
-    found = [member for member in members(encoding) if member.hooks - _AROUND]
+    found = [str(member) for member in members(encoding) if "mask" in member.hooks]
     if not found:
         return None
-    if len(found) > 1 or found[0].hooks - _AROUND != {"mask"} or _window(encoding) is None:
-        return f"{' + '.join(map(str, found))} acts on logits: the kernel takes a window(size) at most"
+    if len(found) > 1 or _window(encoding) is None:
+        return f"{' and '.join(found)} hide keys: the kernel takes one window(size) at most"
     if not _is_regular(x.q_site, x.k_site, *encoding.mask().terms(x.q_site, x.k_site)):
         return "the kernel's window counts tokens, and positions are not known to count them one by one when traced"
     return None

@@ -14,7 +14,6 @@ from posjax.mask import Coordinates, Mask, coordinates
 
 HIDDEN = -1e30  # the logit of a hidden key
 DOCUMENT, ORDER, STANDS, POSITIONS = 0, 1, 2, 3  # rows of the marks, followed by one for each term
-_KNOWN = {"place", "observe", "embed", "rotate", "value", "bias", "mask", "output"}  # hooks in the kernel or around it
 
 
 class Bias(NamedTuple):
@@ -40,8 +39,6 @@ class Terms(NamedTuple):
 def supported(encoding: Encoding) -> str | None:
     """Why the kernel cannot compute what this encoding does within attention; None if it can."""
     for member in members(encoding):
-        if unknown := sorted(member.hooks - _KNOWN):
-            return f"{member} has a {unknown[0]} of its own, which the kernel does not know"
         if not (_has_no_bias(member) or _is_elementwise(member)):
             return f"the bias of {member} is not written for a kernel (ElementwiseBias in posjax/encodings/pairs.py)"
     return None

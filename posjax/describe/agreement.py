@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import posjax as pj
-from posjax.describe.worlds import awake, axes_taken, grid_width, normal, volume, with_relation
+from posjax.describe.worlds import awake, axes_taken, box, grid_width, normal, with_relation
 from posjax.encoding import Dims, Encoding, Needs, Params, Site
 
 _FAINT = 0.01  # a gradient is compared with its largest number, or with this share of the largest one in its group
@@ -62,7 +62,7 @@ def make_layer(
         site = pj.sites(length) if plain else documents(length, registers=prefix == 1)
     else:
         side = round(length ** (1 / num_axes))
-        site = volume((side,) * num_axes, prefix=prefix)
+        site = box((side,) * num_axes)
     site = with_relation(encoding, site)
     grid = (side, grid_width(encoding) or side) if num_axes == 2 else None
     width = num_heads * head_dim

@@ -17,24 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from posjax.describe.markdown import escape_markdown, grid
-from posjax.encoding import Dims, Encoding, Needs, PositionMap
+from posjax.encoding import HOOKS, Dims, Encoding, Needs, PositionMap
 from posjax.spec import names, registered, registered_names
 
-HOOKS = {
-    "place": "moves tokens",
-    "__rshift__": "moves tokens pair by pair",
-    "observe": "reads content",
-    "embed": "added to tokens",
-    "rotate": "transforms q and k",
-    "value": "transforms values",
-    "product": "own product of q and k",
-    "bias": "logit bias",
-    "mask": "mask",
-    "sink": "sink in the softmax",
-    "weigh": "own weights for the softmax",
-    "read": "read beside values",
-    "output": "transforms what is read",
-}
+ACTS = {"__rshift__": "moves tokens pair by pair"} | {name: hook.does for name, hook in HOOKS.items()}
 LINE = Dims(width=384, num_heads=6, head_dim=64, length=1024)
 GRID = Dims(width=384, num_heads=6, head_dim=64, grid=(14, 14))
 
@@ -123,7 +109,7 @@ def family_of(cls: type) -> str:
 def overridden(cls: type) -> tuple[str, ...]:
     """The hooks of the contract that a class fills in, in the order in which a model calls them."""
     base = PositionMap if issubclass(cls, PositionMap) else Encoding
-    return tuple(hook for hook in HOOKS if getattr(cls, hook) is not getattr(base, hook))
+    return tuple(hook for hook in ACTS if getattr(cls, hook) is not getattr(base, hook))
 
 
 def documentation(cls: type) -> str:
@@ -219,7 +205,7 @@ _NARROW = 110  # columns; below them the table leaves out what is declared
 
 def acts(row: Facts) -> str:
     """Where it enters a model."""
-    return ", ".join(HOOKS[hook] for hook in row.hooks) or "nowhere"
+    return ", ".join(ACTS[hook] for hook in row.hooks) or "nowhere"
 
 
 def learns(row: Facts) -> str:

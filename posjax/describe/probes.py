@@ -1,25 +1,36 @@
-"""What an encoding does, as numbers: its codes, the angles by which it turns, its biases and what attention sees of it.
+"""An encoding as numbers: its codes, the angles by which it turns, its biases and its logits.
 
-Everything is read off the hooks by what they return, so that it holds for any encoding. A part of a composition is
-looked at by itself, with its tokens where the maps before it put them (`worlds.parts`).
+`experiments.explain`, figures and the scorecard read them here. Everything is read off the hooks by what they return, so
+that it holds for any encoding. First the parts of a composition, each by itself, with its tokens where the maps before it
+put them (`worlds.parts`). Then a whole encoding as its logit operator:
+
+    L[c, h, i, j]: the logit of query content c at the place of token i and key content c at that of token j, in head h
+
+A content is one vector for all queries and one for all keys, drawn N(0, 1), so that nothing but places differs between
+the entries of L[c, h]. Projections to q, k and v are the identity. All of the contract takes part: place, embed, observe
+(of the key contents: gates read what is remembered), rotate, product, bias and mask. An encoding with `weigh` is read as
+the logs of its weights: their softmax gives the weights back, normalised.
 """
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from posjax.attention import BEFORE_ATTENTION, attend
 from posjax.attention.dense import shown, tile_logits, visible
-from posjax.describe.worlds import Part, normal
+from posjax.describe.worlds import Part, box, normal, with_relation
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _SAME = 1e-4  # of a matrix entry, relative to its block
+CONTENTS = 8  # of the logit operator
 
 
 class Transform(NamedTuple):
-    """What `rotate` does to queries and to keys, where that is linear: a matrix for every token and head."""
+    """A linear `rotate`: a matrix for queries and one for keys, of every token and head."""
 
     query: Float[np.ndarray, "T H C D"]
     key: Float[np.ndarray, "T H C D"]
@@ -36,7 +47,7 @@ class Turns(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """What attention sees of one word that stands everywhere; `plain` is without any encoding.
+    """Logits of one word that stands everywhere; `plain` is without any encoding.
 
     `encoded` and `seen` are those of `weighed_logits`.
     """
@@ -59,28 +70,48 @@ def observed(part: Part, dims: Dims) -> Site:
 
 
 def codes(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "T M"], bool]:
-    """What `embed` adds to tokens, and whether that depends on what the tokens hold (then: random tokens)."""
+    """The code that `embed` adds to tokens, and whether it depends on their content (then: of random tokens)."""
     x, _, _ = content(dims, len(part.site.segment))
-    to_nothing = np.asarray(part.encoding.embed(part.params, jnp.zeros_like(x), part.site))
-    to_something = np.asarray(part.encoding.embed(part.params, x, part.site) - x)
-    depends = np.abs(to_something - to_nothing).max() > 1e-5
-    return (to_something if depends else to_nothing), bool(depends)
+    return _code_of(x, *_codes(part.encoding, part.params, x, part.site))
+
+
+def _codes(encoding, params, x, site):
+    """Codes that `embed` adds to tokens of zeros, and to tokens [T, M]."""
+    return encoding.embed(params, jnp.zeros_like(x), site), encoding.embed(params, x, site) - x
+
+
+def _code_of(x, to_nothing, to_something) -> tuple[np.ndarray, bool]:
+    """The code, and whether it depends on tokens; then the code of x."""
+    to_nothing, to_something = np.asarray(to_nothing), np.asarray(to_something)
+    room = 1e-5 * (np.abs(to_nothing).max() + np.abs(x).max())
+    depends = bool(np.abs(to_something - to_nothing).max() > room)
+    return to_something if depends else to_nothing, depends
 
 
 def transform(part: Part, dims: Dims) -> Transform | None:
     """The matrices of `rotate`; None where it is not linear in q and k."""
     site = observed(part, dims)
-    count = len(site.segment)
-    columns = []
-    for unit in np.eye(dims.head_dim, dtype=np.float32):
-        unit = jnp.asarray(np.broadcast_to(unit, (count, dims.num_heads, dims.head_dim)))
-        columns.append(part.encoding.rotate(part.params, unit, site, unit, site))
-    found = Transform(*(np.stack(each, axis=-1).astype(np.float64) for each in zip(*columns, strict=True)))
-    _, q, k = content(dims, count)
-    turned = part.encoding.rotate(part.params, q, site, k, site)
-    expected = [np.einsum("thcd,thd->thc", m, np.asarray(x, np.float64)) for m, x in zip(found, (q, k), strict=True)]
-    linear = all(np.allclose(a, b, atol=1e-4) for a, b in zip(turned, expected, strict=True))
-    return found if linear else None
+    _, q, k = content(dims, len(site.segment))
+    return _linear(*_matrices(part.encoding, part.params, q, k, site))
+
+
+def _matrices(encoding, params, q, k, site):
+    """Matrices [T, H, C, D] by which `rotate` would act on queries and keys if it was linear, and its distance from that."""
+
+    def rotate(q, k):
+        return encoding.rotate(params, q, site, k, site)
+
+    found = jax.lax.map(lambda unit: rotate(*(jnp.broadcast_to(unit, x.shape) for x in (q, k))), jnp.eye(q.shape[-1]))
+    found = [jnp.moveaxis(matrix, 0, -1) for matrix in found]
+    errors = [
+        jnp.abs(jnp.einsum("thcd,thd->thc", matrix, x) - turned).max()
+        for matrix, x, turned in zip(found, (q, k), rotate(q, k), strict=True)
+    ]
+    return *found, jnp.maximum(*errors) / jnp.abs(q).max()
+
+
+def _linear(query, key, error) -> Transform | None:
+    return Transform(np.asarray(query, np.float64), np.asarray(key, np.float64)) if error < 1e-4 else None
 
 
 def turns(matrix: Float[np.ndarray, "T H C D"]) -> Turns | None:
@@ -178,7 +209,7 @@ class Ruler(Encoding):
 
 
 def apparent_distance(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
-    """How far apart, query less key along the first axis, a position map makes tokens seem to an encoding behind it."""
+    """Distances, query less key along the first axis, that a position map shows to an encoding behind it."""
     measured = part.encoding >> Ruler()
     site = measured.place((part.params, ()), part.site)
     _, q, k = content(dims, len(site.segment))
@@ -228,7 +259,7 @@ def offsets(site: Site) -> np.ndarray:
 
 
 def spread_at_equal_offsets(values: Float[np.ndarray, "H T S"], site: Site, seen=True) -> float:
-    """How much values differ between pairs of tokens that are equally far apart: 0 for what is relative."""
+    """Largest difference of values between pairs of tokens that are equally far apart: 0 for a relative encoding."""
     stand = np.asarray(site.prefix) == 0
     keep = np.broadcast_to(seen, values.shape[1:]) & stand[:, None] & stand[None]
     _, group = np.unique(np.round(offsets(site)[keep], 6), axis=0, return_inverse=True)
@@ -238,3 +269,163 @@ def spread_at_equal_offsets(values: Float[np.ndarray, "H T S"], site: Site, seen
         np.maximum.at(high[head], group.ravel(), kept[head])
         np.minimum.at(low[head], group.ravel(), kept[head])
     return float((high - low).max())
+
+
+class Operator(NamedTuple):
+    """A tile of the logit operator, on the host."""
+
+    value: np.ndarray  # [C, H, R, T] float32
+    seen: np.ndarray  # [R, T] bool, what the encoding and the documents let a query see
+    scale: float = 1.0  # the standard deviation of the visible logits, over contents, heads and places
+
+    @property
+    def masked(self) -> np.ndarray:
+        return np.where(self.seen, self.value, -np.inf)
+
+
+class Probe(NamedTuple):
+    """An encoding in a model of given sizes, with tokens on all places of a box of some extent."""
+
+    encoding: Encoding
+    params: Params
+    dims: Dims
+    extent: tuple[int, ...]  # (tokens,) on a line, (height, width) on a grid, three of them in a volume
+    q: np.ndarray  # [C, M], contents of the queries
+    k: np.ndarray
+
+    @property
+    def num_tokens(self) -> int:
+        return int(np.prod(self.extent))
+
+    @property
+    def num_axes(self) -> int:
+        return len(self.extent)
+
+
+def make_probe(encoding: Encoding, params: Params, dims: Dims, extent: tuple[int, ...], seed: int) -> Probe:
+    q, k = np.random.default_rng(seed).normal(size=(2, CONTENTS, dims.width)).astype(np.float32)
+    return Probe(encoding, params, dims, extent, q, k)
+
+
+def logits(
+    probe: Probe, site: Site, rows: np.ndarray | None = None, *, params: Any = None, aligned: bool = False
+) -> Operator:
+    """The operator on tokens at `site`, for the queries of `rows` (all by default).
+
+    The sites are traced: a table hands out NaN for a place that it does not have.
+
+    Raises:
+      ValueError: for places that a position map refuses.
+    """
+    site = with_relation(probe.encoding, site)
+    probe.encoding.place(probe.params, site)  # with places that are known
+    rows = np.arange(site.segment.shape[0]) if rows is None else rows
+    params = probe.params if params is None else params
+    q = probe.k if aligned else probe.q
+    value, seen = _operator(probe.encoding, probe.dims.num_heads, params, q, probe.k, site, rows)
+    value, seen = np.asarray(value), np.asarray(seen)
+    return Operator(value, seen, float(value[:, :, seen].std()))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _operator(encoding, num_heads, params, q, k, site, rows):
+    every = jnp.ones((site.segment.shape[0], 1))
+    return operator(encoding, num_heads, params, q[:, None] * every, k[:, None] * every, site, rows)
+
+
+def operator(encoding, num_heads, params, q_tokens, k_tokens, site, rows):
+    """([C, H, R, T] logits, [R, T] visibility) of contents [C, T, M]."""
+
+    def one(contents):
+        return content_logits(encoding, num_heads, params, *contents, site, rows)
+
+    value, seen = jax.lax.map(one, (q_tokens, k_tokens))  # one content at a time: n x n x hidden is large enough
+    return value, seen[0]
+
+
+def content_logits(encoding, num_heads, params, q_tokens, k_tokens, site, rows):
+    """([H, R, T] logits, [R, T] visibility) of the tokens [T, M] of queries and of keys."""
+    q, rotated_q, k, rotated_k, observed = projected(encoding, num_heads, params, q_tokens, k_tokens, site)
+    row_site = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], observed)
+    return _tile(encoding, params, q[rows], k, rotated_q[rows], rotated_k, row_site, observed)
+
+
+def _tile(encoding, params, q, k, rotated_q, rotated_k, q_site, k_site):
+    scale = q.shape[-1] ** -0.5
+    value, _ = weighed_logits(encoding, scale, params, q, k, rotated_q, rotated_k, q_site, k_site)
+    return value, visible(encoding, q_site, k_site)
+
+
+def projected(encoding, num_heads, params, q_tokens, k_tokens, site):
+    """(q, q', k, k', site with its state) of the tokens [T, M] of queries and keys."""
+    placed = encoding.place(params, site)
+    q_tokens, k_tokens = (encoding.embed(params, x, placed) for x in (q_tokens, k_tokens))
+    observed = encoding.observe(params, k_tokens, placed)
+    q, k = (x.reshape(x.shape[0], num_heads, -1) for x in (q_tokens, k_tokens))
+    rotated_q, rotated_k = encoding.rotate(params, q, observed, k, observed)
+    return q, rotated_q, k, rotated_k, observed
+
+
+def cached_logits(probe: Probe, long: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
+    """[C, H, R, n]: the queries of `rows` in the box `long`, on keys that were transformed while only `extent` was there.
+
+    With all of `long` at hand from the start it is `logits`.
+    """
+    short, long = (with_relation(probe.encoding, box(extent)) for extent in (probe.extent, long))
+    arguments = (probe.params, probe.q, probe.k, short, long, rows)
+    return np.asarray(_cached_operator(probe.encoding, probe.dims.num_heads, *arguments))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _cached_operator(encoding, num_heads, params, q, k, short, long, rows):
+    def one(contents):
+        before, now = (
+            [jnp.broadcast_to(x, (site.segment.shape[0], *x.shape)) for x in contents] for site in (short, long)
+        )
+        _, _, k, rotated_k, k_site = projected(encoding, num_heads, params, *before, short)
+        q, rotated_q, _, _, q_site = projected(encoding, num_heads, params, *now, long)
+        q_site = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], q_site)
+        return _tile(encoding, params, q[rows], k, rotated_q[rows], rotated_k, q_site, k_site)[0]
+
+    return jax.lax.map(one, (q, k))
+
+
+def attention(probe: Probe, x: np.ndarray, site: Site) -> np.ndarray:
+    """[T, H, D]: one bidirectional attention layer on tokens [T, M], with identity projections."""
+    site = with_relation(probe.encoding, site)
+    return np.asarray(_attention(probe.encoding, probe.dims.num_heads, probe.params, x, site))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _attention(encoding, num_heads, params, x, site):
+    placed = encoding.place(params, site)
+    x = encoding.embed(params, x, placed)
+    observed = encoding.observe(params, x, placed)
+    q = x.reshape(x.shape[0], num_heads, -1)
+    told = dict(implementation="dense", consumed=BEFORE_ATTENTION)
+    return attend(encoding, params, q, q, q, observed, observed, **told)
+
+
+def whole_codes(encoding: Encoding, params: Params, width: int, site: Site, seed: int = 0) -> np.ndarray | None:
+    """Codes [T, M] in float64 that `embed` adds to any tokens; None if that is nothing, or depends on the tokens."""
+    x = np.random.default_rng(seed).normal(size=(site.segment.shape[0], width)).astype(np.float32)
+    code, depends = _code_of(x, *_placed_codes(encoding, params, x, with_relation(encoding, site)))
+    return None if depends or not code.any() else np.asarray(code, np.float64)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _placed_codes(encoding, params, x, site):
+    return _codes(encoding, params, x, encoding.place(params, site))
+
+
+def whole_transform(probe: Probe, other_content: bool = False) -> Transform | None:
+    """`transform` of a whole encoding, with the queries' contents for keys too."""
+    x = np.random.default_rng(1 + other_content).normal(size=(probe.num_tokens, probe.dims.width)).astype(np.float32)
+    site = with_relation(probe.encoding, box(probe.extent))
+    return _linear(*_placed_matrices(probe.encoding, probe.dims.num_heads, probe.params, x, site))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _placed_matrices(encoding, num_heads, params, x, site):
+    q = x.reshape(x.shape[0], num_heads, -1)
+    return _matrices(encoding, params, q, q, encoding.observe(params, x, encoding.place(params, site)))

@@ -1,12 +1,13 @@
-"""What must hold for every encoding, as a function: for one that is your own, before you train with it.
+"""The properties that every encoding must have, as one list; `check` runs it on an encoding of your own.
 
     for row in check(pj.parse("mine(slope=2)")):
         print(row)
 
-Each property runs one small attention layer in two ways that must agree. The repository's tests say the same of every
-registered encoding, and compare formulas besides, which nobody can do for you here.
+Most properties compare two runs of one attention layer that must agree (posjax/describe/runs.py). The repository's tests
+run the same list over every registered encoding, and compare with formulas besides, which nobody can do for you here.
 """
 
+import contextlib
 import inspect
 import math
 import traceback
@@ -18,29 +19,43 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-from posjax.attention import BEFORE_ATTENTION, attend, attend_cached, empty_cache
-from posjax.attention.attend import finish, transform
-from posjax.attention.blockwise import blockwise
-from posjax.attention.cache import slots_needed
-from posjax.describe.worlds import World, axes_taken, default_dims, joined, make_world, moved, parts, rows
+from posjax.describe.runs import LATER, ORDER, PACKED, PADDING, Runs, layer
+from posjax.describe.worlds import World, axes_taken, default_dims, forward, make_world, parts, rows
 from posjax.encoding import Dims, Encoding, Needs, Params, Site
 from posjax.mask import Mask
 from posjax.spec import parse
 
-_HOSTED = dict(implementation="dense", consumed=BEFORE_ATTENTION)  # `project` runs what acts before attention
-_SLOTS = 17  # of a cache: more than there are tokens
-_ABSOLUTE = 1e-3  # what is declared not relative must change the outputs by more than this when moved
-# What a mistaken hook raises when it is traced or given shapes that it did not expect; reported, not raised.
-_HOOK_ERRORS = (ValueError, TypeError, AttributeError, LookupError, NotImplementedError)
-_FAR = (300, 66_000)  # bfloat16 tells every second position apart beyond 256, every 512th beyond 65,536
 _QUERIES = 5  # of 14 tokens, so that no two sizes of a tile are equal
+_ABSOLUTE = 1e-3  # an encoding with relative=False must change the outputs by more than this when all tokens move
+_FAR = 300, 66_000  # bfloat16 tells every second position apart beyond 256, every 512th beyond 65,536
+# A mistaken hook raises these when it is traced or given shapes that it did not expect; reported, not raised.
+_HOOK_ERRORS = (ValueError, TypeError, AttributeError, LookupError, NotImplementedError)
+# Outputs have size 1 to 10. Two programs were seen to differ by 7.6e-6 at most, and from a formula in float64 by 4e-6.
+_CLOSE = 1e-5
 
 
 class Property(NamedTuple):
+    """A property that every encoding must have.
+
+    Attributes:
+      error: returns the worst difference between what must be equal; raises `NotApplicable`, or any of the errors that a
+        hook may raise.
+      tolerance: the largest error that is allowed.
+      deep: whether it costs seconds for an encoding, so that the tests run it on fewer of them.
+      first: whether nothing else is asked of an encoding whose hooks raise here.
+    """
+
+    error: Callable[[Runs], float]
+    tolerance: float = _CLOSE
+    deep: bool = False
+    first: bool = False
+
+
+class Row(NamedTuple):
     """One line of the report. `error` is NaN where the encoding's declared traits rule the property out."""
 
     name: str
-    error: float  # the worst difference between what must be equal
+    error: float
     ok: bool
     note: str = ""
 
@@ -58,8 +73,8 @@ class NotApplicable(Exception):
     """A declared trait rules this property out; the message names it."""
 
 
-def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = None) -> list[Property]:
-    """Runs every property on 14 tokens; where a hook returns a wrong shape, none but the first.
+def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = None) -> list[Row]:
+    """Runs every property on 14 tokens; where a hook returns a wrong shape or cannot be traced, none after that.
 
     Args:
       dims: sizes of the model; by default 3 heads of 8 channels, tables for 24 positions or a grid of 6 x 7.
@@ -73,75 +88,63 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
     if num_axes not in taken:
         raise ValueError(f"{encoding} takes positions of {taken} axes, not {num_axes}")
     dims = default_dims(encoding, num_axes) if dims is None else dims
-    world = make_world(encoding, dims, num_axes)
-    first = next(iter(PROPERTIES))
-    try:
-        PROPERTIES[first][1](world)
-        forward(world)
-    except _HOOK_ERRORS as problem:
-        if type(problem) is ValueError:  # it refuses these sizes
-            raise
-        return [_failed(first, world, problem)]
-    return [check_one(name, world) for name in PROPERTIES]
+    runs = Runs(make_world(encoding, dims, num_axes))
+    found = []
+    for name, each in PROPERTIES.items():
+        found.append(check_one(name, runs))
+        if each.first and found[-1].error == math.inf:
+            break
+        if len(found) == 1:
+            jax.eval_shape(lambda: forward(*runs.world))  # raises where the encoding refuses these sizes
+    return found
 
 
-def check_one(name: str, world: World) -> Property:
-    """One property, in one world."""
-    tolerance, function = PROPERTIES[name]
+def check_one(name: str, runs: Runs, table: "dict[str, Property] | None" = None) -> Row:
+    """Runs one property of a table, by default `PROPERTIES`, on one world."""
+    function, tolerance, *_ = (PROPERTIES if table is None else table)[name]
     try:
-        error = function(world)
+        error = function(runs)
     except NotApplicable as reason:
-        return Property(name, math.nan, True, str(reason))
+        return Row(name, math.nan, True, str(reason))
     except _HOOK_ERRORS as problem:
-        return _failed(name, world, problem)
+        return Row(name, math.inf, False, _note(problem, runs))
     error = math.inf if math.isnan(error) else float(error)
-    return Property(name, error, error <= tolerance)
+    return Row(name, error, error <= tolerance)
 
 
-def _failed(name: str, world: World, problem: Exception) -> Property:
-    """The line of a property for which a hook raised something, with the line of the encoding's own file."""
+def _note(problem: Exception, runs: Runs) -> str:
+    """Returns the message of what a hook raised, and the line of the encoding's own file."""
     note = " ".join(str(problem).split())[:200]
-    if not isinstance(problem, HookError):
-        files = {inspect.getfile(type(part.encoding)) for part in parts(*world[:2], world.site)}
-        frames = [each for each in traceback.extract_tb(problem.__traceback__) if each.filename in files]
-        where = f", line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
-        note = f"{type(problem).__name__}: {note}{where}"
-    return Property(name, math.inf, False, note)
+    if isinstance(problem, HookError):
+        return note
+    w = runs.world
+    files = {inspect.getfile(type(part.encoding)) for part in parts(w.encoding, w.params, w.site)}
+    frames = [each for each in traceback.extract_tb(problem.__traceback__) if each.filename in files]
+    where = f", line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+    return f"{type(problem).__name__}: {note}{where}"
 
 
-def project(w: World, x, site: Site, past: Site | None = None):
-    """Codes added, state observed, and q, k and v; `site` is placed."""
-    x = w.encoding.embed(w.params, x, site)
-    site = w.encoding.observe(w.params, x, site, past)
-    q, k, v = jnp.einsum("tm,nmhd->nthd", x, w.weights.astype(x.dtype))
-    return q, k, v, site
+def gap(*pairs: tuple[Any, Any]) -> float:
+    """The largest absolute difference of pairs of trees; infinite where something is NaN."""
+    leaves = [both for a, b in pairs for both in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
+    gaps = [np.max(np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64)), initial=0.0) for x, y in leaves]
+    return math.inf if np.isnan(gaps).any() else float(max(gaps, default=0.0))
 
 
-def forward(w: World, *, causal: bool = False, tile: int | None = None):
-    """One attention layer; blockwise where a tile size is given."""
-    q, k, v, site = project(w, w.x, w.encoding.place(w.params, w.site))
-    if tile is None:
-        return attend(w.encoding, w.params, q, k, v, site, site, causal=causal, **_HOSTED)
-    order = np.arange(len(q), dtype=np.int32) if causal else None
-    operands = transform(w.encoding, w.params, q, k, v, site, site, order, order)
-    out = blockwise(w.encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile)
-    return finish(w.encoding, w.params, out, site)
-
-
-def gap(a, b) -> float:
-    """The largest absolute difference of two trees; infinite where something is NaN."""
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    gaps = [np.max(np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64)), initial=0.0) for x, y in pairs]
-    return math.inf if np.isnan(gaps).any() else max(gaps, default=0.0)
-
-
-def hooks_return_their_shapes(w: World) -> float:
+def hooks_return_their_shapes(runs: Runs) -> float:
     """Calls each hook of each part, on a tile of 5 queries and all keys."""
-    for part in parts(w.encoding, w.params, w.site):
-        site = _site_of("place", part.encoding.place(part.params, part.site), len(w.x))
-        x = _shaped("embed", part.encoding.embed(part.params, w.x, site), "[T, M]", w.x.shape)
-        site = _site_of("observe", part.encoding.observe(part.params, x, site), len(w.x))
-        _call_on_tile(part.encoding, part.params, jnp.einsum("tm,nmhd->nthd", x, w.weights), site)
+    w = runs.world
+
+    def call():
+        for part in parts(w.encoding, w.params, w.site):
+            site = _site_of("place", part.encoding.place(part.params, part.site), len(w.x))
+            x = _shaped("embed", part.encoding.embed(part.params, w.x, site), "[T, M]", w.x.shape)
+            site = _site_of("observe", part.encoding.observe(part.params, x, site), len(w.x))
+            _call_on_tile(part.encoding, part.params, jnp.einsum("tm,nmhd->nthd", x, w.weights), site)
+
+    # "jit is eager" reports hooks that cannot be traced.
+    with contextlib.suppress(jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
+        jax.eval_shape(call)  # compiles nothing
     return 0.0
 
 
@@ -152,9 +155,14 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
     turned = e.rotate(params, q, q_site, k, site)
     if not isinstance(turned, tuple) or len(turned) != 2:
         raise HookError(f"rotate returned {type(turned).__name__}, expected the pair of queries and keys")
+    resized = "product" in e.hooks or {each.shape[-1] for each in turned} != {q.shape[-1]}
     for what, before, after in (("queries", q, turned[0]), ("keys", k, turned[1])):
         sized = before.shape if kept else (*before.shape[:2], *np.shape(after)[2:3])
         _shaped("rotate", after, f"{what} {list(before.shape[:2])} by {'head dim' if kept else 'any size'}", sized)
+    if resized == kept:
+        raise HookError(
+            f"rotate or product {'needs' if resized else 'does not need'} HEAD_DIM, which is {'not ' * kept}declared"
+        )
     _shaped("value", e.value(params, v, site), "[S, K, E]", v.shape)
     product = _shaped("product", e.product(turned[0], q_site, turned[1], site), "[H, T, S]", logits)
     bias = e.bias(params, q, q_site, k, site)
@@ -190,185 +198,20 @@ def _site_of(hook: str, value: Any, count: int) -> Site:
     return value
 
 
-def positions_are_not_rounded_to_bfloat16(w: World) -> float:
-    """Far tokens in bfloat16 err as near ones do; and where all is float32, nothing is computed in half precision."""
-    traced = jax.make_jaxpr(lambda x, site: forward(w._replace(x=x, site=site)))(w.x, w.site)
-    if halves := {*_halves(traced.jaxpr)}:
-        raise HookError(f"computes in {', '.join(sorted(halves))} though tokens are float32: keep positions in float32")
-    near = _error_of_bfloat16(w)
-    for start in _FAR:
-        stands = (w.site.prefix == 0).reshape(-1, *[1] * (w.site.position.ndim - 1))
-        there = w._replace(site=w.site._replace(position=w.site.position + np.int32(start) * stands))
-        try:
-            far = _error_of_bfloat16(there)
-        except ValueError:
-            raise NotApplicable(f"it refuses positions from {start}") from None
-        if far > 4 * near + 0.02:
-            raise HookError(
-                f"with tokens in bfloat16 outputs err by {far:.2g} at positions from {start}, by {near:.2g} near 0: "
-                "positions or angles are rounded to bfloat16, keep them in float32 and cast what is made of them"
-            )
-    return 0.0
+def placed_sites_are_well_formed(runs: Runs) -> float:
+    """`place` keeps documents and prefix tokens, and makes arrays of int32 and float32."""
+    placed, site = runs.world.placed, runs.world.site
+    if wrong := {leaf.dtype.name for leaf in jax.tree.leaves(placed)} - {"int32", "float32"}:
+        raise HookError(f"place returned arrays of {', '.join(sorted(wrong))}, expected int32 and float32")
+    return gap((placed.segment, site.segment), (placed.prefix, site.prefix))
 
 
-def _halves(jaxpr) -> Iterator[str]:
-    for equation in jaxpr.eqns:
-        yield from (
-            name
-            for each in equation.outvars
-            if (name := str(getattr(each.aval, "dtype", ""))) in ("bfloat16", "float16")
-        )
-        for inner in jaxprs_in_params(equation.params):
-            yield from _halves(inner)
-
-
-def _error_of_bfloat16(w: World) -> float:
-    """The largest difference that bfloat16 tokens make, over the size of the outputs."""
-    low = w.x.astype(jnp.bfloat16)
-    exact = forward(w._replace(x=low.astype(jnp.float32), weights=w.weights.astype(jnp.bfloat16).astype(jnp.float32)))
-    return gap(forward(w._replace(x=low)), exact) / (1e-6 + float(jnp.abs(exact).max()))
-
-
-def jit_is_eager(w: World) -> float:
-    traced = jax.jit(lambda params, x, site: forward(w._replace(params=params, x=x, site=site)))
-    return gap(traced(w.params, w.x, w.site), forward(w))
-
-
-def vmap_is_a_loop(w: World) -> float:
-    """Rows of a batch stand at different sites, in different orders."""
-    orders = [np.random.default_rng(seed).permutation(len(w.x)) for seed in range(3)]
-    batch = [w._replace(x=(1 + n) * w.x, site=rows(w.site, order)) for n, order in enumerate(orders)]
-    xs = jnp.stack([each.x for each in batch])
-    sites = jax.tree.map(lambda *leaves: np.stack(leaves), *[each.site for each in batch])
-    together = jax.vmap(lambda x, site: forward(w._replace(x=x, site=site)))(xs, sites)
-    return gap(together, jnp.stack([forward(each) for each in batch]))
-
-
-def tokens_and_sites_permute_together(w: World) -> float:
-    order = np.random.default_rng(0).permutation(len(w.x))
-    return gap(forward(w._replace(x=w.x[order], site=rows(w.site, order))), forward(w)[order])
-
-
-def moving_all_tokens_changes_nothing(w: World) -> float:
-    """Or something, where `relative` is declared False."""
-    w = w._replace(site=w.site._replace(prefix=np.zeros_like(w.site.prefix)))
-    difference = gap(forward(w._replace(site=moved(w.site))), forward(w))
-    if w.encoding.relative:
-        return difference
-    if difference > _ABSOLUTE:
-        raise NotApplicable(f"declared relative=False, and moving all tokens changes the outputs by {difference:.1e}")
-    raise ValueError(f"declared relative=False, yet moving all tokens changes the outputs by {difference:.1e} only")
-
-
-def packed_documents_are_alone(w: World) -> float:
-    first, second = rows(w.site, slice(5)), rows(w.site, slice(9))
-    both = w._replace(site=joined(first, second._replace(segment=np.full(9, 2, np.int32))))
-    alone = w._replace(x=w.x[:5], site=first), w._replace(x=w.x[5:], site=second)
-    outs = [jnp.concatenate([forward(each, causal=causal) for each in alone]) for causal in (False, True)]
-    return max(gap(forward(both, causal=causal), out) for causal, out in zip((False, True), outs, strict=True))
-
-
-def causal_queries_see_no_later_tokens(w: World) -> float:
-    if Needs.BOTH_DIRECTIONS in w.encoding.needs:
-        raise NotApplicable("it needs BOTH_DIRECTIONS: not for causal models")
-    changed = w._replace(x=w.x.at[8:].multiply(-1))
-    return gap(forward(changed, causal=True)[:8], forward(w, causal=True)[:8])
-
-
-def left_padding_is_invisible(w: World) -> float:
-    pad, tokens = rows(w.site, slice(5)), rows(w.site, slice(9))
-    pad = pad._replace(position=pad.position - np.int32(9), segment=np.zeros(5, np.int32))
-    out = forward(w._replace(x=w.x.at[:5].mul(1e3), site=joined(pad, tokens)), causal=True)
-    alone = forward(w._replace(x=w.x[5:], site=tokens), causal=True)
-    return gap(out, jnp.concatenate([jnp.zeros_like(out[:5]), alone]))
-
-
-def _gradients(w: World, tile: int | None):
-    """Gradients, of a wavy sum, with two tokens at one place and padding; to positions too where these may be floats."""
-    position = np.array(w.site.position)
-    position[4] = position[5]
-    segment = np.where(np.arange(len(w.x)) == 7, 0, 1).astype(np.int32)
-
-    def loss(params, x, weights, floats):
-        site = w.site._replace(
-            position=position if Needs.WHOLE_POSITIONS in w.encoding.needs else floats, segment=segment
-        )
-        changed = w._replace(params=params, x=x, weights=weights, site=site)
-        return jnp.sum(jnp.sin(forward(changed, tile=tile)))
-
-    argnums = (0, 1, 2, 3)
-    return jax.jit(jax.grad(loss, argnums))(w.params, w.x, w.weights, jnp.asarray(position, jnp.float32))
-
-
-def blockwise_is_dense(w: World) -> float:
-    return max(gap(forward(w, causal=causal, tile=5), forward(w, causal=causal)) for causal in (False, True))
-
-
-def blockwise_gradients_are_dense(w: World) -> float:
-    return gap(_gradients(w, 5), _gradients(w, None))
-
-
-def grouped_queries_share_a_key(w: World) -> float:
-    """One key head for all query heads, as if it was repeated."""
-    q, k, v, site = project(w, w.x, w.encoding.place(w.params, w.site))
-
-    def read(k, v):
-        return attend(w.encoding, w.params, q, k, v, site, site, **_HOSTED)
-
-    return gap(read(k[:, :1], v[:, :1]), read(*(jnp.repeat(x[:, :1], q.shape[1], axis=1) for x in (k, v))))
-
-
-def gradients_are_finite(w: World) -> float:
-    grads = _gradients(w, None)
-    unused = [
-        jax.tree_util.keystr(path, simple=True, separator=".")
-        for path, leaf in jax.tree_util.tree_leaves_with_path(grads[0])
-        if not np.any(leaf)
-    ]
-    if unused and Needs.CONSTANT_PARAMS not in w.encoding.needs:
-        raise ValueError(f"parameters that nothing depends on: {', '.join(unused)}")
-    return gap(grads, grads)
-
-
-def decoding_token_by_token_is_the_full_pass(w: World) -> float:
-    for need in (Needs.BOTH_DIRECTIONS, Needs.WHOLE_DOCUMENT):
-        if need in w.encoding.needs:
-            raise NotApplicable(f"it needs {need.name}: no cached decoding")
-    site = w.encoding.place(w.params, w.site)
-    out = _decoded(w, site)
-    if Needs.DOCUMENT_LENGTH not in w.encoding.needs:
-        return gap(out, forward(w, causal=True))
-    # Each token sees the past as a full pass over no more than the past shows it.
-    prefixes = [(w._replace(x=w.x[:n]), rows(site, slice(n))) for n in range(1, len(w.x) + 1)]
-    return max(gap(out[len(part.x) - 1], _attended(part, part_site)[-1]) for part, part_site in prefixes)
-
-
-def _attended(w: World, placed: Site):
-    q, k, v, site = project(w, w.x, placed)
-    return attend(w.encoding, w.params, q, k, v, site, site, causal=True, **_HOSTED)
-
-
-def _decoded(w: World, site: Site):
-    @jax.jit
-    def step(x, site, cache):
-        q, k, v, site = project(w, x, site, cache.site)
-        return attend_cached(w.encoding, w.params, q, k, v, site, cache, consumed=BEFORE_ATTENTION)
-
-    observed = jax.eval_shape(lambda: project(w, w.x, site))[3]
-    slots = slots_needed(w.encoding, site, _SLOTS)  # as few as `memory` promises to need
-    cache = empty_cache(slots, *w.weights.shape[2:], observed)
-    outs = []
-    for t in range(len(w.x)):
-        out, cache = step(w.x[t : t + 1], rows(site, slice(t, t + 1)), cache)
-        outs.append(out)
-    return jnp.concatenate(outs)
-
-
-def text_form_is_read_back(w: World) -> float:
-    if not all(part.spec_name for part in _leaves(w.encoding)):
+def text_form_is_read_back(runs: Runs) -> float:
+    encoding = runs.world.encoding
+    if not all(part.spec_name for part in _leaves(encoding)):
         raise NotApplicable("not registered, so it has no text form")
-    if parse(str(w.encoding)) != w.encoding:
-        raise ValueError(f"parse({str(w.encoding)!r}) is another encoding")
+    if parse(str(encoding)) != encoding:
+        raise ValueError(f"parse({str(encoding)!r}) is another encoding")
     return 0.0
 
 
@@ -379,24 +222,195 @@ def _leaves(encoding: Encoding) -> Iterator[Encoding]:
         yield encoding
 
 
-_EXACT, _SUMS = 1e-5, 5e-5
-PROPERTIES: dict[str, tuple[float, Callable[[World], float]]] = {
-    function.__name__.replace("_", " "): (tolerance, function)
-    for tolerance, function in [
-        (0.0, hooks_return_their_shapes),
-        (0.0, positions_are_not_rounded_to_bfloat16),
-        (0.0, text_form_is_read_back),
-        (_EXACT, jit_is_eager),
-        (_EXACT, vmap_is_a_loop),
-        (_EXACT, tokens_and_sites_permute_together),
-        (_SUMS, moving_all_tokens_changes_nothing),
-        (_EXACT, packed_documents_are_alone),
-        (_EXACT, causal_queries_see_no_later_tokens),
-        (_EXACT, left_padding_is_invisible),
-        (_EXACT, blockwise_is_dense),
-        (_SUMS, blockwise_gradients_are_dense),
-        (_EXACT, grouped_queries_share_a_key),
-        (0.0, gradients_are_finite),
-        (_EXACT, decoding_token_by_token_is_the_full_pass),
+def sites_may_be_traced(runs: Runs) -> float:
+    """Sites that are known while tracing, as a ViT has them, and traced ones, as a packed decoder has them."""
+    return gap(*((known, runs.batch[causal]["documents"]) for causal, known in enumerate(runs.known["documents"])))
+
+
+def any_part_of_a_site_may_be_traced(runs: Runs) -> float:
+    """The rest is known while tracing, as of padded rows of one grid."""
+    w = runs.world
+    for names in [("segment",), ("prefix",), ("position",), ("segment", "prefix")]:
+        traced = {name: getattr(w.site, name) for name in names}
+        jax.eval_shape(lambda traced: forward(*w._replace(site=w.site._replace(**traced))), traced)
+    return 0.0
+
+
+def jit_is_eager(runs: Runs) -> float:
+    return gap((runs.batch[1]["documents"], layer(runs.world, runs.sequences["documents"], causal=True)))
+
+
+def vmap_is_a_loop(runs: Runs) -> float:
+    """Rows of a batch stand at different sites: other orders, other documents."""
+    return max(_gap_of_documents(runs.batch[0][name], out) for name, out in runs.loop.items())
+
+
+def tokens_and_sites_permute_together(runs: Runs) -> float:
+    return gap((runs.batch[0]["permuted"], runs.batch[0]["plain"][ORDER]))
+
+
+def moving_all_tokens_changes_nothing(runs: Runs) -> float:
+    """Or something, where `relative` is declared False. All tokens stand somewhere."""
+    difference = gap((runs.batch[0]["moved"], runs.batch[0]["standing"]))
+    if runs.world.encoding.relative:
+        return difference
+    if difference > _ABSOLUTE:
+        raise NotApplicable(f"declared relative=False, and moving all tokens changes the outputs by {difference:.1e}")
+    raise ValueError(f"declared relative=False, yet moving all tokens changes the outputs by {difference:.1e} only")
+
+
+def prefix_tokens_stand_nowhere(runs: Runs) -> float:
+    """Their position is not looked at; which of them they are may matter."""
+    if not runs.world.site.prefix.any():
+        raise NotApplicable("there are no prefix tokens on a line")
+    return gap((runs.batch[0]["nowhere"], runs.batch[0]["plain"]))
+
+
+def packed_documents_are_alone(runs: Runs) -> float:
+    """Two documents in a row beside each by itself; and the second one when the first stands elsewhere."""
+    first = PACKED[0]
+    return max(
+        max(
+            gap((out["packed"][:first], out["first"][:first]), (out["packed"][first:], alone)),
+            _gap_of_documents(out["beside"][first:], out["apart"][first:]),
+        )
+        for out, alone in zip(runs.batch, runs.known["second"], strict=True)
+    )
+
+
+def _gap_of_documents(a: np.ndarray, b: np.ndarray) -> float:
+    """`gap` of outputs, except where both are NaN: there a table had no row for a token that stands nowhere."""
+    return gap((np.where(np.isnan(b), 0, a), np.where(np.isnan(a), 0, b)))
+
+
+def causal_queries_see_no_later_tokens(runs: Runs) -> float:
+    if Needs.BOTH_DIRECTIONS in runs.world.encoding.needs:
+        raise NotApplicable("it needs BOTH_DIRECTIONS: not for causal models")
+    return gap((runs.batch[1]["later"][:LATER], runs.batch[1]["plain"][:LATER]))
+
+
+def left_padding_is_invisible(runs: Runs) -> float:
+    outs = zip(runs.batch, runs.known["second"], strict=True)
+    return gap(*((out["padded"], np.pad(alone, [(PACKED[0], 0), (0, 0), (0, 0)])) for out, alone in outs))
+
+
+def blockwise_is_dense(runs: Runs) -> float:
+    """Tiles have 5 tokens; there are documents and padding, and on lines causality; and once neither."""
+    (tiled, _), (dense, _) = runs.tiled
+    return gap((tiled, dense), (runs.grouped["blockwise"], runs.grouped["dense"]))
+
+
+def blockwise_gradients_are_dense(runs: Runs) -> float:
+    """Relative to the largest number of an array, if that is above 3."""
+    pairs = zip(*(jax.tree.leaves(gradients) for _, gradients in runs.tiled), strict=True)
+    return max(gap((a, b)) / max(3, np.abs(b).max(initial=0)) for a, b in pairs)
+
+
+def grouped_queries_share_a_key(runs: Runs) -> float:
+    """One key head for all query heads, as if it was repeated."""
+    repeated = runs.grouped["repeated"]
+    return gap((runs.grouped["dense"], repeated), (runs.grouped["blockwise"], repeated))
+
+
+def gradients_are_finite(runs: Runs) -> float:
+    """Gradients of a wavy sum, with two tokens at one place and padding; to positions too where these may be floats."""
+    params, x, *_ = gradients = runs.gradients["stacked"][1]
+    unused = [
+        jax.tree_util.keystr(path, simple=True, separator=".")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+        if not np.any(leaf)
+    ]
+    if unused and Needs.CONSTANT_PARAMS not in runs.world.encoding.needs:
+        raise ValueError(f"parameters that nothing depends on: {', '.join(unused)}")
+    if np.any(x[:, PADDING]):
+        raise ValueError("padding gets a gradient")
+    if not np.any(x[:, PADDING + 1], axis=1).all():
+        raise ValueError("the token behind the padding gets no gradient")
+    return gap((gradients, gradients))
+
+
+def positions_are_not_rounded_to_bfloat16(runs: Runs) -> float:
+    """Far tokens in bfloat16 err as near ones do; and where all is float32, nothing is computed in half precision."""
+    w = runs.world
+    half = {np.dtype(jnp.bfloat16), np.dtype(np.float16)}
+    made = [getattr(each.aval, "dtype", None) for equation in _equations(w, w.x) for each in equation.outvars]
+    if found := half & {*made}:
+        names = ", ".join(sorted(each.name for each in found))
+        raise HookError(f"computes in {names} though tokens are float32: keep positions in float32")
+    waves = [each for each in _equations(w, w.x.astype(jnp.bfloat16)) if each.primitive.name in ("sin", "cos")]
+    if any(each.invars[0].aval.dtype in half for each in waves):
+        raise HookError("takes the sine or cosine of bfloat16 where tokens are bfloat16: keep angles in float32")
+    stands = (w.site.prefix == 0).reshape(-1, *[1] * (w.site.position.ndim - 1))
+    places = {start: w.site.position + np.int32(start) * stands for start in (0, *_FAR)}
+    refused = [start for start in _FAR if start > w.encoding.reach or not _takes(w, places[start])]
+    places = {start: position for start, position in places.items() if start not in refused}
+    lows, exacts = runs.halves(np.stack([*places.values()]))
+    errors = [gap((low, exact)) / (1e-6 + np.abs(exact).max()) for low, exact in zip(lows, exacts, strict=True)]
+    for start, error in zip(places, errors, strict=True):
+        if not error <= 4 * errors[0] + 0.02:
+            raise HookError(
+                f"with tokens in bfloat16 outputs err by {error:.2g} at positions from {start}, by {errors[0]:.2g} near 0: "
+                "positions or angles are rounded to bfloat16, keep them in float32 and cast what is made of them"
+            )
+    if lows.dtype != jnp.bfloat16:
+        raise HookError(f"makes {lows.dtype} of tokens in bfloat16")
+    if refused:
+        raise NotApplicable(f"it refuses positions from {refused[0]}")
+    return 0.0
+
+
+def _equations(w: World, x: jax.Array) -> Iterator[Any]:
+    """All equations of the program of a layer on these tokens, at traced sites."""
+    pending = [jax.make_jaxpr(lambda x, site: forward(*w._replace(x=x, site=site)))(x, w.site).jaxpr]
+    while pending:
+        for equation in pending.pop().eqns:
+            yield equation
+            pending += jaxprs_in_params(equation.params)
+
+
+def _takes(w: World, position: np.ndarray) -> bool:
+    """Whether the encoding takes tokens at these positions when they are known."""
+    try:
+        jax.eval_shape(lambda: forward(*w._replace(site=w.site._replace(position=position))))
+    except ValueError:
+        return False
+    return True
+
+
+def decoding_token_by_token_is_the_full_pass(runs: Runs) -> float:
+    needs = runs.world.encoding.needs
+    if Needs.BOTH_DIRECTIONS in needs:
+        raise NotApplicable("it needs BOTH_DIRECTIONS: no cached decoding")
+    (out, segments), full = runs.decoded, runs.batch[1]["plain"]
+    if np.any(segments[len(out) :]):
+        raise ValueError("free slots of the cache were written to")
+    if Needs.DOCUMENT_LENGTH not in needs:
+        return gap((out, full))
+    # Each token sees the past as a full pass over no more than the past shows it.
+    return gap(*((out[len(past) - 1], past[-1]) for past in (*runs.short.values(), full)))
+
+
+PROPERTIES: dict[str, Property] = {
+    each.error.__name__.replace("_", " "): each
+    for each in [
+        Property(hooks_return_their_shapes, 0.0, first=True),
+        Property(placed_sites_are_well_formed, 0.0),
+        Property(text_form_is_read_back, 0.0),
+        Property(jit_is_eager, deep=True, first=True),
+        Property(sites_may_be_traced),
+        Property(any_part_of_a_site_may_be_traced, deep=True),
+        Property(vmap_is_a_loop, deep=True),
+        Property(tokens_and_sites_permute_together),
+        Property(moving_all_tokens_changes_nothing, 2e-5),
+        Property(prefix_tokens_stand_nowhere),
+        Property(packed_documents_are_alone),
+        Property(causal_queries_see_no_later_tokens),
+        Property(left_padding_is_invisible),
+        Property(positions_are_not_rounded_to_bfloat16, 0.0, deep=True),
+        Property(blockwise_is_dense, deep=True),
+        Property(blockwise_gradients_are_dense, deep=True),
+        Property(grouped_queries_share_a_key, deep=True),
+        Property(gradients_are_finite, 0.0, deep=True),
+        Property(decoding_token_by_token_is_the_full_pass, deep=True),
     ]
 }

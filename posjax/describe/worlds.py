@@ -1,13 +1,16 @@
 """A few tokens, a random content and an encoding's parameters: the small worlds in which encodings are looked at."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes, grid, sites
+from posjax.attention import BEFORE_ATTENTION, attend
+from posjax.attention.attend import finish, orders_of, transform
+from posjax.attention.blockwise import blockwise
+from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes
 
 _LINE, _GRID, _PREFIX = 24, (6, 7), 2
 _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero
@@ -21,6 +24,10 @@ class World(NamedTuple):
     x: jax.Array  # [T, M]
     site: Site  # as a model would give it, not yet placed
     weights: jax.Array  # [3, M, H, D]: the projections to q, k and v
+
+    @property
+    def placed(self) -> Site:
+        return self.encoding.place(self.params, self.site)
 
 
 class Part(NamedTuple):
@@ -42,12 +49,8 @@ def default_dims(encoding: Encoding, num_axes: int) -> Dims:
 
 def make_world(encoding: Encoding, dims: Dims, num_axes: int) -> World:
     """14 tokens on a line that begins at 2, or 12 on a grid behind 2 that stand nowhere."""
-    if num_axes == 1:
-        site = sites(14, start=2)
-    elif num_axes == 2:
-        site = grid(3, 4, prefix=_PREFIX)
-    else:
-        site = volume((3, 2, 2, *[1] * (num_axes - 3)), prefix=_PREFIX)
+    extent = (3, 2, 2, *[1] * (num_axes - 3)) if num_axes > 2 else (3, 4)
+    site = box((14,), shift=2) if num_axes == 1 else box(extent, prefix=_PREFIX)
     x = normal(2, len(site.segment), dims.width)
     weights = 0.3 * normal(3, 3, dims.width, dims.num_heads, dims.head_dim)
     return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, with_relation(encoding, site), weights)
@@ -74,11 +77,16 @@ def normal(seed: int, *shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
-def volume(sizes: tuple[int, ...], prefix: int = 0) -> Site:
-    """As `grid`, of any number of axes."""
-    position = np.stack(np.mgrid[tuple(slice(size) for size in sizes)], axis=-1).reshape(-1, len(sizes))
-    flat = grid(1, len(position), prefix)
-    return flat._replace(position=np.pad(position, [(prefix, 0), (0, 0)]).astype(np.int32))
+def places(extent: tuple[int, ...]) -> np.ndarray:
+    """Coordinates [T, A] of all places of a box of this extent, the last axis running fastest."""
+    return np.stack(np.indices(extent), axis=-1).reshape(-1, len(extent))
+
+
+def box(extent: tuple[int, ...], shift: int | tuple[int, ...] = 0, prefix: int = 0) -> Site:
+    """The sites of one document on all places of a box, moved by `shift`, behind `prefix` tokens that stand nowhere."""
+    position = np.pad(places(extent) + np.asarray(shift), [(prefix, 0), (0, 0)]).astype(np.int32)
+    nowhere = np.pad(np.arange(1, prefix + 1), (0, len(position) - prefix)).astype(np.int32)
+    return Site(position[:, 0] if len(extent) == 1 else position, np.ones(len(position), np.int32), nowhere)
 
 
 def with_relation(encoding: Encoding, site: Site) -> Site:
@@ -103,7 +111,7 @@ def awake(params: Params) -> tuple[Params, list[str]]:
 
 
 def parts(encoding: Encoding, params: Params, site: Site) -> Iterator[Part]:
-    """The members of a composition, one by one; position maps come before what they show other positions to."""
+    """The members of a composition, one by one; a position map comes before the encodings behind it."""
     if isinstance(encoding, Sum):
         for part, part_params in zip(encoding.parts, params, strict=True):
             yield from parts(part, part_params, site)
@@ -134,8 +142,48 @@ def joined(*some: Site) -> Site:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *some)
 
 
-def moved(site: Site) -> Site:
-    """All tokens moved by 5 on a line, by (2, 3, ...) on a grid."""
-    num_axes = axes(site).shape[1]
-    by = np.int32(5) if site.position.ndim == 1 else np.arange(2, 2 + num_axes, dtype=np.int32)
-    return site._replace(position=site.position + by)
+def moved(site: Site, line: int = 5, grid: Sequence[int] = (2, 3, 4)) -> Site:
+    """All tokens moved by `line` on a line, or by `grid` along each axis; further axes repeat it."""
+    by = (line,) if site.position.ndim == 1 else grid
+    return site._replace(position=site.position + np.resize(np.int32(by), site.position.shape[1:]))
+
+
+def project(encoding: Encoding, params: Params, x, site: Site, weights, past: Site | None = None):
+    """Codes added, state observed, and q, k and v: the part of a layer before attention. `site` is placed."""
+    x = encoding.embed(params, x, site)
+    site = encoding.observe(params, x, site, past)
+    q, k, v = jnp.einsum("tm,nmhd->nthd", x, weights.astype(x.dtype))
+    return q, k, v, site
+
+
+def forward(
+    encoding: Encoding,
+    params: Params,
+    x: jax.Array,
+    site: Site,
+    weights: jax.Array,
+    *,
+    placed: bool = False,
+    tile: int | None = None,
+    heads: Callable = lambda x: x,
+    **options: Any,
+) -> jax.Array:
+    """One attention layer on tokens that stand at `site`.
+
+    Args:
+      placed: whether `site` has been placed.
+      tile: the size of tiles of blockwise attention; dense attention where None.
+      heads: changes the heads of keys and of values.
+      options: of `attend`.
+    """
+    site = site if placed else encoding.place(params, site)
+    q, k, v, site = project(encoding, params, x, site, weights)
+    k, v = heads(k), heads(v)
+    if tile is None:
+        options = {"implementation": "dense", "consumed": BEFORE_ATTENTION} | options
+        return attend(encoding, params, q, k, v, site, site, **options)
+    orders = orders_of(q, k, options.pop("causal", False), options.pop("q_order", None), options.pop("k_order", None))
+    operands = transform(encoding, params, q, k, v, site, site, *orders)
+    return finish(
+        encoding, params, blockwise(encoding, operands, scale=q.shape[-1] ** -0.5, tile=tile, **options), site
+    )

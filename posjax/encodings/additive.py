@@ -37,14 +37,15 @@ class Sinusoidal(Encoding):
     )
 
     relative = False
+    ranges = ("base > 0",)
 
     base: float = 10_000.0
     layout: str = "interleaved"
 
     def __post_init__(self):
+        super().__post_init__()
         if self.layout not in _LAYOUTS:
             raise ValueError(f"sinusoidal has no layout {self.layout!r}; {nearest(self.layout, _LAYOUTS)}")
-        _check_base(self)
 
     def embed(self, params, x, site):
         position, width = axes(site), x.shape[-1]
@@ -73,11 +74,9 @@ class ScaledSinusoidal(Encoding):
     )
 
     relative = False
+    ranges = ("base > 0",)
 
     base: float = 10_000.0
-
-    def __post_init__(self):
-        _check_base(self)
 
     def init(self, key, dims):
         return {"scale": jnp.full(1, dims.width**-0.5, jnp.float32)}
@@ -93,10 +92,8 @@ class _Sincos2d(Encoding):
 
     relative = False
     dimensions = (2,)
+    ranges = ("base > 0",)
     divisor_less: ClassVar[int]  # subtracted from the M/4 that divides the exponent
-
-    def __post_init__(self):
-        _check_base(self)
 
     def embed(self, params, x, site):
         position, width = self.coordinates(site), x.shape[-1]
@@ -191,20 +188,18 @@ class Fourier(Encoding):
 
     relative = False
     dimensions = (1, 2)
+    ranges = "hidden >= 1", "gamma > 0"
 
     features: int = 384
     hidden: int = 32
     gamma: float = 10.0
 
     def __post_init__(self):
+        super().__post_init__()
         if self.features < 2 or self.features % 2:
             raise ValueError(
                 f"fourier pairs cosines with sines: features must be even and positive, got {self.features}"
             )
-        if self.hidden < 1:
-            raise ValueError(f"fourier(hidden=...) must be at least 1, got {self.hidden}")
-        if not self.gamma > 0:
-            raise ValueError(f"fourier(gamma=...) must be positive, got {self.gamma}")
 
     def init(self, key, dims):
         wave_key, inner_key, outer_key = jax.random.split(key, 3)
@@ -230,11 +225,6 @@ class Fourier(Encoding):
 def _product(a: Float[Array, "T C"], b: Float[Array, "C E"]) -> Float32[jax.Array, "T E"]:
     """a @ b in float32 on every device: accelerators round the factors of a matrix product unless told not to."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
-
-
-def _check_base(encoding: Encoding) -> None:
-    if not encoding.base > 0:
-        raise ValueError(f"{encoding.spec_name}(base=...) must be positive, got {encoding.base}")
 
 
 def _geometric_wave(encoding: Encoding, num_axes: int, width: int) -> Float[np.ndarray, "A C"]:

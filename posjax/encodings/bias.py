@@ -355,15 +355,15 @@ class Sandwich(Encoding):
         r"b^{(h)}_{mn} = \frac{H}{8h} \sum_{c=0}^{\bar d/2-1} \cos\left((m-n)\,\beta^{-2c/\bar"
         r" d}\right),\quad \bar d = 128",
     )
+    ranges = ("base > 0",)
 
     dim: int = 128
     base: float = 10_000.0
 
     def __post_init__(self):
+        super().__post_init__()
         if self.dim < 2 or self.dim % 2:
             raise ValueError(f"sandwich needs a positive even dim, got {self.dim}")
-        if not self.base > 0:
-            raise ValueError(f"sandwich(base=...) must be positive, got {self.base}")
 
     def bias(self, params, q, q_site, k, k_site):
         num_heads = q.shape[1]

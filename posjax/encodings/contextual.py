@@ -46,13 +46,10 @@ class Shaw(Encoding):
         r"\ell_{mn} = \frac{q_m \cdot \left(k_n + a^K_r\right)}{\sqrt D},\quad o_m = \sum_n"
         r" a_{mn}\left(v_n + a^V_r\right),\quad r = \mathrm{clip}(n-m, -R, R)",
     )
+    ranges = ("max_relative_position >= 1",)
 
     max_relative_position: int = 16
     values: bool = True
-
-    def __post_init__(self):
-        if self.max_relative_position < 1:
-            raise ValueError(f"shaw(max_relative_position=...) must be at least 1, got {self.max_relative_position}")
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -131,13 +128,13 @@ class TransformerXL(Encoding):
         r"\ell_{mn} = \frac{(q_m+u)\cdot k_n + (q_m+v)\cdot W r_{m-n}}{\sqrt D}",
         r"r_d = \left[\sin d\,\beta^{-2c/M} \,\middle|\, \cos d\,\beta^{-2c/M}\right]",
     )
+    ranges = ("base > 0",)
 
     base: float = 10_000.0
     clamp_len: int = -1
 
     def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"transformer_xl(base=...) must be positive, got {self.base}")
+        super().__post_init__()
         if self.clamp_len < -1 or self.clamp_len == 0:
             raise ValueError(f"transformer_xl(clamp_len=...) must be at least 1, or -1 for none; got {self.clamp_len}")
 
@@ -217,16 +214,11 @@ class CoPE(Encoding):
 
     dimensions = (1,)
     needs = Needs.WHOLE_ROWS
+    ranges = "npos >= 2", "stddev >= 0"
 
     npos: int = 64
     scaled: bool = True
     stddev: float = 0.0
-
-    def __post_init__(self):
-        if self.npos < 2:
-            raise ValueError(f"cope(npos=...) must be at least 2, got {self.npos}")
-        if self.stddev < 0:
-            raise ValueError(f"cope(stddev=...) must not be negative, got {self.stddev}")
 
     def init(self, key, dims):
         return self.stddev * jax.random.normal(key, (self.npos, dims.head_dim), jnp.float32)

@@ -206,12 +206,9 @@ class Tupe(Encoding):
 
     relative = False
     needs = Needs.WHOLE_POSITIONS | Needs.HEAD_DIM | Needs.EVERY_HEAD | Needs.WHOLE_HEAD
+    ranges = ("stddev > 0",)
 
     stddev: float = 0.02
-
-    def __post_init__(self):
-        if not self.stddev > 0:
-            raise ValueError(f"tupe(stddev=...) must be positive, got {self.stddev}")
 
     def init(self, key, dims):
         table_key, *keys = jax.random.split(key, 3)

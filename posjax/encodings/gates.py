@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Float32, Int, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, both_stand, order_of
 from posjax.encodings.angles import geometric
-from posjax.encodings.masks import at_least
 from posjax.encodings.rotary import rotated
 from posjax.spec import register
 
@@ -93,14 +92,11 @@ class DataDependentAlibi(_Gate):
         r"f_{h,l} = \sigma\left(w_h\cdot x_l + \beta_h\right),\quad g_{h,l} = \sigma\left(w'_h\cdot"
         r" x_l + \beta'_h\right)",
     )
+    ranges = ("post_log_scale > 0",)
 
     bidirectional: bool = True
     bias_init: float = 5.0
     post_log_scale: float = 1.0
-
-    def __post_init__(self):
-        if not self.post_log_scale > 0:
-            raise ValueError(f"data_dependent_alibi(post_log_scale=...) must be positive, got {self.post_log_scale}")
 
     def init(self, key, dims):
         gates = (2, dims.num_heads) if self.bidirectional else (dims.num_heads,)
@@ -168,6 +164,7 @@ class SelectiveRope(Encoding):
 
     dimensions = (1,)
     needs = Needs.EVERY_HEAD
+    ranges = "rank >= 1", "d_conv >= 1", "base > 0"
 
     base: float = 500_000.0
     rank: int = 16
@@ -176,11 +173,6 @@ class SelectiveRope(Encoding):
     @property
     def observes(self):
         return max(self.d_conv - 1, 1)
-
-    def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"selective_rope(base=...) must be positive, got {self.base}")
-        at_least(1, self, "rank", "d_conv")
 
     def init(self, key, dims):
         if dims.head_dim % 2:
@@ -255,15 +247,10 @@ class CaRope(Encoding):
     dimensions = (1,)
     needs = Needs.EVERY_HEAD
     observes = 1
+    ranges = "stddev >= 0", "base > 1"
 
     base: float = 10_000.0
     stddev: float = 0.0
-
-    def __post_init__(self):
-        if not self.base > 1:
-            raise ValueError(f"carope(base=...) must be above 1, got {self.base}")
-        if not self.stddev >= 0:
-            raise ValueError(f"carope(stddev=...) must be at least 0, got {self.stddev}")
 
     def init(self, key, dims):
         if dims.head_dim % 2:

@@ -18,7 +18,6 @@ from posjax.encoding import Array, Encoding, Needs, order_of, stands
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.bias import alibi_slopes
 from posjax.encodings.gates import Order, last_before
-from posjax.encodings.masks import at_least
 from posjax.encodings.pairs import length, per_head, related
 from posjax.encodings.rotary import rotated, rotated_by_head
 from posjax.spec import nearest, register
@@ -126,11 +125,12 @@ class GrapeAP(Encoding):
     relative = False
     needs = Needs.WHOLE_ROWS
     observes = 0
+    ranges = ("p_head_dim >= 2",)
 
     p_head_dim: int = 8
 
     def __post_init__(self):
-        at_least(2, self, "p_head_dim")
+        super().__post_init__()
         if self.p_head_dim % 2:
             raise ValueError(f"grape_ap rotates pairs of channels: p_head_dim must be even, got {self.p_head_dim}")
 
@@ -198,16 +198,11 @@ class GrapeM(Encoding):
 
     dimensions = (1,)
     observes = 1
+    ranges = "stddev >= 0", "base > 0"
 
     base: float = 10_000.0
     per_head: bool = False
     stddev: float = 0.0
-
-    def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"grape_m(base=...) must be positive, got {self.base}")
-        if not self.stddev >= 0:
-            raise ValueError(f"grape_m(stddev=...) must be at least 0, got {self.stddev}")
 
     @property
     def needs(self) -> Needs:

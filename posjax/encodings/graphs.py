@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Float32, Int, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Relation, Site, stands
-from posjax.encodings.masks import at_least
 from posjax.encodings.pairs import linear, linear_init, related
 from posjax.encodings.placement import standing
 from posjax.encodings.tables import added, numpy_if_known, whole_inside
@@ -53,13 +52,10 @@ class Graphormer(Encoding):
     )
 
     needs = Needs.RELATION
+    ranges = "max_distance >= 1", "stddev >= 0"
 
     max_distance: int = 509
     stddev: float = 0.02
-
-    def __post_init__(self):
-        at_least(1, self, "max_distance")
-        _check_stddev(self)
 
     def init(self, key, dims):
         return {"table": self.stddev * jax.random.normal(key, (self.max_distance + 3, dims.num_heads), jnp.float32)}
@@ -93,13 +89,10 @@ class Centrality(Encoding):
     formula = (r"x_i \leftarrow x_i + z_{\deg(i)}",)
 
     needs = Needs.RELATION
+    ranges = "max_degree >= 0", "stddev >= 0"
 
     max_degree: int = 510
     stddev: float = 0.02
-
-    def __post_init__(self):
-        at_least(0, self, "max_degree")
-        _check_stddev(self)
 
     def init(self, key, dims):
         return {"table": self.stddev * jax.random.normal(key, (self.max_degree + 1, dims.width), jnp.float32)}
@@ -115,13 +108,11 @@ class _Features(Encoding):
 
     relative = False
     reach = 1.0  # as components of unit vectors, and probabilities
+    ranges = ("pos_enc_dim >= 1",)
 
     @property
     def dimensions(self):
         return (self.pos_enc_dim,)
-
-    def __post_init__(self):
-        at_least(1, self, "pos_enc_dim")
 
     def init(self, key, dims):
         return linear_init(key, self.pos_enc_dim, dims.width)
@@ -223,6 +214,7 @@ class Tree(Encoding):
 
     relative = False
     needs = Needs.WHOLE_POSITIONS
+    ranges = "depth >= 1", "degree >= 1"
 
     depth: int
     degree: int
@@ -230,9 +222,6 @@ class Tree(Encoding):
     @property
     def dimensions(self):
         return (self.depth,)
-
-    def __post_init__(self):
-        at_least(1, self, "depth", "degree")
 
     def init(self, key, dims):
         features = dims.width // (self.depth * self.degree)
@@ -260,11 +249,6 @@ class Tree(Encoding):
             raise ValueError(
                 f"{self} has branches from 1 to {self.degree}, and 0 above the root; got {found.tolist()}: set degree"
             )
-
-
-def _check_stddev(encoding: Encoding) -> None:
-    if not encoding.stddev >= 0:
-        raise ValueError(f"{encoding.spec_name}(stddev=...) must be at least 0, got {encoding.stddev}")
 
 
 def _relation(encoding: Encoding, site: Site) -> Relation:

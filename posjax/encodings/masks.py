@@ -11,15 +11,6 @@ from posjax.mask import blocks, drawn, every, first_keys, first_queries, near
 from posjax.spec import register
 
 
-def at_least(least: int, encoding: Encoding, *names: str) -> None:
-    """Refuses whole-number arguments below `least`."""
-    for name in names:
-        if getattr(encoding, name) < least:
-            raise ValueError(
-                f"{encoding.spec_name}({name}=...) must be at least {least}, got {getattr(encoding, name)}"
-            )
-
-
 @register("window")
 @dataclass(frozen=True)
 class Window(Encoding):
@@ -36,11 +27,9 @@ class Window(Encoding):
 
     family = "windows and views"
     formula = (r"a_{mn} > 0 \;\iff\; \max_a |m_a - n_a| < w",)
+    ranges = ("size >= 1",)
 
     size: int
-
-    def __post_init__(self):
-        at_least(1, self, "size")
 
     def mask(self):
         return near(self.size)
@@ -61,12 +50,10 @@ class Dilated(Encoding):
 
     family = "windows and views"
     formula = (r"a_{mn} > 0 \;\iff\; |m-n| < w\,\delta\quad\text{and}\quad m-n \equiv 0 \pmod{\delta}",)
+    ranges = "size >= 1", "dilation >= 1"
 
     size: int
     dilation: int = 2
-
-    def __post_init__(self):
-        at_least(1, self, "size", "dilation")
 
     def mask(self):
         return near((self.size - 1) * self.dilation, inclusive=True) & every(self.dilation)
@@ -88,11 +75,9 @@ class Chunked(Encoding):
     formula = (r"a_{mn} > 0 \;\iff\; \lfloor m/w \rfloor = \lfloor n/w \rfloor",)
 
     relative = False
+    ranges = ("size >= 1",)
 
     size: int
-
-    def __post_init__(self):
-        at_least(1, self, "size")
 
     def mask(self):
         return blocks(self.size, near(0, inclusive=True))
@@ -115,13 +100,13 @@ class Longformer(Encoding):
     formula = (r"a_{mn} > 0 \;\iff\; |m-n| \le \frac w2\quad\text{or}\quad m < g\quad\text{or}\quad n < g",)
 
     dimensions = (1,)
+    ranges = "window >= 2", "num_global >= 0"
 
     window: int = 512
     num_global: int = 1
 
     def __post_init__(self):
-        at_least(2, self, "window")
-        at_least(0, self, "num_global")
+        super().__post_init__()
         if self.window % 2:
             raise ValueError(f"longformer(window=...) has half of it on each side: it must be even, got {self.window}")
 
@@ -150,13 +135,10 @@ class Sinks(Encoding):
     formula = (r"a_{mn} > 0 \;\iff\; |m-n| < w\quad\text{or}\quad n < n_{\mathrm{sinks}}",)
 
     dimensions = (1,)
+    ranges = "num_sinks >= 0", "window >= 1"
 
     num_sinks: int = 4
     window: int = 512
-
-    def __post_init__(self):
-        at_least(0, self, "num_sinks")
-        at_least(1, self, "window")
 
     @property
     def relative(self):
@@ -191,6 +173,7 @@ class BigBird(Encoding):
 
     relative = False
     dimensions = (1,)
+    ranges = "block_size >= 1", "num_random >= 0", "num_global >= 0", "seed >= 0"
 
     block_size: int = 64
     num_random: int = 3
@@ -198,8 +181,7 @@ class BigBird(Encoding):
     seed: int = 0
 
     def __post_init__(self):
-        at_least(1, self, "block_size")
-        at_least(0, self, "num_random", "num_global", "seed")
+        super().__post_init__()
         if self.seed >= 2**32:
             raise ValueError(f"bigbird(seed=...) must be below 2^32, got {self.seed}")
 

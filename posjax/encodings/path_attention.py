@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Float32
 
 from posjax.encoding import Array, Encoding, Needs
 from posjax.encodings.gates import Order, last_before
-from posjax.encodings.masks import at_least
 from posjax.encodings.pairs import related
 from posjax.spec import register
 
@@ -57,6 +56,7 @@ class PaTH(Encoding):
 
     dimensions = (1,)
     needs = Needs.WHOLE_ROWS | Needs.HEAD_DIM
+    ranges = "rank >= 1", "d_conv >= 1", "stddev >= 0"
 
     rank: int = 32
     d_conv: int = 3
@@ -65,11 +65,6 @@ class PaTH(Encoding):
     @property
     def observes(self):
         return max(self.d_conv - 1, 1)
-
-    def __post_init__(self):
-        at_least(1, self, "rank", "d_conv")
-        if not self.stddev >= 0:
-            raise ValueError(f"path(stddev=...) must be at least 0, got {self.stddev}")
 
     def init(self, key, dims):
         head = (dims.num_heads, dims.head_dim)

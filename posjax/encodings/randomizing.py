@@ -192,12 +192,9 @@ class Shape(PositionMap):
 
     family = "position maps"
     formula = (r"p \mapsto p + k,\quad k \sim U\{0, \dots, k_{\max}\}\ \text{for a row}",)
+    ranges = ("max_offset >= 0",)
 
     max_offset: int
-
-    def __post_init__(self):
-        if self.max_offset < 0:
-            raise ValueError(f"shape(max_offset=...) must not be negative, got {self.max_offset}")
 
     def dims(self, dims):
         return room(dims, more=self.max_offset)

@@ -31,6 +31,7 @@ class Rotary(Encoding):
     layout = "half"
     fraction = 1.0
     scaling = None
+    ranges = ("base > 0",)
 
     def wave(self, num_axes: int, channels: int) -> Float[np.ndarray, "A C"]:
         """Radians by which `channels` pairs turn per unit of each position axis, in float64 and before scaling."""
@@ -43,10 +44,9 @@ class Rotary(Encoding):
         return Spectrum(self.base, count, np.tile(np.arange(count), num_axes))
 
     def __post_init__(self):
+        super().__post_init__()
         if self.layout not in _LAYOUTS:
             raise ValueError(f"{self.spec_name} has no layout {self.layout!r}; {nearest(self.layout, _LAYOUTS)}")
-        if not self.base > 0:
-            raise ValueError(f"{self.spec_name}(base=...) must be positive, got {self.base}")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"{self.spec_name}(fraction=...) must be above 0 and at most 1, got {self.fraction}")
         if not isinstance(self.scaling, Scaling | None):
@@ -173,16 +173,12 @@ class Hope(Rotary):
         r"q'_c = q_c\,e^{i m\theta_c},\quad \theta_c = \begin{cases} \beta^{-2c/D} &"
         r" 2\pi\,\beta^{2c/D} \le N \\ 0 & \text{else} \end{cases}",
     )
+    ranges = ("original_length >= 1",)
 
     original_length: int
     base: float = 10_000.0
     layout: str = "half"
     scaling: Scaling | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.original_length < 1:
-            raise ValueError(f"hope(original_length=...) must be at least 1, got {self.original_length}")
 
     def wave(self, num_axes, channels):
         wave, spectrum = super().wave(num_axes, channels), self.spectrum(num_axes, channels)

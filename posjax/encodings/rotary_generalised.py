@@ -50,18 +50,13 @@ class XPos(Rotary):
     )
 
     dimensions = (1,)
+    ranges = "scale_base > 0", "gamma > 0"
 
     base: float = 10_000.0
     scale_base: float = 512.0
     gamma: float = 0.4
     centred: bool = False
     layout: str = "half"
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("scale_base", "gamma"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"xpos({name}=...) must be positive, got {getattr(self, name)}")
 
     @property
     def needs(self) -> Needs:
@@ -161,6 +156,7 @@ class FoPE(Encoding):
 
     dimensions = (1,)
     relative = False
+    ranges = "gain >= 0", "base > 0"
 
     base: float = 10_000.0
     original_length: int = 512
@@ -168,12 +164,9 @@ class FoPE(Encoding):
     learnable: bool = False
 
     def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"fope(base=...) must be positive, got {self.base}")
+        super().__post_init__()
         if self.original_length < 7:  # 2 pi / 7 < 1, the highest frequency
             raise ValueError(f"fope keeps no frequency for original_length={self.original_length}: at least 7")
-        if not self.gain >= 0:
-            raise ValueError(f"fope(gain=...) must be at least 0, got {self.gain}")
 
     @property
     def needs(self) -> Needs:

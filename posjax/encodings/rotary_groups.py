@@ -31,6 +31,8 @@ class _Rebased(Encoding):
     on those that stand nowhere: their logits with the others are then those of one basis.
     """
 
+    ranges = ("stddev >= 0",)
+
     @property
     def relative(self) -> bool:
         return self.rotary.relative
@@ -52,13 +54,12 @@ class _Rebased(Encoding):
         raise NotImplementedError
 
     def __post_init__(self):
+        super().__post_init__()
         if not (isinstance(self.rotary, Rotary) and self.rotary.hooks == {"rotate"}):
             raise ValueError(
                 f"{self.spec_name}(rotary=...) takes a rotary encoding that turns queries and keys and does no more, "
                 f"as in rotary=rope(); got {self.rotary}"
             )
-        if not self.stddev >= 0:
-            raise ValueError(f"{self.spec_name}(stddev=...) must be at least 0, got {self.stddev}")
 
     def init(self, key, dims):
         shapes = self.shapes(dims.num_heads, dims.head_dim)
@@ -194,12 +195,9 @@ class CirculantString(Encoding):
     )
 
     needs = Needs.EVERY_HEAD
+    ranges = ("base > 0",)
 
     base: float = 100.0
-
-    def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"circulant_string(base=...) must be positive, got {self.base}")
 
     def init(self, key, dims):
         sines = self._fourier(dims.head_dim)[1]
@@ -331,12 +329,9 @@ class SphericalRope(Encoding):
 
     dimensions = (2,)
     relative = False
+    ranges = ("base > 0",)
 
     base: float = 100.0
-
-    def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"spherical_rope(base=...) must be positive, got {self.base}")
 
     def rotate(self, params, q, q_site, k, k_site):
         return self._turned(q, q_site), self._turned(k, k_site)

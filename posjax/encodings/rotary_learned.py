@@ -9,7 +9,6 @@ from jaxtyping import Float, Float32
 
 from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, axial, geometric
-from posjax.encodings.masks import at_least
 from posjax.encodings.rotary import Rotary, rotated, rotated_by_head
 from posjax.encodings.scaling import Scaling
 from posjax.spec import register
@@ -155,13 +154,10 @@ class PoPE(Encoding):
     )
 
     needs = Needs.HEAD_DIM | Needs.EVERY_HEAD
+    ranges = ("base > 0",)
 
     base: float = 10_000.0
     bias_uniform_init: bool = False
-
-    def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"pope(base=...) must be positive, got {self.base}")
 
     def init(self, key, dims):
         shape = (dims.num_heads, dims.head_dim)
@@ -219,18 +215,11 @@ class RePo(Encoding):
 
     needs = Needs.EVERY_HEAD
     observes = 0
+    ranges = "stddev >= 0", "base > 0", "hidden_dim >= 1"
 
     base: float = 500_000.0
     hidden_dim: int | None = None
     stddev: float = 0.02
-
-    def __post_init__(self):
-        if not self.base > 0:
-            raise ValueError(f"repo(base=...) must be positive, got {self.base}")
-        if not self.stddev >= 0:
-            raise ValueError(f"repo(stddev=...) must be at least 0, got {self.stddev}")
-        if self.hidden_dim is not None:
-            at_least(1, self, "hidden_dim")
 
     def init(self, key, dims):
         if dims.head_dim % 2:

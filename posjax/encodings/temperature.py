@@ -82,15 +82,10 @@ class Llama4Temperature(_Temperature):
         r"q'_m = q_m \left(1 + \alpha \ln\left(1 + \left\lfloor \frac{m+1}{f}"
         r" \right\rfloor\right)\right)",
     )
+    ranges = "floor_scale >= 1", "attn_scale >= 0"
 
     attn_scale: float = 0.1
     floor_scale: int = 8192
-
-    def __post_init__(self):
-        if self.floor_scale < 1:
-            raise ValueError(f"llama4_temperature(floor_scale=...) must be at least 1, got {self.floor_scale}")
-        if self.attn_scale < 0:
-            raise ValueError(f"llama4_temperature(attn_scale=...) must not be negative, got {self.attn_scale}")
 
     def factor(self, params, count):
         return 1.0 + self.attn_scale * jnp.log1p(count // self.floor_scale)
@@ -139,12 +134,9 @@ class LearnedSink(Encoding):
 
     family = "windows and views"
     formula = (r"a_{mn} = \frac{e^{\ell_{mn}}}{e^{s_h} + \sum_l e^{\ell_{ml}}}",)
+    ranges = ("stddev >= 0",)
 
     stddev: float = 0.02
-
-    def __post_init__(self):
-        if not self.stddev >= 0:
-            raise ValueError(f"learned_sink(stddev=...) must be at least 0, got {self.stddev}")
 
     def init(self, key, dims):
         return {"sink": self.stddev * jax.random.normal(key, (dims.num_heads,), jnp.float32)}

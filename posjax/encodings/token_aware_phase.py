@@ -44,13 +44,13 @@ class Tapa(Encoding):
 
     dimensions = (1,)
     needs = Needs.HEAD_DIM
+    ranges = ("alpha > 0",)
 
     alpha: float = 0.1
     theta: float = 0.5
 
     def __post_init__(self):
-        if not self.alpha > 0:
-            raise ValueError(f"tapa(alpha=...) must be positive, got {self.alpha}")
+        super().__post_init__()
         if not 0 < self.theta < 1:
             raise ValueError(f"tapa(theta=...) must lie between 0 and 1, got {self.theta}")
 

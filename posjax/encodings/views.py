@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Placed, PositionMap, Site, both_stand, moved_in_order
-from posjax.encodings.masks import Sinks, at_least
+from posjax.encodings.masks import Sinks
 from posjax.mask import Mask, Term, coordinates, offset
 from posjax.spec import register
 
@@ -200,12 +200,10 @@ class SelfExtend(Views):
     )
 
     relative = False
+    ranges = "group >= 1", "window >= 1"
 
     group: int = 8
     window: int = 1024
-
-    def __post_init__(self):
-        at_least(1, self, "group", "window")
 
     def views(self, position):
         grouped = position // self.group
@@ -231,12 +229,13 @@ class ReRope(Views):
 
     family = "windows and views"
     formula = (r"m - n \mapsto \begin{cases} m-n & m-n < w \\ w + \lambda\,(m-n-w) & \text{else} \end{cases}",)
+    ranges = ("window >= 1",)
 
     window: int = 512
     step: float = 0.0
 
     def __post_init__(self):
-        at_least(1, self, "window")
+        super().__post_init__()
         if not 0 <= self.step <= 1:
             raise ValueError(f"rerope(step=...) is between 0 (ReRoPE) and 1 (no change), got {self.step}")
 
@@ -272,12 +271,13 @@ class DualChunk(Views):
     )
 
     relative = False
+    ranges = "chunk >= 1", "local >= 1"
 
     chunk: int
     local: int
 
     def __post_init__(self):
-        at_least(1, self, "chunk", "local")
+        super().__post_init__()
         if self.local > self.chunk:
             raise ValueError(f"dual_chunk(local=...) must be at most chunk={self.chunk}, got {self.local}")
 
@@ -310,13 +310,10 @@ class Streaming(Views):
         r"m' = \begin{cases} m & m-n < w \\ \min\left(m,\ n_{\mathrm{sinks}} + w - 1\right) & n <"
         r" n_{\mathrm{sinks}} \end{cases},\quad n' = n,\quad a_{mn} = 0\ \text{else}",
     )
+    ranges = "num_sinks >= 0", "window >= 1"
 
     num_sinks: int = 4
     window: int = 512
-
-    def __post_init__(self):
-        at_least(0, self, "num_sinks")
-        at_least(1, self, "window")
 
     @property
     def relative(self):

@@ -12,11 +12,11 @@ import pytest
 from test_blockwise import close
 
 import posjax as pj
-from posjax.attention import Backend, backends, register
+from posjax.attention import Asked, Backend, backends, register
 from posjax.attention.attend import transform
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, visible
-from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
+from posjax.attention.library import cudnn, cudnn_refusal, splash
 
 LENGTH, HEADS, KEY_HEADS, WIDTH = 20, 4, 2, 8
 slow = pytest.mark.slow
@@ -105,8 +105,8 @@ COUNTED = np.arange(LENGTH, dtype=np.int32)
         ("rope()", documents(), COUNTED, "documents", None),
         ("rope()", TRACED, COUNTED, "documents", None),
         ("rope()", REGULAR, COUNTED[::-1], "causal in the order", "causal in the order"),
-        ("alibi()", REGULAR, COUNTED, "acts on logits", "acts on logits"),
-        ("window(3) + window(5)", REGULAR, COUNTED, "acts on logits", "acts on logits"),
+        ("alibi()", REGULAR, COUNTED, "adds to logits", "adds to logits"),
+        ("window(3) + window(5)", REGULAR, COUNTED, "one window", "one window"),
         ("cope()", REGULAR, COUNTED, "cope", "cope"),
         ("rope() + stick_breaking()", REGULAR, COUNTED, "stick_breaking", "stick_breaking"),
         ("rope() + value_rotary()", REGULAR, COUNTED, None, None),
@@ -118,8 +118,9 @@ COUNTED = np.arange(LENGTH, dtype=np.int32)
     ],
 )
 def test_refusals_of_library_kernels(spec, site, order, cudnn_reason, splash_reason):
-    for refusal, reason in ((cudnn_refusal, cudnn_reason), (splash_refusal, splash_reason)):
-        got = refusal(pj.parse(spec), operands(site, order=order))
+    for name, platform, reason in (("cudnn", "gpu", cudnn_reason), ("splash", "tpu", splash_reason)):
+        asked = Asked(pj.parse(spec), operands(site, order=order), platform, "9.0")
+        got = backends.backend(name).refusal(asked)
         assert got is None if reason is None else re.search(reason, got), got
 
 

@@ -14,11 +14,12 @@ from test_blockwise import close, largest
 import posjax as pj
 from posjax.attention import sweep
 from posjax.attention.attend import transform
+from posjax.attention.backends import BACKENDS, Asked
 from posjax.attention.dense import Operands, dense, shown
-from posjax.attention.pallas_gpu import pallas, refusal
+from posjax.attention.pallas_gpu import pallas
 from posjax.attention.pallas_terms import supported, terms
 from posjax.describe.agreement import documents
-from posjax.encoding import members
+from posjax.encoding import WITHIN_ATTENTION, members
 from posjax.encodings.bias import Alibi
 from posjax.encodings.pairs import ElementwiseBias
 
@@ -93,7 +94,8 @@ def grid_of_pairs():
 def adds_terms(case):
     """Whether the kernel takes it, and it has a bias or a mask."""
     encoding = pj.parse(case.spec)
-    return case.kind != GRID and not supported(encoding) and encoding.hooks & {"bias", "mask"}
+    within = encoding.hooks & WITHIN_ATTENTION
+    return case.kind != GRID and not supported(encoding) and within and within <= BACKENDS["pallas"].hooks
 
 
 @each_case(params_of(adds_terms))
@@ -234,14 +236,14 @@ def test_what_acts_on_logits_is_hosted_or_refused(case):
         ("rope()", jnp.float32, np.arange(6, dtype=np.int32), "half precision"),
         ("cope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "cope.*not written for a kernel"),
         ("self_extend(2, 3) >> rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
-        ("stick_breaking()", jnp.bfloat16, np.arange(6, dtype=np.int32), "has a weigh of its own, which the kernel"),
+        ("stick_breaking()", jnp.bfloat16, np.arange(6, dtype=np.int32), r"\(`weigh`\), which it does not compute"),
         (
             "self_extend(2, 3) >> alibi()",
             jnp.bfloat16,
             np.arange(6, dtype=np.int32),
             "self_extend.*not written for a kernel",
         ),
-        ("value_rotary() + learned_sink()", jnp.bfloat16, np.arange(6, dtype=np.int32), "learned_sink.* has a sink"),
+        ("value_rotary() + learned_sink()", jnp.bfloat16, np.arange(6, dtype=np.int32), "learned_sink.* adds a sink"),
         ("value_rotary()", jnp.bfloat16, np.arange(6, dtype=np.int32), None),
         ("swin() + rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "swin.*not written for a kernel"),
         ("alibi()", jnp.bfloat16, np.arange(6, dtype=np.float32), "no gradient"),
@@ -254,5 +256,6 @@ def test_refusals(spec, dtype, position, reason):
     encoding = pj.parse(spec)
     q = jax.ShapeDtypeStruct((6, HEADS, WIDTH), dtype)
     site = pj.Site(position, np.ones(6, np.int32), np.zeros(6, np.int32))
-    got = refusal(encoding, Operands(None, q, q, None, None, q, site, site))
+    asked = Asked(encoding, Operands(None, q, q, None, None, q, site, site), "gpu", "9.0")
+    got = BACKENDS["pallas"].refusal(asked)
     assert got is None if reason is None else re.search(reason, got)

@@ -12,6 +12,7 @@ from members import MEMBERS
 import experiments.check as command
 import posjax as pj
 from posjax.describe.properties import PROPERTIES, check, check_one
+from posjax.describe.runs import Runs
 from posjax.describe.scorecard.card import scorecard
 from posjax.describe.worlds import axes_taken, default_dims, make_world
 
@@ -19,7 +20,7 @@ from posjax.describe.worlds import axes_taken, default_dims, make_world
 @pytest.mark.parametrize(
     ("spec", "num_axes", "ruled_out"),
     [
-        pytest.param("rope() + t5()", 1, 0, marks=pytest.mark.slow),
+        pytest.param("rope() + t5()", 1, 1, marks=pytest.mark.slow),  # on a line there are no prefix tokens
         pytest.param("learned()", 2, 2, marks=pytest.mark.slow),  # it is not relative, and its table ends
         pytest.param("raster(width=7) >> alibi()", 2, 1, marks=pytest.mark.thorough),
     ],
@@ -49,7 +50,7 @@ def each(count, first=0):
 @dataclasses.dataclass(frozen=True)
 class Untraceable(pj.Encoding):
     def bias(self, params, q, q_site, k, k_site):
-        return -0.1 * float(np.asarray(k_site.position).max() > 3) * jnp.ones((1, 1, 1))
+        return -0.1 * float(np.asarray(k_site.position).max() > 3) * jnp.ones((1, len(q), len(k)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Unvectorised(pj.Encoding):
     """Makes something else of positions that a batch brings."""
 
     def embed(self, params, x, site):
-        return x + jnp.where(isinstance(site.position, jax.core.Tracer), 0.1, 0.0) * x
+        return x + jnp.where(isinstance(x, jax.interpreters.batching.BatchTracer), 0.1, 0.0) * x
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Absolute(pj.Encoding):
     """Claims to be relative."""
 
     def bias(self, params, q, q_site, k, k_site):
-        return jnp.sin(jnp.asarray(k_site.position, jnp.float32))[None, None] * jnp.ones((1, len(q), 1))
+        first = jnp.asarray(k_site.position, jnp.float32).reshape(len(k), -1)[:, 0]
+        return jnp.sin(first)[None, None] * jnp.ones((1, len(q), 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +146,22 @@ class Half(pj.Encoding):
         return x + jnp.sin(jnp.asarray(site.position).astype(jnp.bfloat16))[:, None].astype(x.dtype)
 
 
+@dataclasses.dataclass(frozen=True)
+class Twofold(pj.Encoding):
+    """Does something else with sites that are known."""
+
+    def embed(self, params, x, site):
+        return x * (1.1 if isinstance(site.segment, np.ndarray) else 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Assuming(pj.Encoding):
+    """Takes segments for known where positions are."""
+
+    def embed(self, params, x, site):
+        return x * float(np.asarray(site.segment).max() < 3) if isinstance(site.position, np.ndarray) else x
+
+
 def hook(name, function, **more):
     """An encoding that has one hook, without self and parameters."""
     hooks = {name: lambda self, params, *arguments: function(*arguments)}
@@ -153,6 +171,10 @@ def hook(name, function, **more):
 BROKEN = {
     "hooks return their shapes": lambda: hook("sink", lambda num_heads: jnp.zeros(1)),
     "positions are not rounded to bfloat16": Rounded,
+    "placed sites are well formed": lambda: hook("place", lambda site: site._replace(position=1.0 * site.position)),
+    "sites may be traced": Twofold,
+    "any part of a site may be traced": Assuming,
+    "prefix tokens stand nowhere": Absolute,
     "jit is eager": Untraceable,
     "vmap is a loop": Unvectorised,
     "tokens and sites permute together": ByIndex,
@@ -169,7 +191,8 @@ BROKEN = {
 
 
 def one(encoding, name):
-    return check_one(name, make_world(encoding, default_dims(encoding, 1), 1))
+    num_axes = 2 if name.startswith("prefix") else 1
+    return check_one(name, Runs(make_world(encoding, default_dims(encoding, num_axes), num_axes)))
 
 
 @pytest.mark.parametrize(
@@ -235,24 +258,20 @@ def test_positions_in_half_precision_say_the_mend(encoding, note):
     assert "float32" in row.note
 
 
-def member_world(name):
-    encoding = pj.parse(MEMBERS[name].variants[0].spec)
-    num_axes = axes_taken(encoding)[0]
-    return make_world(encoding, default_dims(encoding, num_axes), num_axes)
-
-
 @pytest.mark.parametrize("name", pj.names())
 def test_hooks_of_every_encoding_return_their_shapes(name):
-    world = member_world(name)
-    jax.eval_shape(lambda: PROPERTIES["hooks return their shapes"][1](world))  # compiles nothing
+    encoding = pj.parse(MEMBERS[name].variants[0].spec)
+    num_axes = axes_taken(encoding)[0]
+    world = make_world(encoding, default_dims(encoding, num_axes), num_axes)
+    assert check_one("hooks return their shapes", Runs(world)).ok
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", pj.names())
-def test_positions_of_every_encoding_are_not_rounded(name):
-    row = check_one("positions are not rounded to bfloat16", member_world(name))
-    assert row.ok, row
-    assert math.isnan(row.error) == ("it refuses positions" in row.note)  # a table has no rows so far out
+def test_what_cannot_be_traced_is_asked_no_further():
+    """One line tells it, with the place in the encoding's file."""
+    rows = check(Untraceable())
+    assert [row.ok for row in rows] == [True] * (len(rows) - 1) + [False]
+    assert rows[-1].name == "jit is eager"
+    assert f" of {__file__}" in rows[-1].note
 
 
 def test_axes_that_it_does_not_take():

@@ -9,9 +9,10 @@ import posjax as pj
 from experiments.analysis.vision.positions import frequency_use
 from experiments.cost.model import cost, sizes_of
 from experiments.report.statistics import Interval
+from posjax.describe.probes import Operator, logits, make_probe
 from posjax.describe.scorecard import measures as measures
 from posjax.describe.scorecard import parts as scorecard_parts
-from posjax.describe.scorecard.probe import Logits, box, logits, make_probe
+from posjax.describe.worlds import box
 from posjax.models import Decoder
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)
@@ -85,7 +86,7 @@ def test_alibi_falls_all_the_way():
 def test_offsets_are_read_on_other_pairs_than_those_that_were_fitted():
     """Of noise a line explains some of what it was fitted to, and nothing else."""
     noise = np.random.default_rng(0).normal(size=(8, 16, 128, 128)).astype(np.float32)
-    found = measures.decodability(Logits(noise, np.ones((128, 128), bool)), probe("none", (128,)))
+    found = measures.decodability(Operator(noise, np.ones((128, 128), bool)), probe("none", (128,)))
     assert -0.2 < found.value < 0
 
 

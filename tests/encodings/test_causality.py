@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from cases import CASES, HEAD_DIM, HEADS, WIDTH, World, forward
 from members import LINE, MEMBERS
-from properties import Sequence, decoded
 
 import posjax as pj
+from posjax.describe.runs import Sequence, decoded
 from posjax.encoding import Needs, Placed
 from posjax.spec import parse_layers
 

@@ -1,11 +1,15 @@
-"""Positions without a row, and sizes that cannot be: refused with the value and the mend, never clamped."""
+"""Positions without a row, arguments and sizes that cannot be: refused with the value and the mend, never clamped."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from members import MEMBERS
 
 import posjax as pj
+from posjax.spec import registered
 
 WIDTH = 8
 KEY = jax.random.key(0)
@@ -156,3 +160,31 @@ def test_sizes_that_cannot_be(spec, sizes, site, message):
         site = encoding.place(params, site)
         encoding.embed(params, jnp.zeros((count, dims.width)), site)
         pj.attend(encoding, params, q, q, q, site, site)
+
+
+def first_of(encoding: pj.Encoding, cls: type) -> pj.Encoding | None:
+    """The first encoding of a class in a composition."""
+    if type(encoding) is cls:
+        return encoding
+    return next((found for part in getattr(encoding, "members", ()) if (found := first_of(part, cls))), None)
+
+
+RANGES = [
+    (name, text) for name in pj.names() for cls in registered(name).__mro__ for text in vars(cls).get("ranges", ())
+]
+
+
+@pytest.mark.parametrize(("name", "text"), RANGES)
+def test_arguments_out_of_their_ranges_are_refused(name, text):
+    """Each bound that a class declares."""
+    encoding = next(
+        found for case in MEMBERS[name].variants if (found := first_of(pj.parse(case.spec), registered(name)))
+    )
+    argument, sign, bound = text.split()
+    wrong = int(bound) - (sign == ">=")
+    with pytest.raises(ValueError, match=rf"{name}\({argument}=...\) must be .*, got {wrong}"):
+        dataclasses.replace(encoding, **{argument: wrong})
+
+
+def test_there_are_ranges():
+    assert len(RANGES) >= 60

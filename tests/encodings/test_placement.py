@@ -242,7 +242,6 @@ def test_tables_have_room_for_what_is_drawn(spec, line, grid):
         ("randomized(evaluate='kep')", "no evaluate='kep'; did you mean 'keep'"),
         ("random_float(length=0)", "random_float needs a length of at least 1, got 0"),
         ("pose(length=0)", "at least 1, got 0"),
-        ("shape(max_offset=-1)", "must not be negative, got -1"),
         ("cape(max_local_shift=-1)", "must not be negative, got 5.0 and -1"),
         ("cape(max_global_scaling=0.5)", "max_global_scaling=0.5"),
         ("position_coupling(max_position=0)", "at least 1, got 0"),

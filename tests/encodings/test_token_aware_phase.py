@@ -50,7 +50,6 @@ def test_gradients_at_one_place_are_finite():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("tapa(alpha=0)", "must be positive, got 0"),
         ("tapa(theta=1)", "must lie between 0 and 1, got 1"),
     ],
 )

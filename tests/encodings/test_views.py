@@ -190,7 +190,6 @@ def test_codes_are_added_as_without_views():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("self_extend(group=0)", r"self_extend\(group=...\) must be at least 1, got 0"),
         ("self_extend(window=0)", "at least 1, got 0"),
         ("rerope(step=2)", "between 0 .* and 1 .*, got 2"),
         ("dual_chunk(chunk=4, local=5)", "at most chunk=4, got 5"),

@@ -10,8 +10,8 @@ from posjax.describe import probes
 from posjax.describe.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.describe.explain.parts import Example, labels, sections
 from posjax.describe.explain.text import heading, number, place, prose, short, table, title
-from posjax.describe.worlds import Part, awake, axes_taken, parts, volume, with_relation
-from posjax.encoding import Dims, Encoding, PositionMap, Site, grid
+from posjax.describe.worlds import Part, awake, axes_taken, box, parts, with_relation
+from posjax.encoding import Dims, Encoding, PositionMap, Site
 
 _MENDS = {1: "leave --grid out", 2: "give --grid=HxW", 3: "give --grid=DxHxW"}  # by the number of axes that are needed
 
@@ -24,7 +24,7 @@ def explain(
     Raises:
       ValueError: where the encoding does not take these sizes.
     """
-    dims, site = _dims(length, grid, prefix, head_dim, num_heads), tokens(length, grid, prefix)
+    dims, site = _dims(length, grid, prefix, head_dim, num_heads), box(grid or (length,), prefix=prefix)
     _check_axes(encoding, site)
     site = with_relation(encoding, site)
     params, asleep = awake(encoding.init(jax.random.key(0), dims))
@@ -45,14 +45,6 @@ def explain(
     learned = parameter_shapes(encoding, dims)
     lines[opening:opening] = ["", *prose(_setting(dims, site, grid, learned))]
     return [*lines, *_relativity(encoding, params, dims, site, grid)]
-
-
-def tokens(length: int, sizes: tuple[int, ...] | None, prefix: int) -> Site:
-    """The sites of the example."""
-    if sizes is None:
-        line = grid(1, length, prefix)
-        return line._replace(position=line.position[:, 1])
-    return grid(*sizes, prefix=prefix) if len(sizes) == 2 else volume(sizes, prefix)
 
 
 def _dims(length, sizes, prefix, head_dim, num_heads) -> Dims:
@@ -217,7 +209,7 @@ def plot(
     from posjax.describe.figures import save
     from posjax.describe.plots import figures
 
-    dims, site = _dims(length, grid, prefix, head_dim, num_heads), tokens(length, grid, prefix)
+    dims, site = _dims(length, grid, prefix, head_dim, num_heads), box(grid or (length,), prefix=prefix)
     _check_axes(encoding, site)
     site = with_relation(encoding, site)
     params, _ = awake(encoding.init(jax.random.key(0), dims))

@@ -5,10 +5,10 @@ import functools
 import jax
 import numpy as np
 
+from posjax.describe.probes import Operator, Probe, content_logits, logits, make_probe
 from posjax.describe.scorecard.measures import BLIND, Found, difference, softmax, translation
 from posjax.describe.scorecard.parts import rotation
-from posjax.describe.scorecard.probe import Logits, Probe, box, content_logits, logits, make_probe, places
-from posjax.describe.worlds import with_relation
+from posjax.describe.worlds import box, places, with_relation
 from posjax.encoding import Dims, Encoding, Params
 
 NEEDS_RASTER = "needs raster"
@@ -17,7 +17,7 @@ _LINE = 16  # tokens on a row of the plane
 
 
 def accepted(encoding: Encoding, dims: Dims, key: jax.Array) -> Found:
-    """How many of 1, 2 and 3 position axes it takes; tried, not read off its traits."""
+    """Counts which of 1, 2 and 3 position axes the encoding takes, by trying."""
     taken, reasons = [], []
     for num_axes in (1, 2, 3):
         refusal = _refusal(encoding, dims, num_axes, key)
@@ -63,7 +63,7 @@ def plane(probe: Probe) -> dict[str, Found]:
     }
 
 
-def _around(probe: Probe, base: Logits) -> tuple[np.ndarray, np.ndarray]:
+def _around(probe: Probe, base: Operator) -> tuple[np.ndarray, np.ndarray]:
     """([C, H, T] logits of the query in the middle, [T, 2] offsets of the keys from it)."""
     middle = np.array(probe.extent) // 2
     row = np.ravel_multi_index(tuple(middle), probe.extent)
@@ -71,7 +71,7 @@ def _around(probe: Probe, base: Logits) -> tuple[np.ndarray, np.ndarray]:
     return np.where(base.seen[row], base.value[:, :, row], hidden), places(probe.extent) - middle
 
 
-def _swap(probe: Probe, base: Logits) -> Found:
+def _swap(probe: Probe, base: Operator) -> Found:
     """The least root mean square of L(dx, dy) - L(dy, dx) over std L: 0 if some offset looks like its mirror image.
 
     Not of (d, -d), whose mirror image is its opposite as well.
@@ -84,7 +84,7 @@ def _swap(probe: Probe, base: Logits) -> Found:
     return Found(float(gaps.min()) / base.scale)
 
 
-def _isotropy(probe: Probe, base: Logits) -> Found:
+def _isotropy(probe: Probe, base: Operator) -> Found:
     """Variance of L over the angle at a fixed distance, over its variance within that distance; 0 if only distance counts."""
     values, offset = _around(probe, base)
     square = np.sum(offset**2, axis=1)
@@ -96,8 +96,8 @@ def _isotropy(probe: Probe, base: Logits) -> Found:
     return Found(float(around / total)) if total > (1e-5 * base.scale) ** 2 else Found(None, BLIND)
 
 
-def wrap(base: Logits, height: int, width: int) -> Found:
-    """How alike the end of a row and the start of the next are, over how alike neighbours are.
+def wrap(base: Operator, height: int, width: int) -> Found:
+    """Likeness of the end of a row to the start of the next, over the likeness of neighbours.
 
     Likeness is the correlation of what their queries attend to; about 1 if an image is a line, small on a plane.
     """

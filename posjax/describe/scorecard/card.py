@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from posjax.describe.probes import Probe, logits, make_probe, whole_codes
 from posjax.describe.scorecard import axes, measures, parts
 from posjax.describe.scorecard.measures import Found
-from posjax.describe.scorecard.probe import Probe, box, codes, logits, make_probe, places
-from posjax.describe.worlds import axes_taken
+from posjax.describe.worlds import axes_taken, box, places
 from posjax.encoding import Dims, Encoding, Needs, Params
 
 LENGTH, TIMES = 256, 4  # tokens of the places that are "seen", and how many times as many are tried
@@ -30,7 +30,7 @@ _NEVER_CACHED = Needs.WHOLE_DOCUMENT | Needs.BOTH_DIRECTIONS
 
 
 class Measure(NamedTuple):
-    """What is measured, and when it is good: at most `bound`, or at least, where `at_least`."""
+    """A measure. It is good at `bound` or below; at `bound` or above where `at_least`."""
 
     group: str
     title: str
@@ -111,7 +111,7 @@ def scorecard(
     """Every measure of one encoding.
 
     Args:
-      params: what it has learned; None initialises it by `seed`.
+      params: its learned parameters; None initialises them by `seed`.
       dims: of the model, by default 8 heads of 32 with tables for 4 `length` positions. With a grid in it the encoding
         is measured on that grid. Needed with `params`.
       length: tokens on a line that count as seen.
@@ -129,7 +129,7 @@ def scorecard(
     extent = _extent(encoding, dims, length)
     own = dims or _roomy(encoding, key, extent)
     probe = make_probe(encoding, encoding.init(key, own) if params is None else params, own, extent, seed)
-    code = codes(encoding, probe.params, own.width, box(extent))
+    code = whole_codes(encoding, probe.params, own.width, box(extent))
     found = _on_its_own_axes(probe, key, code, trained=params is not None)
     found |= _on_a_plane(probe, key, seed, trained=params is not None)
 
@@ -149,7 +149,7 @@ def scorecard(
 
 
 def _extent(encoding: Encoding, dims: Dims | None, length: int) -> tuple[int, ...]:
-    """Where an encoding is at home: the grid of its model, a line if it takes one, else a square or cube of its size."""
+    """Returns the grid of its model, a line if the encoding takes one, else a square or cube of that size."""
     if dims is not None and dims.grid is not None and 2 in encoding.dimensions:
         return tuple(dims.grid)
     num_axes = min(axes_taken(encoding))
@@ -157,7 +157,7 @@ def _extent(encoding: Encoding, dims: Dims | None, length: int) -> tuple[int, ..
 
 
 def _dims(extent: tuple[int, ...], times: int) -> Dims:
-    """8 heads of 32, with tables for `times` as many tokens as there are in `extent`."""
+    """8 heads of 32, with tables for `times` the tokens of `extent`."""
     dims = Dims(width=256, num_heads=8, head_dim=32)
     if len(extent) == 2:
         return dims._replace(grid=_longer(extent, times))

@@ -9,18 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.describe.scorecard.probe import (
-    Logits,
-    Probe,
-    attention,
-    box,
-    cached_logits,
-    content_logits,
-    logits,
-    operator,
-    places,
-)
-from posjax.describe.worlds import with_relation
+from posjax.describe.probes import Operator, Probe, attention, cached_logits, content_logits, logits, operator
+from posjax.describe.worlds import box, places, with_relation
 from posjax.encoding import Params, Site
 from posjax.extras import require
 
@@ -36,7 +26,7 @@ class Found(NamedTuple):
     note: str = ""
 
 
-def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None, longer: tuple[int, ...]) -> dict[str, Found]:
+def uniqueness(probe: Probe, base: Operator, code: np.ndarray | None, longer: tuple[int, ...]) -> dict[str, Found]:
     """Do any two places look alike? The signature of a place is what its queries attend to; `code` is what they carry."""
     norm, distance = distance_summary(_signatures(base))
     rough_norm, rough_distance = distance_summary(_signatures(_in_bfloat16(probe, longer)))
@@ -51,11 +41,11 @@ def uniqueness(probe: Probe, base: Logits, code: np.ndarray | None, longer: tupl
     return found | {"U_code": Found(distance.min() / norm)}
 
 
-def _in_bfloat16(probe: Probe, longer: tuple[int, ...]) -> Logits:
+def _in_bfloat16(probe: Probe, longer: tuple[int, ...]) -> Operator:
     """The operator with positions and parameters rounded, at the far end of `longer`: bfloat16 counts to 256 only."""
     params = jax.tree.map(_through_bfloat16, probe.params)
 
-    def at(shift) -> Logits:
+    def at(shift) -> Operator:
         site = with_relation(probe.encoding, box(probe.extent, shift))  # of places that are not rounded
         return logits(probe, site._replace(position=_through_bfloat16(site.position)), params=params)
 
@@ -66,7 +56,7 @@ def _in_bfloat16(probe: Probe, longer: tuple[int, ...]) -> Logits:
     return far if np.isfinite(far.value[:, :, far.seen]).all() else at(0)  # a table may end before
 
 
-def _signatures(tile: Logits) -> np.ndarray:
+def _signatures(tile: Operator) -> np.ndarray:
     """[T, C H T]"""
     weights = softmax(tile.masked)
     return np.moveaxis(weights, 2, 0).reshape(weights.shape[2], -1)
@@ -93,7 +83,7 @@ def _through_bfloat16(x):
     return np.asarray(jnp.asarray(x).astype(jnp.bfloat16).astype(x.dtype)) if hasattr(x, "dtype") else x
 
 
-def determinism(probe: Probe, base: Logits, long: tuple[int, ...], far: Logits | None, rows: np.ndarray):
+def determinism(probe: Probe, base: Operator, long: tuple[int, ...], far: Operator | None, rows: np.ndarray):
     """Does a logit depend on anything but its two tokens and the past between them?"""
     small = (_SMALL,) if probe.num_axes == 1 else (2,) * (probe.num_axes - 1) + (6,)
     site, scale = with_relation(probe.encoding, box(small)), base.scale
@@ -139,9 +129,9 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def extrapolation(
-    probe: Probe, base: Logits, long: tuple[int, ...], far: Logits | None, rows: np.ndarray
+    probe: Probe, base: Operator, long: tuple[int, ...], far: Operator | None, rows: np.ndarray
 ) -> dict[str, Found]:
-    """What happens at distances that never occurred among the places of `probe.extent`."""
+    """Measures logits and attention at distances that no two places of `probe.extent` have."""
     if far is None:
         return {name: Found(None, "takes no longer sequence") for name in ("X_range", "X_mass", "X_ent")}
     here, there = places(probe.extent), places(long)
@@ -178,7 +168,7 @@ def takes_longer(probe: Probe, short_params: Params, long: tuple[int, ...], rows
     return Found(float(finite), "" if finite else "has nothing for places beyond its length")
 
 
-def translation(probe: Probe, base: Logits, shifts: list[tuple[int, ...]]) -> Found:
+def translation(probe: Probe, base: Operator, shifts: list[tuple[int, ...]]) -> Found:
     """max |L(i + shift, j + shift) - L(i, j)| / std L over the shifts that the encoding has places for."""
     errors = {}
     for shift in shifts:
@@ -196,7 +186,7 @@ def translation(probe: Probe, base: Logits, shifts: list[tuple[int, ...]]) -> Fo
     return Found(max(errors.values()), f"by shift: {at}")
 
 
-def decodability(base: Logits, probe: Probe) -> Found:
+def decodability(base: Operator, probe: Probe) -> Found:
     """R^2 of a ridge regression of the offset on the [C H] logits of a pair, on other pairs.
 
     Offsets are those of keys before the query along the last axis: a logit that sees only distances tells them too.
@@ -223,7 +213,7 @@ def r_squared(true: np.ndarray, predicted: np.ndarray) -> float:
     return float(1 - np.sum((true - predicted) ** 2) / np.sum((true - true.mean(axis=0)) ** 2))
 
 
-def decay(probe: Probe, base: Logits) -> dict[str, Found]:
+def decay(probe: Probe, base: Operator) -> dict[str, Found]:
     """Spearman's correlation of a logit and the distance, for like contents (q = k) and for independent ones."""
     aligned = logits(probe, box(probe.extent), aligned=True)
     profile, independent = _by_distance(probe, aligned).mean(axis=(0, 1)), _by_distance(probe, base)
@@ -239,7 +229,7 @@ def decay(probe: Probe, base: Logits) -> dict[str, Found]:
     }
 
 
-def _by_distance(probe: Probe, tile: Logits) -> np.ndarray:
+def _by_distance(probe: Probe, tile: Operator) -> np.ndarray:
     """[C, H, distances]: mean logits of a query and the keys before it; on grids, at whole Euclidean distances."""
     place = places(probe.extent)
     distance = np.rint(np.sqrt(np.sum((place[:, None] - place[None]) ** 2, axis=-1))).astype(int)
@@ -279,5 +269,5 @@ def permutation(probe: Probe) -> dict[str, Found]:
 
 
 def _indices_within(extent: tuple[int, ...], long: tuple[int, ...]) -> np.ndarray:
-    """Where the tokens of `extent` are among those of `long`."""
+    """Indices of the tokens of `extent` among the tokens of `long`."""
     return np.ravel_multi_index(tuple(places(extent).T), long)

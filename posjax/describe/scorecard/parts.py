@@ -1,9 +1,10 @@
-"""What can be said of additive codes and of transforms of queries and keys only, whatever the logits make of them."""
+"""Measures of additive codes, and of transforms of queries and keys, without their logits."""
 
 import numpy as np
 
+from posjax.describe.probes import Probe, whole_codes, whole_transform
 from posjax.describe.scorecard.measures import Found, r_squared
-from posjax.describe.scorecard.probe import Probe, box, codes, places, transforms
+from posjax.describe.worlds import box, places
 
 _WORDS, _PLACES, _SUMS = 1000, 256, 200
 SCALES = {"1": 1.0, "0.02": 0.02, "0.02 sqrt(M)": None}  # of token embeddings, by what they are called
@@ -12,9 +13,9 @@ _TURNS = 1e-7  # radians per position
 
 def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
     """R^2, on held-out places, of the best matrix M_d with code(p + d) = M_d code(p); the mean over some d."""
-    extent, code = longer, codes(probe.encoding, probe.params, probe.dims.width, box(longer))
+    extent, code = longer, whole_codes(probe.encoding, probe.params, probe.dims.width, box(longer))
     if code is None or not np.isfinite(code).all():  # a table may end before
-        extent, code = probe.extent, codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
+        extent, code = probe.extent, whole_codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
     place, found = places(extent), {}  # the last axis runs fastest: p + d lies d tokens on
     for step in [d for d in (1, 7, 32) if d <= extent[-1] // 4]:
         before = np.flatnonzero(place[:, -1] < extent[-1] - step)
@@ -28,7 +29,7 @@ def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
 
 
 def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, dict[str, float]]:
-    """Of how many sums token + code the nearest other sum is one of another token, in per cent: {width: {scale: rate}}.
+    """Per cent of sums token + code whose nearest other sum has another token: {width: {scale: rate}}.
 
     `params_of(dims)` are the parameters in a model of another width; one that the encoding refuses is left out.
     """
@@ -36,7 +37,7 @@ def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, di
     for width in widths:
         dims = probe.dims._replace(width=width, head_dim=max(width // probe.dims.num_heads, 1))
         try:
-            code = codes(probe.encoding, params_of(dims), width, box(probe.extent))
+            code = whole_codes(probe.encoding, params_of(dims), width, box(probe.extent))
         except ValueError:
             continue
         if code is None or not np.isfinite(code).all():
@@ -88,8 +89,8 @@ def rotation(probe: Probe) -> dict[str, Found]:
 
 
 def _matrices(probe: Probe):
-    """The matrices of queries and keys, or None and why there are none that depend on places alone."""
-    found = transforms(probe)
+    """The matrices of queries and keys, or None and the reason: none depend on places alone."""
+    found = whole_transform(probe)
     if found is None:
         return None, "transforms q and k, but not linearly"
     q, k = found
@@ -98,7 +99,7 @@ def _matrices(probe: Probe):
     identity = np.eye(q.shape[-1])
     if (q == identity).all() and (k == identity).all():
         return None, "leaves q and k as they are"
-    again = transforms(probe, other_content=True)
+    again = whole_transform(probe, other_content=True)
     if again is None or np.abs(again[0] - q).max() + np.abs(again[1] - k).max() > 1e-5:
         return None, "turns by content"
     return (q, k), ""
@@ -124,7 +125,7 @@ def _group_defect(probe: Probe, q: np.ndarray, k: np.ndarray) -> float:
 
 
 def _directions(probe: Probe, q: np.ndarray) -> Found:
-    """How many directions the waves of all heads run in: 2 on the axes of a grid only, H D / 2 if each has its own."""
+    """Counts the directions of the waves of all heads: 2 on the axes of a grid only, H D / 2 if each has its own."""
     if probe.num_axes != 2:
         return Found(None, "of grids only")
     width = probe.extent[1]

@@ -1,4 +1,4 @@
-"""Every registered encoding as a spec that fits sequences of some length, for what is run over all of them."""
+"""Every registered encoding as a spec that fits sequences of some length."""
 
 import dataclasses
 

@@ -14,12 +14,13 @@ import posjax as pj
 from experiments.report import __main__ as report
 from experiments.report.families import FAMILIES
 from experiments.report.scorecard import groups, heat_map, number, to_markdown, to_rich, write_pages
+from posjax.describe.probes import Operator, logits, make_probe
 from posjax.describe.scorecard import axes as scorecard_axes
 from posjax.describe.scorecard import measures as scorecard_measures
 from posjax.describe.scorecard import parts as scorecard_parts
 from posjax.describe.scorecard.card import MEASURES, scorecard
-from posjax.describe.scorecard.probe import Logits, box, logits, make_probe
 from posjax.describe.scorecard.specs import every_spec
+from posjax.describe.worlds import box
 from posjax.spec import REGISTRY
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
@@ -120,7 +121,7 @@ def test_without_an_encoding_a_layer_permutes_with_its_tokens():
 
 def test_collisions():
     """The claim that a collision in all dimensions is improbable holds for unit-variance tokens, not for small ones."""
-    code = scorecard_parts.codes(pj.parse("sinusoidal()"), (), 64, box((256,)))
+    code = scorecard_parts.whole_codes(pj.parse("sinusoidal()"), (), 64, box((256,)))
     assert scorecard_parts.collision_rate(code, 1.0, seed=0) == 0
     assert 75 < scorecard_parts.collision_rate(code, 0.02 * 64**0.5, seed=0) < 95
     table = 0.02 * np.random.default_rng(0).normal(size=(256, 64))
@@ -144,7 +145,7 @@ def test_an_image_on_a_line_wraps_around():
 
 
 def test_hidden_keys_weigh_nothing():
-    tile = Logits(np.zeros((1, 1, 2, 3), np.float32), np.array([[True, True, False], [False, False, False]]))
+    tile = Operator(np.zeros((1, 1, 2, 3), np.float32), np.array([[True, True, False], [False, False, False]]))
     np.testing.assert_array_equal(scorecard_measures.softmax(tile.masked)[0, 0], [[0.5, 0.5, 0], [0, 0, 0]])
 
 
