@@ -179,9 +179,11 @@ class Engine:
         self.rows = _part_of(study.rows, part)
         self._path, self._records = _records_of(workdir, RESULTS, part)
         points, recorded = _records_of(workdir, TUNING, part)
-        trained = study.loaded is None
-        seeds = {seed for row in self.rows for seed in study.seeds(row)}
-        self._tuner = Tuner(study.config.get("tune") if trained else None, sorted(seeds), recorded, points)
+        self._tuners = {}
+        for row in self.rows:
+            tune = None if study.loaded else study.tables[row.study].get("tune") or study.config.get("tune")
+            if row.study not in self._tuners:
+                self._tuners[row.study] = Tuner(tune, study.seeds(row), recorded, points)
         self._splits, self._tasks, self._programs, self._factors = {}, {}, {}, {}
         self._kept: dict[tuple[str, str], Weights] = {}  # of the base under way
         self._restored: dict[tuple[str, str], Weights] = {}
@@ -206,14 +208,14 @@ class Engine:
             self._documents[row.study] = load_documents(table, tokenizer)
 
     def _is_tuned(self, row: Row) -> bool:
-        return self._given(row) is None and bool(self._tuner.fields)
+        return self._given(row) is None and bool(self._tuners[row.study].fields)
 
     def _given(self, row: Row) -> Weights | None:
         """The weights of a base that is not trained here."""
         return self.study.loaded or self._restored.get((row.study, row.base))
 
     def _at_best(self, row: Row) -> Row:
-        return self._tuner.at_best(row) if self._is_tuned(row) else row
+        return self._tuners[row.study].at_best(row) if self._is_tuned(row) else row
 
     def steps(self) -> int:
         """The steps of all trainings and fine-tunes of rows that are not finished."""
@@ -221,14 +223,14 @@ class Engine:
         bases = {(row.study, row.base): row for row in left if self._given(row) is None}
         total = sum(row.training.steps for row in bases.values())
         tuned = [row for row in bases.values() if self._is_tuned(row)]
-        total += sum(config.steps for row in tuned for config, _ in self._tuner.ensembles(row))
+        total += sum(config.steps for row in tuned for config, _ in self._tuners[row.study].ensembles(row))
         return total + sum(row.finetune.steps for row in left if row.finetune)
 
     def missing(self, row: Row) -> tuple[int, ...]:
         """The seeds without a record; all of them for a fine-tune, whose hash is not known before it begins, and for a
         training that is not tuned yet."""
         seeds = self.study.seeds(row)
-        if row.finetune is not None or (self._is_tuned(row) and self._tuner.missing(row)):
+        if row.finetune is not None or (self._is_tuned(row) and self._tuners[row.study].missing(row)):
             return seeds
         row = self._at_best(row)
         given = self._given(row)
@@ -284,7 +286,7 @@ class Engine:
             shapes[key] = self._given(row) or self._untrained(row.training, self._missing_of_base(row), row)
             self._refuse_other_data(row, shapes[key].run.task)
             if self._is_tuned(row):
-                for config, members in self._tuner.ensembles(row):
+                for config, members in self._tuners[row.study].ensembles(row):
                     self._untrained(config, tuple(seed for _, seed in members), row)
         if is_searched(row.read):
             check_search(row, table, self._documents[row.study])
@@ -353,17 +355,19 @@ class Engine:
         """The row at the best point of its base, whose points are trained now if they have not been."""
         if not self._is_tuned(row):
             return row
-        for config, members in self._tuner.ensembles(row):
+        for config, members in self._tuners[row.study].ensembles(row):
             seeds = tuple(seed for _, seed in members)
             weights = self._train(row, f"{row.base}-rates", config, seeds, None, progress, should_stop)
             task, metrics = weights.run.task, weights.metrics[weights.run.task.headline]
             scores = next(iter(metrics.values())) if isinstance(metrics, Mapping) else metrics
             about = {"study": row.study, "encoding": encoding_of(config)} | about_run(weights.run) | self._machine
             about |= {"unit": unit_of_lengths(row, task, measures_of(self.study.tables[row.study]))}
-            self._tuner.record(row, members, scores, task.headline, about)
-        if self._tuner.best(row) is None:
-            raise FloatingPointError(f"each of the values {self._tuner.fields} diverges: give lower learning rates")
-        return self._tuner.at_best(row)
+            self._tuners[row.study].record(row, members, scores, task.headline, about)
+        if self._tuners[row.study].best(row) is None:
+            raise FloatingPointError(
+                f"each of the values {self._tuners[row.study].fields} diverges: give lower learning rates"
+            )
+        return self._tuners[row.study].at_best(row)
 
     def _base(self, row: Row, progress: Progress, should_stop) -> Weights:
         """The weights that a row starts from; those of the last base are kept."""
@@ -446,7 +450,7 @@ class Engine:
             "encoding": encoding_of(row.training) if spec in (None, RESIZED) else spec,
             "config_hash": self._hash(row, weights.hash),
             "learning_rate": rate_of(weights.run.config),
-            "tuned": self._tuner.tuned(row) if self._is_tuned(row) and row.finetune is None else None,
+            "tuned": self._tuners[row.study].tuned(row) if self._is_tuned(row) and row.finetune is None else None,
             "unit": unit_of_lengths(row, base.run.task, measures),
             "trained_at": trained_at(row, base.run.task, measures),
             "evaluation_time": None if [*measures] == ["scores"] else elapsed,

@@ -52,6 +52,7 @@ TABLE: Mapping[str, Field] = {
     "variants": Field(ConfigDict, "{base: {label: reading}}: the weights of a row read otherwise"),
     "finetune": Field(ConfigDict, "{base: {label: fields}}: the weights of a row trained further"),
     "measures": Field(ConfigDict, "{name: options}: see `experiments.studies.measures`; `scores` where left out"),
+    "tune": Field(ConfigDict, "of this table, in place of the study's", ("seeds", "share")),
     "search": Field(ConfigDict, "of factors of a rope: see `experiments.studies.search`"),
     "checkpoints": Field(str, "workdir of a study whose weights are read in place of training some"),
 }

@@ -1,0 +1,79 @@
+"""Size: does the gap between encodings shrink or grow with the number of parameters, each encoding at its best rate?
+
+    NPROC=1 python -m experiments.ablate --config=configs/papers/size.py --config.files=books_pd
+    NPROC=1 python -m experiments.ablate --config=configs/papers/size.py:0.05M,0.2M --config.files=books_pd
+
+Decoders of 0.05, 0.2, 0.8 and 3.2 million parameters without embeddings. Depth and width grow together, heads have 8 channels
+at every size, and each model is trained on 20 bytes a parameter (Hoffmann et al. 2022, arXiv 2203.15556) in windows of 256
+bytes. "0.8M, deep" has twice the depth of "0.8M": `none` learns to count with its depth. Rates are tuned at all sizes but the
+largest, which takes the rate that the trend says.
+
+Cost: a step has 4,096 bytes, and takes 0.03, 0.1, 0.35 and 1.7 s of one CPU core: some 2 minutes, 20 minutes, 8 hours and
+30 hours for the four rows of a size. The argument names the sizes of a run; all may share a workdir, and resume.
+"""
+
+from ml_collections import ConfigDict, FieldReference, config_dict
+
+from configs import extrapolate
+
+_SIZES = {  # millions of parameters, depth, width, heads
+    "0.05M": (0.05, 2, 48, 8),
+    "0.2M": (0.2, 3, 80, 10),
+    "0.8M": (0.8, 5, 112, 14),
+    "0.8M, deep": (0.8, 10, 80, 10),
+    "3.2M": (3.2, 8, 184, 23),
+}
+_BYTES_A_PARAMETER, _LENGTH, _BATCH = 20, 256, 16
+_RATES = {"0.05M": (3e-3, 1e-2, 3e-2), "0.2M": (3e-3, 1e-2, 3e-2), "0.8M": (1e-3, 3e-3, 1e-2)}
+_SEEDS = {"0.05M": (0, 1, 2, 3, 4), "0.2M": (0, 1, 2, 3, 4), "0.8M": (0, 1, 2), "0.8M, deep": (0, 1, 2), "3.2M": (0,)}
+
+
+def get_config(sizes: str = "") -> ConfigDict:
+    config = ConfigDict()
+    config.name = "size"
+    config.title = "Encodings against the size of a decoder, on books"
+    config.point = "Does the gap between encodings shrink or grow with the size of the model, under equal tuning?"
+    config.notes = (
+        "Bytes. Decoders are trained in windows of 256 bytes on 20 bytes a parameter. Every length scores the same bytes of "
+        "the same documents; in sliding windows each of them stands behind at least half a window."
+    )
+    config.seeds = (0, 1, 2)
+    config.files = config_dict.placeholder(str)  # the folder of the books
+    wanted = sizes.split(",") if sizes else list(_SIZES)
+    if unknown := [name for name in wanted if name not in _SIZES]:
+        raise ValueError(f"there is no size {unknown[0]!r}: take of {', '.join(_SIZES)}, with commas")
+    config.axis = ConfigDict({"title": "parameters without embeddings", "values": {}})
+    config.axis["values"] = ConfigDict({name: 1e6 * _SIZES[name][0] for name in wanted}, allow_dotted_keys=True)
+    studies = {name: _table(name, config.get_ref("files")) for name in wanted}
+    config.studies = ConfigDict(studies, sort_keys=False, allow_dotted_keys=True)
+    return config
+
+
+def _table(name: str, files: FieldReference) -> ConfigDict:
+    millions, depth, width, heads = _SIZES[name]
+    table = extrapolate.get_config()
+    del table.name, table.title, table.point, table.notes, table.trained_length
+    table.data.name, table.data.files = "books_pd", files
+    table.data.eval_split = "test"
+    table.data.length = _LENGTH
+    table.data.retrieval.share = 0.0
+    table.data.retrieval.tasks = ()
+    table.model.depth, table.model.width, table.model.num_heads, table.model.head_dim = depth, width, heads, 8
+    table.batch_size = _BATCH
+    table.steps = round(millions * 1e6 * _BYTES_A_PARAMETER / (_LENGTH * _BATCH))
+    table.optimizer.warmup_steps = table.steps // 20
+    table.checkpoint_every = 200
+    table.eval_lengths = (_LENGTH,)
+    table.eval_tokens = 65_537
+    table.seeds = _SEEDS[name]
+    table.optimizer.learning_rate = 2e-3
+    rates = _RATES.get(name.partition(",")[0], ())
+    table.tune = ConfigDict(dict(learning_rates=rates, seeds=(100,), share=0.1))
+    table.encodings = ConfigDict(
+        {"none": "none", "sinusoidal": "sinusoidal", "rope": "rope", "alibi": "alibi"}, sort_keys=False
+    )
+    table.variants, table.finetune = ConfigDict(), ConfigDict()
+    del table.measures.retrieval
+    table.measures.lengths.bytes = 8192
+    table.measures.lengths.lengths = (256, 512, 1024, 2048, 4096)
+    return table
