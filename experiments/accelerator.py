@@ -92,8 +92,8 @@ def _chosen(platform: str, args: argparse.Namespace) -> "list[Check]":
 def _measure(checks: "Sequence[Check]", worker: Any, args: argparse.Namespace, began: float) -> None:
     from experiments.accelerators import running
     from experiments.benchmarks.pool import Settings
-    from experiments.studies.environment import commit
     from posjax.jsonl import append_jsonl, strict
+    from posjax.training.environment import commit
 
     index, count = args.part
     path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")

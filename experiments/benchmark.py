@@ -160,7 +160,7 @@ def _plots(name: str, records: Sequence[findings.Record], out: pathlib.Path) -> 
 
 
 def _about() -> dict[str, object]:
-    from experiments.studies.environment import commit
+    from posjax.training.environment import commit
 
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

@@ -109,7 +109,7 @@ def test_what_has_not_been_run_has_its_command():
     studies = {study["folder"]: study for study in measured.measured(SOURCES)["studies"]}
     books = studies["context_extension"]
     assert "count" not in books
-    assert books["command"].startswith("python -m experiments.extrapolate --config=configs/papers/context_extension.py")
+    assert books["command"].startswith("python -m experiments.ablate --config=configs/papers/context_extension.py")
     claims = {claim["id"]: claim for claim in measured.measured(SOURCES)["claims"]}
     assert claims["yarn-beats-ntk-untuned"]["verdict"] == "not run"
     assert claims["vit-rope-beats-learned"]["ours"][0]["text"] == ""
