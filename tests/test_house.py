@@ -202,5 +202,5 @@ def test_studies_have_the_fields_of_a_single_run():
     for study in studies:
         own = {name for name in fields(study) if name.partition(".")[0] not in TABLE} | {"model.encoding"}
         assert single[study.task] - starts - own == set()
-        more = own - single[study.task] - starts - {"seed"}
+        more = own - single[study.task] - starts - {"seed", "seeds"}
         assert [name for name in more if not name.startswith(("model.", "data.retrieval."))] == []
