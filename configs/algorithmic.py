@@ -23,7 +23,7 @@ def get_config() -> ConfigDict:
     config.data.length = 20  # the longest in training
     config.data.positions = "order"  # "digits" for abacus, "coupled" for position_coupling
     config.data.others = ()  # problems that are evaluated and not trained on
-    config.data.eval_split = "test"  # names what is drawn: other names give other problems
+    config.data.eval_split = "test"  # names the drawn problems: another name gives others
 
     config.model = _model()
     config.steps = 1000
@@ -56,7 +56,9 @@ def _model() -> ConfigDict:
     model = ConfigDict()
     model.kind = "encoder"  # or decoder
     model.encoding = "randomized(256) >> rope"
-    model.length = config_dict.placeholder(int)  # positions that a learned table holds; those of the longest row
+    model.length = config_dict.placeholder(
+        int
+    )  # positions that a learned table holds; the positions of the longest row
     model.vocab_size = config_dict.placeholder(int)  # more than needed lets problems share compiled programs
     model.width = 64
     model.depth = 2

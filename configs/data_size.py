@@ -1,4 +1,4 @@
-"""How much data replaces inductive bias: a ViT, a hybrid and a ResNet on shares of Fashion-MNIST.
+"""Data against inductive bias: a ViT, a hybrid and a ResNet on shares of Fashion-MNIST.
 
     python -m experiments.prepare --name=fashion_mnist
     python -m experiments.ablate --config=configs/data_size.py

@@ -69,7 +69,7 @@ def get_config() -> ConfigDict:
 
 
 def rope_variants() -> ConfigDict:
-    """What can be done to a trained rope without training."""
+    """Ways to extend a trained rope without training."""
     return ConfigDict(
         {
             "PI": scaled_rope("linear"),
@@ -102,7 +102,7 @@ def rising_factors(layers: Layers, at: Place) -> str:
 
 
 def rope_finetunes(*, steps: int, target: int, trained: int) -> ConfigDict:
-    """Short fine-tunes of a rope trained on `trained` bytes: on windows of `target` bytes, or (PoSE) on those of training."""
+    """Short fine-tunes of a rope trained on `trained` bytes: on windows of `target` bytes, or (PoSE) of the trained length."""
 
     def tuning(read: Reading, size: int) -> dict:
         return dict(read=read, target=target, size=size, steps=steps, learning_rate=1e-3)

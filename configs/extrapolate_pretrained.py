@@ -74,7 +74,7 @@ def get_config(what: str = "") -> ConfigDict:
 
 
 def variants() -> ConfigDict:
-    """What can be done to any decoder, whatever encodes its positions; layers with a window stay as they are."""
+    """Ways to read any decoder, with any encoding; layers with a window stay as they are."""
 
     def in_global(change: Callable[[Encoding, Place], str]) -> Reading:
         return in_layers(lambda index, layer: not is_windowed(layer), change)
@@ -113,5 +113,5 @@ def drope(steps: int) -> ConfigDict:
 
 
 def search(method: str, length: int = 4096) -> ConfigDict:
-    """What is searched for, at which length and on what: see experiments/studies/search.py."""
+    """The options of a search: see experiments/studies/search.py."""
     return ConfigDict(dict(method=method, length=length, split="train", seed=0, **_SEARCHES[method]))

@@ -66,6 +66,6 @@ def _images() -> ConfigDict:
 
 
 def _model(config: ConfigDict) -> ConfigDict:
-    """The fields of `config.model`, all of them those of the start."""
+    """The fields of `config.model`, all taken from the start."""
     model = config.model
     return ConfigDict({name: config_dict.placeholder(model.get_type(name)) for name in model} | {"kind": "init_from"})

@@ -45,7 +45,7 @@ class Record:
       study: the table that the row stands in.
       encoding: spec; "-" for a model that hosts none.
       run: names the trained weights. Rows of one run read the same weights, or fine-tunes of them, and are paired by seed.
-      config_hash: of what is trained and measured; equal for the seeds of a row.
+      config_hash: of the training and the measures; equal for the seeds of a row.
       base: the row whose training gave the weights; the row itself where it was trained.
       data: name of the data set; `data_digest` is of the bytes trained on.
       steps: of training.
@@ -163,7 +163,7 @@ def _written(value: Any) -> Any:
 def read_records(path: pathlib.Path) -> list[Record]:
     """The records of a file; none where there is no file.
 
-    A line that is no record is left out with a warning that names it: the study measures again what it lacks.
+    A line that is no record is left out with a warning that names it: the study measures that seed again.
     """
     records = []
     for number, line in read_lines(path) if path.exists() else ():
@@ -292,7 +292,7 @@ class Records(Sequence[Record]):
         return [row for of, row in self._rows if of == study]
 
     def of(self, study: str, row: str | None = None) -> list[Record]:
-        """The records of a study, or of one of its rows; none where there are none."""
+        """The records of a study, or of one of its rows; an empty list for an unknown one."""
         if row is not None:
             return list(self._rows.get((study, row), ()))
         return [record for (of, _), records in self._rows.items() if of == study for record in records]

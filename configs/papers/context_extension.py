@@ -83,11 +83,11 @@ def get_config() -> ConfigDict:
 
 
 def _variants() -> ConfigDict:
-    """What is done without training."""
+    """Ways to extend the rope without training."""
     known = extrapolate.rope_variants()
     kept = ("PI", "NTK", "YaRN", "Llama 3", "SelfExtend", "streaming")
     variants = {name: known[name] for name in kept}
-    # As many tokens as streaming sees beside its sinks.
+    # The window of streaming.
     variants["window"] = lambda layers, at: f"rope() + window({at.trained // 2})"
     variants["dynamic NTK"] = lambda layers, at: f"rope(scaling=dynamic_ntk(factor=4, original_length={at.trained}))"
     variants["LongRoPE"] = longrope
@@ -95,7 +95,7 @@ def _variants() -> ConfigDict:
 
 
 def _finetunes() -> ConfigDict:
-    """Tunings on windows of the target length, as many bytes a step as in training: two rows, of which one is retrieval."""
+    """Tunings on windows of the target length, and the bytes a step of training: two rows, one of them retrieval."""
     readings = {
         "rope, tuned": "rope",
         "PI, tuned": scaled_rope("linear"),

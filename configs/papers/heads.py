@@ -1,4 +1,4 @@
-"""How many heads: a control for comparisons of ALiBi, whose slopes are spread over them.
+"""The number of heads: a control for comparisons of ALiBi, whose slopes are spread over them.
 
     python -m experiments.prepare --name=tiny_shakespeare
     python -m experiments.ablate --config=configs/papers/heads.py

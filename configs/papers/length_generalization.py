@@ -130,7 +130,7 @@ _ACTIONS = Table("length_generalization", "scan", "accuracy by length")
 
 
 def _longer(better: str, worse: str) -> Contrast:
-    """How much better one row does than another, mean over the tasks."""
+    """The lead of one row over another, mean over the tasks."""
     return mean([task(better) - task(worse) for task in _LONGER.values()])
 
 

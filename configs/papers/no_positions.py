@@ -7,7 +7,7 @@
 
 Haviv et al. (2022), arXiv 2203.16634: probes find that causal models without an encoding acquire an implicit notion of
 absolute positions, which the causal mask may give them. Bidirectional models have no such mask. Here the probe is
-`experiments.analysis.readout.position_error`, of text and, as a control, of tokens drawn at random. Decoders are those of
+`experiments.analysis.readout.position_error`, of text and, as a control, of tokens drawn at random. Decoders have the sizes of
 configs/papers/train_short_test_long.py; encoders have their sizes and name masked bytes.
 
 Cost: 25 ms of one CPU core a step and seed: 40 minutes on one core, half of it as two processes with NPROC=1, --rows=0/2 and
@@ -76,7 +76,7 @@ def _sized(study: ConfigDict) -> ConfigDict:
     study.eval_batch_size = 64
     study.checkpoint_every = 500
     study.checkpoints = config_dict.placeholder(str)  # workdir of a study of lengths
-    probe = dict(windows=128, seed=0)  # as many windows as the models of train_short_test_long were scored on
+    probe = dict(windows=128, seed=0)  # the number of windows that train_short_test_long scores
     study.measures = ConfigDict({"scores": {}, "positions": probe}, sort_keys=False)
     return study
 

@@ -74,7 +74,7 @@ _REVERSED = Table("randomized_positions", "reverse_string", "accuracy by length"
 
 
 def _randomized(task: str, base: str) -> Contrast:
-    """What randomised positions add to a base."""
+    """The gain of randomised positions over a base."""
     return _SOLVED[task](f"randomized {base}") - _SOLVED[task](base)
 
 

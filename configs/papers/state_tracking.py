@@ -101,7 +101,7 @@ _SPARSELY, _DENSELY = (
 _RECALL, _WORDS, _SUMS = (
     Table("state_tracking", task, "accuracy by length") for task in ("recall", "words", "addition")
 )
-_BIT, _ROW_OF_KEYS, _LETTERS, _DIGITS_ADDED = 64, 32, 8, 6  # tokens, tokens, letters, digits: what is trained
+_BIT, _ROW_OF_KEYS, _LETTERS, _DIGITS_ADDED = 64, 32, 8, 6  # tokens, tokens, letters, digits: in training
 _BASELINES = ("rope", "stick_breaking", "fox")  # the paper's
 
 

@@ -133,7 +133,7 @@ _TABLE2 = "table 2, WikiText-103"
 
 
 def _beyond(loss: Table, name: str, role: str = PUBLISHED) -> tuple[Claim, ...]:
-    """What table 2 says of reading beyond the training length; `name` ends the ids."""
+    """The claims of table 2 about reading beyond the training length; `name` ends the ids."""
     claims = (
         Claim(
             f"alibi-extrapolates{name}",

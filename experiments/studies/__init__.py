@@ -1,16 +1,14 @@
-"""Studies: rows are planned, trained, measured, recorded and shown.
+"""Studies: rows are planned, trained, read, measured, recorded and shown.
 
-study.py          the engine, and `Study`: what a new kind of study says of itself
-ablation.py       rows differ in their config; training's own scores are what is measured
-sweeps.py         every row of an ablation at several values of some fields
-search.py         LongRoPE's search for factors
-position_probes.py  whether tokens tell where they stand, layer by layer
-tuning.py         the learning rate of every training, chosen by data that are not reported
-resolutions.py    ViTs tested at other resolutions, by policy; other_sizes.py measures them
-extrapolation.py  decoders read at other lengths; long_context.py measures them
-records.py        one line of results.jsonl for each seed of a row: one writer, one reader
-again.py          tables, figures and page once more, from records
-results.py        all studies of a folder of results, and the page that judges them
-running.py        progress, and the request to stop
-environment.py    versions and hardware for records, and the cache of compiled programs
+plan.py          the rows that a config lists, and its checks
+engine.py        the run of a study: trains, reads, measures and records each row
+tuner.py         the choice of learning rates and other fields, on held-out data
+readings.py      trained weights under another encoding or at another size
+measures.py      what a row is scored by: one function each
+weights.py       weights of this study, of another one, or of published files
+long_context.py  texts of any length, read in chunks
+images.py        images at any resolution
+search.py        searches for factors of a rope
+running.py       progress bars, and the request to stop
+environment.py   versions and hardware of records, and the cache of compiled programs
 """

@@ -1,7 +1,7 @@
 """The engine of every study: rows are planned, trained, read, measured, recorded and shown.
 
-What is wrong with any row is said before the first one trains. Killed and started again a study goes on: finished rows are
-not run again, and the training under way resumes from its checkpoint.
+A mistake in any row is reported before the first row trains. A study that was killed goes on when it is started again:
+finished rows are not run again, and the training under way resumes from its checkpoint.
 """
 
 import contextlib
@@ -58,11 +58,12 @@ _USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 
 @dataclasses.dataclass
 class Study:
-    """A config with its rows, and what is given on the command line.
+    """A study's config with its rows.
 
     Attributes:
-      tables: configs by name; `rows` are those of all tables, in order.
-      loaded: weights that all rows read in place of training some.
+      tables: configs by name.
+      rows: the rows of all tables, in order.
+      loaded: weights that all rows read, if --checkpoint names some; then nothing is trained but fine-tunes.
     """
 
     config: ConfigDict
@@ -121,10 +122,10 @@ def run(
     command: str,
     part: tuple[int, int] | None = None,
 ) -> None:
-    """Trains and measures what has not been yet; prints the tables and writes the page with its figures, and the records.
+    """Trains and measures the rows without records, writes records and the page with its figures, and prints the tables.
 
     Args:
-      command: what the page says made it.
+      command: the command line that the page shows.
       part: (I, N) for the I-th of N parts of the rows, which several hosts may train at once in one workdir; rows of one
         training stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over, and shows
         them.
@@ -246,7 +247,7 @@ class Engine:
         }
 
     def _hash(self, row: Row, training: str) -> str:
-        """Names what is measured: the weights, how they are read, and the options of the measures."""
+        """Returns the hash of a row: of its weights, its reading, and the options of the measures."""
         table = self.study.tables[row.study]
         if [*measures_of(table)] == ["scores"] and row.read is None:
             return training
@@ -274,7 +275,7 @@ class Engine:
         if key not in self._tasks:
             made = decoding_task(config, self._splits)
             measured = "resolutions" in measures_of(self.study.tables[row.study])
-            brief = measured and "choose_split" not in config.data  # what is reported is measured afterwards
+            brief = measured and "choose_split" not in config.data  # the measure scores all images later
             self._tasks[key] = images.BriefEvaluation(made) if brief else made
         return self._tasks[key]
 
@@ -370,7 +371,7 @@ class Engine:
         return self._tuners[row.study].at_best(row)
 
     def _base(self, row: Row, progress: Progress, should_stop) -> Weights:
-        """The weights that a row starts from; those of the last base are kept."""
+        """Returns the weights that a row starts from, and keeps the last ones."""
         key = row.study, row.base
         if key not in self._kept:
             found = self._given(row)
@@ -428,7 +429,7 @@ class Engine:
         return Weights(Run.of_result(task, config, seeds, result), named, result.metrics, directory)
 
     def _directory(self, row: Row, label: str, config: ConfigDict, seeds: tuple[int, ...]) -> pathlib.Path:
-        """Where a row trains: another configuration is another row, other seeds are another ensemble."""
+        """Returns the folder of a training; another config or other seeds have another folder."""
         named = config_hash({**identity(config), "seeds": seeds})
         return self.workdir / plain(row.study) / f"{plain(label)}-{named}"
 
@@ -470,7 +471,7 @@ class Engine:
 
 
 def about_run(run: Run) -> dict[str, Any]:
-    """What records say of a training run."""
+    """Returns the fields of records about a training run."""
     step_time, tokenizer = run.times["step_time"], getattr(run.task, "tokenizer", None)
     return {
         "data": run.config.data.name,
@@ -490,7 +491,7 @@ def bos_text(tokenizer: Any) -> str:
 
 
 def _passes(run: Run) -> float | None:
-    """How often training has seen its split; None where examples are made up, or nothing was trained."""
+    """Returns the passes over the training split; None if examples are drawn, or nothing was trained."""
     seen, train = run.step * run.config.batch_size, getattr(run.task, "train_data", None)
     if train is None or not seen or not hasattr(train, "__len__"):
         return None
@@ -503,7 +504,7 @@ def rate_of(config: ConfigDict) -> float | None:
 
 
 def unit_of_lengths(row: Row, task: Task, measures: Mapping[str, Any]) -> str:
-    """The unit of lengths and resolutions: "byte", "token", "symbol", "pixel", "patch", or "" where there are none."""
+    """The unit of lengths and resolutions: "byte", "token", "symbol", "pixel", "patch", or "" for rows without any."""
     if row.training.task == "classification":
         return ("pixel" if task.tables_fit_images else "patch") if "resolutions" in measures else ""
     if isinstance(task, Algorithmic):
@@ -520,7 +521,7 @@ def trained_at(row: Row, task: Task, measures: Mapping[str, Any]) -> int | None:
 
 
 def _records_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None) -> tuple[pathlib.Path, list[Record]]:
-    """The file that a run, or a part of one, writes, and all records of its kind; those of parts go into the whole file."""
+    """Returns the file that a run (or a part of it) writes, and all records; a whole run takes over the records of parts."""
     whole = workdir / name
     stem = name.removesuffix(".jsonl")
     path = whole if part is None else workdir / f"{stem}-{part[0]}-of-{part[1]}.jsonl"
@@ -551,7 +552,7 @@ def _about(row: Row) -> Iterator[None]:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a readable JSON file whose keys are in order; a function stands there as its source and what it closes over."""
+    """Writes a readable JSON file with sorted keys; a function is written as its source and closed-over values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(strict(_plain(value)), indent=2, sort_keys=True).encode() + b"\n")
 

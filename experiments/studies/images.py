@@ -15,7 +15,7 @@ from posjax.training.tasks import Task
 
 
 class Originals:
-    """The images of an evaluation split as they are stored, from which those of each resolution are made.
+    """The images of an evaluation split as they are stored, from which images of each resolution are made.
 
     Args:
       config: `data` of a classification run.
@@ -81,7 +81,7 @@ def measure(images: AtSize | AtBudget, params: Any) -> dict[str, np.ndarray]:
 
 
 class BriefEvaluation:
-    """A task whose training ends with the scores of one batch: what is reported is measured afterwards."""
+    """A task that scores one batch at the end of training: a measure scores all images later."""
 
     def __init__(self, task: Task):
         self._task = task

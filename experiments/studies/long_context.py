@@ -1,4 +1,4 @@
-"""What a trained decoder knows at lengths that it was not trained at: loss by context, loss by position, retrieval.
+"""Long texts read by a trained decoder: loss by length, loss by position, retrieval.
 
 Memory grows with the length and never with its square: attention is computed in tiles, and everything that works token by
 token (the blocks' MLPs, the logits and their loss) a chunk of positions at a time.
@@ -30,7 +30,7 @@ _BINS_PER_OCTAVE = 2
 
 
 class Reading(NamedTuple):
-    """What a model made of some sequences."""
+    """The scores of some sequences."""
 
     loss: np.ndarray  # [B, T] nats
     right: np.ndarray  # [B, T] whether the likeliest token is the target
@@ -47,7 +47,7 @@ class TextLoss(NamedTuple):
 
 
 class Retrieved(NamedTuple):
-    """How well the answers of some examples were found, each reading the right bytes of the answer before it."""
+    """Scores of retrieved answers; each byte of an answer is predicted behind the right bytes before it."""
 
     accuracy: float  # share of the bytes of answers that are the likeliest ones
     exact: float  # share of the examples whose answers are all right: what greedy decoding would give
@@ -86,7 +86,7 @@ class _Chunked:
 
 
 def _by_chunks(function, *arrays, tokens=None):
-    """What `function` makes of arrays [B, T, ...], so many tokens at a time, `CHUNK` where None."""
+    """Returns `function(*arrays)` for arrays [B, T, ...], computed for `tokens` tokens at a time, `CHUNK` if None."""
     batch, length = arrays[0].shape[:2]
     size = max(1, (CHUNK if tokens is None else tokens) // batch)
     if length <= size:
@@ -110,7 +110,7 @@ def _by_chunks(function, *arrays, tokens=None):
 
 
 class Reader:
-    """`read_tokens` compiled for batches of one shape, and what it costs.
+    """`read_tokens` compiled for batches of one shape, with its time and memory.
 
     Attributes:
       batch, length: of the batches.
@@ -186,7 +186,7 @@ def text_loss(
     also scored whole, which then takes in bytes before the `count` ones.
 
     Args:
-      texts: documents [N_i] uint8; `first` and `count` are those of `text_windows`, for each.
+      texts: documents [N_i] uint8; `first` and `count` as in `text_windows`, for each.
       bos: tokens that stand in place of each window's first ones; which targets are scored stays.
     """
     windows = [text_windows(text, length=reader.length, stride=stride, first=first, count=count) for text in texts]

@@ -1,4 +1,4 @@
-"""Measures: what is measured of a row.
+"""Measures of a row: scores, loss by length, retrieval, accuracy by resolution, positions in features.
 
 A measure is a function of a `Subject` and its options, in the config `measures.NAME`; it returns {metric: value} or {metric:
 {at: value}} for each seed. A new one is a function here and a line of `MEASURES`.
@@ -40,8 +40,9 @@ class Subject:
 
     Attributes:
       row, table: the row, and the config of its table.
-      base: the weights as they were trained; `weights` are those of its fine-tune, where it has one.
-      seeds: those that are measured.
+      base: the weights as they were trained.
+      weights: the fine-tuned weights of a row with a fine-tune, else `base`.
+      seeds: the seeds to measure.
       factors: of a rope's frequencies, where the row's reading asks for a search.
       documents: that texts are read of.
       shared: what the rows of a table share, as the images of a split.
@@ -61,7 +62,7 @@ class Subject:
     _readers: dict[tuple[int, int], Reader] = dataclasses.field(default_factory=dict)
 
     def place(self, size: int) -> Place:
-        """Where it is read at a length or a resolution."""
+        """Returns the place of a length or a resolution."""
         return place_of(self.row.training, self.base.run.task, size, self.table, self.factors)
 
     def spec(self, size: int) -> str:
@@ -128,7 +129,7 @@ def scores(subject: Subject, options: ConfigDict) -> list[Metrics]:
 
 
 def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
-    """The loss of the same tokens at every length, in sliding and in separate windows; loss by position; what it costs."""
+    """The loss of the same tokens at every length, in sliding and in separate windows; loss by position; time and memory."""
     documents, made = subject.documents, [{} for _ in subject.seeds]
     all_lengths = lengths_of(subject.row, options)
     windows = {n: len(documents.texts) * options.bytes // stride_of(n, options) for n in all_lengths}
@@ -158,7 +159,7 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
 
 
 def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
-    """How well answers are found, by length and by depth; the examples are the same for every row and seed."""
+    """Scores of answers by length and by depth; the examples are the same for every row and seed."""
     documents, made = subject.documents, [{} for _ in subject.seeds]
     for length in options.lengths:
         if not options.tasks:
@@ -249,12 +250,12 @@ def lengths_of(row: Row, options: ConfigDict) -> list[int]:
 
 
 def stride_of(length: int, options: ConfigDict) -> int:
-    """How far apart sliding windows begin: the share of the length that the options say, and no more than is scored."""
+    """Returns the distance between the beginnings of sliding windows: a share of the length, at most `bytes`."""
     return min(max(1, int(length * options.stride)), options.bytes)
 
 
 def first_scored(options: ConfigDict) -> int:
-    """How many tokens stand before those that are scored: the same tokens at every length, with room for the longest."""
+    """Returns the number of tokens before the scored ones: the same at every length, with room for the longest."""
     return max(*options.lengths, *options.long_lengths, 0)
 
 

@@ -2,7 +2,7 @@
 
 A config has `studies`, {name: table}, or is one table itself. A table is the config of a single run with its rows:
 `encodings` {label: spec} and `rows` {label: fields} are trained, `variants` {base: {label: reading}} read their weights under
-other encodings, `finetune` {base: {label: fields}} train them further. `measures` {name: options} says what is measured.
+other encodings, `finetune` {base: {label: fields}} train them further. `measures` {name: options} lists the measures.
 """
 
 import difflib
@@ -17,11 +17,11 @@ from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.classification import task_class
 
-AS_LOADED = "loaded"  # the row of pretrained weights, and the base of what is read or tuned of them
+AS_LOADED = "loaded"  # the row of pretrained weights, and the base of their variants and fine-tunes
 
 
 class Field(NamedTuple):
-    """A field of a study's config: its kind, what it holds, and of a group the fields that it must have."""
+    """A field of a study's config: its kind, its description, and the fields that a group must have."""
 
     kind: type
     about: str
@@ -89,7 +89,7 @@ def tables_of(config: ConfigDict) -> dict[str, ConfigDict]:
 
 
 def measures_of(table: ConfigDict) -> dict[str, ConfigDict]:
-    """What is measured of the rows of a table: the options by name."""
+    """Returns the measures of a table: {name: options}."""
     return dict((table.get("measures") or ConfigDict({"scores": {}})).items())
 
 
@@ -220,7 +220,7 @@ def finetune_config(training: ConfigDict, tuning: ConfigDict, spec: str) -> Conf
 
 
 def set_fields(group: ConfigDict, fields: Mapping[str, Any], whose: str) -> None:
-    """Sets fields of a config, those of groups too, {"model": {"width": 8}}.
+    """Sets fields of a config, nested ones too: {"model": {"width": 8}}.
 
     Raises:
       ValueError: there is no such field; says `whose`.

@@ -82,7 +82,7 @@ def read_as(model: Any, params: Any, spec: str, *, anew: bool = False) -> tuple[
 
     Args:
       params: of an ensemble, leaves [R, ...].
-      anew: whether an encoding that cannot take over what was learned of positions starts from seed 0.
+      anew: whether an encoding that cannot take over the learned parameters starts from seed 0.
 
     Raises:
       ValueError: the encoding learns something else, and not anew.

@@ -1,4 +1,4 @@
-"""How a command shows how far it is, and hears that it is to stop."""
+"""Progress bars, and the request to stop."""
 
 import signal
 import sys
@@ -21,7 +21,7 @@ def bar(total: int, unit: str, **options) -> tqdm:
 
 
 def caption(progress: tqdm, text: str) -> None:
-    """Says what is under way; at once on a terminal where the bar is seen, with the next line in a log."""
+    """Sets the caption of a bar; at once on a terminal, with the next line in a log."""
     progress.set_description(text, refresh=progress.n > 0 and sys.stderr.isatty())
 
 

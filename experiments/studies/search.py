@@ -8,8 +8,8 @@ searches how many first tokens keep their frequencies; here none do.
 
 LongRoPE2: Shang et al. (2025), arXiv 2502.20082, section 3.2, algorithms 1 and 2 (no code of it is published): a candidate
 has a critical frequency, from which on factors lie between the growth of the length and twice that; below it they are those
-of NTK, s^(i/d) with s the factor of the critical frequency d. These are told apart by the loss of answers that stand far from
-what they are about ("needle-driven perplexity"), which is the `weight` of what is read.
+of NTK, s^(i/d) with s the factor of the critical frequency d. Candidates are compared by the loss of answers far from
+their facts ("needle-driven perplexity"); `weight` marks the answers.
 """
 
 import functools
@@ -47,7 +47,7 @@ _TEXT = "text"  # what a search reads, if no retrieval task
 
 
 class Budget(NamedTuple):
-    """How much is tried: `population` first, then in each of `rounds` as many `mutations` and `crossovers` of `parents`."""
+    """The number of candidates: `population`, then in each of `rounds` some `mutations` and `crossovers` of `parents`."""
 
     population: int = 12
     rounds: int = 6
@@ -60,7 +60,7 @@ Factors = Float[np.ndarray, " C"]
 
 
 class Candidates(NamedTuple):
-    """What an evolution is about: arrays of numbers, how they vary, and the factors that they stand for."""
+    """The candidates of an evolution: their arrays of numbers, their variations, and their factors."""
 
     starts: Sequence[np.ndarray]
     mutated: Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -80,7 +80,7 @@ def search_factors(
     """LongRoPE's: the factors with the lowest score that were met, and that score; a function of the arguments alone.
 
     Args:
-      score: what is minimised; anything that is not finite is never chosen.
+      score: to be minimised; a candidate with a score that is not finite is never chosen.
       starts: known factors, each ascending and at least 1.
       largest: of any factor.
       step: of the grid on which mutations lie.
@@ -108,7 +108,7 @@ def search_critical(
     """LongRoPE2's: as `search_factors`, for `count` factors and a length that grows `growth` times.
 
     Args:
-      critical: the frequencies of which one may be the critical one, see `critical_frequencies`.
+      critical: the candidates for the critical frequency, see `critical_frequencies`.
 
     Raises:
       ValueError: no frequency to choose, a budget without parents, or one with crossovers: there are mutations alone.
@@ -130,7 +130,7 @@ def search_critical(
 def critical_frequencies(encoding: rope, count: int, trained: int) -> range:
     """From the frequency that turns ten times in the trained length to that which turns once (eq. 7; there, of channels).
 
-    The indices are rounded up, and held within those of a rope of `count` frequencies.
+    The indices are rounded up, and clipped to the frequencies of a rope of `count` frequencies.
 
     Raises:
       ValueError: the frequencies of the rope do not fall.
@@ -196,7 +196,7 @@ def _crossed(one: Factors, other: Factors, rng: np.random.Generator) -> Factors:
 
 
 def known_factors(encoding: rope, count: int, factor: float, trained: int) -> list[Factors]:
-    """Those of PI, NTK and YaRN for a rope of `count` frequencies, whose trained length grows by `factor`."""
+    """Returns the factors of PI, NTK and YaRN for a rope of `count` frequencies, whose trained length grows by `factor`."""
     spectrum = Spectrum(encoding.base, count, np.arange(count))
     known = [parse(f"rope(scaling={each.format(repr(float(factor)), trained)})").scaling for each in _STARTS]
     return [np.maximum.accumulate(np.clip(1 / each.multiplier(spectrum, None), 1, factor)) for each in known]
@@ -274,7 +274,7 @@ def _place(training: ConfigDict, search: ConfigDict) -> Place:
 
 
 def _search_batch(row: Row, search: ConfigDict, documents: data.Documents, windows: int) -> Batch:
-    """What is searched on: windows of a split, evenly spread, or a retrieval task whose needle stands first in them."""
+    """Returns the batch of a search: windows of a split, evenly spread, or a retrieval task with its needle first."""
     given, tokenizer = row.training.data, documents.tokenizer
     source = dict(data_dir=given.data_dir, files=given.files, field=given.get("text_field", "text"))
     text = data.load_stream(given.name, search.split, **source, tokenizer=tokenizer).tokens

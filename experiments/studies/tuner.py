@@ -136,7 +136,7 @@ class Tuner:
         return row._replace(training=at_point(row.training, self.best(row)))
 
     def tuned(self, row: Row) -> dict[str, Any] | None:
-        """What records of a row say of its tuning; None where nothing was chosen."""
+        """Returns the field `tuned` of a row's records; None if nothing was chosen."""
         if not self.fields:
             return None
         best, scores = self.best(row), zip(map(point_text, self.points()), self._means(row), strict=True)
@@ -185,9 +185,9 @@ def at_point(training: ConfigDict, point: Mapping[str, Any]) -> ConfigDict:
 
 
 def held_out(training: ConfigDict, share: float | str) -> ConfigDict:
-    """The training of a point, scored on what is held out in place of the split that is reported.
+    """Returns the training of a point, scored on held-out data in place of the reported split.
 
-    A task whose data are drawn says itself what is held out: `posjax.training.tasks.held_out_by`.
+    A task with drawn data defines its own held-out data: `posjax.training.tasks.held_out_by`.
 
     Args:
       share: of the training split, which is then not trained on; or another split.

@@ -20,7 +20,7 @@ from posjax.training.tasks import LanguageModel
 
 
 class Weights(NamedTuple):
-    """An ensemble, with what is known of its training.
+    """An ensemble, with the hash and metrics of its training.
 
     Attributes:
       run: its parameters are shapes while rows are checked.
