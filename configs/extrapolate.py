@@ -102,7 +102,7 @@ def rising_factors(layers: Layers, at: Place) -> str:
 
 
 def rope_finetunes(*, steps: int, target: int, trained: int) -> ConfigDict:
-    """Short fine-tunes of a rope trained on `trained` bytes: on windows of `target` bytes, or (PoSE) of the trained length."""
+    """Short fine-tunes of a rope trained on `trained` bytes: on windows of `target` bytes, or (PoSE) the trained length."""
 
     def tuning(read: Reading, size: int) -> dict:
         return dict(read=read, target=target, size=size, steps=steps, learning_rate=1e-3)

@@ -236,7 +236,7 @@ _RESIZED = {"caltech101": "learned"}  # whose learned table is resized as it is 
 
 
 def _kept(better: str, worse: str | None) -> Contrast:
-    """The change of a row's accuracy from 1x to 2x less the change of another's, mean over sets; None is the learned table."""
+    """A row's change of accuracy from 1x to 2x less another row's, mean over sets; None is the learned table."""
     return mean(
         [
             (_AT[name](better, end) - _AT[name](better, start)) - (_AT[name](other, end) - _AT[name](other, start))

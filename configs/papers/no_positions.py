@@ -7,8 +7,8 @@
 
 Haviv et al. (2022), arXiv 2203.16634: probes find that causal models without an encoding acquire an implicit notion of
 absolute positions, which the causal mask may give them. Bidirectional models have no such mask. Here the probe is
-`experiments.analysis.readout.position_error`, of text and, as a control, of tokens drawn at random. Decoders have the sizes of
-configs/papers/train_short_test_long.py; encoders have their sizes and name masked bytes.
+`experiments.analysis.readout.position_error`, of text and, as a control, of tokens drawn at random. Decoders have the sizes
+of configs/papers/train_short_test_long.py; encoders have the same and name masked bytes.
 
 Cost: 25 ms of one CPU core a step and seed: 40 minutes on one core, half of it as two processes with NPROC=1, --rows=0/2 and
 --rows=1/2. Expected: results/no_positions. On an accelerator override sizes only, in both studies:
