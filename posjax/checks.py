@@ -1,4 +1,4 @@
-"""What a value that was read from a file may be: its type and its range, asked before anything is made of it.
+"""Validates values read from files (type and range) before use.
 
 check("config.json", {"factor": "two"}, {"factor": POSITIVE})   # ValueError: factor is 'two', which is not a number above 0
 """
@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-MOST = 2**31  # of what is counted: positions, channels, layers
+MOST = 2**31  # a number of positions, channels or layers
 
 
 class Kind(NamedTuple):
-    """What is said of a value, and whether it holds."""
+    """A check of a value: its words and its test."""
 
     what: str
     holds: Callable[[Any], bool]
@@ -84,10 +84,10 @@ def by_number(kind: Kind) -> Kind:
 
 
 def check(where: str, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Refuses a field that does not hold what it may; those without a kind are passed over.
+    """Refuses a field with a value of another kind; fields without a kind are passed over.
 
     Raises:
-      ValueError: names it, and says what it should be.
+      ValueError: names the field and the kind that it should be.
     """
     for name, value in fields.items():
         kind = kinds.get(name)

@@ -29,10 +29,10 @@ _AMPERE, _HOPPER = 8.0, "9.0"
 
 
 class Asked(NamedTuple):
-    """A request for attention: what is to be computed, and where."""
+    """A request for attention: its arguments, shapes and platform."""
 
     encoding: Encoding
-    operands: Operands  # tracers or `jax.ShapeDtypeStruct`s; params, rotated_q and rotated_k are None
+    operands: Operands  # tracers or `jax.ShapeDtypeStruct`s; params, rotated_q and rotated_k may be None
     platform: str
     capability: str | None  # of the GPU, as "9.0"; None where there is none
     softcap: float | None = None  # see `attend`

@@ -1,6 +1,6 @@
 """Patterns over the layers of a model that papers have named: `parse_layers` reads them, and repeats them over the layers.
 
-Their text is that of the layers: str of what is read tells each of them.
+Their text is the text of the layers: str of the parsed value lists each layer.
 """
 
 from dataclasses import dataclass

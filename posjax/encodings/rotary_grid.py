@@ -48,7 +48,7 @@ class AxialRope(Rotary):
     Raises:
       ValueError: for a head dim not divisible by 2A, or unknown frequencies, indexing or layout; for axes_dims that are no
         even numbers, do not sum to the head dim, or are of another number of axes; for axes_dims with "split" frequencies or
-        a scaling, which treat channels as those of one series.
+        a scaling, which treat channels as one series.
     """
 
     family = "rotary"
@@ -331,7 +331,7 @@ class DinoV3(Rotary):
         return site._replace(position=coordinate.reshape(site.position.shape))
 
     def _extent(self, site: Site) -> Float32[Array, "T #A"]:
-        """How many patches each token's image has."""
+        """The number of patches of each token's image."""
         extent = jnp.asarray(extents(site._replace(position=axes(site))), jnp.float32)
         if self.normalize_coords == "separate":
             return extent

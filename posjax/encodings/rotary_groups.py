@@ -28,7 +28,7 @@ class _Rebased(Encoding):
     """A rotary encoding behind a learned linear map of each head's queries and keys.
 
     A member is a frozen dataclass with the fields `rotary` and `stddev`, and defines `maps`. The maps act on all tokens, also
-    on those that stand nowhere: their logits with the others are then those of one basis.
+    on those that stand nowhere: their logits with the others are then in one basis.
     """
 
     ranges = ("stddev >= 0",)
@@ -46,7 +46,7 @@ class _Rebased(Encoding):
         return self.rotary.needs | Needs.EVERY_HEAD
 
     def shapes(self, num_heads: int, head_dim: int) -> dict[str, tuple[int, ...]]:
-        """Of the map's parameters, by name."""
+        """The map's parameters by name."""
         raise NotImplementedError
 
     def maps(self, params, head_dim: int) -> tuple[Float[jax.Array, "H D D"], Float[jax.Array, "H D D"]]:
@@ -87,7 +87,7 @@ class CayleyString(_Rebased):
     Schenck et al. (2025), arXiv 2502.02562, equations 9 and 10: any exp(sum_a p_a L_a) with commuting skew-symmetric L_a is
     P' R(p) P'^T with a rotary R of learned frequencies, and the outer P' cancels in the logits. So it is exactly relative,
     on any number of axes that the rotary encoding takes. S is skew-symmetric. With full attention P could be learned by
-    the projections, as the authors say: it changes how a model learns, not what it can express.
+    the projections, as the authors say: it changes how a model learns, not the functions that it can express.
 
     Args:
       rotary: R; the authors learn its frequencies, as `rope_mixed` does. rope() has fixed ones, and a third axis.
@@ -97,7 +97,7 @@ class CayleyString(_Rebased):
     published no code. A step solves D linear equations for each head; in inference P can be absorbed into the projections.
 
     Raises:
-      ValueError: for a rotary that is none, or has other hooks than `rotate`; a negative stddev; as the rotary encoding.
+      ValueError: for anything but a rotary encoding with the hook `rotate` alone; a negative stddev; as the rotary encoding.
     """
 
     family = "rotary"
@@ -248,8 +248,8 @@ class ComRoPE(LieRE):
     "multiplier": [A, blocks], theta}; "axial": {"generator": [A, H or 1, blocks/A, g(g - 1)/2], block a + A i at [a, :,
     i]}. The authors draw P from N(0, 1), B = P - P^T, and theta from N(0, 1), with positions (p + 1/2)/size. Here
     positions are patches, so what begins divided by the sizes of `dims` is theta, or the axial generators. The authors'
-    class token stands in the middle of the image; here tokens that stand nowhere are left as they are. Exponentials are
-    those of `liere`.
+    class token stands in the middle of the image; here tokens that stand nowhere are left as they are. Exponentials as in
+    `liere`.
 
     Raises:
       ValueError: for an unknown kind; from `init`, with kind="axial", for blocks that the axes cannot share; as `liere`.

@@ -1,4 +1,4 @@
-"""What the keys of transformers' configurations may hold that speak of positions or of sizes."""
+"""The kinds of values of transformers' keys about positions or sizes."""
 
 from posjax.checks import (
     AMOUNT,

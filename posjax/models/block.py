@@ -41,12 +41,12 @@ MLPS = sorted(_ACTIVATIONS)
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """What a block is made of and how it is computed.
+    """The parts and sizes of a block, and how they are computed.
 
     Args:
       width, num_heads: channels of a token (M) and heads of queries (H).
       head_dim: channels of a head (D); width / num_heads where None.
-      num_kv_heads: heads of keys and values (K), each of which serves H / K query heads in a row (grouped queries, Ainslie et
+      num_kv_heads: heads of keys and values (K); each serves H / K query heads in a row (grouped queries, Ainslie et
         al. 2023, arXiv 2305.13245; K = 1: Shazeer 2019, arXiv 1911.02150). num_heads where None.
       latent: multi-head latent attention of these sizes in place of the heads' own keys and values; see `LatentAttention`.
         `width` may then be any number, and "key" and "value" are one projection.
@@ -57,9 +57,9 @@ class BlockConfig:
         in gpt-oss.
       mlp_clip: see mlp; nothing is clipped where None.
       mlp_dim: channels inside the MLP; 4 * width where None.
-      mlp_bias: whether the MLP's projections have biases; None: those of ungated MLPs have.
+      mlp_bias: whether the MLP's projections have biases; None: they have if the MLP is not gated.
       attention_bias: the projections of attention that have biases, of "query", "key", "value" and "out".
-      num_experts: MLPs beside each other, of which each token gets the `experts_per_token` that a router scores highest,
+      num_experts: MLPs beside each other; each token gets the `experts_per_token` that a router scores highest,
         weighted by the softmax of their scores, as in gpt-oss. All are computed: time grows with their number. 0: one
         MLP, without a router.
       norm: "layer", or "rms" (Zhang & Sennrich 2019, arXiv 1910.07467), which has no bias.
@@ -200,7 +200,7 @@ class BlockConfig:
 
     @property
     def types(self) -> dict[str, Any]:
-        """Those that every layer of a model takes."""
+        """The fields that every layer of a model takes."""
         return dict(dtype=self.dtype, param_dtype=self.param_dtype)
 
 
@@ -338,7 +338,7 @@ class Mlp(nn.Module):
 
 
 def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array, "..."] | None):
-    """What the last projection of an MLP reads."""
+    """The input of an MLP's last projection."""
     # Its derivative is computed again: cheaper than to store and read it.
     active = jax.checkpoint(activation(c.mlp))
     if gate is None:
@@ -429,7 +429,7 @@ class Block(nn.Module):
         return joined("mlp", behind, mlp(before), next(keys)), cache
 
     def _before(self, branch: str, x):
-        """What a branch reads."""
+        """The input of a branch."""
         bare = self.config.placement in ("after", "post") or (branch == "attention" and not self.attention_norm)
         return x if bare else Norm(self.config, name=f"{branch}_norm")(x)
 

@@ -20,8 +20,8 @@ class Decoder(OfBlocks):
         logits = model.apply(model.init(key, tokens, site), tokens, site)
 
     Token embeddings have unit variance after the scaling by sqrt(width) of Vaswani et al. (2017), section 3.4, so that
-    a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold. Its other
-    fields are those of `BlockConfig` and `OfBlocks`: Decoder(32_000, norm="rms", mlp="swiglu", attention_bias=(), depth=32).
+    a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold. It has the
+    fields of `BlockConfig` and `OfBlocks` too: Decoder(32_000, norm="rms", mlp="swiglu", attention_bias=(), depth=32).
 
     `embedding_norm` norms tokens before the first block (BLOOM), `head_bias` gives the logits of a head that is
     not the embedding a bias (GPT-J), `final_softcap` bounds logits to c tanh(logits / c) (Gemma 2).
@@ -79,7 +79,7 @@ class Decoder(OfBlocks):
         return self._run(tokens, site, caches=caches)
 
     def features(self, tokens: Int32[jax.Array, "B T"], site: Site, **options: Any):
-        """The output of the transformer, [B, T, M], and its caches; `options` are those of its call."""
+        """The output of the transformer, [B, T, M], and its caches; `options` are passed to its call."""
         scale = self.width**0.5 if self.embedding_scale is None else self.embedding_scale
         return self.trunk(self.token_embedding(tokens) * scale, site, **options)
 

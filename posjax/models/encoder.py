@@ -21,8 +21,8 @@ class Encoder(OfBlocks):
         logits = model.apply(model.init(key, tokens, site), tokens, site, types)
 
     Every token sees all tokens of its document. `placement="post"` with `embedding_norm` is BERT (Devlin et al. 2018, arXiv
-    1810.04805), "pre" with first_norm=False ModernBERT (Warner et al. 2024, arXiv 2412.13663). Other fields are those of
-    `BlockConfig` and `OfBlocks`. Behind the last block there is a norm, save where the placement is "post".
+    1810.04805), "pre" with first_norm=False ModernBERT (Warner et al. 2024, arXiv 2412.13663). It has the fields of
+    `BlockConfig` and `OfBlocks` too. Behind the last block there is a norm, save where the placement is "post".
 
     Args:
       length: the number of positions that a table must hold.

@@ -1,4 +1,4 @@
-"""An encoder and a decoder that reads what it makes, each hosting any encoding."""
+"""An encoder and a decoder that reads its output, each hosting any encoding."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ class EncoderDecoder(OfBlocks):
         model = EncoderDecoder(vocab_size=256, norm="rms", mlp="relu", logit_scale=1.0, attention_bias=())
         logits = model.apply(params, source, source_site, tokens, site)
 
-    Vaswani et al. (2017), arXiv 1706.03762, with one token embedding for both. The fields of the blocks are those of both
-    stacks; a token of the decoder sees the source of its own document, through cross-attention without an encoding. By
-    default encodings are those of T5 (Raffel et al. 2019, arXiv 1910.10683).
+    Vaswani et al. (2017), arXiv 1706.03762, with one token embedding for both. Both stacks have the same blocks; a
+    token of the decoder sees the source of its own document, through cross-attention without an encoding. The
+    default encodings are T5's (Raffel et al. 2019, arXiv 1910.10683).
 
     For cached decoding: `memory = model.apply(params, source, source_site, method="encode")`, then `prefill` and `extend`,
     which take it.
@@ -75,7 +75,7 @@ class EncoderDecoder(OfBlocks):
         return self._decode(tokens, site, memory, train=train)[0]
 
     def encode(self, source: Int32[Array, "B S"], source_site: Site, *, train: bool = False) -> Memory:
-        """What the decoder reads of a source: the encoder's output [B, S, M] and its site."""
+        """The decoder's input from a source: the encoder's output [B, S, M] and its site."""
         return self.encoder(self._embedded(source), source_site, train=train)[0], source_site
 
     def prefill(self, tokens: Int32[Array, "B T"], site: Site, memory: Memory, *, cache_size: int):

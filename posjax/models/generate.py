@@ -13,7 +13,7 @@ from posjax.models.encoder_decoder import EncoderDecoder, Memory
 
 
 class Sampling(NamedTuple):
-    """How a token is chosen; numbers are traced, so that other ones compile nothing anew."""
+    """The choice of a token; numbers are traced, so that other ones compile nothing anew."""
 
     temperature: float | jax.Array | None  # None: the likeliest token
     top_k: int | jax.Array | None
@@ -48,7 +48,7 @@ def generate(
 
     Args:
       tokens, site: prompts with their sites [B, T, ...], or [T, ...] for all alike; shorter ones are padded left or right
-        with segment 0. Sites of T + steps tokens are those of the generated ones, too.
+        with segment 0. Sites of T + steps tokens give the generated tokens' sites, too.
       memory: of an `EncoderDecoder`, what its `encode` makes of the sources; prompts then are where its decoder begins.
       temperature: 0 takes the likeliest token; above, tokens are drawn and `key` is needed.
       top_k, top_p: what tokens are drawn from, as in `truncated`, after the temperature.
@@ -81,7 +81,7 @@ def generate(
 
 
 def sites_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
-    """The sites [B, T] of prompts, and those [B, steps] of what is generated behind them."""
+    """The sites [B, T] of prompts, and the sites [B, steps] of the tokens generated behind them."""
     given = site.segment.shape[1]
     if given not in (length, length + steps):
         raise ValueError(
@@ -116,7 +116,7 @@ def sites_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
 
 
 def _text_goes_on(site: Site, last: Site) -> tuple[Shaped[jax.Array, "1 A"], Bool[jax.Array, ""]]:
-    """Where text stands behind a row's last token, on several axes; and whether its document has any text.
+    """The position of text behind a row's last token, on several axes; and whether its document has any text.
 
     Text stands on the diagonal, and its coordinates rise by 1 together; in raster order they never do.
     """

@@ -19,7 +19,7 @@ _DEFAULT = {"images": "vit", "text": "decoder", "masked text": "encoder"}
 
 
 def make_model(fields: Mapping[str, Any], reads: str, **given: Any) -> nn.Module:
-    """The model that the fields of `config.model` describe; without "kind" the usual one of what it reads.
+    """The model that the fields of `config.model` describe; without "kind" the usual one for its input.
 
     Raises:
       ValueError: for an unknown kind, or one that reads something else.

@@ -53,7 +53,7 @@ class Latent:
 
     @staticmethod
     def read(given: "Latent | str | None") -> "Latent | None":
-        """The sizes that a text says; what is no text is returned as it is.
+        """The sizes that a text says; any other value is returned as it is.
 
         Raises:
           ValueError: for another text.
@@ -84,11 +84,11 @@ class LatentAttention(nn.Module):
     (W_UK_i^T q_i) . c, so that all heads share one key, whose first channels are its value, and W_UV_i multiplies sums.
 
     Parameters: query_down, query_norm and query_up, or query; kv_down [M, L + R]; kv_norm; key_up_kernel [L, H, N] and
-    value_up_kernel [L, H, E]; out [H, E, M]. Biases of queries are those of query_down, or query; those of keys and values
-    are of kv_down. Norms are RMS norms with the config's `norm_epsilon`; in the published code it is 1e-6 whatever the
+    value_up_kernel [L, H, E]; out [H, E, M]. query_down, or query, has the queries' bias; kv_down the keys' and
+    values'. Norms are RMS norms with the config's `norm_epsilon`; in the published code it is 1e-6 whatever the
     blocks have.
 
-    Intermediates are those of `Attention`.
+    Intermediates as in `Attention`.
 
     Raises (on call):
       ValueError: for an encoding that reads the content of queries or keys in its bias; as `decoupled`.

@@ -1,4 +1,4 @@
-"""What the modules of a block are made of: projections and norms."""
+"""The parts of a block's modules: projections and norms."""
 
 import math
 from typing import Any

@@ -13,14 +13,14 @@ from posjax.hosting import batch_axis
 
 
 class Kept(NamedTuple):
-    """Which tokens of each sequence go on, in their order."""
+    """The tokens of each sequence that go on, in their order."""
 
     index: Int32[Array, "B K"]
     live: Bool[Array, "B K"]  # the others become padding, where a row has fewer to keep than its batch has room for
 
 
 def draw_kept(key: jax.Array, rate: float, site: Site, batch: int, num_images: int, num_prefix: int) -> Kept:
-    """Of each image all prefix tokens and, drawn at random, its patches but for `floor(rate * their number)`.
+    """Draws the tokens that stay: all prefix tokens of an image, and its patches but for `floor(rate * their number)`.
 
     K is what a row of `num_images` images that is full of patches may keep, whatever the batch holds.
 
@@ -53,7 +53,7 @@ def take(x: Shaped[Array, "B T *M"], kept: Kept) -> Shaped[jax.Array, "B K *M"]:
 
 
 def taken(site: Site, kept: Kept) -> Site:
-    """Where the tokens that are kept stand, with leaves [B, K, ...]."""
+    """The sites of the kept tokens, with leaves [B, K, ...]."""
     shared = batch_axis(site) is None
     site = jax.tree.map(lambda leaf: jnp.asarray(leaf)[kept.index] if shared else take(leaf, kept), site)
     return site._replace(segment=jnp.where(kept.live, site.segment, 0))

@@ -1,4 +1,4 @@
-"""How tokens become one vector for each image."""
+"""Pooling: tokens become one vector for each image."""
 
 import flax.linen as nn
 import jax
@@ -13,7 +13,7 @@ POOLINGS = ["cls", "cls_mean", "map", "mean", "none"]
 
 
 def readers(site: Site, num_images: int | None, prefix: int = 0) -> Bool[jax.Array, "*B I T"]:
-    """Which tokens are read for image 1 ... I of a row, or for its only one: patches, or the prefix token of that number."""
+    """Marks the tokens that are read for image 1 ... I of a row, or for its only one: patches, or a prefix token."""
     segment = jnp.asarray(site.segment)[..., None, :]
     own = segment > 0 if num_images is None else segment == jnp.arange(1, num_images + 1, dtype=jnp.int32)[:, None]
     return own & (jnp.asarray(site.prefix)[..., None, :] == prefix)

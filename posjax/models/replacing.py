@@ -16,7 +16,7 @@ def with_encoding(model: nn.Module, params: Any, spec: str, init: Callable[[nn.M
     of `t5`.
 
     Args:
-      params: of the model; leaves may have further leading axes, then those of `init` have them too.
+      params: of the model; leaves may have further leading axes, then so do the leaves of `init`.
       spec: of the encoding.
       init: the parameters of a model with other weights; only their shapes are asked for.
 

@@ -27,7 +27,7 @@ def resize_params(
 
     Raises:
       ValueError: for an unknown method, an image size that is no pair or that the patches do not tile, or parameters
-        that are not those of the model at its own image size.
+        of another model or image size.
     """
     check_size("image_size", image_size)
     if "params" in params:

@@ -72,7 +72,7 @@ class ResNetStem(nn.Module):
 
     @staticmethod
     def shrinks(layers: tuple[int, ...]) -> int:
-        """How many pixels a cell of the map is wide."""
+        """The width of a cell of the map in pixels."""
         return 2 ** (2 + max(len(layers) - 1, 0))
 
 
@@ -125,7 +125,7 @@ class ResNet(nn.Module):
 
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], *, num_classes: int, context: Any = None) -> "ResNet":
-        """Of the fields of a ViT's config those of its ResNet, which has units (1, 1, 1) where it names none."""
+        """Picks the fields of the ResNet from a ViT's config; it has units (1, 1, 1) by default."""
         layers = (1, 1, 1) if fields["resnet"] is None else fields["resnet"]
         return cls(num_classes, layers, fields["resnet_width"], fields["dtype"], fields["param_dtype"])
 

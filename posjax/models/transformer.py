@@ -203,7 +203,7 @@ class Transformer(nn.Module):
 
 
 class _Layer(NamedTuple):
-    """What a block takes beside tokens and parameters."""
+    """The inputs of a block beside tokens and parameters."""
 
     hosted: Hosted
     code: jax.Array | None
@@ -255,7 +255,7 @@ def _block_fields(namespace: dict[str, Any]) -> None:
 
 
 class OfBlocks(new_class("_BlockFields", (nn.Module,), {"kw_only": True}, _block_fields), kw_only=True):
-    """A model with a `Transformer`: its fields are, by keyword, those of `BlockConfig`, these, and its own.
+    """A model with a `Transformer`: it has the fields of `BlockConfig` by keyword, these, and its own.
 
     depth: the number of blocks. injection, scan, remat: see `Transformer`. latent may be given as its text.
     """

@@ -38,7 +38,7 @@ class ViT(OfBlocks):
     at run time to encodings that carry over. `vit_sizes("S/16")` gives the published sizes.
 
     Args:
-      num_classes: 0 for no head: what is pooled is returned.
+      num_classes: 0 for no head: the pooled features are returned.
       resnet: units in each stage of a ResNet whose map is cut into patches (the hybrid of the paper), () for its root alone,
         with `resnet_width` channels; None cuts the image itself.
       pooling: "cls", "mean" over the patches, "cls_mean", both side by side (as DINOv2's linear heads read them), "map",
@@ -108,7 +108,7 @@ class ViT(OfBlocks):
         return self.patch_size * (1 if self.resnet is None else ResNetStem.shrinks(self.resnet))
 
     def patches(self, height: int, width: int) -> tuple[int, int]:
-        """How many patches tile an image of this size, or the stem's map of it, down and across."""
+        """The numbers of patches, down and across, that tile an image of this size or the stem's map of it."""
         size, what, sides = self.patch_size, "an image", (height, width)
         if self.resnet is not None:
             height, width = (ResNetStem.shrunk(side, self.resnet) for side in (height, width))
@@ -124,7 +124,7 @@ class ViT(OfBlocks):
         return height // size, width // size
 
     def sites(self, height: int, width: int) -> Site:
-        """Where the tokens of images of this size stand."""
+        """The sites of the tokens of images of this size."""
         return grid(*self.patches(height, width), prefix=self.num_prefix)
 
     @nn.compact
@@ -200,7 +200,7 @@ class ViT(OfBlocks):
             )
 
     def _with_prefix_slots(self, x, site: Site):
-        """Prefix tokens in their slots, NaN in those of a prefix token that the model does not have."""
+        """Prefix tokens in their slots, NaN in slots of prefix tokens that the model lacks."""
         prefix = jnp.concatenate([self._prefix(x.dtype), jnp.full((1, self.width), jnp.nan, x.dtype)])
         slot = (site.prefix > 0) & (site.segment > 0)  # NaN in padding would reach every token
         return jnp.where(slot[..., None], prefix[jnp.clip(site.prefix - 1, 0, self.num_prefix)], x)
@@ -247,7 +247,7 @@ class ViT(OfBlocks):
 
 
 def image_channels(params: Mapping[str, Any]) -> int:
-    """How many channels images have for a model with these parameters, whose leaves may have further leading axes."""
+    """The channels of images for a model with these parameters; leaves may have further leading axes."""
     first = params["resnet"]["conv_root"] if "resnet" in params else params["patches_to_tokens"]
     return first["kernel"].shape[-2]
 
