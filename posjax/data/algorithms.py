@@ -3,8 +3,8 @@
 An `Algorithm` makes problems of a length from a random generator, `Scan` draws them from files; `problem_batches` and
 `problem_epoch` place them in rows of one shape. There are two layouts:
 
-    "tape"  what is asked, then a blank for each token of the answer: an encoder fills the blanks (Ruoss et al. 2023)
-    "next"  what is asked, a mark, the answer, an end: a decoder predicts the answer and its end (Kazemnejad et al. 2023)
+    "tape" the question, then a blank for each token of the answer: an encoder fills the blanks (Ruoss et al. 2023)
+    "next" the question, a mark, the answer, an end: a decoder predicts the answer and its end (Kazemnejad et al. 2023)
 
 A problem may name a target for each of its tokens instead: then nothing is appended, and both layouts are the same.
 
@@ -38,7 +38,7 @@ _MODULUS = 5  # of the tasks of Ruoss et al. that count
 
 
 class Problem(NamedTuple):
-    """What is asked and what is answered, in one sequence of N symbols.
+    """A problem: its question and answer, in one sequence of N symbols.
 
     Attributes:
       content: [N] int32.
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
       place: [N] int32 for `abacus`: the place of each digit within its number, from 1; 0 elsewhere. None without numbers.
       coupled: [N] int32 for `position_coupling`: ids from 2 that symbols which belong together share; 1 between them. None
         where none is published.
-      targets: [N] int32, what is predicted at each token of `answer`; None: the answer is part of the content.
+      targets: [N] int32, the prediction at each token of `answer`; None: the answer is part of the content.
     """
 
     content: np.ndarray
@@ -59,11 +59,11 @@ class Problem(NamedTuple):
 
 
 class Problems(Protocol):
-    """Where problems come from."""
+    """A source of problems."""
 
     name: str
     symbols: int  # V
-    digest: str  # of what is made or read
+    digest: str  # of the problem
 
     def most(self, length: int) -> int:
         """The largest number N of symbols in a problem of this length or a shorter one."""
@@ -83,7 +83,7 @@ class Algorithm:
       make: (random generator, length, symbols) -> problem.
       symbols: V, tokens that problems are made of; those published.
       answers: (length) -> the largest number of tokens of an answer; the length where None.
-      asks: the same of what is asked.
+      asks: the same for the question.
       resizable: whether `make` takes other numbers of symbols.
       fewest: of them that it takes.
     """
@@ -117,7 +117,7 @@ class Algorithm:
 
 
 # Ruoss et al. (2023), arXiv 2305.16843, github google-deepmind/randomized_positional_encodings: the sampling is that of their
-# tasks/, of which each function here names the length as they do.
+# tasks/; each function here names the length as they do.
 
 
 def even_pairs(rng: np.random.Generator, length: int, symbols: int) -> Problem:
@@ -133,7 +133,7 @@ def parity_check(rng: np.random.Generator, length: int, symbols: int) -> Problem
 
 
 def cycle_navigation(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """Where a walk of steps -1 (symbol 0), 0 and 1 on a circle of five places ends."""
+    """The end of a walk of steps -1 (symbol 0), 0 and 1 on a circle of five places."""
     steps = rng.integers(3, size=length)
     return _solved(steps, (steps - 1).sum() % _MODULUS)
 
@@ -196,7 +196,7 @@ def addition(rng: np.random.Generator, length: int, symbols: int, *, reverse: bo
     """The sum of two numbers, most significant digit first, "+" (symbol 10) between them.
 
     `length` digits has the longer one, the other 1 ... length; which comes first is drawn. Numbers of several digits begin
-    with none that is 0. The ids of position coupling are those of Cho et al. (2024), arXiv 2405.20671, figure 1: equal
+    with none that is 0. The ids of position coupling follow Cho et al. (2024), arXiv 2405.20671, figure 1: equal
     significance, equal id.
 
     Args:
@@ -224,7 +224,7 @@ def addition(rng: np.random.Generator, length: int, symbols: int, *, reverse: bo
 
 
 def addition_reversed(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """As `addition`, all three numbers written least significant digit first."""
+    """The problem of `addition` with all three numbers written least significant digit first."""
     return addition(rng, length, symbols, reverse=True)
 
 
@@ -268,7 +268,7 @@ def flip_flop(rng: np.random.Generator, length: int, symbols: int, *, ignore: fl
 
 
 def flip_flop_sparse(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """FFL(T, 0.98): what was written last stands far away."""
+    """FFL(T, 0.98): the last write stands far away."""
     return flip_flop(rng, length, symbols, ignore=0.98)
 
 
@@ -288,12 +288,12 @@ def word_problem_s5(rng: np.random.Generator, length: int, symbols: int) -> Prob
 
 
 def word_problem_a5(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """As `word_problem_s5`, of even permutations: the smallest group whose word problem is complete for NC1."""
+    """The problem of `word_problem_s5` with even permutations: the smallest group whose word problem is complete for NC1."""
     return _products(rng, length, _A5)
 
 
 def word_problem_a5_generators(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """As `word_problem_a5`, of words in six letters: the cycles (1 2 3), (1 2 4), (1 2 5) and their inverses.
+    """The problem of `word_problem_a5` with words in six letters: the cycles (1 2 3), (1 2 4), (1 2 5) and their inverses.
 
     The letters of Yang et al. (2025), arXiv 2505.16381, section 4.1, who ask whether the whole word is the identity.
     """
@@ -331,7 +331,7 @@ def _three_cycles() -> np.ndarray:
 
 
 def _products(rng: np.random.Generator, length: int, table: np.ndarray, letters: np.ndarray | None = None) -> Problem:
-    """Of all elements, or of the letters only."""
+    """Draws from all elements, or from the letters only."""
     drawn = rng.integers(len(table if letters is None else letters), size=length).astype(np.int32)
     content = drawn if letters is None else letters[drawn]
     targets = np.array(list(itertools.accumulate(content, lambda before, each: table[before, each])), np.int32)
@@ -342,9 +342,9 @@ def _products(rng: np.random.Generator, length: int, table: np.ndarray, letters:
 
 
 def associative_recall(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """A quarter as many keys as `length` with their values, then each key again in another order, its value the answer.
+    """`length` / 4 keys with their values, then each key again in another order, its value the answer.
 
-    Keys are symbols below V / 2 and differ, values are the others. A length that is no multiple of 4 is less, the least is 4.
+    Keys are symbols below V / 2 and differ, values are the others. A length is rounded down to a multiple of 4, at least 4.
     """
     pairs = max(1, length // 4)
     if pairs > symbols // 2:
@@ -407,11 +407,11 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
 class Scan:
     """Commands and their actions: Lake & Baroni (2018), arXiv 1711.00350, in their split by length.
 
-    It trains on the commands of at most 22 actions and tests on those of 24 ... 48, whose number is the length here. A tenth
+    It trains on the commands of at most 22 actions and tests on 24 ... 48 actions; their number is the length here. A tenth
     of the training file is held out for lengths up to 22.
 
     Attributes:
-      training, held_out: problems; those of the test file are held out, too.
+      training, held_out: problems; the test file's are held out, too.
       lengths: the number of actions of each that is trained on.
     """
 
@@ -499,7 +499,7 @@ def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """How problems become rows [T].
+    """Rows [T] made of problems.
 
     Args:
       symbols: V.
@@ -601,7 +601,7 @@ def problem_batches(
     Each problem has a length of its own, uniform in shortest ... longest. In the code of Ruoss et al. a batch has one length.
 
     Raises:
-      ValueError: lengths that are none; batch_size does not divide among the processes.
+      ValueError: lengths below 1; batch_size does not divide among the processes.
     """
     import grain
 
@@ -625,7 +625,7 @@ def problem_epoch(
 
     Args:
       tokens: T of a row.
-      split: names what is drawn: other names give other problems.
+      split: names the drawn problems; another name gives others.
 
     Raises:
       ValueError: as `Rows.batch` and `Problems.of_length`.

@@ -26,7 +26,7 @@ def normalise(
 
     Args:
       images: pixels, the channels last.
-      mean: of all channels (a number, or a tuple of one), or of each; pretrained weights want those of their training.
+      mean: of all channels (a number, or a tuple of one), or of each; pretrained weights want the mean of their training.
       std: likewise.
 
     Raises:

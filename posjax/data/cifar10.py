@@ -45,7 +45,7 @@ def check_batches(folder: pathlib.Path) -> None:
 
 
 class Unpacked:
-    """What TFDS's CIFAR-10 builder asks of a download manager, answered with a folder that is already here."""
+    """A download manager for TFDS's CIFAR-10 builder that returns a folder that is already here."""
 
     downloaded_size = 0
 

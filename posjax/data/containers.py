@@ -1,4 +1,4 @@
-"""What a data set can be here: labelled images, of one size or of many, or a stream of tokens made of documents."""
+"""The containers of data sets: labelled images, of one size or of many, or a stream of tokens made of documents."""
 
 import functools
 import hashlib
@@ -95,7 +95,7 @@ class Text:
 
     Attributes:
       name: the set's name.
-      tokens: [N] uint8, one byte a token, or int32, those of a tokenizer.
+      tokens: [N] uint8, one byte a token, or int32, a tokenizer's ids.
       starts: [num_documents] int64, the offset in `tokens` where each document starts; starts[0] is 0, none is empty.
       digest: short sha256 of the decoded content.
       vocab_size: tokens are below it.

@@ -80,7 +80,7 @@ def load_documents(
       split: of the set. Files named `<split>__<title>.txt` belong to that split, and so do tables named by one, as
         train-00000-of-00002.parquet, validation.jsonl, or test/data.arrow below a folder. Where no file is named so,
         "train" is all of each but its last tenth, and any other split is that tenth: of a table's documents, and of the
-        text of what is one document. Plain texts belong to a split by their whole name or folder, train.txt or test/a.txt,
+        text of a single document. Plain texts belong to a split by their whole name or folder, train.txt or test/a.txt,
         where one of them is for training.
       data_dir: directory of prepared sets; None is TFDS's default.
       files: a directory, read with all below it, or a glob: UTF-8 text, JSON lines, parquet, or Arrow files of `datasets`,
@@ -154,7 +154,7 @@ def _found(files: str) -> Iterator[_File]:
     else:
         paths = [root] if root.is_file() else [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
     found = [_File(path, _split_of(path, root)) for path in sorted(paths) if path.is_file()]
-    if not any(each.split == "train" for each in found):  # a plain text may be called test for what it is about
+    if not any(each.split == "train" for each in found):  # a plain text may have test in its title
         found = [each if _is_sure(each.path) else each._replace(split=None) for each in found]
     yield from found
 
@@ -173,7 +173,7 @@ def _split_of(path: pathlib.Path, root: pathlib.Path) -> str | None:
 
 
 def _share(texts: Sequence[tuple[str, bytes]], split: str) -> list[tuple[str, bytes]]:
-    """Of a file that belongs to no split: all but its last tenth, or that."""
+    """Splits a file that belongs to no split: all but its last tenth, or that tenth."""
     if len(texts) > 1:
         cut = len(texts) - max(1, len(texts) // _HELD_OUT)
         return list(texts[:cut] if split == "train" else texts[cut:])

@@ -30,7 +30,7 @@ class Picture(NamedTuple):
 
 
 def class_names(data_dir: pathlib.Path, split: str) -> tuple[str, ...]:
-    """The classes, sorted: those of the split "train" where there is one, so that splits number them alike."""
+    """The classes, sorted; of the split "train" if there is one, so that splits number them alike."""
     split = "train" if data_dir.is_dir() and "train" in _splits(data_dir) else split
     path, _ = _path(data_dir, split)
     return tuple(sorted({label for label, _ in _listed(path, None)}))
@@ -41,7 +41,7 @@ def pictures(data_dir: pathlib.Path, split: str) -> Iterator[Picture]:
 
     `data_dir` holds a folder or a zip named after the split (the folder counts where both are there), and that
     <class>/<picture>. Where it holds <class>/<picture> itself, "train" is four fifths of each class and any other split the
-    other fifth, by a hash of the pictures' names. Hidden files and what does not end like a picture are passed over.
+    other fifth, by a hash of the pictures' names. Hidden files and files that are no pictures by name are passed over.
 
     Raises:
       FileNotFoundError: there is no such folder, or nothing in it.

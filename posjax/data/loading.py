@@ -74,7 +74,7 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
 
 
 def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ...]) -> tuple[DatasetBuilder, str]:
-    """Returns the builder of a prepared set that holds what is asked for, and its name for the split."""
+    """Returns the builder of a prepared set that holds the split, and its name for the split."""
     known = SETS.get(name)
     builder = find_builder(name, data_dir)
     lacks = [feature for feature in features if feature not in builder.info.features]
@@ -129,7 +129,7 @@ def _key(builder: DatasetBuilder, split: str) -> str:
 
 
 def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, str] | None:
-    """Returns the cached arrays and their digest, or None if there are none or they are not what was written."""
+    """Returns the cached arrays and their digest, or None if there are none or they were damaged."""
     index = _beside(stem, "json")
     if not index.exists():
         return None

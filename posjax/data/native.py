@@ -1,7 +1,7 @@
 """Batches of images in their own aspects, cut into patches: one image a row, or several packed into each.
 
 NaViT (Dehghani et al. 2023, arXiv 2307.06304) packs images of many resolutions into rows of one length; NaFlex (SigLIP 2,
-arXiv 2502.14786) pads one image a row. A batch says where each patch stands, and of which image of its row it is:
+arXiv 2502.14786) pads one image a row. A batch gives the place of each patch, and the image of the row that it belongs to:
 
     patches   [B, N, p, p, c] uint8: 0 where there is no patch
     position  [B, N, 2] int32: (row, column) in the image's own grid
@@ -34,8 +34,8 @@ class NativePatches:
     """Images, resized to whole patches and cut: at most `max_patches` each, by `native_grids`.
 
     With one number for `max_patches` all images are resized here, once, and kept. With a pair (least, most) every image
-    draws its own number in every epoch and is resized when it is gathered: the square root is uniform between those of
-    the two, as NaViT samples the side and not the area.
+    draws its own number in every epoch and is resized when it is gathered: the square root is uniform between the two
+    square roots, as NaViT samples the side and not the area.
 
     Raises:
       ValueError: a patch_size or max_patches below 1, a pair that falls, an unknown filter.
@@ -170,12 +170,12 @@ def native_epoch(
 
 
 def site_of(batch: Mapping[str, Array]) -> Site:
-    """Where the tokens of a native-aspect batch stand: leaves [B, N, ...]."""
+    """The sites of a native-aspect batch: leaves [B, N, ...]."""
     return Site(batch["position"], batch["segment"], batch["prefix"])
 
 
 class _Layout:
-    """How images make rows, and rows a batch."""
+    """The layout of images in rows, and of rows in a batch."""
 
     def __init__(self, source: NativePatches, prefix: int, tokens: int | None, images_per_row: int | None):
         if prefix < 0:

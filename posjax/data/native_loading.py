@@ -42,7 +42,7 @@ def load_native_images(
       short_side: larger images are shrunk (bicubic) until their short side has this many pixels; None keeps them all.
 
     Raises:
-      ValueError: unknown set or split, a picture that cannot be read, a test class that is not among those of "train".
+      ValueError: unknown set or split, a picture that cannot be read, a test class that "train" lacks.
       FileNotFoundError: the set is not prepared, the message is the command that does it; no such folder.
     """
     if short_side is not None and short_side < 1:

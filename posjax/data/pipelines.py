@@ -176,7 +176,7 @@ def text_epoch(
         targets are scored then, so that every length scores exactly the same tokens. None scores all N - 1.
 
     Returns:
-      Iterator over batches like those of `text_batches`.
+      Iterator over batches as in `text_batches`.
 
     Raises:
       ValueError: the text is shorter than a window (or than `align`) and its last target, or align is no multiple.

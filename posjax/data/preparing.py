@@ -52,7 +52,7 @@ def prepare(
       progress: whether TFDS shows its progress bars on stderr.
 
     Raises:
-      ValueError: no such set, a raw file that is not the published one, or a builder that needs what is not installed.
+      ValueError: no such set, a raw file that is not the published one, or a builder that needs a missing package.
       FileNotFoundError: raw files are missing in `source`.
       ConnectionError: the raw files are needed from the network and it does not answer.
     """
@@ -94,7 +94,7 @@ def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: boo
     else:
         source = root / "manual" / builder.name
         check_reachable(builder, name, data_dir, pathlib.Path(source))
-    # TFDS finds what it unpacked before by file name only, and MNIST's files are named like Fashion-MNIST's.
+    # TFDS finds earlier unpacked files by name only, and MNIST's files are named like Fashion-MNIST's.
     with tempfile.TemporaryDirectory(prefix=f"{builder.name}-", dir=root) as extracted:
         run_builder(builder, name, root, source, extracted, progress)
 

@@ -37,7 +37,7 @@ def read_image(source: Source, *, channels: int = 3, name: str | None = None) ->
       source: a path, the bytes of a file (PNG, JPEG, WebP, ... what PIL reads), a PIL image, or an array [h, w] or
         [h, w, c] uint8 with c = 1, 3 or 4.
       channels: 3 (grey is repeated) or 1 (colour becomes ITU-R 601 luma).
-      name: what messages call it; None is its path, or what it is.
+      name: what messages call it; None is its path, or its type.
 
     Returns:
       [h, w, channels] uint8.
@@ -104,7 +104,7 @@ def preprocess(
     h, w = pixels.shape[:2]
     if mode == "crop":
         cover_h, cover_w = int(height / crop_fraction), int(width / crop_fraction)
-        binds = cover_h * w >= cover_w * h  # the height is what has to be stretched more
+        binds = cover_h * w >= cover_w * h  # the height has to be stretched more
         cover = (cover_h, w * cover_h // h) if binds else (h * cover_w // w, cover_w)
         top, left = (round((there - wanted) / 2) for there, wanted in zip(cover, (height, width), strict=True))
         if cover[0] * cover[1] > max(h * w, LARGEST_COVER * height * width):
@@ -143,7 +143,7 @@ def native_grid(height: int, width: int, max_patches: int) -> tuple[int, int]:
 
 
 def native_grids(size: np.ndarray, max_patches: int | np.ndarray) -> np.ndarray:
-    """How many patches, down and across, an image becomes: NaFlex's rule (big_vision, SigLIP 2, arXiv 2502.14786).
+    """The numbers of patches, down and across, of an image: NaFlex's rule (big_vision, SigLIP 2, arXiv 2502.14786).
 
     Of all scales s with ceil(s h) ceil(s w) <= max_patches, in units of a patch, the largest: ceil(s h) rows,
     ceil(s w) columns. big_vision, timm and transformers search for s by bisection and so find a smaller grid where s lies

@@ -2,7 +2,7 @@
 
 Each task is a pure function of a random generator and the sizes; `retrieval_batch` makes batches of one. `depth` is the
 share of the tokens that may be anything which stands before what must be found: 0 puts it first, 1 just before the question.
-Tokens are bytes, or those of a tokenizer, which gives each task its `Words`.
+Tokens are bytes, or a tokenizer's, which gives each task its `Words`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ _NOISE = np.arange(192, 224, dtype=np.uint8)
 _FILLERS = (
     b"the of and to in is was for that with as on by at from this are have not or but his her you they we she he it"
 )
-_MARKS = b"~ ^ _ ; : / ( ) [ ] { }"  # tokens that stand for what is rare, where there are no rare bytes
+_MARKS = b"~ ^ _ ; : / ( ) [ ] { }"  # tokens in place of rare bytes, where there are none
 _END = b"|"
 _GRASS = b"The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 _CITIES = ("Oslo", "Lima", "Cairo", "Delhi", "Quito", "Paris", "Tunis", "Seoul", "Minsk", "Dakar", "Milan", "Perth")
@@ -31,14 +31,14 @@ _GAP_POWER = 0.01  # power_a of the authors' generator of associative recall
 
 
 class Example(NamedTuple):
-    """One sequence: what it says, and which of its tokens are answers."""
+    """One sequence: its tokens, and marks of the answers."""
 
     content: np.ndarray  # [N] uint8 or int32
     answer: np.ndarray  # [N] bool
 
 
 class Words(NamedTuple):
-    """What tasks are made of: how text becomes tokens, and alphabets of single tokens that share none."""
+    """The parts of tasks: the tokens of text, and alphabets of single tokens that share none."""
 
     tokenizer: Tokenizer
     letters: np.ndarray
@@ -65,9 +65,9 @@ class Words(NamedTuple):
 
 
 def words_of(tokenizer: Tokenizer) -> Words:
-    """Bytes have alphabets of their own; those of a tokenizer are the characters and words that are one token each.
+    """Bytes have alphabets of their own; a tokenizer's are the characters and words that are one token each. An
 
-    Alphabets of which a tokenizer has fewer than two tokens are empty.
+    alphabet with fewer than two tokens is empty.
     """
     if tokenizer == BYTES:
         letters, symbols, end = (np.frombuffer(each, np.uint8) for each in (_LETTERS, _SYMBOLS, _END))
@@ -139,7 +139,7 @@ def recall(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarr
 def induction(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """... A B ... A, and then B: among random bytes, what followed the only other A.
 
-    Olsson et al. (2022), arXiv 2209.11895. A is a byte that stands nowhere else, so that there is one right answer at any
+    Olsson et al. (2022), arXiv 2209.11895. A is a byte that stands nowhere else: one answer is right at any
     length.
     """
     _room("induction", size, 4)
@@ -192,7 +192,7 @@ def retrieval_batch(
       tokenizer: what tokens the examples are made of, each behind its BOS.
 
     Returns:
-      tokens, targets, position, segment: [b, T] int32, as those of `text_batches`; weight: [b, T] float32, 1 where the
+      tokens, targets, position, segment: [b, T] int32, as in `text_batches`; weight: [b, T] float32, 1 where the
       target is an answer.
 
     Raises:

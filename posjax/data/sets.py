@@ -1,4 +1,4 @@
-"""Which sets there are, posjax's own and a user's, and how a name becomes a tensorflow-datasets builder."""
+"""The data sets, posjax's own and a user's, and the tensorflow-datasets builder of a name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(/[a-z0-9_.\-]+)?")
 
 @dataclass(frozen=True)
 class Entry:
-    """A set that posjax is tested with: what it holds, whether it needs a download, and a line about it."""
+    """A set that posjax is tested with: its kind, whether it needs a download, and a line about it."""
 
     kind: str
     bundled: bool
@@ -39,7 +39,7 @@ SETS = {
 }
 
 
-# Data of one's own, by the flags that name them: what they are.
+# A user's own data: {flag: its kind}.
 OWN = {
     "--config.data.name=folder --config.data.data_dir=DIR": Entry("images", True, "pictures, DIR/<class>/<picture>"),
     "--config.data.files=DIR": Entry("text", True, "texts and tables in DIR and below, or what a glob names"),
@@ -62,7 +62,7 @@ class Source:
         return "text" if self.classes is None else "images"
 
     def content(self, split: str, data_dir: str | os.PathLike | None, kind: str) -> Any:
-        """What the function returns for a split.
+        """The value of the function for a split.
 
         Raises:
           ValueError: for a set of another kind, or without that split.

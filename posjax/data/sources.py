@@ -57,7 +57,7 @@ def text_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> T
     """A split as a stream of UTF-8 bytes.
 
     Raises:
-      ValueError: for what is no list of texts.
+      ValueError: for anything but a list of texts.
     """
     texts = source.content(split, data_dir, "text")
     if isinstance(texts, (str, bytes)) or not all(isinstance(text, (str, bytes)) for text in texts):

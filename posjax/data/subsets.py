@@ -1,7 +1,7 @@
 """Parts of a set: a share of its images, and what of a split is held out.
 
-"10% of train" is held out of "train", and "train without 10%" is what it leaves: two splits that share nothing, for whoever
-chooses by one what is trained on the other. Every loader of a split takes these names.
+"10% of train" is held out of "train", and "train without 10%" is the rest: two splits that share nothing, one to train on and
+one to choose by. Every loader of a split takes these names.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ def split_among(split: str, there: Collection[str], whose: str) -> str:
 
 
 def held_out_names(split: str, share: float) -> tuple[str, str]:
-    """The names of what is left of a split, and of the share that is held out of it.
+    """The names of the rest of a split, and of the share that is held out of it.
 
     Raises:
       ValueError: for a share outside (0, 1).
@@ -76,7 +76,7 @@ def parted(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _part(whole: Images | NativeImages | Text, share: float, held: bool) -> Images | NativeImages | Text:
-    """Of text the end is held out; of images as much of every class."""
+    """Holds out the end of text, or an equal share of every class of images."""
     if isinstance(whole, Text):
         cut = len(whole) - round(share * len(whole))
         part = slice(cut, None) if held else slice(cut)

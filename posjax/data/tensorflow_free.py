@@ -91,7 +91,7 @@ def without_tensorflow() -> Iterator[None]:
         return
     from tensorflow_datasets.core.utils import lazy_imports_utils
 
-    # The lazy module keeps what it resolved to in its instance dictionary; absent means not resolved yet.
+    # The lazy module keeps its target in its instance dictionary; absent means not resolved yet.
     resolved = vars(lazy_imports_utils.tensorflow)
     before = resolved.get("_module")
     resolved["_module"] = _stand_in()

@@ -15,7 +15,7 @@ _PACKED: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.decompressobj(31),
 }
 FREE_BYTES = 2**26  # bytes that any file may unpack to
-_MOST_PACKED = 100  # times as large as the file may be what it unpacks to; text is packed 3 to 5 times
+_MOST_PACKED = 100  # the largest ratio of unpacked to packed size; text is packed 3 to 5 times
 _ROWS = 1024  # of a table, which are read together
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
@@ -73,7 +73,7 @@ def _content(path: pathlib.Path) -> bytes:
 
 
 def _unpacked(packed: bytes, path: pathlib.Path) -> bytes:
-    """What is in a packed file, perhaps in several streams one after another.
+    """The contents of a packed file, perhaps in several streams one after another.
 
     Raises:
       ValueError: that is far more than text is packed; found out before it is in memory.
@@ -95,7 +95,7 @@ def _unpacked(packed: bytes, path: pathlib.Path) -> bytes:
 
 
 def _bound(size: int) -> int:
-    """How many bytes of text a file of so many may hold."""
+    """The largest number of bytes of text in a file of so many bytes."""
     return max(FREE_BYTES, _MOST_PACKED * size)
 
 

@@ -1,4 +1,4 @@
-"""How text becomes tokens: its UTF-8 bytes, or what a tokenizer.json makes of it."""
+"""The tokens of text: its UTF-8 bytes, or the tokens of a tokenizer.json."""
 
 import hashlib
 import itertools

@@ -27,9 +27,9 @@ SCHEDULES: Mapping[str, Callable[[int, int, float], float]] = MappingProxyType(
 class Ladder(NamedTuple):
     """A context that grows while a model is trained: SkyLadder, Zhu et al. (2025), arXiv 2503.15450, section 4.1.
 
-    At step t a token sees, of its own document, those of its block of w(t) tokens: blocks are counted from the first token of
-    the window. With the linear schedule w(t) = min(T, start + floor(alpha t)), alpha = (T - start) / steps; the others are
-    those of sail-sg/SkyLadder, lit_gpt/packed_dataset.py. Tokens, targets, positions and weights stay.
+    At step t a token sees the tokens of its own document in its block of w(t) tokens: blocks are counted from the window's
+    first token. With the linear schedule w(t) = min(T, start + floor(alpha t)), alpha = (T - start) / steps; the others
+    follow sail-sg/SkyLadder, lit_gpt/packed_dataset.py. Tokens, targets, positions and weights stay.
     """
 
     start: int = 32

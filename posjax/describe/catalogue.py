@@ -1,4 +1,4 @@
-"""What a registered encoding is, read off its class: where it acts, what it declares and learns, and whom it cites.
+"""A description of each registered encoding, read off its class: its hooks, declarations, parameters and source.
 
 Nothing here knows an encoding by name: `facts("mine")` describes one of the user's own as it does any other.
 """
@@ -154,7 +154,7 @@ def citation(text: str) -> str | None:
 
 
 def declared_meanings() -> dict[str, str]:
-    """What each fact and each need means, in the words of the contract."""
+    """The meaning of each fact and each need, in the words of the contract."""
     facts = re.findall(r"^    (\w+): ClassVar\[.*?\] = .*?  # (.+)$", inspect.getsource(Encoding), re.MULTILINE)
     needs = re.findall(r"^    (\w+) = enum.auto\(\)  # (.+)$", inspect.getsource(Needs), re.MULTILINE)
     found = {name: meaning for name, meaning in facts if name in _DECLARED}
@@ -178,7 +178,7 @@ def _parameters(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]] | 
 
 
 def _example(cls: type) -> object | None:
-    """The encoding with its defaults; what has none is made up."""
+    """The encoding with its defaults, and made-up values for arguments without one."""
     missing = [field for field in dataclasses.fields(cls) if _is_missing(field)]
     fillers = [_FILLERS.get(field.type, (*_encodings(), *_OTHER_FILLERS)) for field in missing]
     for arguments in itertools.product(*fillers):
@@ -200,16 +200,16 @@ def _is_missing(field: dataclasses.Field) -> bool:
 
 
 _BY_ARGUMENTS = "*"
-_NARROW = 110  # columns; below them the table leaves out what is declared
+_NARROW = 110  # columns; the table leaves out declarations below them
 
 
 def acts(row: Facts) -> str:
-    """Where it enters a model."""
+    """The places where it enters a model."""
     return ", ".join(ACTS[hook] for hook in row.hooks) or "nowhere"
 
 
 def learns(row: Facts) -> str:
-    """Shapes and count of what it learns, in the model that `row.dims` describes."""
+    """Shapes and count of its parameters, in the model that `row.dims` describes."""
     if row.parameters is None:
         return "depends on its arguments"
     if not row.parameters:
@@ -229,7 +229,7 @@ def is_relative(row: Facts) -> str:
 
 
 def declares(row: Facts) -> str:
-    """What it needs, and how far out it may stand."""
+    """Its needs, and the positions it may stand at."""
     known = [*row.needs]
     if "needs" in row.depends:
         known = [f"{need}{_BY_ARGUMENTS}" for need in known] or ["some by its arguments"]
@@ -270,7 +270,7 @@ def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
 
 
 def summing_up(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
-    """How many there are."""
+    """The number of entries."""
     learned = sum(bool(row.parameters) for row in rows)
     relative = sum(row.relative for row in rows if "place" not in row.hooks)
     families = len({row.family for row in rows} | {family_of(cls) for cls in kinds})

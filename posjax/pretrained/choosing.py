@@ -1,4 +1,4 @@
-"""Which room a file or a model belongs to: vision or language."""
+"""The room of a file or a model: vision or language."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -107,14 +107,14 @@ def read(
     unread: str = r"(?!)",
     put: Callable[[str, np.ndarray], Any] = lambda path, array: array,
 ) -> dict[str, Any]:
-    """Our parameters by path, from tensors of a file, each of which is asked for once.
+    """Our parameters by path, from tensors of a file; each is read once.
 
     Where several entries are for one parameter, the first one whose names are all there is read. Names are compared before
     any tensor is read.
 
     Args:
       expected: path: shape of all parameters that the model has.
-      sizes: those of letters in the entries' axes, as "h", the number of heads.
+      sizes: of letters in the entries' axes, as "h", the number of heads.
       ignored: regular expression of the names that may be left over.
       unread: likewise of paths that a file may hold and the model need not have.
       put: what becomes of a parameter as soon as it is made: it may lie on another device before the next one is read.
@@ -153,7 +153,7 @@ def read(
 
 
 def _planned(entries: Iterable[Entry], tensors: Mapping[str, Any]) -> list[tuple[Entry, list[str]]]:
-    """The entries that are read, each with those of its names that are there."""
+    """The entries to read, each with its names that the file has."""
     plan: list[tuple[Entry, list[str]]] = []
     promised: set[str] = set()
     for entry in entries:
@@ -253,7 +253,7 @@ def _copy(source: np.ndarray, out: np.ndarray) -> None:
 
 
 def _borders(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list[int]:
-    """Where along the first axis of one tensor its parts end but for the last."""
+    """The ends of a tensor's parts along its first axis, but for the last."""
     theirs, _ = _sides(entry.axes)
     each = _sizes(entry, theirs, tensor.shape, sizes | {"n": sum(entry.counts)})
     rows = math.prod(each[letter] for letter in theirs[0] if letter != "n")

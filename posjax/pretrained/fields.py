@@ -1,4 +1,4 @@
-"""What the fields of a model may hold that a file describes, and how large they may be for what the file holds."""
+"""The kinds of a model's fields in a file, and their bounds by the file's tensors."""
 
 import math
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def check_fields(where: str, fields: Mapping[str, Any], shapes: Mapping[str, tup
     """Refuses fields of a model of another type or range than they have, before a model is made of them.
 
     Args:
-      where: what is to be called in a message.
+      where: the name of the file in messages.
       shapes: of the tensors of the file that the model is for: layers are no more than these, sizes than their elements.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Files of weights: what they hold, read without TensorFlow or torch, and never unpickled."""
+"""Files of weights, read without TensorFlow or torch, and never unpickled."""
 
 import errno
 import json

@@ -11,7 +11,7 @@ _PAIRS_SHOWN = 8
 
 
 def rotation(e) -> list[str]:
-    """What `rotate` does: turns pairs of channels, scales, mixes, or something that depends on the content."""
+    """The action of `rotate`: it turns pairs of channels, scales, mixes, or something that depends on the content."""
     lines = [*heading("what happens to queries and keys")]
     found = probes.transform(e.part, e.dims)
     if found is None:
@@ -75,7 +75,7 @@ def _factor(value: SupportsFloat) -> str:
 
 
 def _one_query(e):
-    """Where it stands, one random query [H, D], and [T, H, C] what becomes of it at every token's place."""
+    """Its site, one random query [H, D], and the query [T, H, C] rotated at every token's place."""
     _, q, k = probes.content(e.dims, 1)
     site = probes.observed(e.part, e.dims)
     many_q, many_k = (np.broadcast_to(x, (len(site.segment), *x.shape[1:])) for x in (q, k))

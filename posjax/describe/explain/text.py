@@ -39,7 +39,7 @@ def number(value: SupportsFloat) -> str:
 
 
 def short(value: SupportsFloat) -> str:
-    """As few digits as a label needs."""
+    """Writes a number with the fewest digits for a label."""
     return f"{float(value):.5g}"
 
 

@@ -1,4 +1,4 @@
-"""Which channels of a model's rotary encodings ever turn: within the length of training, and at others.
+"""The channels of a model's rotary encodings that ever turn: within the length of training, and at others.
 
 A query meets angles at the offsets of the keys that it sees, which its mask and its views bound at any length.
 """
@@ -31,7 +31,7 @@ _QUERIES = 32  # whose offsets are looked at where views change them: half of th
 
 
 class Model(NamedTuple):
-    """What of a decoder says how it sees positions.
+    """The fields of a decoder that decide about positions.
 
     Attributes:
       encoding: its pattern over layers.
@@ -48,7 +48,7 @@ class Model(NamedTuple):
 
 
 class Turning(NamedTuple):
-    """How an encoding turns queries and keys of a document of some length; the first head stands for all.
+    """The turning of queries and keys in a document of some length; the first head stands for all.
 
     Attributes:
       pairs: channels that are turned together.
@@ -64,7 +64,7 @@ class Turning(NamedTuple):
 
     @property
     def turns(self) -> Float[np.ndarray, " P"]:
-        """How often each pair turns over the offsets."""
+        """The number of turns of each pair over the offsets."""
         return self.rates * self.offsets / _FULL
 
 

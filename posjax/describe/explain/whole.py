@@ -1,4 +1,4 @@
-"""What `experiments.explain` says of a whole composition: its parts, and what attention sees of it."""
+"""The explanation of a whole composition: its parts, and the attention under it."""
 
 import dataclasses
 import pathlib
@@ -89,7 +89,7 @@ def _setting(dims: Dims, site: Site, sizes: tuple[int, ...] | None, learned: dic
 
 
 def _about(part: Part) -> list[str]:
-    """What the docstrings say, and what is declared."""
+    """The docstrings and the declarations."""
     encoding, lines = part.encoding, []
     for value in [encoding, *_values(encoding)]:
         text = documentation(type(value))

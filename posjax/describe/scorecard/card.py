@@ -1,5 +1,5 @@
 """Ideal properties of positional encodings as measurements: uniqueness, determinism, extrapolation, relative awareness,
-many dimensions, and what is often claimed beside them.
+many dimensions, and properties that are often claimed beside them.
 
     card = scorecard(parse("rope()"))                                   # as initialised
     card = scorecard(parse("t5()"), params, dims=Dims(256, 8, 32))      # as trained

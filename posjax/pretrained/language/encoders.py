@@ -30,7 +30,7 @@ _PLAIN = {"tie_word_embeddings": (True,), "is_decoder": (False,), "position_embe
 
 
 def _post_layer(at: str, projected: Sequence[str], model: Encoder) -> list[Entry]:
-    """A layer of BERT and those that keep its names; `projected` are those of queries, keys and values."""
+    """A layer of BERT and those that keep its names; `projected` are the names of queries, keys and values."""
     own = projections(model, f"{at}attention.", tuple(f"self.{name}" for name in projected), "output.dense")
     return [
         *own,

@@ -53,13 +53,13 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     ),
     "pruned_heads": ({}, None),
 }
-# What of a model is no part of a configuration: types, how it is computed, and what acts in training only.
+# Fields of a model that no configuration has: types, implementations, and noise in training.
 COMPUTED = ("dtype", "attention_dtype", "param_dtype", "implementation", "context", "scan", "remat")
 TRAINING = ("dropout", "drop_path")
 
 
 class Key(NamedTuple):
-    """What a key of a configuration is of a model.
+    """The meaning of a configuration's key for a model.
 
     Args:
       field: of the model.
@@ -108,7 +108,7 @@ class Family:
       derived: fields that several keys say together, from a configuration; with the keys in `derived_keys`.
       written_derived: turned round.
       plain: keys that must have one of these values, as only these are computed here.
-      silent: keys without effect on logits, beside those of any configuration.
+      silent: keys without effect on logits, beside the keys of any configuration.
       renamed: older spellings of keys.
       prefix: of the names of all tensors but the head's; files of a model without head leave it out.
       ignored: regular expression of tensors that old files hold and no code reads.

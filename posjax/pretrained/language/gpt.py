@@ -326,7 +326,7 @@ def _entries_of_falcon(model: Decoder) -> list[Entry]:
 
 
 def _falcon(config: Config) -> dict[str, Any]:
-    """What the two architectures say by several keys: norms, key heads, biases."""
+    """The fields that the two architectures give by several keys: norms, key heads, biases."""
     bias, heads = config.get("bias", False), config["num_attention_heads"]
     fields = dict(attention_bias=tuple(sorted(ALL)) if bias else (), mlp_bias=bias)
     if config.get("new_decoder_architecture", False):

@@ -138,7 +138,7 @@ def _written_longrope(layers: Sequence[Encoding], model: Decoder) -> dict[str, A
 
 
 def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
-    """A family beside Llama: the keys it shares, its own, and those of its encodings beside the rotary ones."""
+    """A family beside Llama: the keys it shares, its own, and its encodings' keys beside the rotary ones."""
     shared = dict(
         entries=_entries,
         written_encoding=written_patterns(model_type),

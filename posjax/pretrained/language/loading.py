@@ -79,7 +79,7 @@ def expected_params(model: Any) -> dict[str, Any]:
 
 
 def sizes_of(family: Family, model: Any) -> dict[str, int]:
-    """Of letters in the entries' axes."""
+    """The sizes of letters in the entries' axes."""
     return {"h": model.num_heads, "k": model.block.key_heads, "d": model.block.channels, **family.sizes(model)}
 
 
@@ -103,7 +103,7 @@ class _Tensors(Mapping[str, np.ndarray]):
 
 
 def _names(family: Family, weights: Weights) -> dict[str, str]:
-    """Names of the family: those of the file, which may lack the prefix that all but a head's have."""
+    """The family's names of tensors; the file may lack the prefix that all but a head's have."""
     held = {_respelt(family, name): name for name in weights if not re.fullmatch(family.ignored, name)}
     lacks = not any(name.startswith(family.prefix) for name in held)
     return {name if not lacks or name == family.tied else family.prefix + name: held[name] for name in held}

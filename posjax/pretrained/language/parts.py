@@ -1,4 +1,4 @@
-"""What the tables of many families have in common: names of activations, keys of sizes, entries of a layer."""
+"""The parts that tables of many families share: names of activations, keys of sizes, entries of a layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def projections(
     out: str = "o_proj",
     ours: str = BLOCK + "attention/",
 ) -> list[Entry]:
-    """Of attention: queries, keys and values, in three tensors or, with one name, in one; and the output."""
+    """The entries of attention: queries, keys and values, in three tensors or in one; and the output."""
     counts = (model.num_heads // model.block.key_heads, 1, 1)
     weights = tuple(f"{at}{name}.weight" for name in names)
     entries = [

@@ -34,8 +34,8 @@ _FIELDS = {Window: "window", Chunked: "chunked", LearnedSink: "sink", Llama4Temp
 def written_patterns(model_type: str, *, nested: bool = False) -> Callable[[Sequence[Encoding], Any], dict[str, Any]]:
     """`Family.written_encoding` of a family whose layers may have windows, chunks, no rotary encoding ...
 
-    It writes all keys of which a family may have some, and a `Family` then reads them again: what it has no keys for comes
-    back as something else and is refused.
+    It writes all keys that any family has, and a `Family` then reads them again: an encoding without keys comes back as
+    another one and is refused.
 
     Args:
       nested: whether each layer type has rope_parameters of its own even where they are the same.

@@ -17,7 +17,7 @@ from posjax.pretrained.language.loading import expected_params, sizes_of
 from posjax.spec import nearest
 
 _SHARD_BYTES = 5 * 10**9
-# Not to be those of transformers' classes, which are of the tokenizers that the first models of a family had.
+# Not the defaults of transformers' classes, which fit the tokenizers of a family's first models.
 _NO_TOKENS = dict.fromkeys(["bos_token_id", "eos_token_id", "pad_token_id"])
 
 
@@ -77,7 +77,7 @@ def _described(model: Any, family: str | None) -> tuple[Family, dict[str, Any]]:
 
 
 def obstacles(model: Any, family: str | None = None) -> dict[str, list[str]]:
-    """What stands against a model in each family of transformers of its class, or in one family: [] for nothing.
+    """The reasons against a model in each family of transformers of its class, or in one family; [] for none.
 
     The nearest family, against which the fewest fields stand, comes first.
     """

@@ -1,6 +1,6 @@
 """transformers' safetensors: ViT, DeiT, Dinov2, Dinov2WithRegisters, DINOv3ViT, from save_pretrained or a state_dict.
 
-transformers 5 calls modules otherwise in memory than in files; both spellings, and those of the four architectures, are
+transformers 5 calls modules otherwise in memory than in files; the spellings of both, and of the four architectures, are
 made one before the map: `layer.{l}.attention.{query,key,value,out}`, `layer.{l}.norm1`, `layer.{l}.mlp.fc1`.
 https://github.com/huggingface/transformers, models/{vit,deit,dinov2,dinov2_with_registers,dinov3_vit}.
 """

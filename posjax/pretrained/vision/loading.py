@@ -48,7 +48,7 @@ _CHANNELS = {
 
 
 class Info(NamedTuple):
-    """What a file of weights says of itself, or its family's code where it does not.
+    """A description of a file of weights, by the file or by its family's code.
 
     Pixels in [0, 1] are scaled by (x - mean) / std. `method` resizes position tables as the code of that family does.
     `labels` are the names of the classes, if the configuration beside the file has them.
@@ -118,7 +118,7 @@ def load(
         64 channels, unless it is a published model whose heads are known.
       overrides: of other fields of `ViT`: types, implementation, dropouts, norm_epsilon; pooling, with prefix tokens that it
         does not read made registers, "none" without any head; pre_logits=None leaves that layer out; encoding, for files
-        that have no position table, or what is added to it, as in "learned + axial_rope".
+        without a position table, or with a sum, as in "learned + axial_rope".
 
     Returns:
       model, and {"params": tree of numpy arrays [...] in `param_dtype`}.
@@ -145,7 +145,7 @@ def load(
 def info(
     path: str | Path, *, grid: tuple[int, int] | None = None, num_heads: int | None = None, **overrides: Any
 ) -> Info:
-    """What `load` would load, with the same `overrides`, and how its pixels are scaled; no weights are read."""
+    """Returns the model that `load` would load, with the same `overrides`, and its scaling of pixels; reads no weights."""
     _check_overrides(overrides)
     weights = Weights.of(path)
     source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
@@ -161,7 +161,7 @@ def info(
 
 
 def source_of(weights: Weights, asked: Asked) -> Source:
-    """What a file is and how it is read."""
+    """The origin of a file and its reader."""
     held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
     if METADATA in weights.metadata:
         return _own_source(weights, held, asked)
@@ -184,7 +184,7 @@ _SIDE = Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) a
 _SIZE = maybe(either(_SIDE, several(_SIDE, 2, 3)))  # timm has channels before it
 _SCALE = maybe(several(NUMBER, 1, 4))
 _SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), _SCALE)
-# What is read of the configurations of vision models.
+# The keys that are read of configurations of vision models.
 _CONFIGURATION = {
     **dict.fromkeys(("num_attention_heads",), maybe(SIZE)),
     **dict.fromkeys(("hidden_act",), TEXT),
@@ -266,7 +266,7 @@ def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[
 
 
 def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
-    """Those of the images."""
+    """The mean and deviation of the images."""
     for name, axis in _CHANNELS.items():
         if name in tensors and axis < tensors[name].ndim:
             return tensors[name].shape[axis]

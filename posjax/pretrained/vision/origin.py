@@ -1,4 +1,4 @@
-"""What a family of published files is, and what all families share."""
+"""Families of published files, and the parts that all share."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,12 @@ HALF = (0.5, 0.5, 0.5)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Shapes = Mapping[str, tuple[int, ...]]
-# Heads of published models that are not 64 channels wide, by (width, depth): those of So400m, H, g, G and DINOv3's 7B.
+# Heads of published models that are not 64 channels wide, by (width, depth): So400m, H, g, G and DINOv3's 7B.
 _HEADS = {(1152, 27): 16, (1280, 32): 16, (1408, 40): 16, (1664, 48): 16, (4096, 40): 32}
 
 
 class Asked(NamedTuple):
-    """What the caller of `load` says of a file that the file does not."""
+    """The caller's additions to a file's description."""
 
     grid: tuple[int, int] | None = None
     num_heads: int | None = None
@@ -34,10 +34,10 @@ class Origin(NamedTuple):
     """A family of files.
 
     Args:
-      telltale: names, as `renamed`, that its files hold and those of families further down the list do not.
+      telltale: names, as `renamed`, that its files hold and files of families further down the list do not.
       renamed: the name of a tensor with the spellings of its versions made one.
       fields: the arguments of the ViT that a file holds, from the shapes of its tensors and its config.json.
-      entries: the map to the parameters of that ViT; without shapes, what is to be written.
+      entries: the map to the parameters of that ViT; without shapes, the tensors to write.
       ignored: regular expression of names that a classification model does not use.
       method: the resize of the code that the files are for.
       scaling: (mean, std) of pixels in [0, 1], where no configuration says.
@@ -54,7 +54,7 @@ class Origin(NamedTuple):
 
 
 def count(shapes: Shapes, template: str, start: int = 0) -> int:
-    """How many layers there are: numbers from `start` on for which there is such a name."""
+    """The number of layers: of names with a number from `start` on."""
     number = start
     while template.format(number) in shapes:
         number += 1
@@ -62,7 +62,7 @@ def count(shapes: Shapes, template: str, start: int = 0) -> int:
 
 
 def shrinks(stem: tuple[int, ...] | None) -> int:
-    """How many pixels a cell of what is cut into patches is wide."""
+    """The width in pixels of a cell of the map that is cut into patches."""
     return 1 if stem is None else ResNetStem.shrinks(stem)
 
 
@@ -137,7 +137,7 @@ def split_heads(width: int, depth: int, asked: Asked, config_heads: int | None, 
 
 
 def prefix_fields(tokens: Mapping[str, int], pooling: str) -> dict[str, Any]:
-    """The fields for prefix tokens {"cls": 1, "distillation": 1, "registers": R}: what is not read is a register."""
+    """The fields for prefix tokens {"cls": 1, "distillation": 1, "registers": R}: tokens that are not read are registers."""
     read = pooling.startswith("cls")
     if read and not tokens.get("cls"):
         raise ValueError(f"the file has no class token, which pooling={pooling!r} reads: it may be mean, map or none")

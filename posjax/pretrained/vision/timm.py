@@ -96,7 +96,7 @@ def _heads(shapes: Shapes, options: Mapping[str, Any]) -> int | None:
 
 
 def _activation(config: Mapping[str, Any]) -> str:
-    """What timm's functions of that name build, which their configuration does not repeat."""
+    """The models that timm's functions of that name build; configurations do not repeat these fields."""
     named = config.get("architecture") or ""
     default = next((act for pattern, act in _NAMED_ACTIVATIONS if re.search(pattern, named)), "gelu")
     act = (config.get("model_args") or {}).get("act_layer") or default
@@ -140,7 +140,7 @@ def _rotary(shapes: Shapes, asked: Asked) -> Any:
 
 
 def _with_table(asked: Asked, is_rotary: bool) -> Any:
-    """Of timm's Eva models with a table, those with layer scale or gates rotate as well, which leaves no trace."""
+    """Tells whether an Eva model of timm with a table rotates as well: with layer scale or gates it does."""
     if asked.encoding is not None and has_table(asked.encoding):
         return asked.encoding
     if asked.encoding is None and is_rotary:
