@@ -25,7 +25,7 @@ fine-tunes out. --config.init_encoding=new lets encodings be read that cannot ta
 All seeds of a row train at once. Under the workdir (runs/<name of the config> by default, with -ablation behind the name of a
 single run's): results.jsonl, one record per row and seed; README.md and its PNG figures; config.json; and a folder per row
 with its checkpoints. Killed and started again, it goes on: finished rows are not run again, the row under way resumes from
-its checkpoint. Ctrl-C or SIGTERM saves, stops and exits with 75. What is wrong with any row, its data too, is said before the
+its checkpoint. Ctrl-C or SIGTERM saves, stops and exits with 75. A mistake in any row, or its data, is reported before the
 first one trains: one line, exit 2.
 
 Labels of rows may hold dots, in a config's ConfigDict({"rope(base=0.5)": ...}, allow_dotted_keys=True) and on the command

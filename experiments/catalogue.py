@@ -1,4 +1,4 @@
-"""Lists every encoding: where it acts, what it learns, on which position axes, what it declares, and whom it cites.
+"""Lists every encoding: its hooks, parameters, position axes, declarations and source.
 
     python -m experiments.catalogue
     python -m experiments.catalogue --family=rotary

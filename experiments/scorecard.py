@@ -27,11 +27,11 @@ OUT = cli.RUNS / "scorecard"
 
 
 class Row(NamedTuple):
-    """What is to be measured under one label."""
+    """The spec to measure under a label."""
 
     spec: str
     family: str = ""
-    given: Mapping[str, Any] = MappingProxyType({})  # params, dims and length of what was trained
+    given: Mapping[str, Any] = MappingProxyType({})  # params, dims and length of training
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 def _kept(
     out: pathlib.Path, rows: Mapping[str, Row], args: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cards in a folder that belong to these rows, and what is said of how they were made; nothing where none are."""
+    """The cards in a folder that belong to these rows, and the text on how they were made; empty for a folder without them."""
     if not (out / "scorecard.json").exists():
         return {}, {}
     found = json.loads((out / "scorecard.json").read_text())
@@ -83,7 +83,7 @@ def _kept(
 
 
 def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
-    """What to measure by label, and what a reader must know of it."""
+    """The specs to measure by label, and the notes of the page."""
     from posjax.describe.scorecard.specs import every_spec
     from posjax.spec import parse
 

@@ -1,4 +1,4 @@
-"""What a regression reads off tokens about where they stand, on sequences that it was not fitted to."""
+"""Positions read off tokens by regression, on sequences that it was not fitted to."""
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +14,7 @@ def ridge(
     targets: Float[np.ndarray, "T K"],
     strength: float = 1e-3,
 ) -> Float[np.ndarray, "B2 T K"]:
-    """What ridge regression, fitted to the tokens of some sequences, predicts for those of others.
+    """Predictions of ridge regression for tokens of other sequences than it was fitted to.
 
     Every sequence has the targets of its places. Features are scaled to mean 0 and variance 1 on the fitted tokens;
     coefficients are (X'X/N + strength I)^-1 X'Y/N.

@@ -1,7 +1,7 @@
 """A static site in which positional encodings are seen, compared and chosen: `python -m experiments.atlas`.
 
-site.py        the whole: pages, data, what is copied
-cards.py       what each encoding is, from its class, the goldens, the scorecard and the errata
+site.py        the whole: pages, data, copied files
+cards.py       each encoding's card, from its class, the goldens, the scorecard and the errata
 breaks.py      live bugs of other codebases, each as a picture with and without it
 static/        the page itself: HTML, CSS and JavaScript, as browsers read them
 """

@@ -26,7 +26,7 @@ from posjax.spec import parse
 
 CHANNELS = 32  # of the one head in most pictures
 TOKENS = 32  # of pictures by query and key
-PLACES = 64  # of lines and images: few different shapes, each of which JAX compiles
+PLACES = 64  # of lines and images: JAX compiles each shape
 PROMPT = 12  # tokens before the first decoded one
 _ONES = np.ones(CHANNELS, np.float32)
 _LEVELS = 250  # of a quantised picture
@@ -48,11 +48,11 @@ class Break:
     """One bug.
 
     Attributes:
-      group: what it is about: a heading of the page.
-      switch: what the bug does, as the label of the switch that turns it on.
+      group: its heading on the page.
+      switch: the effect of the bug, as the label of the switch that turns it on.
       row: the first cell of its row in docs/errata.md.
       kind: "matrix", "grid" or "lines".
-      right, wrong: what is seen, in a sentence, without and with the bug.
+      right, wrong: the picture in a sentence, without and with the bug.
       what: the numbers.
       across, down: the axes.
       marked: the patch that looks, (row, column) of a grid.
@@ -115,7 +115,7 @@ def random_words() -> tuple[np.ndarray, np.ndarray]:
 
 
 def packed(*lengths: int) -> Site:
-    """One row of several documents, each of which starts at position 0."""
+    """One row of several documents; each starts at position 0."""
     position = np.concatenate([np.arange(n, dtype=np.int32) for n in lengths])
     segment = np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int32), lengths)
     return Site(position, segment, np.zeros_like(segment))

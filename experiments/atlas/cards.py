@@ -1,4 +1,4 @@
-"""What each encoding is, for its card: read off its class, goldens, errata, the scorecard and the records."""
+"""The card of each encoding, read off its class, goldens, errata, the scorecard and the records."""
 
 import math
 import re
@@ -33,7 +33,7 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 def cards(sources: Sources) -> dict[str, Any]:
-    """A card for each registered encoding and frequency scaling, and what they all share.
+    """A card for each registered encoding and frequency scaling, and their shared data.
 
     Raises:
       ValueError: a page of the documentation is missing.
@@ -66,7 +66,7 @@ def cards(sources: Sources) -> dict[str, Any]:
 
 
 def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
-    """What the class itself says."""
+    """The class's own description."""
     spec = spec_of(row.name, _LENGTH) or str(row.example)
     shortest = f"{row.name}()" if row.cls is type(row.example) and _is_whole(row) else spec
     return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
@@ -86,7 +86,7 @@ def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
 
 
 def _of_scaling(cls: type) -> dict[str, Any]:
-    """Of a scaling of frequencies, which stands in a rotary encoding and changes where this one acts in nothing."""
+    """The card of a frequency scaling, which stands in a rotary encoding and keeps its hooks."""
     text = catalogue.documentation(cls)
     name = cls.spec_name
     spec = spec_of(name, _LENGTH) or f"rope(scaling={name}())"
@@ -154,7 +154,7 @@ def _erratum(row: Erratum) -> dict[str, str]:
 
 
 def _by_name(scorecard: Mapping[str, Any]) -> dict[str, Any]:
-    """The cards of the scorecard by what they are about: the scaling, the map, or the encoding itself."""
+    """The cards of the scorecard by subject: the scaling, the map, or the encoding itself."""
     found = {}
     for spec, card in scorecard.items():
         name = re.match(r"rope\(scaling=(\w+)|(\w+)", spec)
@@ -163,7 +163,7 @@ def _by_name(scorecard: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What the scorecard measured: a mark and a value for each measure, and notes."""
+    """The scorecard's measures: a mark and a value for each, and notes."""
     if card is None or "measures" not in card:
         return None
     cells = {key: [MARKS[cell["verdict"]], shown(cell), cell["note"]] for key, cell in card["measures"].items()}
@@ -171,7 +171,7 @@ def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _studied(sources: Sources) -> dict[str, list[dict[str, Any]]]:
-    """How much better or worse than no encoding each encoding was in trainings, and how long its steps took."""
+    """The difference of each encoding from no encoding in trainings, and the time of its steps."""
     made = overview.matrix(sources.results, sources.results.answers(sources.judged()))
     found: dict[str, list[dict[str, Any]]] = {}
     for name, columns in made.rows.items():

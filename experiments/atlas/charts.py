@@ -26,7 +26,7 @@ def _tooltip() -> list[alt.Tooltip]:
 
 
 def lines() -> alt.LayerChart:
-    """A metric over length or resolution, with its interval over seeds; a rule at what was trained."""
+    """A metric over length or resolution, with its interval over seeds; a rule at the trained one."""
     base = alt.Chart(alt.NamedData(name=VALUES)).encode(
         x=alt.X("x:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=alt.Axis(grid=False, title=None)),
         detail="label:N",
@@ -63,7 +63,7 @@ def dots() -> alt.LayerChart:
 
 
 def depth() -> alt.FacetChart:
-    """What is found by length and depth, in per cent, a panel for each row."""
+    """The share found by length and depth, in per cent, a panel for each row."""
     cell = (
         alt.Chart()
         .mark_rect()

@@ -1,7 +1,7 @@
 """The formulas of encodings, which stand in LaTeX in their classes, as MathML for their cards.
 
 A formula leaves out tokens that stand nowhere, several axes and how parameters start: the docstring of the encoding says
-them, and what is computed is tested against the paper, transcribed in float64.
+them, and tests compare the code with the paper, transcribed in float64.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What attention sees under each encoding: pictures of it, and what sets any two of them apart.
+"""Attention under each encoding: pictures of it, and the differences between any two.
 
 One compiled program for each encoding gives all of it: the mean logits of a few words with themselves, attention among
 different words, and the same far out, with exact positions and with positions rounded to bfloat16.
@@ -30,7 +30,7 @@ from posjax.spec import layers_text, parse_layers
 LENGTH, SIDE = 48, 7  # tokens of a line, and of a side of a grid
 WORDS = 8  # that a picture is the mean of
 FAR = 2**20
-DIMS = Dims(width=256, num_heads=8, head_dim=32)  # those of the scorecard, which the specs fit
+DIMS = Dims(width=256, num_heads=8, head_dim=32)  # the scorecard's sizes, which the specs fit
 SCORED = 256  # tokens on which the committed scorecard was measured
 # Measures of the scorecard that a comparison shows.
 MEASURES = ("U_coll", "U_coll_bf16", "R_shift", "X_range", "X_mass", "X_ent", "X_phase", "rho_same")
@@ -43,7 +43,7 @@ _UNSEEN = 255
 
 
 class Seen(NamedTuple):
-    """What attention sees of some tokens; logits are those of `weighed_logits`.
+    """Attention among some tokens; logits as in `weighed_logits`.
 
     Attributes:
       like: mean logits of words with themselves, where all tokens are one word.
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
 class Subject(NamedTuple):
     """One encoding looked at: here, far out, and far out with positions rounded to bfloat16.
 
-    `attention` is that among different words here, on a line causal. `operations` are those of the program, before any
+    `attention` is that among different words here, on a line causal. `operations` are counted in the program before any
     optimisation; `parameters` are learned numbers.
     """
 
@@ -168,7 +168,7 @@ def subject(encoding: Encoding) -> Subject:
 
 
 def compiled(lowered: jax.stages.Lowered) -> Callable[..., Any]:
-    """A program of which hundreds are compiled, each to be run a few times on little."""
+    """Compiles a small program that runs a few times; there are hundreds."""
     return lowered.compile(_QUICK if jax.__version__.startswith("0.10.") else None)
 
 
@@ -255,7 +255,7 @@ def _summary(layers: tuple[Subject, ...]) -> str:
 
 
 def packed(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> dict[str, Any]:
-    """A matrix in a byte for each cell: {"size", "low", "high", "cells"}, 255 for what is not seen."""
+    """A matrix in a byte for each cell: {"size", "low", "high", "cells"}, 255 for hidden pairs."""
     shown = seen & np.isfinite(values) & (values > _HIDDEN)
     low, high = (float(f(values[shown])) if shown.any() else 0.0 for f in (np.min, np.max))
     scaled = np.rint((np.where(shown, values, low) - low) / ((high - low) or 1.0) * (_UNSEEN - 1))
@@ -283,7 +283,7 @@ def _same(of: Subject) -> float:
 
 
 def _worst(values: Iterable[float | str | None]) -> float | str | None:
-    """The largest number; what is no number is worse, and nothing the worst."""
+    """The largest number; nan if there is one."""
     found = list(values)
     return None if None in found else _OTHER_KEYS if _OTHER_KEYS in found else max(found)
 

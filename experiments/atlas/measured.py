@@ -1,4 +1,4 @@
-"""What was measured: tables of the committed records by length, resolution and depth, verdicts on claims, and every record.
+"""Measurements: tables of the committed records by length, resolution and depth, verdicts on claims, and every record.
 
 Numbers are texts made by the same functions as the tables of results, and beside them the numbers that charts draw.
 """
@@ -63,7 +63,7 @@ _KINDS = {"extrapolate": [LENGTH, "depth"], "resolutions": [RESOLUTION]}  # of a
 
 
 def _row(record: Record, style: Style) -> dict[str, Any]:
-    """How a row looks, and the card of the first encoding that its spec names."""
+    """The style of a row, and the card of the first encoding that its spec names."""
     names = [name for name in _WORD.findall(record.encoding) if name in REGISTRY]
     return {
         "encoding": record.encoding,
@@ -120,7 +120,7 @@ def _point(records: Records, study: str, row: str, metric: str, at: At, unit: Un
 
 
 def _runs(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """What each seed's record says of how it was made."""
+    """The provenance of each seed's record."""
     return [
         {
             "seed": record.seed,
@@ -181,7 +181,7 @@ def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
 
 
 def _regime(judged: Judged, sources: Sources) -> str:
-    """How the rows that a claim reads were trained."""
+    """The training of the rows that a claim reads."""
     rows = {(cell.study, cell.row) for cell in judged.claim.cells}
     records = sources.results.folders[judged.claim.folder]
     return page.regime(record for record in records if (record.study, record.row) in rows)

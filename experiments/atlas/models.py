@@ -1,6 +1,6 @@
-"""Which layers of well-known models use which encodings, as `posjax.from_hf_layers` reads their configurations.
+"""The encodings of the layers of well-known models, as `posjax.from_hf_layers` reads their configurations.
 
-The configurations are those of models.json, which tests/goldens/make_atlas_models.py writes: defaults of transformers'
+The configurations are in models.json, which tests/goldens/make_atlas_models.py writes: defaults of transformers'
 classes, each made after a published checkpoint.
 """
 

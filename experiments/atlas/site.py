@@ -46,7 +46,7 @@ def families() -> dict[str, Any]:
 DATA: Mapping[str, Callable[[pathlib.Path], Any]] = {
     "families": lambda results: families(),
 }
-# What is made from records and the documentation.
+# Made from records and the documentation.
 OF_SOURCES: Mapping[str, Callable[[Sources], Any]] = {
     "cards": cards.cards,
     "charts": lambda sources: charts.charts(),
@@ -69,7 +69,7 @@ def write(
 
     Args:
       results: the folder of committed records.
-      sources: what was read from there; None: nothing has been run.
+      sources: read from there; None: nothing has been run.
       compare: specs, and patterns over layers, that are compared with all registered encodings.
       on_part: called with the name of each of the `parts` before it is made.
 
@@ -96,7 +96,7 @@ def write(
 
 
 def parts(compare: Sequence[str] = ()) -> int:
-    """How many parts `write` makes."""
+    """The number of parts that `write` makes."""
     return len(OF_SOURCES) + len(compare) + len(every_name())
 
 
@@ -108,7 +108,7 @@ def _page(names: Iterable[str]) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON of numbers with six digits; what is not finite is null."""
+    """JSON of numbers with six digits; null for numbers that are not finite."""
     return json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""What the atlas is made from, beside the library's own code: committed records, and tables of the documentation."""
+"""The sources of the atlas beside the library's own code: committed records, and tables of the documentation."""
 
 import html
 import pathlib
@@ -69,7 +69,7 @@ class Golden(NamedTuple):
 
 
 def errata(docs: pathlib.Path) -> list[Erratum]:
-    """Where sources disagree.
+    """The disagreements of sources.
 
     Raises:
       ValueError: there is no errata.md in the folder.

@@ -1,4 +1,4 @@
-"""Which encoding to take: the questions of the studies, who leads each by the records, and what speaks against it."""
+"""Advice on encodings: the questions of the studies, the leader of each by the records, and the doubts."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def _regime(found: Answer, sources: Sources) -> str:
 
 
 def _told(found: Answer) -> dict[str, Any]:
-    """Who leads, by how much, who is not clearly behind it and who is worse than the reference."""
+    """The leader and its lead, rows not clearly behind it, and rows worse than the reference."""
     return {
         "what": found.question.what,
         "reference": found.question.reference,
@@ -60,7 +60,7 @@ def _told(found: Answer) -> dict[str, Any]:
 
 
 def record_of(question: Question) -> dict[str, Any]:
-    """Where the records of a question are shown."""
+    """The page that shows the records of a question."""
     table = question.tables[0]
     return {"folder": table.folder, "table": table.study, "metric": table.metric, "at": question.at}
 

@@ -49,8 +49,8 @@ _ARGUMENT = re.compile(r"\w+(?==)|'[^']*'|\"[^\"]*\"")  # names of arguments, an
 def family_of(encoding: str) -> str:
     """The family of a spec, which may have placeholders; `OTHER` where no family knows it, as "-" of a ResNet.
 
-    A window or a view decides, then a scaling of frequencies, then the first encoding that knows positions; what is added
-    to rotations, which many models have beside it, decides before these.
+    A window or a view decides, then a scaling of frequencies, then the first encoding that knows positions; an encoding
+    added to rotations, which many models have beside it, decides before these.
     """
     names = _NAME.findall(_ARGUMENT.sub("", encoding))
     families = [getattr(REGISTRY.get(name), "family", MAPS) for name in names]

@@ -43,7 +43,7 @@ _DPI, _COLORS = 200, 256  # of line drawings, which then take 20 to 60 KB
 
 
 class Page(NamedTuple):
-    """What was written: the tables, for a terminal, and the paths of all files."""
+    """The written page: its tables, for a terminal, and the paths of all files."""
 
     tables: list[StudyTable]
     paths: list[pathlib.Path]
@@ -63,7 +63,7 @@ def write_page(
         shown if given.
       records: of all rows; they may be unfinished.
       command: runs the study.
-      claims: that the records decide; those of the study of this name in configs/ if none are given.
+      claims: that the records decide; by default the claims of the study of this name in configs/.
 
     Raises:
       ValueError: no records, or records that make no table (`experiments.records.Records`).
@@ -360,7 +360,7 @@ def _notes(records: Records) -> list[str]:
 
 
 def _tuning_notes(records: Records) -> list[str]:
-    """How learning rates were chosen, and which rows might do better at rates that were not tried."""
+    """Notes on the choice of learning rates, and on rows that might do better at rates that were not tried."""
     tuned = {(r.study, r.row): r for r in records if r.tuned}
     notes, edge = {}, []
     for (study, row), record in tuned.items():

@@ -81,9 +81,9 @@ def by_family(cards: Cards) -> dict[str, list[str]]:
 
 
 def to_markdown(cards: Cards, heading: str, notes: Sequence[str] = ()) -> str:
-    """A table for each group of measures, with a row for each encoding, and its legend; then what could not be measured.
+    """A table for each group of measures, with a row for each encoding, and its legend; then measures that could not be
 
-    A row is left out of a table of which nothing applies to it.
+    taken. A table leaves out rows without any value.
     """
     parts = [f"# {escape_markdown(heading)}", "![Verdicts by encoding and property](scorecard.png)"]
     parts += [escape_markdown(CAPTION), *map(escape_markdown, notes)]
@@ -117,7 +117,7 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
     """`write_pages` of a folder's scorecard.json.
 
     Raises:
-      ValueError: that is none of ours.
+      ValueError: that is no scorecard of ours.
     """
     try:
         saved = json.loads((directory / "scorecard.json").read_text())
@@ -185,7 +185,7 @@ def heat_map(cards: Cards) -> Figure:
 
 
 def _positions(grouped: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Where each name starts, one cell after the other, with a gap between groups."""
+    """The start of each name, one cell after the other, with a gap between groups."""
     found, at = {}, 0.0
     for names in grouped.values():
         for name in names:

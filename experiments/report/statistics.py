@@ -1,8 +1,8 @@
 """From values of seeded runs to confidence intervals and tests, and from tests to verdicts.
 
 Intervals and p-values are of Student's t: of the values of one row, of the differences seed by seed where two rows read
-the same weights (paired), and Welch's where they were trained apart. Holm's correction is over a family of tests: those of
-one table, or all claims about one study. Seeds are all that varies: the sampling of the test set is left out. Sources:
+the same weights (paired), and Welch's where they were trained apart. Holm's correction is over a family of tests: all tests
+of a table, or all claims about one study. Seeds are all that varies: the sampling of the test set is left out. Sources:
 Student (1908), https://doi.org/10.1093/biomet/6.1.1; Welch (1947), https://doi.org/10.1093/biomet/34.1-2.28; Holm (1979),
 Scandinavian Journal of Statistics 6(2), 65-70.
 """
@@ -26,7 +26,7 @@ class Interval(NamedTuple):
     Attributes:
       mean: centre of the interval; nan when there was no value at all.
       half_width: nan when it cannot be known (a single value).
-      n: values behind it; for a difference, those of both samples.
+      n: values behind it; for a difference, of both samples.
     """
 
     mean: float
@@ -62,13 +62,13 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What is known of a mean, a difference of means or another contrast.
+    """An estimate of a mean, a difference of means or another contrast.
 
     Attributes:
       value: in the unit of the values.
       error: standard error of the value; nan when it cannot be known (a sample of one value).
       freedom: degrees of freedom of the error; 0 where that is nan, or does not vary.
-      n: values behind it; for a contrast, those of all its samples.
+      n: values behind it; for a contrast, of all its samples.
       least: the smallest p-value that values which do not vary can have: their number may be small, and they agree by chance.
     """
 
@@ -117,7 +117,7 @@ class Estimate(NamedTuple):
 def estimate(samples: Iterable[tuple[float, Iterable[float]]]) -> Estimate:
     """The sum of weight * mean over independent samples whose variances may differ.
 
-    The degrees of freedom are those of Welch and Satterthwaite; with one sample it is Student's t, with the weights 1 and
+    The degrees of freedom follow Welch and Satterthwaite; with one sample it is Student's t, with the weights 1 and
     -1 of two samples Welch's.
 
     Args:
@@ -235,7 +235,7 @@ def is_whole(values: Mapping[int, float | None]) -> bool:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: rejecting those of at most `LEVEL` keeps the chance of any false rejection below it.
+    """Holm's adjusted p-values: rejecting tests with p of at most `LEVEL` keeps the chance of any false rejection below it.
 
     The i-th smallest of m, i from 1, becomes ``max over j <= i of min(1, (m - j + 1) p_j)``. A p-value of nan is no test:
     it stays nan and is not counted.
@@ -262,7 +262,7 @@ class Verdict(NamedTuple):
 
     @property
     def separated(self) -> bool:
-        """Whether it differs from 0 after Holm's correction; what cannot be tested is separated from nothing."""
+        """Whether it differs from 0 after Holm's correction; False if it cannot be tested."""
         return self.p <= LEVEL
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ class Study(NamedTuple):
 
 
 def studies() -> list[Study]:
-    """All studies of configs/, those of papers last; a config is a study if it has a page."""
+    """All studies of configs/, papers last; a config is a study if it has a page."""
     files = [*sorted((_HOME / "configs").glob("*.py")), *sorted((_HOME / "configs" / "papers").glob("*.py"))]
     return [study for file in files for study in _studies_of(file)]
 

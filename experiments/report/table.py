@@ -24,7 +24,7 @@ from experiments.report.statistics import (
 from experiments.report.units import many, title_of, unit_of, words
 from posjax.describe.markdown import escape_markdown, grid
 
-TIED = "≈"  # before what is not separable from the best of its column
+TIED = "≈"  # before a cell that is not separable from the best of its column
 BEST = "best"
 _MANY = 6  # rows that a sentence counts instead of naming them
 
@@ -87,7 +87,7 @@ class Comparison:
         return mean_interval(finite_values(self.values(row, column))).mean
 
     def gain(self, row: str, column: Column, other: str) -> float:
-        """By how much a row's mean is better than another's, in the unit that is shown."""
+        """The lead of a row's mean over another's, in the unit that is shown."""
         unit = unit_of(column.metric)
         return (1 if unit.best is max else -1) * unit.scale * (self.mean(row, column) - self.mean(other, column))
 
@@ -108,7 +108,7 @@ class Comparison:
         return found
 
     def finding(self, column: Column, title: str) -> str:
-        """Which row is best, which are not clearly behind it, and which are better or worse than `none`."""
+        """The sentence about a table: its best row, rows not clearly behind it, and rows better or worse than `none`."""
         best = self.best.get(column)
         if best is None or (unit_of(column.metric).best is max and self.mean(best, column) == 0):
             return ""
@@ -128,7 +128,7 @@ class Comparison:
         return " ".join([text, *(f"{side}: {listed(rows)}." for side, rows in sides.items() if rows)])
 
     def cells(self, column: Column, digits: int | None = None) -> list[Cell]:
-        """Mean and interval of each row; bold is the best, ≈ stands before what is not separable from it."""
+        """Mean and interval of each row; the best is bold, and ≈ marks rows that are not separable from it."""
         unit, best, cells = unit_of(column.metric), self.best.get(column), []
         digits = unit.digits if digits is None else digits
         for row in self.rows:
@@ -143,7 +143,7 @@ class Comparison:
         return cells
 
     def effects(self, column: Column) -> list[Cell]:
-        """How much better or worse than `none` each row is; a dash where a seed is not finite."""
+        """The difference of each row from `none`; a dash where a seed is not finite."""
         unit, cells = unit_of(column.metric), []
         for row in self.rows:
             verdict = self.verdict(column, row, self.none)
@@ -187,7 +187,7 @@ _DRAWN_ALONE = ("training loss", "log probability", "seconds", "bytes")
 
 
 def shown_metrics(records: Records, study: str) -> dict[str, list[At]]:
-    """The metrics of a table, each with the places where it was measured; what has two numbers a place is drawn alone."""
+    """The metrics of a table, each with its places; a metric with two numbers a place is only drawn."""
     found = records.metrics(study)
     return {
         metric: ats
@@ -270,7 +270,7 @@ def _title(column: Column, text: str, trained: int | None, short: bool) -> str:
 
 
 def _times(at: float, trained: float, unit: str) -> float:
-    """How many times as long, or as long at the sides, as in training: four times as many patches are twice the side."""
+    """The ratio of a length, or of the sides of images, to training: four times the patches are twice the side."""
     return (at / trained) ** 0.5 if unit == "patch" else at / trained
 
 

@@ -1,1 +1,1 @@
-"""What trained vision transformers have learned of positions."""
+"""Positions in trained vision transformers."""

@@ -1,4 +1,4 @@
-"""What `experiments.evaluate` evaluates: a model with the parameters of each seed, on images of any size."""
+"""The subject of `experiments.evaluate`: a model with the parameters of each seed, on images of any size."""
 
 import math
 import pathlib
@@ -19,13 +19,13 @@ _Z = 1.959964  # 97.5 % of the normal distribution
 
 
 def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -> Subject:
-    """As `load`, of a model with a head; `method` of resizing its tables, None for its own.
+    """Loads a model with a head, as `load` does; `method` resizes its tables, None by its own.
 
     Raises:
       ValueError: for a model without a head, or an unknown method.
     """
     if method is not None:
-        resampling(method)  # says now what it would say behind the first batch
+        resampling(method)  # raises now, not behind the first batch
     subject = load(checkpoint, **told)
     if not subject.model.num_classes or subject.model.pooling == "none":
         raise ValueError(
@@ -71,7 +71,7 @@ def accuracy(
 
 
 def rank_of(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """How many classes are likelier than the labelled one; of equals the first is, as for argmax, and NaN is the last."""
+    """The number of classes likelier than the labelled one; of equals the first, as for argmax, and NaN last."""
     own = np.take_along_axis(logits, label[:, None], axis=1)
     before = (logits == own) & (np.arange(logits.shape[1]) < label[:, None])
     return np.where(np.isnan(own[:, 0]), np.inf, ((logits > own) | before).sum(axis=1))

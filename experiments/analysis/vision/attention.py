@@ -1,4 +1,4 @@
-"""What attention looks at: how far, and through all layers, from which patches.
+"""The reach of attention: its distances, and its flow from patches through all layers.
 
 Weights are what softmax gives in one layer, [B, H, T, T] with the keys along the last axis: NumPy or JAX arrays of any model.
 Which tokens are patches, and where, is said by a `Site` (`posjax.grid(height, width, prefix)`).
@@ -58,7 +58,7 @@ def attention_distance(
 
 
 def uniform_distance(site: Site, patch_size: float = 1.0) -> float:
-    """What `attention_distance` is where every patch attends to all of them alike."""
+    """The `attention_distance` of uniform attention."""
     return float(distances(site, patch_size).mean())
 
 
@@ -75,7 +75,7 @@ def share_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[np.nd
 
 
 def rollout(weights: Sequence[Float[Array, "B H T T"]], residual: float = 0.5) -> Float[np.ndarray, "B T T"]:
-    """How much of each input token (last axis) each output token is made of, if attention alone moved information.
+    """The share of each input token (last axis) in each output token, if attention alone moved information.
 
     Abnar & Zuidema (2020), arXiv 2005.00928, section 3: A~_l = (1 - residual) mean over heads of A_l + residual I, its rows
     scaled to sum 1, and A~_L ... A~_1. With residual=0.5 this is the paper's 0.5 A + 0.5 I. Heads are averaged, as there;

@@ -1,4 +1,4 @@
-"""What the patch embedding looks for."""
+"""The filters of the patch embedding."""
 
 from typing import NamedTuple
 

@@ -22,7 +22,7 @@ Tick = Callable[[int], Any]
 
 
 class Attention(NamedTuple):
-    """By seed R and layer L; `use` is None where no pairs of channels turn."""
+    """Measurements by seed R and layer L; `use` is None if no pairs of channels turn."""
 
     distance: np.ndarray  # [R, L, H] pixels
     uniform: float
@@ -34,7 +34,7 @@ class Attention(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the encodings of one seed tell, by host: parameters that layers share are one host."""
+    """The probes of one seed's encodings, by host: parameters that layers share are one host."""
 
     names: list[str]
     codes: list[np.ndarray | None]  # [h, w, M]
@@ -88,7 +88,7 @@ def _is_tiled(images: Pictures) -> bool:
 
 
 def left_out(images: Pictures, look_at: int) -> list[str]:
-    """What is not measured, and why not."""
+    """The measures left out, with reasons."""
     parts = []
     if images.labels is None:
         parts.append("patch shuffling and translation: the images have other classes than the model")
@@ -123,7 +123,7 @@ def _told(images: Pictures) -> Told:
 def _attention(images: Pictures, count: int, told: Told, tick: Tick) -> Attention:
     model, site = images.subject.model, images.site
     look, batch = watched(model, site), _batch(images)
-    # Layers that host other encodings may turn other pairs: what has no common table is not shown.
+    # Layers that host other encodings may turn other pairs: without a common table nothing is shown.
     shapes = {None if waves is None else waves.wave.shape for waves in told.waves}
     turning = len(shapes) == 1 and None not in shapes
     found = []

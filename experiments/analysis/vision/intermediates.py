@@ -1,4 +1,4 @@
-"""What goes on inside a ViT: its attention weights, queries, keys and tokens, and the encodings that it hosts."""
+"""The inside of a ViT: its attention weights, queries, keys and tokens, and the encodings that it hosts."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from posjax.spec import parse_layers
 
 
 class Intermediates(NamedTuple):
-    """What the layers of a model computed for one batch.
+    """The layers' values for one batch.
 
     `tokens` has depth + 1 entries: the input of the first block, and the output of each.
     """

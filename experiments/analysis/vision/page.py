@@ -22,7 +22,7 @@ _DPI = 110
 
 
 class Section(NamedTuple):
-    """A heading, what is to be seen, and the pictures by file name without ".png"."""
+    """A heading, its text, and the pictures by file name without ".png"."""
 
     heading: str
     text: str
@@ -79,7 +79,7 @@ def write(
 
 
 def numbers(images: Pictures, found: Findings) -> dict[str, Any]:
-    """What the curves show: nested lists in the order of their names, first of all by seed."""
+    """The data of the curves: nested lists in the order of their names, by seed first."""
     attention = found.attention
     whole = {
         "encoding": images.subject.encoding,
@@ -100,7 +100,7 @@ def numbers(images: Pictures, found: Findings) -> dict[str, Any]:
 
 
 def arrays(found: Findings) -> dict[str, np.ndarray]:
-    """What the pictures show, of the first seed, by name."""
+    """The data of the pictures, of the first seed, by name."""
     told = found.told
     by_host = {"codes": told.codes, "rotation_agreement": told.agreement, "bias": told.bias}
     whole = {f"{what}_{i}": x for what, values in by_host.items() for i, x in enumerate(values) if x is not None}
@@ -121,7 +121,7 @@ def curves_of(found: Robustness) -> tuple[list[tuple[float, Interval]], list[tup
 
 
 def _accuracy(right: np.ndarray) -> Interval:
-    """Of right answers [R, N], 0 to 1 each."""
+    """Mean and interval of right answers [R, N], 0 to 1 each."""
     return mean_interval(right.mean(axis=1) if len(right) > 1 else right[0].astype(float))
 
 

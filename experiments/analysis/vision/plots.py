@@ -1,4 +1,4 @@
-"""Pictures of what a model of images learned, and curves of what it does by depth, frequency, shuffle and shift.
+"""Pictures of a ViT's parameters and attention, and curves by depth, frequency, shuffle and shift.
 
 Figures belong to nobody; `posjax.describe.figures.save` writes them.
 Values of curves come with the seeds of an ensemble as their first axis R: means with their 95 % interval over seeds.
@@ -50,7 +50,7 @@ def similarity(maps: Float[np.ndarray, "h w h w"], title: str) -> Figure:
 def around_the_middle(
     maps: Sequence[Float[np.ndarray, "H h w h w"]], names: Sequence[str], title: str, unit: str
 ) -> Figure:
-    """What the query in the middle sees of each place: a row for each layer (`names`), a column for each head."""
+    """The attention of the query in the middle to each place: a row for each layer (`names`), a column for each head."""
     layers, heads = evenly(len(maps), _LAYERS), evenly(len(maps[0]), _HEADS)
     height, width = maps[0].shape[1:3]
     middle = height // 2, width // 2
@@ -183,7 +183,7 @@ def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float, tit
 
 
 def position_by_depth(found: Float[np.ndarray, "R L1 3"], chance: float, title: str) -> Figure:
-    """What a linear probe reads of the position before and behind every layer: R^2 of row, of column, share of patches."""
+    """The score of a linear probe for positions before and behind every layer: R^2 of row, of column, share of patches."""
     figure = Figure(figsize=(8.4, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     layers = range(found.shape[1])
@@ -238,7 +238,7 @@ def robustness(
 
 
 def frequency_use(use: Float[np.ndarray, "L H P"], magnitude: Float[np.ndarray, "L H P"], title: str) -> Figure:
-    """Which share of |q_c| |k_c| each head has in each pair of channels, from the fastest turning to the slowest."""
+    """The share of |q_c| |k_c| of each head in each pair of channels, from the fastest turning to the slowest."""
     layers, pairs = evenly(len(use), _LAYERS), use.shape[2]
     share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
     order = np.argsort(-magnitude, axis=-1, kind="stable")
@@ -273,7 +273,7 @@ def frequency_use(use: Float[np.ndarray, "L H P"], magnitude: Float[np.ndarray, 
 def wave_vectors(
     wave: Float[np.ndarray, "L 2 H P"], use: Float[np.ndarray, "L H P"], names: Sequence[str], title: str
 ) -> Figure:
-    """Where on the plane of (column, row) frequencies the pairs of each head turn; larger dots are used more."""
+    """The frequencies of each head's pairs on the plane of (column, row); larger dots are used more."""
     layers, heads = evenly(len(wave), 4), wave.shape[2]
     columns = min(2, len(layers))
     rows = -(-len(layers) // columns)

@@ -1,4 +1,4 @@
-"""What an encoding tells of two patches: how alike their codes are, how alike they are turned, how logits are biased.
+"""An encoding's effect on two patches: likeness of their codes, likeness of their rotations, bias of logits.
 
 Together the three maps cover all ways to act on attention: an additive encoding has codes, a rotary one agreement, a bias a
 bias; of what does nothing they show nothing (codes of 0, an agreement of 1, a bias of 0). Then which frequencies of a rotary
@@ -36,7 +36,7 @@ def similarity_map(table: Float[Array, "h w M"]) -> Float[np.ndarray, "h w h w"]
 
 
 def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "h w M"]:
-    """What `embed` adds to each patch: to tokens of zeros or, where that depends on the tokens, to random ones.
+    """The codes that `embed` adds to each patch: to tokens of zeros or, where that depends on the tokens, to random ones.
 
     Args:
       dims: the sizes of the model. site: its tokens as the model gives them, not yet placed.
@@ -51,7 +51,7 @@ def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Fl
 def rotation_agreement(
     encoding: Encoding, params: Params, dims: Dims, site: Site
 ) -> Float[np.ndarray, "H h w h w"] | None:
-    """What `rotate` leaves of the logit of a word with itself, for a query at (row, column) and a key anywhere.
+    """The logit of a word with itself under `rotate`, for a query at (row, column) and a key anywhere.
 
     The mean of q' . k' over q = k of all directions, relative to that of q . k: trace(R_q^T R_k) / D, which for a rotary
     encoding is the mean of the cosines of its angles between the two places, 1 where both are one. No content enters; what
@@ -69,7 +69,7 @@ def rotation_agreement(
 
 
 def bias_map(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "H h w h w"]:
-    """What `bias` adds to the logit of a query at (row, column) and a key anywhere; of random content where it reads that.
+    """The `bias` of a query at (row, column) and a key anywhere; random content if it reads content.
 
     Raises:
       ValueError: patches that do not fill a grid.
@@ -108,7 +108,7 @@ class Use(NamedTuple):
 
 
 def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves | None:
-    """The wave vectors of every head, read off `rotate`; None where pairs of channels are not what is turned.
+    """The wave vectors of every head, read off `rotate`; None if it does not turn pairs of channels.
 
     Args:
       dims: the sizes of the model. site: its tokens as the model gives them; (0, 0) and its neighbours must be among them.
@@ -127,7 +127,7 @@ def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves |
 def frequency_use(
     q: Float[Array, "B T H D"], k: Float[Array, "B T K D"], pairs: list[tuple[int, int]], site: Site | None = None
 ) -> Use:
-    """How much of queries and keys lies in each pair of channels that turns together.
+    """The share of queries and keys in each pair of channels that turns together.
 
     Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys; as
     |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation leaves the norms as they are: q and k
@@ -138,7 +138,7 @@ def frequency_use(
       site: of the tokens; those that stand nowhere, which are not turned, are then left out.
 
     Raises:
-      ValueError: heads of keys that do not divide those of queries.
+      ValueError: heads of keys that do not divide the heads of queries.
     """
     heads, key_heads = np.shape(q)[2], np.shape(k)[2]
     if heads % key_heads:
@@ -157,7 +157,7 @@ def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Flo
 
 
 def _units(site: Site, placed: Site) -> Float[np.ndarray, " A"]:
-    """How far the encoding sees a patch from its neighbour, along each axis; it sees as many axes as there are, or one."""
+    """The distance of a patch from its neighbour in the encoding's positions, along each axis that it sees."""
     before, after = (np.asarray(each.position, np.float64) for each in (site, placed))
     if before.shape != after.shape:
         return np.ones(1 if after.ndim == 1 else after.shape[1])

@@ -1,4 +1,4 @@
-"""How much a model of images depends on where patches are, and how well its tokens remember it.
+"""The dependence of a ViT on the places of patches, and the positions in its tokens.
 
 Images are arrays [N, height, width, channels] of any dtype; `predict` is any function from images to classes [N].
 """
@@ -20,7 +20,7 @@ _PADDINGS = {"black": "constant", "edge": "edge", "reflect": "reflect", "wrap": 
 
 
 class PositionProbe(NamedTuple):
-    """What a linear map reads off tokens about where they stand, on images that it was not fitted to."""
+    """The positions that a linear map reads off tokens, on images that it was not fitted to."""
 
     row: float  # R^2; nan on a grid of one row
     column: float
@@ -81,7 +81,7 @@ def right_when_shuffled(
     shares: Sequence[float],
     rng: np.random.Generator,
 ) -> Bool[np.ndarray, "S N"]:
-    """Which images are classified right when these shares of their patches are shuffled, with the same draws for whole sets.
+    """Marks the images that are classified right with these shares of their patches shuffled, the same draws for whole sets.
 
     Raises:
       ValueError: as `shuffle_patches`.
@@ -97,7 +97,7 @@ def right_when_translated(
     shifts: Iterable[int],
     padding: str = "black",
 ) -> Bool[np.ndarray, "S 4 N"]:
-    """Which images are classified right when they are moved by so many pixels: right, left, down and up.
+    """Marks the images that are classified right when they are moved by so many pixels: right, left, down and up.
 
     Raises:
       ValueError: as `translate`.
@@ -113,10 +113,10 @@ def right_when_translated(
 def position_probe(
     fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], site: Site, strength: float = 1e-3
 ) -> PositionProbe:
-    """How well ridge regression, fitted to the tokens of some images, tells where the patches of other images stand.
+    """The score of ridge regression for the places of patches, on other images than it was fitted to.
 
-    Targets are row and column, and one indicator for each patch, the largest of which names it. What a linear map finds,
-    later layers can use; what it does not find may be there all the same.
+    Targets are row and column, and one indicator for each patch; the largest one names it. Later layers can use the
+    positions that a linear map finds; others may be there all the same.
 
     Raises:
       ValueError: patches that do not fill a grid, no images to fit to or to test on, or a strength that is not positive.

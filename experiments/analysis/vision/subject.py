@@ -1,4 +1,4 @@
-"""What is looked at: a vision transformer, what its seeds learned, and how images come to it, of a run or of a file."""
+"""The subject of an analysis: a ViT of a run or a file, its seeds' parameters, and its images."""
 
 import math
 import pathlib
@@ -132,7 +132,7 @@ class Pictures(NamedTuple):
 def pictures(
     subject: Subject, name: str | None, split: str | None, directory: str | None, count: int, padding: str | None = None
 ) -> Pictures:
-    """As many images as asked, or all there are, drawn from seed 0; None for what the run was evaluated on.
+    """Draws so many images from seed 0, or takes all; None for the run's own evaluation.
 
     Args:
       name: of the set; a file of weights knows none of its own.
