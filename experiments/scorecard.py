@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 def _kept(
     out: pathlib.Path, rows: Mapping[str, Row], args: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cards in a folder that belong to these rows, and the text on how they were made; empty for a folder without them."""
+    """The cards in a folder that belong to these rows, and the text on how they were made; empty if there are none."""
     if not (out / "scorecard.json").exists():
         return {}, {}
     found = json.loads((out / "scorecard.json").read_text())
