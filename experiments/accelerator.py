@@ -91,8 +91,8 @@ def _chosen(platform: str, args: argparse.Namespace) -> "list[Check]":
 
 def _measure(checks: "Sequence[Check]", worker: Any, args: argparse.Namespace, began: float) -> None:
     from experiments.accelerators import running
+    from experiments.benchmarks.machine import commit
     from experiments.benchmarks.pool import Settings
-    from experiments.studies.environment import commit
     from posjax.jsonl import append_jsonl, strict
 
     index, count = args.part

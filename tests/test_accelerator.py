@@ -168,7 +168,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 import experiments.accelerator, experiments.accelerators.checks, experiments.accelerators.running
-import experiments.accelerators.table, experiments.studies.environment, posjax.jsonl
+import experiments.accelerators.table, experiments.benchmarks.machine, posjax.jsonl
 ours = [name for name in sys.modules if name.partition(".")[0] == "absl"]
 import experiments.accelerators.side, experiments.benchmarks.worker
 print(ours)

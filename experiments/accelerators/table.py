@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.benchmarks.findings import mib
 from experiments.benchmarks.pool import median, spread
+from experiments.benchmarks.units import mib
 from posjax.describe import markdown
 from posjax.describe.markdown import escape_markdown
 

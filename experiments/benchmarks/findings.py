@@ -66,13 +66,6 @@ def largest(records: Sequence[Record]) -> float | None:
     return found[-1] / 2**20 if found else None
 
 
-def mib(size: float | None) -> str:
-    """As a table shows it; "" for None."""
-    if size is None:
-        return ""
-    return f"{size / 2**20:.1f}" if size < 100 * 2**20 else f"{size / 2**20:.0f}"
-
-
 def growth(of: Callable[[Record], float | None]) -> Callable[[Sequence[Record]], float | None]:
     """How much faster a figure grows than the length does, over the last fourfold (or so) of it: 1 is linear."""
 

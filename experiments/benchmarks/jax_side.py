@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import posjax
-from experiments.benchmarks import jax_models
+from experiments.benchmarks import jax_inputs, jax_models
 from experiments.benchmarks.compiling import compiled, normal
 from experiments.benchmarks.contender import Call
 
@@ -121,4 +121,5 @@ _KINDS = {
     "decode": jax_models.decode,
     "llama": jax_models.llama,
     "score": jax_models.score,
+    "input": jax_inputs.read_input,
 }
