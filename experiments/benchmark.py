@@ -17,6 +17,9 @@ The suite `context` takes a config of a decoder, with overrides as --config.mode
 training step, step of cached decoding; dense, blockwise and windowed attention) is compiled for every length, which tells
 its memory without using it, unless it is predicted to need more than twice --memory; it is run where it fits and a call is
 predicted to take at most --seconds.
+
+The suite `accelerator` checks and times everything on a GPU or TPU; it has options of its own, which
+`python -m experiments.benchmark accelerator --help` shows.
 """
 
 import argparse
@@ -30,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from experiments import cli
 from experiments.benchmarks import findings, inputs, machine, pool, running, suites, suites_of_costs, table
+from experiments.benchmarks.accelerator import command as accelerator
 from experiments.benchmarks.plots import Panel, against_length
 from experiments.benchmarks.units import bytes_of, gib
 
@@ -47,13 +51,15 @@ SUITES = {
     "models": suites_of_costs.models,
     "memory": suites_of_costs.memory,
 }
-CONTEXT = "context"
+CONTEXT, ACCELERATOR = "context", "accelerator"
 OUT = cli.RUNS / "benchmark"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == [ACCELERATOR]:
+        return accelerator.main(argv[1:])
     if CONTEXT not in argv:
         config, args = None, _parser().parse_args(argv)
     else:
@@ -76,7 +82,11 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.parser("benchmark", __doc__)
     add = parser.add_argument
-    add("suite", choices=[*SUITES, CONTEXT, "all"], help="what to measure; all: without context")
+    add(
+        "suite",
+        choices=[*SUITES, CONTEXT, ACCELERATOR, "all"],
+        help="what to measure; all: but context and accelerator",
+    )
     add("--quick", action="store_true", help="few sizes and rounds")
     add(
         "--threads",

@@ -1,4 +1,4 @@
-"""What a worker computes for `experiments.accelerator`. See experiments/benchmarks/worker.py for how it is asked."""
+"""The worker's side of `experiments.benchmark accelerator`; experiments/benchmarks/worker.py says how it is asked."""
 
 import time
 from collections.abc import Mapping

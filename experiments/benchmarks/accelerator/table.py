@@ -1,4 +1,4 @@
-"""What `experiments.accelerator` has found, as markdown: verdicts first, then every figure, then what was not measured."""
+"""Checks of an accelerator as markdown: verdicts first, then every figure, then the checks that were not measured."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -109,7 +109,7 @@ def _groups(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
 
 
 def seconds(record: Record) -> float:
-    """Of one run of a program, or of one step of all seeds; a call makes several runs."""
+    """Seconds of one run of a program, or of one step of all seeds; a call makes several runs."""
     return median(record["wall"]) / record.get("runs", 1)
 
 
