@@ -30,7 +30,7 @@ _ABOUT = (
 
 
 def suite(lengths: Sequence[int] | None, given: Mapping[str, Any]) -> Suite:
-    """How long the input of a decoder may be: memory and time by length and kind of attention.
+    """Memory and time of a decoder by length and kind of attention.
 
     Args:
       lengths: tokens; `LENGTHS` if None.

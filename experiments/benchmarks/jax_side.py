@@ -20,7 +20,7 @@ def start(threads: int) -> dict[str, str]:
 
 
 def prepare(case: Mapping[str, Any]) -> Call:
-    """What `case["kind"]` names, compiled for these sizes."""
+    """The call that `case["kind"]` names, compiled for these sizes."""
     jax.clear_caches()
     return _KINDS[case["kind"]](case)
 
@@ -47,7 +47,7 @@ def _attend(case: Mapping[str, Any]) -> Call:
 
 
 def _temporaries(case: Mapping[str, Any]) -> Call:
-    """As _attend, but only compiled."""
+    """The program of `_attend`, only compiled."""
     return _attend(case)._replace(run=None)
 
 

@@ -99,7 +99,7 @@ def _draw(axes: "Axes", panel: Panel, names: Sequence[str]) -> None:
 
 
 def _few(lengths: Sequence[int]) -> Sequence[int]:
-    """At most six of the lengths, first and last among them, so that their labels do not touch."""
+    """Six of the lengths or fewer, with the first and the last, so that their labels do not touch."""
     if len(lengths) <= 6:
         return lengths
     return [lengths[round(i)] for i in np.linspace(0, len(lengths) - 1, 6)]

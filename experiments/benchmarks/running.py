@@ -64,7 +64,7 @@ def takes_part(contender: Contender, cell: Cell) -> bool:
 
 
 class History:
-    """What a contender took at shorter lengths, and so what it would take at a longer one."""
+    """Time and memory of contenders at shorter lengths, from which those of a longer one are estimated."""
 
     def __init__(self, settings: Settings):
         self._settings = settings
@@ -91,7 +91,7 @@ class History:
 
 
 def _extrapolated(seen: Sequence[dict[str, Any]], length: int, quantity: str) -> float:
-    """By the power law through the last two lengths: of degree 1 to 2, and 2 where there is one length."""
+    """Extrapolates by a power law through the last two lengths, of degree 1 to 2; of degree 2 if there is one length."""
     points = [(r["cell"]["length"], r[quantity]) for r in seen if r[quantity]]
     if not points:
         return 0.0

@@ -1,4 +1,4 @@
-"""What is measured against what, and what was set out to be reached."""
+"""Suites beside other libraries: contenders, cells and goals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""A benchmark as markdown: goals and verdicts first, then every measurement, then what was left out and why."""
+"""A benchmark as markdown: goals and verdicts first, then every measurement, then the contenders left out and why."""
 
 from collections.abc import Sequence
 
@@ -64,7 +64,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def about_text(records: Sequence[Record]) -> str:
-    """What the figures were made with, a line a machine and commit, and how they are to be read."""
+    """A line for each machine and commit, and how figures are to be read."""
     machines: dict[str, list[Record]] = {}
     for record in records:
         about = record["about"]

@@ -84,7 +84,7 @@ def _implementations(dtype: Any) -> list[str]:
 
 
 def _lowered(function, given):
-    """(why not, None), or ({}, what is to be compiled)."""
+    """({"refused" or "error": reason}, None), or ({}, the lowered program)."""
     try:
         return {}, jax.jit(function).lower(*given)
     except _FORESEEN as error:

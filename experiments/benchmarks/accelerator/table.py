@@ -48,7 +48,7 @@ def _about(records: Sequence[Record]) -> str:
 
 
 def results(records: Iterable[Record]) -> Iterable[tuple[Record, str, Mapping[str, Any]]]:
-    """(record, implementation, what was found) of every comparison."""
+    """(record, implementation, its errors or refusal) of every comparison."""
     for record in records:
         for name, found in record.get("found", {}).items():
             yield record, name, found
@@ -128,7 +128,7 @@ def _timed(records: Sequence[Record]) -> str:
 
 
 def _fastest(records: Sequence[Record]) -> str:
-    """What `auto` should take: the fastest implementation of ours for each encoding, mode and length."""
+    """The fastest implementation of ours for each encoding, mode and length."""
     cells: dict[tuple, list[Record]] = {}
     for record in records:
         case = record["case"]
