@@ -18,7 +18,7 @@ if sys.flags.optimize > 1:
     sys.exit(2)
 # Said before anything of posjax is imported, and so that `python -m` shows no traceback. What measures a machine with an
 # accelerator, or another library, runs without them.
-_FREE = ("experiments.accelerator", "experiments.benchmarks.worker")
+_FREE = ("experiments.benchmark", "experiments.benchmarks.worker")
 command = next((word for word in (*sys.argv, *sys.orig_argv) if word.startswith("experiments.")), _FREE[0])
 needed = () if command in _FREE else ("absl", "ml_collections")
 if missing := [name for name in needed if importlib.util.find_spec(name) is None]:

@@ -1,14 +1,25 @@
-"""Measures posjax against its peers, in one interleaved run, and says where it stands to what was set out to be reached.
+"""Measures time and memory: posjax beside its peers against goals, or how long the input of a decoder may be.
 
     python -m experiments.benchmark attention                  # minutes; --quick: three of them
     python -m experiments.benchmark attention --lengths=2048,4096 --threads=1 --only=alibi,causal
     python -m experiments.benchmark all --peers_python=../peers/bin/python --out=results/benchmark
+
+    python -m experiments.benchmark context --config=configs/decoder.py --memory=24GiB        # how long may the input be?
+    python -m experiments.benchmark context --config=configs/decoder.py --lengths=4096,65536 --seconds=60 --window=1024
 
 The peers are torch's and transformers', which posjax does not need: --peers_python names a Python that has them
 (pip install torch transformers); what is not there is left out, with a line that says so. Every contender has a process
 of its own; see the head of the table for how it is measured. Under --out: table.md, results.jsonl and a plot of each
 suite. What is measured again is replaced there, the rest stays. Errors are one line and exit
 code 2.
+
+The suite `context` takes a config of a decoder, with overrides as --config.model.encoding=alibi. Every program (forward pass,
+training step, step of cached decoding; dense, blockwise and windowed attention) is compiled for every length, which tells
+its memory without using it, unless it is predicted to need more than twice --memory; it is run where it fits and a call is
+predicted to take at most --seconds.
+
+The suite `accelerator` checks and times everything on a GPU or TPU; it has options of its own, which
+`python -m experiments.benchmark accelerator --help` shows.
 """
 
 import argparse
@@ -16,13 +27,18 @@ import functools
 import inspect
 import os
 import pathlib
-import platform
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from experiments import cli
-from experiments.benchmarks import findings, pool, running, suites, suites_of_costs, table
+from experiments.benchmarks import findings, inputs, machine, pool, running, suites, suites_of_costs, table
+from experiments.benchmarks.accelerator import command as accelerator
+from experiments.benchmarks.plots import Panel, against_length
+from experiments.benchmarks.units import bytes_of, gib
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 SUITES = {
     "attention": suites.attention,
@@ -35,26 +51,42 @@ SUITES = {
     "models": suites_of_costs.models,
     "memory": suites_of_costs.memory,
 }
+CONTEXT, ACCELERATOR = "context", "accelerator"
 OUT = cli.RUNS / "benchmark"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = _parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == [ACCELERATOR]:
+        return accelerator.main(argv[1:])
+    if CONTEXT not in argv:
+        config, args = None, _parser().parse_args(argv)
+    else:
+        try:
+            config, args = cli.read(_parser(), argv)
+        except (cli.UsageError, SyntaxError, *cli.USER_ERRORS) as error:
+            return cli.tell(cli.message_of(error))
 
     def work() -> None:
         cli.writable(args.out)
-        for name in SUITES if args.suite == "all" else [args.suite]:
-            _measure(name, args)
+        if args.suite == CONTEXT:
+            _measure_inputs(config, args)
+        for name in {"all": SUITES, CONTEXT: ()}.get(args.suite, [args.suite]):
+            _measure(name, SUITES[name], args)
         _write(args.out)
 
-    return cli.answer(work, traceback=args.traceback)
+    return cli.answer(work, args.imports, traceback=args.traceback)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = cli.parser("benchmark", __doc__, imports=False)
+    parser = cli.parser("benchmark", __doc__)
     add = parser.add_argument
-    add("suite", choices=[*SUITES, "all"], help="what to measure")
+    add(
+        "suite",
+        choices=[*SUITES, CONTEXT, ACCELERATOR, "all"],
+        help="what to measure; all: but context and accelerator",
+    )
     add("--quick", action="store_true", help="few sizes and rounds")
     add(
         "--threads",
@@ -68,26 +100,76 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers_python", default=sys.executable, metavar="PATH", help="a Python that has torch and transformers")
     add("--call_seconds", type=float, help="longest call that is tried (default: 45, --quick 2)")
     add("--cell_seconds", type=float, help="timing of all contenders in a cell (default: 15, --quick 4)")
-    add("--memory", type=float, metavar="GIB", help="most that a contender may take (default: half of what is free)")
+    add(
+        "--memory",
+        type=_bytes,
+        metavar="SIZE",
+        help="most for a program, as 24GiB (default: half of what is free)",
+    )
+    add("--config", metavar="FILE", help="of context: the config of a language model")
+    add("--seconds", type=float, default=10.0, help="of context: longest time of a call (default: 10)")
+    add("--window", type=cli.positive, default=512, help="of context: keys of windowed attention (default: 512)")
+    add("--batch", type=cli.positive, default=1, help="of context: sequences in a call (default: 1)")
     add("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     return parser
 
 
-def _measure(name: str, args: argparse.Namespace) -> None:
-    """Measures a suite; its records are on disk after each cell."""
+def _measure_inputs(config: "ConfigDict", args: argparse.Namespace) -> None:
+    """Measures how long the input of a config's decoder may be.
+
+    Raises:
+      ValueError: for a config that is not a language model's; for a memory that no program fits.
+    """
+    from posjax.jsonl import strict
+
+    if config.get("task") != "language_model":
+        raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
+    memory = args.memory or _settings(args).memory_bytes
+    given = {"model": strict(config.model.to_dict()), "memory": memory, "window": args.window, "batch": args.batch}
+    case = {**given, "optimizer": strict(config.optimizer.to_dict()), "steps": config.steps, "imports": args.imports}
+    settings = _settings(args)._replace(memory_bytes=2 * memory, call_seconds=args.seconds)
+    extra = {"given": {**given, "seconds": args.seconds, "command": cli.command_line("benchmark")}}
+    _measure(CONTEXT, lambda quick, lengths, threads: inputs.suite(lengths, case), args, settings, extra)
+    records = _records(args.out, CONTEXT)
+    if not any(record["seconds"] for record in records):
+        least = min((r for r in records if r.get("held_bytes")), key=lambda r: r["held_bytes"], default=None)
+        needed = (
+            f": the smallest needs {gib(least['held_bytes'])} at {least['cell']['length']:,} tokens" if least else ""
+        )
+        mend = "raise --memory, or give shorter --lengths or a smaller model"
+        raise ValueError(f"no program fits {gib(memory)}{needed}; {mend}")
+
+
+def _records(out: pathlib.Path, suite: str) -> list[findings.Record]:
+    from posjax.jsonl import read_jsonl
+
+    return [record for record in read_jsonl(out / "results.jsonl") if record["suite"] == suite]
+
+
+def _measure(
+    name: str,
+    make: Callable[..., suites.Suite],
+    args: argparse.Namespace,
+    settings: pool.Settings | None = None,
+    extra: Mapping[str, object] | None = None,
+) -> None:
+    """Measures a suite; its records, with `extra`, are on disk after each cell."""
     from experiments.studies.running import bar
     from posjax.jsonl import append_jsonl
 
-    about, counts = _about(), args.threads or ((1, 0) if name in ("attention", "window") else (1,))
+    default = {"attention": (1, 0), "window": (1, 0), CONTEXT: (0,)}.get(name, (1,))
+    about, counts = machine.about(), args.threads or default
     for threads in [count or len(os.sched_getaffinity(0)) for count in counts]:
-        suite = _chosen(SUITES[name](args.quick, args.lengths, threads), args)
+        suite = _chosen(make(args.quick, args.lengths, threads), args)
         _forget(args.out / "results.jsonl", name, threads)
         cores = "1 core" if threads == 1 else f"{threads} cores"
         with bar(len(suite.cells), "cell", desc=f"{name}, {cores}") as progress:
-            options = (name, suite, threads, {"torch": args.peers_python}, _settings(args))
+            options = (name, suite, threads, {"torch": args.peers_python}, settings or _settings(args))
             told = functools.partial(progress.set_postfix, refresh=False)
             for records in running.run(*options, on_cell=told):
-                append_jsonl(args.out / "results.jsonl", [{**record, "about": about} for record in records])
+                append_jsonl(
+                    args.out / "results.jsonl", [{**record, "about": about, **(extra or {})} for record in records]
+                )
                 progress.update()
 
 
@@ -115,7 +197,7 @@ def _settings(args: argparse.Namespace) -> pool.Settings:
         rounds=3 if args.quick else 9,
         cell_seconds=args.cell_seconds or (4 if args.quick else 15),
         call_seconds=args.call_seconds or (2 if args.quick else 45),
-        memory_bytes=args.memory * 2**30 if args.memory else free / 2,
+        memory_bytes=args.memory or free / 2,
     )
 
 
@@ -143,46 +225,21 @@ def _write(out: pathlib.Path) -> None:
             found = findings.judge(own, suite.goals, suite.controls)
             note = " ".join(filter(None, (inspect.getdoc(make), suite.note)))
             parts.append(table.to_markdown(name, own, found, note).rstrip())
-            paths += _plots(name, own, out)
+            paths += _plots(name, table.panels(own), out, columns=3)
+    if own := [record for record in records if record["suite"] == CONTEXT]:
+        parts += [f"## {CONTEXT}", inputs.to_markdown(own), f"Made by `{own[0]['given']['command']}`."]
+        paths += _plots(CONTEXT, inputs.panels(own), out, columns=2)
     text = "\n\n".join(parts) + "\n"
     replace_file(out / "table.md", text.encode())
     print(text)
     print(out / "table.md", out / "results.jsonl", *paths, sep="\n")
 
 
-def _plots(name: str, records: Sequence[findings.Record], out: pathlib.Path) -> list[pathlib.Path]:
+def _plots(name: str, panels: Sequence[Panel], out: pathlib.Path, columns: int) -> list[pathlib.Path]:
     """One picture of a suite's time and memory, if it was measured at several lengths."""
-    from experiments.cost.plots import against_length
     from posjax.describe.figures import save
 
-    panels = table.panels(records)
-    return [save(against_length(panels, columns=3), out / f"{name}.png", dpi=120)] if panels else []
-
-
-def _about() -> dict[str, object]:
-    from posjax.training.environment import commit
-
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {
-        "processor": _processor(),
-        "cpus": os.cpu_count(),
-        "memory": f"{total / 2**30:.0f} GiB",
-        "platform": f"{platform.system()} {platform.machine()}",
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
-
-
-def _processor() -> str:
-    """The processor's name, as Linux tells it, with what says more than the name of virtual machines."""
-    path = pathlib.Path("/proc/cpuinfo")
-    if not path.exists():
-        return platform.processor() or platform.machine()
-    fields = dict(line.split(":", 1) for line in path.read_text().split("\n\n")[0].splitlines() if ":" in line)
-    fields = {name.strip(): value.strip() for name, value in fields.items()}
-    name = fields.get("model name", platform.machine())
-    where = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
-    return name + where
+    return [save(against_length(panels, columns=columns), out / f"{name}.png", dpi=120)] if panels else []
 
 
 def _threads(text: str) -> tuple[int, ...]:
@@ -198,6 +255,13 @@ def _numbers(text: str) -> tuple[int, ...]:
     if not all(part.isdigit() and int(part) > 0 for part in parts):
         raise argparse.ArgumentTypeError(f"expected positive whole numbers with commas between, got {text!r}")
     return tuple(sorted(map(int, parts)))
+
+
+def _bytes(text: str) -> float:
+    try:
+        return bytes_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(error) from error
 
 
 def _names(text: str) -> Sequence[str]:

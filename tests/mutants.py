@@ -257,7 +257,6 @@ a row leaves out what fills it | posjax/data/native.py | data/test_draws.py -k f
 - if room[r] >= need), len(rows))
 + if room[r] > need), len(rows))
 
-training costs two passes | experiments/cost/model.py | describe/test_worked_numbers.py -k passes
 - again = 3 if training else 1
 + again = 2 if training else 1
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from experiments import accelerator
-from experiments.accelerators import checks, running, table
-from experiments.accelerators.checks import Check
+from experiments import benchmark
 from experiments.benchmarks import pool
+from experiments.benchmarks.accelerator import checks, running, table
+from experiments.benchmarks.accelerator.checks import Check
 from experiments.benchmarks.pool import Ended, Settings
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -154,7 +154,7 @@ def test_the_table_says_what_agrees_and_what_is_fastest():
 )
 def test_mistakes_are_one_line(argument, message, capsys):
     with pytest.raises(SystemExit) as left:
-        accelerator.main([argument])
+        benchmark.main(["accelerator", argument])
     assert left.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -167,10 +167,10 @@ class Absent:
         if name.partition(".")[0] in {ABSENT}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
-import experiments.accelerator, experiments.accelerators.checks, experiments.accelerators.running
-import experiments.accelerators.table, experiments.studies.environment, posjax.jsonl
+import experiments.benchmark, experiments.benchmarks.accelerator.checks, experiments.benchmarks.accelerator.running
+import experiments.benchmarks.accelerator.table, experiments.benchmarks.machine, posjax.jsonl
 ours = [name for name in sys.modules if name.partition(".")[0] == "absl"]
-import experiments.accelerators.side, experiments.benchmarks.worker
+import experiments.benchmarks.accelerator.side, experiments.benchmarks.worker
 print(ours)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
@@ -188,7 +188,7 @@ def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
         "sys.meta_path.insert(0, Absent())\n"
     )
     only = "kernel, kerple();seeds;decoder step: none, auto;attention, fb, 128: alibi"
-    command = [sys.executable, "-m", "experiments.accelerator", f"--out={tmp_path}", f"--only={only}"]
+    command = [sys.executable, "-m", "experiments.benchmark", "accelerator", f"--out={tmp_path}", f"--only={only}"]
     cheap = {name: os.environ[name] for name in ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS") if name in os.environ}
     environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     environment |= {"JAX_PLATFORMS": "cpu", **cheap}

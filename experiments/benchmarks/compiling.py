@@ -1,4 +1,4 @@
-"""What the contenders in jax share."""
+"""Compiled programs: the call of one, and the memory that it holds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +16,13 @@ def compiled(function: Callable, *arguments: Any) -> Call:
     program = jax.jit(function).lower(*arguments).compile()
     temp = program.memory_analysis().temp_size_in_bytes
     return Call(lambda: jax.block_until_ready(program(*arguments)), temp, lambda: program(*arguments))
+
+
+def held_bytes(program: jax.stages.Compiled) -> int:
+    """Arguments, results and temporaries of a program on each of its devices, by XLA's analysis."""
+    memory = program.memory_analysis()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    return held - memory.alias_size_in_bytes
 
 
 def normal(seed: int, *shape: int, dtype=np.float32) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a contender's module gives a worker. Imported by interpreters that have neither jax nor posjax."""
+"""The values that a contender's module gives a worker. Imported by interpreters that have neither jax nor posjax."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

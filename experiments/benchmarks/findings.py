@@ -1,4 +1,4 @@
-"""From measurements to verdicts: ratios against what was set out to be reached."""
+"""Verdicts from measurements: ratios against goals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -66,15 +66,8 @@ def largest(records: Sequence[Record]) -> float | None:
     return found[-1] / 2**20 if found else None
 
 
-def mib(size: float | None) -> str:
-    """As a table shows it; "" for None."""
-    if size is None:
-        return ""
-    return f"{size / 2**20:.1f}" if size < 100 * 2**20 else f"{size / 2**20:.0f}"
-
-
 def growth(of: Callable[[Record], float | None]) -> Callable[[Sequence[Record]], float | None]:
-    """How much faster a figure grows than the length does, over the last fourfold (or so) of it: 1 is linear."""
+    """The growth of a figure over that of the length, over its last factor of about four: 1 is linear."""
 
     def figure(records: Sequence[Record]) -> float | None:
         points = [(record["cell"]["length"], of(record)) for record in records if of(record)]
@@ -156,7 +149,7 @@ def _bounded(bound: Bound, records: Sequence[Record]) -> list[Finding]:
 
 def verdict(ratio: float, floor: float, aim: float | None, at_most: bool) -> str:
     """Whether a ratio reaches its floor and its aim, and if not, by how much it misses the floor."""
-    # What is shown with two digits is judged by them.
+    # Judged by the two digits that the table shows.
     reached = round(ratio, 2) <= floor if at_most else round(ratio, 2) >= floor
     if not reached:
         return f"**missed by {abs(ratio / floor - 1):.0%}**"

@@ -32,7 +32,7 @@ def _train(case: Mapping[str, Any], model: str) -> Call:
 
 
 def training(case: Mapping[str, Any], model: str) -> tuple[Callable, tuple]:
-    """(variables, optimizer's state, batch) -> (variables, state, loss) of a "decoder" or a "vit", and what it starts from.
+    """(variables, optimizer's state, batch) -> (variables, state, loss) of a "decoder" or a "vit", and its first arguments.
 
     The step takes the batch in `case["parts"]` equal parts one after the other (1 where it says nothing).
     """

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import posjax
-from experiments.benchmarks import jax_models
+from experiments.benchmarks import jax_inputs, jax_models
 from experiments.benchmarks.compiling import compiled, normal
 from experiments.benchmarks.contender import Call
 
@@ -20,7 +20,7 @@ def start(threads: int) -> dict[str, str]:
 
 
 def prepare(case: Mapping[str, Any]) -> Call:
-    """What `case["kind"]` names, compiled for these sizes."""
+    """The call that `case["kind"]` names, compiled for these sizes."""
     jax.clear_caches()
     return _KINDS[case["kind"]](case)
 
@@ -47,7 +47,7 @@ def _attend(case: Mapping[str, Any]) -> Call:
 
 
 def _temporaries(case: Mapping[str, Any]) -> Call:
-    """As _attend, but only compiled."""
+    """The program of `_attend`, only compiled."""
     return _attend(case)._replace(run=None)
 
 
@@ -121,4 +121,5 @@ _KINDS = {
     "decode": jax_models.decode,
     "llama": jax_models.llama,
     "score": jax_models.score,
+    "input": jax_inputs.read_input,
 }

@@ -24,12 +24,12 @@ class Contender(NamedTuple):
 
     name: str
     side: str  # "jax" or "torch"
-    case: Mapping[str, Any]  # what is asked of the module: over what the cell says
+    case: Mapping[str, Any]  # the request to the module; its fields replace those of the cell
     only: Mapping[str, Sequence[Any]] = {}  # values of the cell for which it is measured; all of them by default
 
 
 class Settings(NamedTuple):
-    """How long and how large a measurement may be."""
+    """Limits of time and memory of a measurement."""
 
     rounds: int = 9  # at most, and 3 at least: 2 or 1 where a single round takes longer than the cell should
     cell_seconds: float = 15.0

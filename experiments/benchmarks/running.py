@@ -34,10 +34,16 @@ def run(
         for cell in suite.cells:
             on_cell(cell)
             part = [c for c in suite.contenders if takes_part(c, cell)]
-            skips = {c.name: refused.get(c.name) or history.too_much(c.name, cell) for c in part}
-            cases = {c.name: {**cell, **c.case} for c in part if not skips[c.name]}
+            slow = {c.name: history.too_slow(c.name, cell) for c in part}
+            skips = {c.name: refused.get(c.name) or history.too_large(c.name, cell) for c in part}
+            if suite.compiles:
+                extra = {name: {"run": not reason} for name, reason in slow.items()}
+            else:
+                skips, extra = {name: skip or slow[name] for name, skip in skips.items()}, {}
+            cases = {c.name: {**cell, **c.case, **extra.get(c.name, {})} for c in part if not skips[c.name]}
             load = os.getloadavg()[0]
-            found = pool.measure({c: workers[c] for c in cases}, cases, settings)
+            timed = settings._replace(call_seconds=math.inf) if suite.compiles else settings
+            found = pool.measure({c: workers[c] for c in cases}, cases, timed)
             records = []
             for contender in part:
                 reply = found.get(contender.name, {"skip": skips[contender.name]})
@@ -58,7 +64,7 @@ def takes_part(contender: Contender, cell: Cell) -> bool:
 
 
 class History:
-    """What a contender took at shorter lengths, and so what it would take at a longer one."""
+    """Time and memory of contenders at shorter lengths, from which those of a longer one are estimated."""
 
     def __init__(self, settings: Settings):
         self._settings = settings
@@ -67,24 +73,25 @@ class History:
     def add(self, record: dict[str, Any]) -> None:
         self._seen.setdefault(_series(record["contender"], record["cell"]), []).append(record)
 
-    def too_much(self, contender: str, cell: Cell) -> str | None:
-        """Why it is not worth trying, if it is not."""
-        seen = self._seen.get(_series(contender, cell))
-        if not seen:
-            return None
-        if seen[-1]["skip"]:
-            return seen[-1]["skip"]
+    def too_slow(self, contender: str, cell: Cell) -> str | None:
+        """The reason if a call would take too long; None if it would not."""
+        seen = self._seen.get(_series(contender, cell), ())
         seconds = _extrapolated(seen, cell["length"], "seconds")
-        if seconds > self._settings.call_seconds:
-            return f"a call would take about {seconds:.0f} s"
-        memory = _extrapolated(seen, cell["length"], "peak_bytes")
-        if memory > self._settings.memory_bytes:
-            return f"would take about {memory / 2**30:.0f} GiB of memory"
-        return None
+        return f"a call would take about {seconds:.0f} s" if seconds > self._settings.call_seconds else None
+
+    def too_large(self, contender: str, cell: Cell) -> str | None:
+        """The reason if it would take too much memory, or was left out at a shorter length; None if neither."""
+        seen = self._seen.get(_series(contender, cell), ())
+        if seen and seen[-1]["skip"]:
+            return seen[-1]["skip"]
+        held = "held_bytes" if any(record.get("held_bytes") for record in seen) else "peak_bytes"
+        memory = _extrapolated(seen, cell["length"], held)
+        too_much = memory > self._settings.memory_bytes
+        return f"would take about {memory / 2**30:.0f} GiB of memory" if too_much else None
 
 
 def _extrapolated(seen: Sequence[dict[str, Any]], length: int, quantity: str) -> float:
-    """By the power law through the last two lengths: of degree 1 to 2, and 2 where there is one length."""
+    """Extrapolates by a power law through the last two lengths, of degree 1 to 2; of degree 2 if there is one length."""
     points = [(r["cell"]["length"], r[quantity]) for r in seen if r[quantity]]
     if not points:
         return 0.0
@@ -101,7 +108,8 @@ def _series(contender: str, cell: Cell) -> tuple:
 
 def _figures(reply: Mapping[str, Any]) -> dict[str, Any]:
     names = ("skip", "seconds", "cpu", "wall", "temp_bytes", "peak_bytes")
-    return {name: reply.get(name) for name in names}
+    held = {"held_bytes": reply["held_bytes"]} if "held_bytes" in reply else {}
+    return {name: reply.get(name) for name in names} | held
 
 
 def _started(contenders, interpreters, cpus, threads, begin, stack) -> tuple[dict[str, Worker], dict[str, str]]:

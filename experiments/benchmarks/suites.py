@@ -1,4 +1,4 @@
-"""What is measured against what, and what was set out to be reached."""
+"""Suites beside other libraries: contenders, cells and goals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ class Suite(NamedTuple):
     goals: Sequence[Goal | Bound]
     controls: Mapping[str, str]  # contender -> the second process with the same code
     note: str = ""
+    compiles: bool = False  # whether a call that would take too long is compiled for its memory
 
 
 _QUICK = (512, 2048)

@@ -1,4 +1,4 @@
-"""What an encoding costs, over the same program without one; whole models beside torch's; what memory programs take."""
+"""Suites of costs: encodings over the same program without one, whole models beside torch's, memory of programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,7 +58,7 @@ def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     return _over_none({"kind": "decode", "steps": 16}, limits, cells)
 
 
-# What was published from 2024 on and acts on a line, by the most that it may cost over none.
+# Encodings published from 2024 on that act on a line, by the most that it may cost over none.
 _NEWEST = {
     # Turns, offsets and sinks: a few operations on each channel or logit.
     1.3: "p_rope rope_mixed lerope value_rotary harope circulant_string rope_pp bam learned_sink ssmax",

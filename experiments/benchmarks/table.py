@@ -1,10 +1,11 @@
-"""A benchmark as markdown: goals and verdicts first, then every measurement, then what was left out and why."""
+"""A benchmark as markdown: goals and verdicts first, then every measurement, then the contenders left out and why."""
 
 from collections.abc import Sequence
 
-from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, mib, seconds
+from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
+from experiments.benchmarks.plots import Curve, Panel
 from experiments.benchmarks.pool import spread
-from experiments.cost.plots import Curve, Panel
+from experiments.benchmarks.units import mib
 from posjax.describe import markdown
 from posjax.describe.markdown import escape_markdown
 
@@ -63,7 +64,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def about_text(records: Sequence[Record]) -> str:
-    """What the figures were made with, a line a machine and commit, and how they are to be read."""
+    """A line for each machine and commit, and how figures are to be read."""
     machines: dict[str, list[Record]] = {}
     for record in records:
         about = record["about"]
@@ -85,11 +86,10 @@ def _made_with(machine: str, records: Sequence[Record]) -> str:
         versions |= record.get("versions") or {}
     used = ", ".join(f"{package} {version}" for package, version in sorted(versions.items()))
     allocators = sorted({record["allocator"] for record in records if record.get("allocator")})
-    loads, suites = [record["load"] for record in records], dict.fromkeys(record["suite"] for record in records)
-    return (
-        f"* {', '.join(suites)}: {machine}; {used}; allocator on all sides: {' / '.join(allocators)}; load of the system "
-        f"{min(loads):.1f} to {max(loads):.1f}."
-    )
+    suites = dict.fromkeys(record["suite"] for record in records)
+    loads = [record["load"] for record in records if record["load"] is not None]
+    load = f"; load of the system {min(loads):.1f} to {max(loads):.1f}" if loads else ""
+    return f"* {', '.join(suites)}: {machine}; {used}; allocator on all sides: {' / '.join(allocators)}{load}."
 
 
 def panels(records: Sequence[Record]) -> list[Panel]:

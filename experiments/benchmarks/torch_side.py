@@ -30,7 +30,7 @@ def _version(package: str) -> dict[str, str]:
 
 
 def prepare(case: Mapping[str, Any]) -> Call:
-    """What `case["kind"]` names, for these sizes."""
+    """The call that `case["kind"]` names, for these sizes."""
     return _KINDS[case["kind"]](case)
 
 

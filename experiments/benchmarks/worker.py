@@ -89,7 +89,7 @@ def _timed(call: Call, repeats: int) -> dict[str, float]:
 
 
 def _resident() -> int | None:
-    """Bytes in memory, after what is free has been given back; None where Linux does not tell."""
+    """Bytes in memory, after free memory has been given back; None where Linux does not tell."""
     if not (_PROC / "clear_refs").exists():
         return None
     ctypes.CDLL(None).malloc_trim(0)
@@ -97,7 +97,7 @@ def _resident() -> int | None:
 
 
 def _forget_peak() -> None:
-    """Makes the peak start from what is held now; what compiling took is not part of a call."""
+    """Makes the peak start from the memory held now, without that of compiling."""
     if _resident() is not None:
         (_PROC / "clear_refs").write_text("5")
 

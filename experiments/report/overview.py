@@ -40,7 +40,7 @@ _OTHERS = (
     (
         "context",
         "how long an input fits in memory and time",
-        "context --config=configs/decoder.py --workdir=results/context",
+        "benchmark context --config=configs/decoder.py --out=results/context",
     ),
     ("analyse", "pictures of trained ViTs", "analyse --checkpoint=RUN --out=results/analyse/ROW"),
 )

@@ -9,7 +9,7 @@ register("mine", Backend(run, refuse, platform="gpu"))
 attend(..., implementation="mine")
 """
 
-import functools
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ import jax
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import Operands, dense
 from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
-from posjax.attention.pallas_gpu import pallas, refusal
 from posjax.encoding import HOOKS, WITHIN_ATTENTION, Array, Encoding, members
 from posjax.spec import nearest
 
@@ -119,10 +118,15 @@ def _cudnn_refuses(asked: Asked) -> str | None:
     return cudnn_refusal(asked.encoding, asked.operands)
 
 
+def _kernel() -> Any:
+    """The kernel for GPUs, imported when it is asked for. It has never run on a GPU; see gpu/README.md."""
+    return importlib.import_module("posjax.attention.gpu.kernel")
+
+
 def _pallas_refuses(asked: Asked) -> str | None:
     if asked.capability != _HOPPER:
         return f"it is written for GPUs of compute capability {_HOPPER}, this one has {asked.capability or 'none'}"
-    return refusal(asked.encoding, asked.operands)
+    return _kernel().refusal(asked.encoding, asked.operands)
 
 
 _IN_KERNEL, _MASKS = frozenset({"bias", "mask"}), frozenset({"mask"})
@@ -131,11 +135,15 @@ BACKENDS = {
     "blockwise": Backend(blockwise, softcaps=True),
     # Never chosen by "auto": it has not been run on a GPU yet.
     "pallas": Backend(
-        pallas, _pallas_refuses, "gpu", hooks=_IN_KERNEL, elsewhere='; "pallas_interpret" runs it anywhere, slowly'
+        lambda *given, **options: _kernel().pallas(*given, **options),
+        _pallas_refuses,
+        "gpu",
+        hooks=_IN_KERNEL,
+        elsewhere='; "pallas_interpret" runs it anywhere, slowly',
     ),
     "pallas_interpret": Backend(
-        functools.partial(pallas, interpret=True),
-        lambda asked: refusal(asked.encoding, asked.operands, interpret=True),
+        lambda *given, **options: _kernel().pallas(*given, interpret=True, **options),
+        lambda asked: _kernel().refusal(asked.encoding, asked.operands, interpret=True),
         hooks=_IN_KERNEL,
     ),
     "cudnn": Backend(cudnn, _cudnn_refuses, "gpu", preferred=True, hooks=_MASKS),

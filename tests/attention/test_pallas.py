@@ -12,12 +12,12 @@ from members import GRID
 from test_blockwise import close, largest
 
 import posjax as pj
-from posjax.attention import sweep
 from posjax.attention.attend import transform
 from posjax.attention.backends import BACKENDS, Asked
 from posjax.attention.dense import Operands, dense, shown
-from posjax.attention.pallas_gpu import pallas
-from posjax.attention.pallas_terms import supported, terms
+from posjax.attention.gpu import sweep
+from posjax.attention.gpu.kernel import pallas
+from posjax.attention.gpu.terms import supported, terms
 from posjax.describe.agreement import documents
 from posjax.encoding import WITHIN_ATTENTION, members
 from posjax.encodings.bias import Alibi

@@ -1,4 +1,4 @@
-"""Costs, tables, intervals and measures of the scorecard beside numbers that are worked out by hand."""
+"""Intervals and measures of the scorecard beside numbers that are worked out by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -7,30 +7,13 @@ import pytest
 
 import posjax as pj
 from experiments.analysis.vision.positions import frequency_use
-from experiments.cost.model import cost, sizes_of
 from experiments.report.statistics import Interval
 from posjax.describe.probes import Operator, logits, make_probe
 from posjax.describe.scorecard import measures as measures
 from posjax.describe.scorecard import parts as scorecard_parts
 from posjax.describe.worlds import box
-from posjax.models import Decoder
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)
-
-
-def test_training_is_three_passes_and_tiles_compute_their_logits_once_more():
-    """Forward, and back by inputs and by weights; attention has two products forward, four back, and one again in tiles."""
-    sizes = sizes_of(Decoder(32, width=32, depth=2, num_heads=2))
-    for attention, attended in (("dense", 3), ("blockwise", 3.5)):
-        forward, training = (cost(sizes, 512, attention=attention, work=work) for work in ("forward", "training"))
-        assert training.linear_flops == 3 * forward.linear_flops
-        assert training.attention_flops == attended * forward.attention_flops
-
-
-def test_a_parameter_in_training_has_a_gradient_and_two_moments():
-    sizes = sizes_of(Decoder(32, width=32, depth=2, num_heads=2))
-    assert cost(sizes, 8, attention="dense", work="forward").state == 4 * sizes.parameters
-    assert cost(sizes, 8, attention="dense", work="training").state == 16 * sizes.parameters
 
 
 def test_an_interval_in_a_unit_that_runs_the_other_way():

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from experiments.accelerators.checks import Check
 from experiments.benchmarks import pool
+from experiments.benchmarks.accelerator.checks import Check
 from experiments.benchmarks.pool import Ended, Settings, Worker
 
 _LEAST = 10.0  # seconds: what is left and shorter than this begins nothing

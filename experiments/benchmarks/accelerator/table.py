@@ -1,11 +1,11 @@
-"""What `experiments.accelerator` has found, as markdown: verdicts first, then every figure, then what was not measured."""
+"""Checks of an accelerator as markdown: verdicts first, then every figure, then the checks that were not measured."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.benchmarks.findings import mib
 from experiments.benchmarks.pool import median, spread
+from experiments.benchmarks.units import mib
 from posjax.describe import markdown
 from posjax.describe.markdown import escape_markdown
 
@@ -48,7 +48,7 @@ def _about(records: Sequence[Record]) -> str:
 
 
 def results(records: Iterable[Record]) -> Iterable[tuple[Record, str, Mapping[str, Any]]]:
-    """(record, implementation, what was found) of every comparison."""
+    """(record, implementation, its errors or refusal) of every comparison."""
     for record in records:
         for name, found in record.get("found", {}).items():
             yield record, name, found
@@ -109,7 +109,7 @@ def _groups(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
 
 
 def seconds(record: Record) -> float:
-    """Of one run of a program, or of one step of all seeds; a call makes several runs."""
+    """Seconds of one run of a program, or of one step of all seeds; a call makes several runs."""
     return median(record["wall"]) / record.get("runs", 1)
 
 
@@ -128,7 +128,7 @@ def _timed(records: Sequence[Record]) -> str:
 
 
 def _fastest(records: Sequence[Record]) -> str:
-    """What `auto` should take: the fastest implementation of ours for each encoding, mode and length."""
+    """The fastest implementation of ours for each encoding, mode and length."""
     cells: dict[tuple, list[Record]] = {}
     for record in records:
         case = record["case"]

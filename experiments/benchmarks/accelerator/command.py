@@ -1,9 +1,9 @@
-"""Everything that posjax says of accelerators, measured by one command, which needs jax, flax, optax and numpy alone.
+"""Checks and timings on a GPU or TPU, by one command that needs jax, flax, optax and numpy alone.
 
-    python -m experiments.accelerator --out=DIR                      # what fits 9 minutes; again: what is left
-    python -m experiments.accelerator --part=1/4 --out=DIR           # a quarter of it; the parts may run on several machines
-    python -m experiments.accelerator --only="kernel;fb, 4096: alibi" --out=DIR
-    python -m experiments.accelerator --list                         # the names of all checks here, and nothing more
+    python -m experiments.benchmark accelerator --out=DIR                  # what fits 9 minutes; again: what is left
+    python -m experiments.benchmark accelerator --part=1/4 --out=DIR       # a quarter of it, for one of four machines
+    python -m experiments.benchmark accelerator --only="kernel;fb, 4096: alibi" --out=DIR
+    python -m experiments.benchmark accelerator --list                     # the names of all checks here, and nothing more
 
 Every encoding's output and gradients by every implementation against dense attention, in float32 and bfloat16; attention
 with and without encodings by length against cuDNN, and against cuDNN with the bias as an array; training steps with the peak
@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 from experiments import cli
 
 if TYPE_CHECKING:
-    from experiments.accelerators.checks import Check
+    from experiments.benchmarks.accelerator.checks import Check
 
 OUT = cli.RUNS / "accelerator"
 _SECONDS = 540.0
-_SIDE = "experiments.accelerators.side"
+_SIDE = "experiments.benchmarks.accelerator.side"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
+def main(argv: list[str]) -> int:
+    """Runs the arguments behind `accelerator`; returns the exit code."""
     args = _parser().parse_args(argv)
 
     def work() -> None:
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = cli.parser("accelerator", __doc__, imports=False)
+    parser = cli.parser("benchmark accelerator", __doc__, imports=False)
     add = parser.add_argument
     add("--part", type=_part, default=(1, 1), metavar="I/N", help="the I-th of N parts, from 1")
     add("--seconds", type=float, default=_SECONDS, help=f"end by then (default: {_SECONDS:g})")
@@ -80,7 +80,7 @@ def _begin() -> Any:
 
 
 def _chosen(platform: str, args: argparse.Namespace) -> "list[Check]":
-    from experiments.accelerators.checks import all_checks, part_of
+    from experiments.benchmarks.accelerator.checks import all_checks, part_of
 
     every = all_checks(platform)
     checks = [check for check in every if not args.only or any(part in check.name for part in args.only)]
@@ -90,7 +90,8 @@ def _chosen(platform: str, args: argparse.Namespace) -> "list[Check]":
 
 
 def _measure(checks: "Sequence[Check]", worker: Any, args: argparse.Namespace, began: float) -> None:
-    from experiments.accelerators import running
+    from experiments.benchmarks.accelerator import running
+    from experiments.benchmarks.machine import commit
     from experiments.benchmarks.pool import Settings
     from posjax.jsonl import append_jsonl, strict
     from posjax.training.environment import commit
@@ -118,14 +119,14 @@ def _versions(worker: Any) -> dict[str, str]:
 
 
 def _records(out: pathlib.Path) -> list[dict[str, Any]]:
-    """Of all parts that are there; of two of the same check the later one."""
+    """The records of all parts."""
     from posjax.jsonl import read_jsonl
 
     return [record for path in sorted(out.glob("results*.jsonl")) for record in read_jsonl(path)]
 
 
 def _write(out: pathlib.Path, left: int) -> None:
-    from experiments.accelerators.table import to_markdown
+    from experiments.benchmarks.accelerator.table import to_markdown
     from posjax.files import replace_file
 
     if records := _records(out):
@@ -133,7 +134,7 @@ def _write(out: pathlib.Path, left: int) -> None:
 
 
 def _told(record: dict[str, Any]) -> str:
-    from experiments.accelerators.table import agrees, seconds
+    from experiments.benchmarks.accelerator.table import agrees, seconds
 
     if record.get("skip"):
         return record["skip"]
@@ -152,7 +153,3 @@ def _part(text: str) -> tuple[int, int]:
 
 def _names(text: str) -> Sequence[str]:
     return [part.strip() for part in text.split(";") if part.strip()]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,7 @@
 """Attention for GPUs that computes bias and mask in the kernel, forward and backward, and holds no n x n array.
 
 The elementwise functions of biases (posjax/encodings/pairs.py) and masks (posjax/mask.py) are traced into the kernels of
-pallas_steps.py and sweep.py.
-
-No GPU was at hand. Checked on CPU: the arithmetic, against `dense`, interpreted; copies and barriers, in jax's simulator of
-a GPU, which found no races; and that Mosaic GPU infers the layouts of all three kernels and lowers them for CUDA. That they
-compile, run and are fast is not known. Hopper only (compute capability 9.0: WGMMA), half precision only.
+steps.py and sweep.py. Hopper only, half precision only; README.md says what is checked and what is not known.
 """
 
 import jax
@@ -13,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from posjax.attention.dense import Operands
-from posjax.attention.pallas_steps import KernelOperands, KernelPlan, attention
-from posjax.attention.pallas_terms import biased, marks, supported, terms
+from posjax.attention.gpu.steps import KernelOperands, KernelPlan, attention
+from posjax.attention.gpu.terms import biased, marks, supported, terms
 from posjax.attention.tiles import may_see, tile_bounds
 from posjax.encoding import Array, Encoding, Site
 from posjax.mask import coordinates

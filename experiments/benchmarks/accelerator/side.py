@@ -1,4 +1,4 @@
-"""What a worker computes for `experiments.accelerator`. See experiments/benchmarks/worker.py for how it is asked."""
+"""The worker's side of `experiments.benchmark accelerator`; experiments/benchmarks/worker.py says how it is asked."""
 
 import time
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ def _implementations(dtype: Any) -> list[str]:
 
 
 def _lowered(function, given):
-    """(why not, None), or ({}, what is to be compiled)."""
+    """({"refused" or "error": reason}, None), or ({}, the lowered program)."""
     try:
         return {}, jax.jit(function).lower(*given)
     except _FORESEEN as error:

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
 
-from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
+if TYPE_CHECKING:  # a machine with an accelerator may lack matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _INCHES = (5.2, 3.7)  # of a panel
 
@@ -31,12 +30,16 @@ class Panel(NamedTuple):
     limit: tuple[float, str] | None = None
 
 
-def against_length(panels: Sequence[Panel], columns: int = 2) -> Figure:
+def against_length(panels: Sequence[Panel], columns: int = 2) -> "Figure":
     """A figure with the panels side by side in so many columns; a name has the same colour and marker in all of them.
 
     Raises:
       ValueError: nothing to draw, or a value that a logarithmic axis cannot show.
     """
+    from matplotlib.figure import Figure
+
+    from posjax.describe.figures import SMALL
+
     drawn = [panel for panel in panels if any(curve.values for curve in panel.curves)]
     if not drawn:
         raise ValueError("no panel has a value: nothing to draw")
@@ -60,7 +63,11 @@ def against_length(panels: Sequence[Panel], columns: int = 2) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, panel: Panel, names: Sequence[str]) -> None:
+def _draw(axes: "Axes", panel: Panel, names: Sequence[str]) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
+
     lengths = sorted({n for curve in panel.curves for n in curve.values})
     for curve in panel.curves:
         if not curve.values:
@@ -92,7 +99,7 @@ def _draw(axes: Axes, panel: Panel, names: Sequence[str]) -> None:
 
 
 def _few(lengths: Sequence[int]) -> Sequence[int]:
-    """At most six of the lengths, first and last among them, so that their labels do not touch."""
+    """Six of the lengths or fewer, with the first and the last, so that their labels do not touch."""
     if len(lengths) <= 6:
         return lengths
     return [lengths[round(i)] for i in np.linspace(0, len(lengths) - 1, 6)]

@@ -14,8 +14,8 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from posjax.attention.blockwise import SAVED
-from posjax.attention.pallas_terms import Pairs, Terms, add_bias, pull_bias, views
-from posjax.attention.sweep import Operand, Step, Sweep, sweep
+from posjax.attention.gpu.sweep import Operand, Step, Sweep, sweep
+from posjax.attention.gpu.terms import Pairs, Terms, add_bias, pull_bias, views
 from posjax.encoding import Array
 
 _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LEAST) is 0

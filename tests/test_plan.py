@@ -1,4 +1,4 @@
-"""What a plan predicts, against what the compiler says, what arrays hold and what arithmetic gives."""
+"""Plans of a training beside the compiler, the bytes of arrays, and arithmetic."""
 
 import functools
 import json
@@ -12,45 +12,27 @@ import jax.numpy as jnp
 import pytest
 from small import small_decoder
 
-from experiments.cost import flops
-from experiments.cost.devices import ACCELERATORS, Accelerator, accelerator
-from experiments.cost.plan import Plan, plan, predict
+from experiments import cli
+from experiments import plan as command
+from experiments.plan import ACCELERATORS, Accelerator, Plan, plan, predict
 from posjax.encoding import sites
 from posjax.models import Decoder
 from posjax.training.loop import Programs
 from posjax.training.tasks import make_task
 
-REPO = pathlib.Path(__file__).parents[3]
+REPO = pathlib.Path(__file__).parents[1]
 SEEDS = (0, 1)
 
 
-def counted(function, *shapes):
-    given = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return flops.count(jax.make_jaxpr(function)(*given))
-
-
-def test_products_loops_and_branches_are_counted():
-    product = 2 * 3 * 4 * 5
-    assert counted(jnp.dot, (3, 4), (4, 5)) == product
-    assert counted(jax.vmap(jnp.dot, (0, None)), (7, 3, 4), (4, 5)) == 7 * product
-    turns = counted(lambda x, w: jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0], (3, 4), (6, 4, 4))
-    assert turns == 6 * 2 * 3 * 4 * 4
-    assert counted(jax.checkpoint(jnp.dot), (3, 4), (4, 5)) == product
-    assert counted(lambda x: jax.lax.cond(x[0] > 0, lambda: x @ x, lambda: x[0]), (9,)) == 2 * 9 + 1
-    assert counted(lambda x: jnp.sum(x * x + 1), (9,)) == 27
-    convolved = counted(lambda x, w: jax.lax.conv(x, w, (2, 2), "VALID"), (1, 3, 8, 8), (5, 3, 2, 2))
-    assert convolved == 2 * (5 * 4 * 4) * 3 * 2 * 2
-
-
 def test_a_prediction_is_arithmetic():
-    one = Plan(2, 10, 20, 1, 100, 50, 10, 131, None, 4e3, half=False)
+    one = Plan(2, 10, 20, 1, 100, 131, None, 4e3, half=False)
     slow = predict(one, Accelerator(half=200.0, single=100.0, bandwidth=1e3, memory=262.0))
     assert slow == pytest.approx((20.0, 50.0, 0.5))
     starved = predict(one, Accelerator(200.0, 100.0, 1.0, 262.0))
     assert starved.at_best == starved.typical == 2 * 130
     assert predict(one._replace(half=True), Accelerator(200.0, 100.0, 1e3, 262.0)).at_best == 10
     with pytest.raises(ValueError, match="h100"):
-        accelerator("h10")
+        command.main(cli.load("configs/decoder.py"), pathlib.Path("unused"), accelerators=["h10"])
     assert all(0 < each.bandwidth < each.single <= each.half for each in ACCELERATORS.values())
 
 
@@ -75,20 +57,11 @@ def test_the_state_and_the_batch_have_the_bytes_of_their_arrays(decoder):
 
 
 def test_operations_are_those_that_xla_counts(decoder):
-    """To a tenth, of the program as it is traced: of the compiled one XLA also counts what fusions do twice."""
+    """Operations of gradients alone are those of the whole step, to a tenth."""
     config, found = decoder
     programs = Programs(make_task(config), config, SEEDS)
     counted = programs.step.lower(*programs.arguments()).cost_analysis()["flops"]
     assert found.flops == pytest.approx(counted, rel=0.1)
-
-
-def test_what_the_trace_keeps_is_about_what_the_compiler_does(decoder):
-    config, found = decoder
-    assert found.held == found.state + found.batch + found.temporaries
-    weights = 96 * 96 * 4 * 2 * 4 * len(SEEDS)  # one array of tokens by tokens: heads, sequences, seeds
-    assert 2 * weights < found.attention < 8 * weights
-    assert found.attention < found.activations
-    assert found.activations == pytest.approx(found.temporaries, rel=0.35)
 
 
 @pytest.mark.slow
@@ -106,7 +79,7 @@ from experiments.benchmarks.worker import _forget_peak, _status, _resident
 import jax, numpy as np
 sys.path.insert(0, "tests")
 from small import small_decoder
-from experiments.cost.plan import plan
+from experiments.plan import plan
 from posjax.training.loop import Programs
 from posjax.training.tasks import make_task
 sizes = dict(model__width=64, data__length=256, eval_lengths=(256,), eval_batch_size=64)
@@ -168,5 +141,5 @@ def test_the_command_plans_for_devices_that_are_not_there(tmp_path):
     one, four = found
     assert one["parameters"] == four["parameters"]
     assert one["flops"] == pytest.approx(four["flops"], rel=0.05)  # what each device does for itself counts four times
-    assert (one["batch"], one["activations"]) == (4 * four["batch"], 4 * four["activations"])
+    assert one["batch"] == 4 * four["batch"]
     assert one["temporaries"] > 2.5 * four["temporaries"]

@@ -1,0 +1,176 @@
+"""The suite of input lengths: how long may the input of a decoder be, by memory and by time?
+
+Measured lengths give a polynomial without negative coefficients, separately for bytes and for seconds: c0 + c1 n, and c2 n^2
+where all pairs of tokens are computed or held. The answer is the length at which it reaches the limit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.findings import Record, seconds
+from experiments.benchmarks.plots import Curve, Panel
+from experiments.benchmarks.pool import Contender
+from experiments.benchmarks.suites import Suite
+from experiments.benchmarks.units import duration, gib
+from posjax.describe.markdown import grid
+
+LENGTHS = (1024, 2048, 4096, 16384, 65536)
+MOST = 2**31 - 1  # tokens: positions are int32
+_ROWS = {"forward": ("dense", "blockwise", "window"), "training": ("dense", "blockwise", "window")} | {
+    "decoding": ("dense", "window")
+}
+_ABOUT = (
+    "The longest input in tokens; a factor in brackets says how many times the longest measured length that is. A call is a "
+    "pass over the whole input; of decoding, one step behind it. Memory is what XLA says that a program holds: arguments, "
+    "results and temporaries. Predictions rest on the shorter lengths of the row; an empty cell was not measured, as it was "
+    "predicted to need twice the memory, or not to fit the limits."
+)
+
+
+def suite(lengths: Sequence[int] | None, given: Mapping[str, Any]) -> Suite:
+    """Memory and time of a decoder by length and kind of attention.
+
+    Args:
+      lengths: tokens; `LENGTHS` if None.
+      given: what `jax_inputs.read_input` takes beside attention, mode, length and run.
+
+    Raises:
+      ValueError: for a single length.
+    """
+    if len(lengths or LENGTHS) < 2:
+        raise ValueError(f"--lengths={lengths[0]}: an answer needs two lengths or more, as --lengths=1024,4096")
+    contenders = [
+        Contender(
+            name, "jax", {"kind": "input", "attention": name, **given}, {"mode": [m for m in _ROWS if name in _ROWS[m]]}
+        )
+        for name in _ROWS["forward"]
+    ]
+    cells = [{"mode": mode, "length": n} for mode in _ROWS for n in lengths or LENGTHS]
+    return Suite(contenders, cells, (), {}, compiles=True)
+
+
+def to_markdown(records: Sequence[Record]) -> str:
+    """The answers, then every length."""
+    given = records[0]["given"]
+    limits = {"held_bytes": given["memory"], "seconds": given["seconds"]}
+    header = ("attention", "work", "longest input", "what runs out", f"within {gib(given['memory'])}")
+    rows, points = [], []
+    for (attention, work), own in _series(records).items():
+        longest = {name: _longest(own, name, limit) for name, limit in limits.items()}
+        known = {name: n for name, n in longest.items() if n is not None}
+        least = min(known, key=known.get, default="")
+        runs_out = {"held_bytes": "memory", "seconds": "time"}.get(least, "")
+        if known.get(least) == MOST:
+            runs_out = "nothing"
+        shown = f"**{_tokens(known[least])}**" if known else "not measured"
+        reach = [_with_reach(own, name, n) for name, n in longest.items()]
+        rows.append((attention, work, shown, runs_out, *reach))
+        points += [(attention, work, f"{r['cell']['length']:,}", *_compared(own, r)) for r in own]
+    model = ", ".join(f"{name}={value}" for name, value in given["model"].items() if value is not None)
+    figures = ("memory: predicted", "measured", "ratio", "time: predicted", "measured", "ratio")
+    return "\n\n".join(
+        (
+            grid((*header, f"within {given['seconds']:g} s a call"), rows, left=2),
+            _ABOUT,
+            grid(("attention", "work", "length", *figures), points, left=2),
+            f"Model: {model}; {given['batch']} x length tokens, window {given['window']}.",
+        )
+    )
+
+
+def panels(records: Sequence[Record]) -> list[Panel]:
+    """Memory and time of each kind of work."""
+    given, drawn = records[0]["given"], []
+    for work in dict.fromkeys(record["cell"]["mode"] for record in records):
+        for quantity, unit, title in (("held_bytes", 2**30, "memory"), ("seconds", 1, "time of a call")):
+            limit = given["memory"] if quantity == "held_bytes" else given["seconds"]
+            name = gib(limit) if quantity == "held_bytes" else f"{limit:g} s"
+            curves = [
+                Curve(attention, {n: value / unit for n, value in _points(own, quantity)})
+                for (attention, mode), own in _series(records).items()
+                if mode == work
+            ]
+            drawn.append(Panel(f"{work}: {title}", "GiB" if unit > 1 else "seconds", curves, (limit / unit, name)))
+    return drawn
+
+
+def fit(points: Sequence[tuple[int, float]], degree: int) -> Callable[[int], float]:
+    """The polynomial without negative coefficients that explains values by length.
+
+    Least squares of the relative error, then scaled to meet the longest: programs slow down where arrays leave the caches.
+    """
+    from scipy.optimize import nnls
+
+    lengths, values = np.array(points, float).T
+    scale = lengths[-1]
+    powers = (lengths[:, None] / scale) ** np.arange(degree + 1)
+    found, _ = nnls(powers / values[:, None], np.ones(len(values)))
+    found *= values[-1] / found.sum()
+    return lambda n: float(found @ (n / scale) ** np.arange(degree + 1))
+
+
+def _degree(record: Record, quantity: str) -> int:
+    """2 where all pairs of tokens are held, or computed; a step of decoding and a window are linear."""
+    quadratic = ("dense",) if quantity == "held_bytes" else ("dense", "blockwise")
+    return 2 if record["contender"] in quadratic and record["cell"]["mode"] != "decoding" else 1
+
+
+def _series(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    """Records by attention and work, in the order of their lengths."""
+    series: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda record: record["cell"]["length"]):
+        series.setdefault((record["contender"], record["cell"]["mode"]), []).append(record)
+    order = [(attention, work) for work, own in _ROWS.items() for attention in own]
+    return {key: series[key] for key in order if key in series}
+
+
+def _points(records: Sequence[Record], quantity: str) -> list[tuple[int, float]]:
+    values = [(r["cell"]["length"], seconds(r) if quantity == "seconds" else r.get("held_bytes")) for r in records]
+    return [(length, value) for length, value in values if value]
+
+
+def _longest(records: Sequence[Record], quantity: str, limit: float) -> int | None:
+    """The longest input within a limit, 0 if none is; None without two measured lengths."""
+    points = _points(records, quantity)
+    if len(points) < 2:
+        return None
+    need = fit(points, _degree(records[0], quantity))
+    if need(1) > limit:
+        return 0
+    low, high = 1, MOST + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if need(middle) <= limit else (low, middle)
+    return low
+
+
+def _with_reach(records: Sequence[Record], quantity: str, length: int | None) -> str:
+    if length is None:
+        return "not run"
+    beyond = length / _points(records, quantity)[-1][0]
+    if beyond <= 1 or length >= MOST:
+        return _tokens(length)
+    return f"{_tokens(length)} ({beyond:,.{0 if beyond >= 10 else 1}f}x)"
+
+
+def _compared(records: Sequence[Record], record: Record) -> list[str]:
+    """Prediction, measurement and their ratio, of memory and of time."""
+    shown = []
+    for quantity, text in (("held_bytes", gib), ("seconds", duration)):
+        length = record["cell"]["length"]
+        before = [point for point in _points(records, quantity) if point[0] < length]
+        predicted = fit(before, _degree(record, quantity))(length) if len(before) > 1 else None
+        measured = dict(_points(records, quantity)).get(length)
+        shown += [text(value) if value else "" for value in (predicted, measured)]
+        shown.append(f"{predicted / measured:.2f}" if predicted and measured else "")
+    return shown
+
+
+def _tokens(length: int) -> str:
+    """A length to three digits: it is no more certain than that."""
+    if length >= MOST:
+        return "no limit"
+    digits = max(0, len(str(length)) - 3)
+    return f"{length // 10**digits * 10**digits:,}" if length else "none"
