@@ -94,7 +94,6 @@ def _measure(checks: "Sequence[Check]", worker: Any, args: argparse.Namespace, b
     from experiments.benchmarks.machine import commit
     from experiments.benchmarks.pool import Settings
     from posjax.jsonl import append_jsonl, strict
-    from posjax.training.environment import commit
 
     index, count = args.part
     path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")
