@@ -1,4 +1,4 @@
-"""What a value that was read from a file may be: its type and its range, asked before anything is made of it.
+"""Validates values read from files (type and range) before use.
 
 check("config.json", {"factor": "two"}, {"factor": POSITIVE})   # ValueError: factor is 'two', which is not a number above 0
 """
@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-MOST = 2**31  # of what is counted: positions, channels, layers
+MOST = 2**31  # the largest count of positions, channels or layers
 
 
 class Kind(NamedTuple):
-    """What is said of a value, and whether it holds."""
+    """A test of a value, and the words for the values that pass."""
 
     what: str
     holds: Callable[[Any], bool]
@@ -22,7 +22,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether there is no number in it that is not finite, as 1e999."""
+    """Whether all numbers in a JSON value are finite; 1e999 is not."""
     if isinstance(value, Mapping):
         return all(map(_is_finite, value.values()))
     if isinstance(value, list):
@@ -58,7 +58,7 @@ def either(*kinds: Kind) -> Kind:
 
 
 def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
-    """A list of them, `least` to `most`."""
+    """A list of `least` to `most` values of a kind."""
     length = f" of {least}" if least == most else f" of {least} or more" if least else ""
 
     def holds(value: Any) -> bool:
@@ -68,7 +68,7 @@ def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
 
 
 def each_of(kind: Kind) -> Kind:
-    """A group of keys of any name."""
+    """A group whose values are of one kind, under keys of any name."""
     return Kind(
         f"a group whose values are {kind.what}",
         lambda value: isinstance(value, Mapping) and all(map(kind.holds, value.values())),
@@ -84,10 +84,10 @@ def by_number(kind: Kind) -> Kind:
 
 
 def check(where: str, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Refuses a field that does not hold what it may; those without a kind are passed over.
+    """Refuses a field whose value is not of its kind; a field without a kind passes.
 
     Raises:
-      ValueError: names it, and says what it should be.
+      ValueError: names the field, its value and its kind.
     """
     for name, value in fields.items():
         kind = kinds.get(name)
