@@ -39,8 +39,8 @@ def attend(
     Args:
       encoding, params: what attention knows of position. q' and k' come from `encoding.rotate` and v' from
         `encoding.value`; the result goes through `encoding.output`.
-      k, v: have K heads, each of which serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
-        2305.13245), as if repeated H / K times along the head axis.
+      k, v: have K heads; each serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv 2305.13245),
+        as if repeated H / K times along the head axis.
       q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding, which
         may hold anything, NaN too.
       causal: also hides keys that come later in array order (which says nothing of positions); without orders it needs
@@ -152,7 +152,7 @@ BEFORE_ATTENTION = {name: hook.does for name, hook in HOOKS.items() if hook.when
 
 
 def check_consumed(encoding: Encoding, consumed: Collection[str]) -> None:
-    """Refuses what is not an encoding, and an encoding with a hook before attention that was not run."""
+    """Refuses a value that is no encoding, and an encoding with a hook before attention that was not run."""
     encoding_value(encoding)
     if unknown := set(consumed) - BEFORE_ATTENTION.keys():
         raise ValueError(f"consumed={sorted(unknown)}: the hooks before attention are {', '.join(BEFORE_ATTENTION)}")

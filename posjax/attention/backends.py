@@ -29,7 +29,7 @@ _AMPERE, _HOPPER = 8.0, "9.0"
 
 
 class Asked(NamedTuple):
-    """A request for attention: what is to be computed, and where."""
+    """A request for attention: encoding, operands and platform."""
 
     encoding: Encoding
     operands: Operands  # tracers or `jax.ShapeDtypeStruct`s; params, rotated_q and rotated_k are None

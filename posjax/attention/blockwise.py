@@ -31,9 +31,9 @@ SAVED = "attention"
 def blockwise(
     encoding: Encoding, x: Operands, *, scale: float, softcap: float | None = None, tile: int | None = None
 ) -> Float[jax.Array, "T H F"]:
-    """As `dense`, tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
+    """Computes `dense` tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
-    `tile` is the largest number of tokens on a side of a tile; None: what suits the encoding.
+    `tile` is the largest number of tokens on a side of a tile; None takes a number that suits the encoding.
     """
     plan, length = plan_of(encoding, x.q, x.k, scale=scale, softcap=softcap, tile=tile), x.q.shape[0]
     out, log_total = _attention(plan, laid_out(plan, x))
@@ -71,7 +71,7 @@ def laid_out(plan: Plan, x: Operands) -> Operands:
 
 
 def forward(plan: Plan, operands: Operands, dtype=jnp.float32):
-    """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]: -_HIDDEN if they see no key."""
+    """The output, [T, H, E], and the log of the softmax's denominator, [H, T]: -_HIDDEN for a query that sees no key."""
     return one_by_one(functools.partial(_forward, plan, dtype))(operands)
 
 
@@ -84,7 +84,7 @@ class _Running(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # traced once, by vmap too, for all layers that are alike
 def _forward(plan: Plan, dtype, operands: Operands):
-    """What the queries read, [T, H, E], and the log of their softmax's denominator, [H, T]."""
+    """The output, [T, H, E], and the log of the softmax's denominator, [H, T]."""
     heads, length, value_dim = plan.num_heads, operands.rotated_q.shape[1], operands.v.shape[-1]
     extras = extras_of(plan, operands)
     zeros = functools.partial(jnp.full, fill_value=_zero(operands.rotated_q), dtype=jnp.float32)
@@ -96,7 +96,7 @@ def _forward(plan: Plan, dtype, operands: Operands):
         logits = _logits(plan, extras, shared, tile)
         old_peak, old_total = read(running.peak_and_total, i, plan.q_tile, 2)
         if "weigh" in plan.encoding.hooks:
-            # A row is whole and has its weights: they are kept as they are, as those of a softmax with the denominator 1.
+            # A row is whole and has its weights: they are kept, as if of a softmax with the denominator 1.
             weights = extras.weigh(tile, logits)
             peak, fade, total = jnp.zeros_like(old_peak), jnp.zeros_like(old_peak), jnp.ones_like(old_total)
         else:
@@ -146,7 +146,7 @@ def backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total)
 
 
 class _Gradients(NamedTuple):
-    """Gradients of q, k and v; those of keys and values keep tokens last, as the product that makes them leaves them."""
+    """Gradients of q, k and v. Gradients of keys and values keep tokens last, the order of the product that makes them."""
 
     rotated_q: Array  # [H, T, C]
     rotated_k: Array  # [K, C, S]

@@ -44,7 +44,7 @@ def empty_cache(
 ) -> Cache:
     """A cache of `size` slots and `num_heads` key heads, for tokens with sites of the same structure as `site`.
 
-    Keys have `head_dim` channels a head, or those of `key_channels`, and values `value_dim`, `head_dim` where None.
+    Keys have `head_dim` channels a head, or as `key_channels` says, and values `value_dim`, `head_dim` where None.
     """
     slots = jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), canonical(site))
     key = jnp.zeros((num_heads, size, head_dim), dtype)
@@ -102,8 +102,8 @@ def attend_cached(
     """Causal attention of T new tokens over themselves and the cache, and the cache with them in it.
 
     Args:
-      v: None where values are the first `value_dim` channels of the keys, which `rotate` must leave as they are: the cache,
-        whose own values then have no channels, holds them once.
+      v: None where values are the first `value_dim` channels of the keys, which `rotate` must leave as they are. The cache
+        then holds them once: its values have no channels.
       prefill: static; the cache is empty, so a prompt is attended like any sequence, without the unfilled slots.
       implementation: of the prefill, as in `attend`.
       scale, softcap: of the logits, as in `attend`.
@@ -237,7 +237,7 @@ def _joined(past: _Tokens, new: _Tokens) -> _Tokens:
 
 
 def _memory(encoding: Encoding, site: Site) -> Memory:
-    """How much of a document a cache must remember: all, if the encoding looks beyond pairs of tokens on a line."""
+    """The part of a document that a cache must remember: all, if the encoding looks beyond pairs of tokens on a line."""
     if reads_rows(encoding) or Needs.DOCUMENT_LENGTH in encoding.needs or axes(site).shape[1] > 1:
         return Memory()
     memory = encoding.mask().memory
@@ -270,7 +270,7 @@ def _with_in_ring(encoding: Encoding, first: int, cache: Cache, tokens: _Tokens)
     forgotten = _with_those(forgotten, overwritten, cache.site.position.reshape(size)[slot])
     forgotten = _with_those(forgotten, current & ~kept, position)
     standing_nowhere = overwritten & (cache.site.prefix[slot] > 0) | (current & ~kept & (tokens.site.prefix > 0))
-    # A single token does not see what it overwrites; several see all earlier tokens, and each other.
+    # A single token does not see the token that it overwrites; several see all earlier tokens, and each other.
     missed = forgotten if len(index) == 1 else cache.forgotten
     position_before = jnp.where(before < 0, cache.position, position[before])
     sees = _may_see(encoding.mask().placed_memory, missed, position, position_before) | (tokens.site.prefix > 0)
@@ -297,7 +297,7 @@ def _with_those(bounds: Shaped[Array, "2"], those: Bool[Array, " T"], position: 
 
 
 def _may_see(memory: Memory, forgotten: Shaped[Array, "2"], position, before) -> Bool[Array, " T"]:
-    """Which queries may see tokens within these bounds: by `memory`, or by coming nearer than the token before."""
+    """True for queries that may see tokens within these bounds: by `memory`, or by coming nearer than the token before."""
     low, high = forgotten
     gap, gap_before = (jnp.maximum(low - at, at - high) for at in (position, before))
     among_first = (position < memory.first) | (low < memory.first) if memory.first else False

@@ -1,4 +1,4 @@
-"""Which implementation computes an attention: the choice of "auto", and the reasons against others."""
+"""The choice of an implementation of attention by "auto", and the reasons against others."""
 
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def choose(
     hold documents and padding.
 
     Args:
-      q, k, v, q_site, k_site, causal, q_order, k_order, softcap: as in `attend`; orders of None are those of the arrays.
+      q, k, v, q_site, k_site, causal, q_order, k_order, softcap: as in `attend`; None is the order of the arrays.
       implementation: "auto", or the name of one.
       platform: "cpu", "gpu" or "tpu"; jax's default backend if None.
       capability: compute capability of the GPU, as "9.0"; that of the first one here if None.
@@ -62,7 +62,7 @@ def choose(
             raise ValueError(f'implementation={implementation!r} cannot compute this: {reason}; or take "auto"')
         return Choice(implementation, "asked for")
     passed = []
-    for name in reversed(backends.names()):  # a user's own goes before those of the library
+    for name in reversed(backends.names()):  # a user's own backend goes before the library's
         backend = backends.backend(name)
         if not backend.preferred or backend.platform not in (None, platform):
             continue

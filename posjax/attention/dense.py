@@ -86,7 +86,7 @@ def visible(
     q_order: Int32[Array, " T"] | None = None,
     k_order: Int32[Array, " S"] | None = None,
 ) -> Bool[Array, "T S"]:
-    """Which keys a tile of queries sees: those of its own document that the encoding shows, and none of padding.
+    """True for keys that a tile of queries sees: in the query's document, no padding, and shown by the encoding.
 
     With orders, no query sees a key whose order is above its own: causality.
     """
@@ -96,7 +96,7 @@ def visible(
 
 
 def shown(encoding: Encoding, q_site: Site, k_site: Site) -> Bool[Array, "T S"] | bool:
-    """Which keys an encoding's mask shows to a tile of queries. Tokens that stand nowhere see all and are seen by all."""
+    """True for keys that an encoding's mask shows to a tile of queries. Tokens that stand nowhere see all and are seen."""
     terms = encoding.mask().terms(q_site, k_site)
     if not terms:
         return True

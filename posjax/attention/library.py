@@ -38,7 +38,7 @@ def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
 
 
 def cudnn(encoding: Encoding, x: Operands, *, scale: float, implementation: str = "cudnn") -> Float[jax.Array, "T H E"]:
-    """As `dense`, for what `cudnn_refusal` does not refuse.
+    """Computes `dense` by cuDNN, for requests that `cudnn_refusal` does not refuse.
 
     Args:
       implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.
@@ -56,7 +56,7 @@ def cudnn(encoding: Encoding, x: Operands, *, scale: float, implementation: str 
 
 
 def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = False) -> Float[jax.Array, "T H E"]:
-    """As `dense`, for what `splash_refusal` does not refuse.
+    """Computes `dense` by splash attention, for requests that `splash_refusal` does not refuse.
 
     Args:
       interpret: runs the kernel as plain operations, on any machine, for tests.
@@ -75,7 +75,7 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
 
 
 def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], causal: bool) -> Bool[jax.Array, " T"]:
-    """Which queries see any key: one of their document that, if causal, lies no later than the query."""
+    """True for queries that see a key: one of their document and, if causal, no later than the query."""
     by_document = jnp.argsort(k_segment, stable=True)
     first = by_document[jnp.minimum(jnp.searchsorted(k_segment[by_document], q_segment), len(k_segment) - 1)]
     found = (k_segment[first] == q_segment) & (q_segment > 0)
@@ -105,7 +105,7 @@ def _laid_out_ids(site: Site, none: int) -> Int32[Array, " L"]:
 
 
 def _like(k, v):
-    """Values repeated to as many heads as keys have, if an encoding has repeated these."""
+    """Repeats the heads of values as an encoding has repeated the heads of keys."""
     return v if k.shape[1] == v.shape[1] else jnp.repeat(v, k.shape[1] // v.shape[1], axis=1)
 
 

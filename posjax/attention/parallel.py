@@ -31,10 +31,10 @@ _KEYS = ["gather", "ring"]
 
 @dataclass(frozen=True)
 class ContextParallel:
-    """How the tokens of a sequence are shared by devices.
+    """The devices that share the tokens of a sequence.
 
     Args:
-      mesh: its axes must be of type Auto, as those of `Mesh(devices, names)` are.
+      mesh: a mesh with axes of type Auto, as `Mesh(devices, names)` makes it.
       axis: the axis of the mesh along which the devices share a sequence, each an equal run of its tokens.
       batch_axis: the axis, or axes, along which they share a batch; None where they do not.
       heads_axis: an axis along which they share heads. The compiler splits these: an encoding sees all heads at once. All
@@ -70,7 +70,7 @@ class ContextParallel:
 
     @property
     def size(self) -> int:
-        """How many devices share a sequence."""
+        """The number of devices that share a sequence."""
         return self.mesh.shape[self.axis]
 
     @property

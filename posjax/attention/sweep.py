@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
     init: Callable  # () -> carry
     add: Callable  # (here, held, swept, carry) -> carry, for each tile swept over
-    finish: Callable  # (carry) -> what is written for the held tile: per output an array or a tuple of its rows
+    finish: Callable  # (carry) -> the results of the held tile: per output an array or a tuple of its rows
 
 
 class Here(NamedTuple):
@@ -43,7 +43,7 @@ class Here(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """The shape of the sweep: sizes of tiles, which tiles each held one sweeps over, and what is written."""
+    """The shape of the sweep: sizes of tiles, the tiles that each held tile sweeps over, and the outputs."""
 
     heads: int
     held_tile: int

@@ -50,11 +50,11 @@ class Extras:
         self.plan, self.operands = plan, operands
 
     def runs(self, pairs: Int32[Array, "P 2"], count: Int32[Array, ""]) -> Bool[Array, " P"]:
-        """Which pairs of tiles begin a run."""
+        """True for pairs of tiles that begin a run."""
         return jnp.arange(len(pairs), dtype=jnp.int32) == 0
 
     def shared(self, i, j) -> Any:
-        """What all tiles of a run share, if it begins with tiles i and j."""
+        """The values that all tiles of a run share, if it begins with tiles i and j."""
         return None
 
     def logits(self, shared, tile: Operands) -> Any:
@@ -87,7 +87,7 @@ class Extras:
         return sums
 
     def read(self, tile: Operands, weights: Float[Array, "H T S"]) -> Float[Array, "H T E"]:
-        """What the weights read beside the values."""
+        """The encoding's `read` of the weights."""
         found = read_beside(self.plan.encoding, tile.params, weights, tile.q_site, tile.k_site)
         return jnp.moveaxis(jnp.asarray(found, jnp.float32), 1, 0)
 
@@ -190,7 +190,7 @@ class SharedBias(Extras):
 def _pattern(
     site: Site, segment: Int32[Array, " T"], size: int
 ) -> tuple[Int32[Array, "N A"], Bool[Array, " N"], Bool[Array, " N"]]:
-    """Where tiles begin, which of them continue from there as the first tile does, and which with all their tokens."""
+    """The first position of each tile, and whether it goes on as the first tile does: without its padding, and with it."""
     position = axes(site).reshape(-1, size, axes(site).shape[1])
     prefix = jnp.asarray(site.prefix).reshape(-1, size)
     first = jnp.asarray(position[:, 0])
@@ -204,7 +204,7 @@ def extras_of(plan: Plan, operands: Operands) -> Extras:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
     whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
-    plain = plan.encoding.hooks.isdisjoint({"product", "weigh", "read"})  # of which every tile has gradients of its own
+    plain = plan.encoding.hooks.isdisjoint({"product", "weigh", "read"})  # these hooks have gradients in every tile
     if bias.ndim == 3 and whole and plain and _knows_offsets_only(plan.encoding):
         return SharedBias(plan, operands, bias.shape)
     return Extras(plan, operands)

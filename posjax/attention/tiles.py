@@ -23,7 +23,7 @@ _MULTIPLE = 16  # the size of several tiles is a multiple of this
 
 
 # The axis along which the tokens of each operand lie, as `laid_out` in blockwise.py arranges them: heads before tokens in
-# what is multiplied, None for unused inputs.
+# operands of products, None for unused inputs.
 ON_Q = dict(q=0, rotated_q=1, q_site=0, q_order=0)
 ON_K = dict(k=0, rotated_k=1, v=1, k_site=0, k_order=0)
 
@@ -139,7 +139,7 @@ def _seen_first(
 
 
 def may_see(encoding: Encoding, q: Bounds, k: Bounds) -> Bool[Array, "N O"]:
-    """In which pairs of tiles a query may see a key, from the bounds of their (site, order)."""
+    """True for pairs of tiles in which a query may see a key, from the bounds of their (site, order)."""
     (q_low, _), (q_high, q_last), (k_low, k_first), (k_high, _) = *q, *k
     nowhere = (q_high.prefix > 0)[:, None] | (k_high.prefix > 0)[None]
     same_document = (q_low.segment[:, None] <= k_high.segment[None]) & (k_low.segment[None] <= q_high.segment[:, None])
