@@ -89,7 +89,7 @@ def from_hf(
     Args:
       config: the whole configuration, as in config.json; or its `rope_parameters` alone, or the older `rope_scaling`
         (with "type" for "rope_type"), or None for plain RoPE, and then the following say what the configuration keeps
-        beside them. What is in the dictionary goes before what is beside it, save the original length, as in
+        beside them. Values in the dictionary go before values beside it, save the original length, as in
         transformers (Phi-3 keeps it beside).
       rope_theta: 10,000 if it is nowhere, or what the class of the configuration's model_type takes.
       max_position_embeddings: the trained length of "dynamic"; for "yarn" and "longrope" without a factor the length
@@ -187,7 +187,7 @@ def _check_kinds(config: Mapping[str, Any]) -> None:
 
 
 def _check_rope_kinds(where: str, parameters: Mapping[str, Any]) -> None:
-    """Those of rope_parameters, and of what is nested in them by layer type."""
+    """Checks the values of rope_parameters, and of the dictionaries nested in them by layer type."""
     check(where, parameters, ROPE_KINDS)
     nested = {name: value for name, value in parameters.items() if name not in ROPE_KINDS}
     if any(map(GROUP.holds, nested.values())):
@@ -475,7 +475,7 @@ def _no_rotary(config: Mapping[str, Any]) -> str:
 
 
 def _beside(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a whole configuration has beside the dictionary of parameters, where the caller does not say otherwise."""
+    """The values of a whole configuration beside the dictionary of parameters; the caller's go first."""
     config = {_OLD_KEYS.get(key, key): value for key, value in config.items()}
     usual = models.DEFAULTS.get(config.get("model_type"), {})
     names = ("rope_theta", "partial_rotary_factor", "max_position_embeddings", "original_max_position_embeddings")
@@ -516,7 +516,7 @@ _SIZES = [("hidden_size", "n_embd"), ("num_attention_heads", "n_head")]
 
 
 def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:
-    """What to give a configuration of transformers so that its rotary is this one: `LlamaConfig(**to_hf(encoding))`.
+    """Returns the arguments that give a configuration of transformers this rotary: `LlamaConfig(**to_hf(encoding))`.
 
     Args:
       layout: of the channels in the code of the model that is to be configured; transformers has no key for it.

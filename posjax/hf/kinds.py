@@ -1,4 +1,4 @@
-"""What the keys of transformers' configurations may hold that speak of positions or of sizes."""
+"""The kinds of values that transformers' configurations may hold for positions and sizes, by key."""
 
 from posjax.checks import (
     AMOUNT,

@@ -1,7 +1,7 @@
-"""What transformers' code knows of its models and their configurations do not say: data, read by configurations.py.
+"""Facts about models that transformers' code holds and their configurations do not: data, read by configurations.py.
 
-A configuration has the numbers of a rotary encoding. How channels are paired, what holds where a key is absent, and which
-layers have a window or no rotary encoding is written in each model's class. The tables are those of transformers 5.23.
+A configuration has the numbers of a rotary encoding. Each model's class has the pairing of channels, the defaults of absent
+keys, and the layers with a window or no rotary encoding. The tables follow transformers 5.23.
 """
 
 import math
@@ -205,7 +205,7 @@ READ_BY = {
 # Models whose configurations have a rotary base though they may not rotate.
 MAY_ROTATE = {"esm", "falcon"}
 
-# Models of which every layer type has a base of its own, in the older spelling: the keys of the base of full and of sliding
+# Models with a base for every layer type, in the older spelling: the keys of the base of full and of sliding
 # attention with their defaults, and the layer types that a rope_scaling is for.
 BASES: dict[str, tuple[dict[str, tuple[str, float]], tuple[str, ...]]] = {
     "gemma3_text": (
@@ -224,7 +224,7 @@ BASES: dict[str, tuple[dict[str, tuple[str, float]], tuple[str, ...]]] = {
 
 
 class Layers(NamedTuple):
-    """How the layers of a model differ.
+    """The differences between the layers of a model.
 
     Args:
       kind: (configuration, layer) -> the layer's type where no layer_types are given.
@@ -384,7 +384,7 @@ def t5(config: Config, decoder: bool | None) -> Encoding:
 
 
 def _deberta(config: Config, decoder: bool | None) -> Encoding:
-    """Where max_relative_positions is below 1, as in the released files, it is max_position_embeddings."""
+    """The encoding of DeBERTa. A max_relative_positions below 1, as in released files, means max_position_embeddings."""
     table = Learned() if config.get("position_biased_input", True) else none()
     if not config.get("relative_attention"):
         return table
