@@ -25,8 +25,8 @@ _KINDS = ["log", "power"]
 class Alibi(ElementwiseBias):
     """Attention with linear biases: -slope_h |q - k|, with slopes 2^(-8/H), 2^(-16/H), ...
 
-    Press et al. (2021), arXiv 2108.12409. If H is not a power of two, the slopes are those of the authors (and of BLOOM and
-    MPT): first the slopes of the next lower power of two, then every second one of the next higher. Several ports take
+    Press et al. (2021), arXiv 2108.12409. If H is not a power of two, the slopes are as the authors' (and BLOOM's and
+    MPT's): first the slopes of the next lower power of two, then every second one of the next higher. Several ports take
     2^(-8h/H) for every H, which nobody published. Under a causal mask this is the paper's bias; without one it is its
     symmetric form, which cannot tell left from right. Positions of several axes are compared by Euclidean distance. Zero
     where a token stands nowhere. The bias is not scaled by 1/sqrt(D).
@@ -132,7 +132,7 @@ class AlibiPi(Encoding):
 
 
 def _spans(position: Array, site: Site, past: Site | None) -> Float[jax.Array, " T"]:
-    """How many positions each token's document spans, from its first token to its last so far."""
+    """The number of positions that each token's document spans, from its first token to its last so far."""
     segment, standing = site.segment, stands(site)
     if past is not None:
         position = jnp.concatenate([axes(past)[:, 0], position])

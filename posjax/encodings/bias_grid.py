@@ -96,7 +96,7 @@ def _views(fov: int, directed: int, undirected: int) -> tuple[np.ndarray, np.nda
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class OffsetTable:
-    """Learned rows: one for each offset q - k within a window, in raster order, then those of P prefix tokens: P rows for a
+    """Learned rows: one for each offset q - k within a window, in raster order, then rows of P prefix tokens: P rows for a
     prefix query and a patch, P for a patch and a prefix key, P^2 for a pair of prefix tokens.
     """
 

@@ -140,7 +140,7 @@ class Fire(Encoding):
     """FIRE: an MLP of the distance, normalised by the query's position: f(ln(c |q - k| + 1) / ln(c max(q, L) + 1)).
 
     Li et al. (2023), arXiv 2310.04418, eq. 4: f has one ReLU layer, c and L are learned. Constants, eps (added to the
-    denominator) and the absolute values of c and L are those of the only public code, chuanyang-Zheng/DAPE.
+    denominator) and the absolute values of c and L come from the only public code, chuanyang-Zheng/DAPE.
     The normaliser is the query's position, so beyond L the bias is not a function of the distance: documents
     have to begin at position 0 for the paper's numbers, and a shift changes them. Without a causal mask, keys after the
     query are at distance |q - k|, on which the paper is silent. Zero where a token stands nowhere.
@@ -194,7 +194,7 @@ class Dape(Composition):
 
     kernel_size=3 is DAPE v2 (arXiv 2410.04798, DAPE_1x3), after the authors' code (chuanyang-Zheng/DAPE,
     megatron/model/positional_embeddings.py): both layers of f are convolutions along the keys of a query, and keys later
-    than it count as zeros. A key's neighbours are those of its document by their positions, on a line, wherever they lie in
+    than it count as zeros. A key's neighbours are its document's keys by their positions, on a line, wherever they lie in
     the arrays; nothing is before the first one. Behind the last one, the query's own, f goes on over zeros; in the authors'
     code it does so except for the last query of the array, so that a token decoded with a cache would get another bias
     than in training. Keys later than the query have b alone. A query then needs all of its keys in one tile. Keys at the
@@ -272,7 +272,7 @@ class Dape(Composition):
         return jnp.where(related(q_site, k_site), inner + adapted, 0.0)
 
     def _features(self, params, q, q_site, k, k_site) -> tuple[Float[jax.Array, "T S F"], Float[jax.Array, "H T S"]]:
-        """What f reads, the logits and biases of all heads, and the biases."""
+        """The inputs of f, which are logits and biases of all heads, and the biases alone."""
         logits = q.shape[-1] ** -0.5 * jnp.einsum("thd,shd->tsh", q, k, preferred_element_type=jnp.float32)
         inner = jnp.asarray(self.encoding.bias(params["encoding"], q, q_site, k, k_site), jnp.float32)
         inner = jnp.broadcast_to(inner, (logits.shape[2], *logits.shape[:2]))
@@ -284,8 +284,8 @@ class Dape(Composition):
         pairs = related(q_site, k_site)
         counted = pairs & (order_of(k_site)[None] <= order_of(q_site)[:, None])
         features, inner = self._features(params, q, q_site, k, k_site)
-        # In this order those that stand nowhere come first, then the documents: what is before a query's own is no
-        # neighbour. Behind its last key there are as many zeros as the second layer reaches.
+        # In this order keys that stand nowhere come first, then the documents: a key before the query's document is no
+        # neighbour. Zeros follow its last key, as far as the second layer reaches.
         beyond, document = self.kernel_size // 2, jnp.where(k_site.prefix == 0, k_site.segment, 0)
         begun = jnp.broadcast_to(document[None] >= q_site.segment[:, None], counted.shape)
         features = jnp.pad(jnp.where(counted[..., None], features, 0.0), ((0, 0), (0, beyond), (0, 0)))

@@ -195,7 +195,7 @@ class CoPE(Encoding):
     (facebookresearch/RAM), whose default divides the bias by sqrt(D) like the logits; scaled=False does not, as its
     --cope-nodiv and the listing in the paper's appendix.
 
-    The keys from j to i are those of i's own document that stand no later than i and no earlier than j, by position,
+    The keys from j to i are the keys of i's document that stand no later than i and no earlier than j, by position,
     wherever they lie in the arrays; windows and other masks do not change gates. A key that stands later than the query has
     position 0, as the query has counted nothing. CoPE was made for causal attention: without a causal mask all later keys
     look alike. Tokens that stand nowhere are not counted and get no bias.

@@ -17,13 +17,13 @@ _REFUSED = {
 def decoupled(encoding: Encoding, channels: int) -> Encoding:
     """The encoding for heads whose first `channels` channels no position touches, as attention through a latent has them.
 
-    DeepSeek-AI (2024), DeepSeek-V2, arXiv 2405.04434, section 2.1.3. Its parameters are those of the encoding in a model
-    whose head dim is that of the other channels. What is added to tokens or to logits, masks and sinks stay as they are. Of
-    the members of a composition those that transform queries and keys are given the other channels alone, unless they need
+    DeepSeek-AI (2024), DeepSeek-V2, arXiv 2405.04434, section 2.1.3. Its parameters are the encoding's in a model
+    whose head dim is the number of the other channels. Codes, biases, masks and sinks stay as they are. The members of a
+    composition that transform queries and keys get the other channels alone, unless they need
     `WHOLE_HEAD`.
 
     Raises:
-      ValueError: for an encoding that transforms values or what is read, or projects codes by the layer's own matrices; for
+      ValueError: for an encoding that transforms values or outputs, or projects codes by the layer's own matrices; for
         views of pairs over an encoding that needs `WHOLE_HEAD`.
     """
     for hook, why in _REFUSED.items():

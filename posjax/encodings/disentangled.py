@@ -24,7 +24,7 @@ _EPSILON = 1e-5  # of a layer norm
 class Deberta(Encoding):
     """Disentangled attention: logits (q . k + q . K_r + k . Q_r) / sqrt(3 D), with r the bucket of query minus key.
 
-    He et al. (2020), arXiv 2006.03654, section 3.1, as in the authors' code and in transformers. The buckets are those of
+    He et al. (2020), arXiv 2006.03654, section 3.1, as in the authors' code and in transformers. The buckets are as in
     DeBERTa-v2 and v3: position_buckets / 2 whole distances on either side, then logarithmic ones up to
     max_relative_positions, computed in exact integers; position_buckets=-1 has a row for every distance below
     max_relative_positions, as DeBERTa-v1. pos_att_type says which terms there are: "c2p" is q . K_r, "p2c" is k . Q_r; the
@@ -104,7 +104,7 @@ class Deberta(Encoding):
 
     @property
     def _names(self) -> list[str]:
-        """Of what the terms are products with."""
+        """The names of the projections whose products make the terms."""
         return [name for term, name in zip(_TERMS, ("pos_key", "pos_query"), strict=True) if term in self.pos_att_type]
 
     def rotate(self, params, q, q_site, k, k_site):

@@ -2,8 +2,8 @@
 
 `observe` turns a layer's input into a running sum per token, which is its `site.state`, float32, and travels into the
 KV cache; bias and rotation compare the sums of query and key. Only the order of positions matters, not their distances.
-Class token, registers and padding add nothing and have a sum of zero. Positions are to rise along the arrays, as those of
-text do: where they fall, a sum holds tokens that causal attention hides.
+Class token, registers and padding add nothing and have a sum of zero. Positions must rise along the arrays, as in
+text: where they fall, a sum holds tokens that causal attention hides.
 """
 
 from collections.abc import Callable
@@ -207,7 +207,7 @@ class SelectiveRope(Encoding):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Frequencies:
-    """What `carope` learns, and the number of channel pairs of a head."""
+    """The parameters of `carope`, and the number of channel pairs of a head."""
 
     kernel: Any  # [M, H]
     bias: Any  # [H]
@@ -275,7 +275,7 @@ class CaRope(Encoding):
 
 
 def last_before(site: Site, past: Site | None, count: int) -> Site | None:
-    """Of a past, the last `count` tokens of its document before a single new one; several new tokens need all of it.
+    """The last `count` tokens of a past in the document of a single new token; several new tokens need all of the past.
 
     Found by as many passes over the past, where `Order` sorts it. Places that no token takes have segment 0.
     """

@@ -3,7 +3,7 @@
 A position acts on queries and keys as an element of a group. In the multiplicative part it is a rotation, exp(n L) with L
 skew-symmetric: `rope`, `rope_mixed` and `cayley_string` are its members. In the additive part it is unipotent, I + n A with
 A^2 = 0, on queries and keys that two constants extend: `alibi` and `fox` are its members. tests/encodings/test_grape.py
-shows each of these identities. What is here are the members that have no other name, as in the authors' code
+shows each of these identities. This file has the members without another name, as in the authors' code
 (model-architectures/GRAPE, model/llama-mha-grape-*.py).
 """
 
@@ -102,7 +102,7 @@ class GrapeAP(Encoding):
     depends on the token's own position, and not on its distance to the query, the bias is not relative; with terms that
     do not depend on t it is `fox`. Keys later than the query have no bias, and neither have tokens that stand nowhere.
 
-    The tokens from j to t are those of t's own document by their positions, wherever they lie in the arrays.
+    The tokens from j to t are tokens of t's document, taken by position, wherever they lie in the arrays.
 
     Args:
       p_head_dim: P, 8 in the authors' runs.

@@ -1,6 +1,6 @@
-"""Where nodes stand in graphs and trees: biases of shortest paths; codes of degrees, eigenvectors, walks and branches.
+"""Encodings of nodes in graphs and trees: biases of shortest paths; codes of degrees, eigenvectors, walks and branches.
 
-What they read is data, made beforehand in NumPy by the functions at the end of this file:
+They read data, made beforehand in NumPy by the functions at the end of this file:
 
     site = graph(adjacency, prefix=1)                                          # for graphormer and centrality
     site = graph(adjacency, position=laplacian_eigenvectors(adjacency, 8))     # and for laplacian, beside them
@@ -20,7 +20,7 @@ from posjax.encodings.placement import standing
 from posjax.encodings.tables import added, numpy_if_known, whole_inside
 from posjax.spec import register
 
-_NO_NODE = -2  # the distance to what is no column of `Relation.distance`
+_NO_NODE = -2  # the distance to a token without a column in `Relation.distance`
 
 
 @register("graphormer")

@@ -1,4 +1,4 @@
-"""Where tokens stand in text with images, and in text of sentences: sites that depend on what the tokens are.
+"""Sites of tokens in text with images, and in text of sentences: they depend on the kinds of the tokens.
 
 Positions are data, so they are computed beforehand, as by `posjax.sites` and `posjax.grid`. The encodings that read them are
 `mrope`, `mhrope` and `axial_rope` on (time, row, column), and for sentences one encoding for each of two axes.
@@ -33,7 +33,7 @@ class Offset:
     spatial_reset: bool = False
 
     def place(self, block: Block, start: float) -> tuple[Float[np.ndarray, "T 3"], float]:
-        """Where the tokens of a block stand that begins at `start`, frame by frame and row by row; where the next begins."""
+        """The places of a block's tokens from `start` on, frame by frame and row by row; the start of the next block."""
         grid = _grid(block) * (self.stride, 1, 1)
         return grid + np.multiply(start, (1, 0, 0) if self.spatial_reset else (1, 1, 1)), start + grid.max() + 1
 
@@ -50,7 +50,7 @@ class Diagonal:
     stride: float = 2.0
 
     def place(self, block: Block, start: float) -> tuple[Float[np.ndarray, "T 3"], float]:
-        """As `Offset.place`."""
+        """Places a block, as `Offset.place` does."""
         _, height, width = block
         grid = _grid(block) - (0, (height - 1) // 2, (width - 1) // 2)
         time = start + self.stride * grid[:, :1]
@@ -85,7 +85,7 @@ class Circle:
     positive: bool = False
 
     def place(self, block: Block, start: float) -> tuple[Float[np.ndarray, "T 3"], float]:
-        """As `Offset.place`."""
+        """Places a block, as `Offset.place` does."""
         if block[0] != 1:
             raise ValueError(
                 f"Circle lays out still images, of one frame; got a block of {block}: choose Offset or Diagonal"
@@ -167,7 +167,7 @@ def bilevel(
 
     Args:
       ends: ids of the tokens that end a sentence, and belong to it: full stop and line break in their code.
-      segment: the documents of a packed row, each of which counts anew; 0 is padding. One document by default.
+      segment: the documents of a packed row; each counts anew, and 0 is padding. One document by default.
       longest: places count to longest - 1 and stay there, as in their code, whose table has that many rows.
     """
     tokens = np.asarray(tokens)

@@ -41,8 +41,8 @@ class Dilated(Encoding):
     """Dilated sliding window: of the keys less than size * dilation away, every `dilation`-th one.
 
     Beltagy et al. (2020), arXiv 2004.05150, section 3.1: with dilation 1 it is `window(size)`, and always as many keys. On
-    a grid all axes are dilated, as in Hassani & Shi (2022), arXiv 2209.15001. A fractional distance is no multiple of
-    the dilation: such a key is not seen.
+    a grid all axes are dilated, as in Hassani & Shi (2022), arXiv 2209.15001. A key at a fractional distance,
+    never a multiple of the dilation, is not seen.
 
     Raises:
       ValueError: for a size or dilation below 1.

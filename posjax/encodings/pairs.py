@@ -1,4 +1,4 @@
-"""Which pairs of tokens have a bias, and how a function of their offset is evaluated on a tile."""
+"""Pairs of tokens that have a bias, and functions of their offset on a tile."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ class ElementwiseBias(OffsetBias):
     """
 
     def steps(self) -> Steps | None:
-        """Of a bias that is one of its constants at each whole offset: which one.
+        """The index of the constant at each whole offset, for a bias that takes one of its constants there.
 
         Between whole offsets it is as at the one nearer to 0. On several axes it is a sum, to which each axis has its own
         share of the constants. None for all other biases.
@@ -105,12 +105,12 @@ class ElementwiseBias(OffsetBias):
 
 
 def _looked_up(constants: Float[Array, "H P"], steps: Steps, offset: Shaped[Array, "T S"]) -> Float[Array, "H T S"]:
-    """In two steps, since the gradient of the second, a scatter, is the faster the fewer rows it has."""
+    """Looks constants up in two steps: the gradient of the second, a scatter, is the faster the fewer rows it has."""
     return jnp.take(constants, steps.at(offset), axis=1, mode="clip")
 
 
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
-    """Which pairs stand in the same document, both somewhere; the positions of other pairs mean nothing."""
+    """True for pairs of one document that both stand somewhere; the positions of other pairs mean nothing."""
     return both_stand(q_site, k_site) & same_document(q_site, k_site)
 
 

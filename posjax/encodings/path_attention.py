@@ -27,7 +27,7 @@ class PaTH(Encoding):
     but for a factor: the code divides sums of log gates by sqrt(D) as it does products, which is `path() +
     data_dependent_alibi(bidirectional=False, post_log_scale=D^(-1/2))`.
 
-    The tokens between are those of the query's document by their positions, wherever they lie in the arrays; only their
+    The tokens between are tokens of the query's document, by position, wherever they lie in the arrays; only their
     order matters, and of tokens at one position the order of the arrays. A key later than its query, and one where either
     stands nowhere, is multiplied as it is. Positions that fall along the arrays let a query read what comes after it.
     Products of `_CHUNK` keys are taken at once, by a triangular system of that size, and queries pass through the chunks
@@ -132,7 +132,7 @@ def _along_path(
 
 
 def _of_one_query(q, k, w, w_beta, passed) -> Float[jax.Array, "H 1 S"]:
-    """As `_along_path`, token by token from the last: to a single query the products of a chunk are the greater work."""
+    """Computes `_along_path` token by token from the last: for a single query the products of a chunk cost more."""
 
     def through(q, token):
         k, w, w_beta, passed = token
@@ -145,7 +145,7 @@ def _of_one_query(q, k, w, w_beta, passed) -> Float[jax.Array, "H 1 S"]:
 
 @jax.custom_jvp
 def _inverse(lower: Float32[Array, "H S S"]) -> Float32[jax.Array, "H S S"]:
-    """(I + lower)^-1 for what is below the diagonal, S a power of two: block by block, from blocks of one row to all.
+    """(I + lower)^-1 for the entries below the diagonal, S a power of two: block by block, from blocks of one row to all.
 
     The inverse of [[A, 0], [B, C]] is [[A^-1, 0], [-C^-1 B A^-1, C^-1]]. XLA's own triangular solver takes its rows one after
     the other: of 32 systems of 64 rows, forward and backward, 494 ms of one CPU core where this takes 4.

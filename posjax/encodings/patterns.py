@@ -1,6 +1,6 @@
 """Patterns over the layers of a model that papers have named: `parse_layers` reads them, and repeats them over the layers.
 
-Their text is that of the layers: str of what is read tells each of them.
+The text of a parsed pattern is the text of its layers, each in turn.
 """
 
 from dataclasses import dataclass

@@ -229,7 +229,7 @@ class Reset(PositionMap):
 
 
 def standing(site: Site) -> Bool[Array, "*B T"]:
-    """Which tokens have a position that counts: no padding, no class token or register."""
+    """True for tokens whose position counts: no padding, no class token or register."""
     return (site.segment > 0) & (site.prefix == 0)
 
 
@@ -263,7 +263,7 @@ def first_and_last(site: Site, among: Site | None = None) -> tuple[Shaped[Array,
     """The smallest and the largest position in each token's document, on each axis; 0 and 0 for tokens in none.
 
     Args:
-      among: the tokens whose positions count, as keys for queries; by default those of `site` itself.
+      among: the tokens whose positions count, as keys for queries; by default the tokens of `site`.
     """
     among = site if among is None else among
     asked, document = documents(site), documents(among)

@@ -41,7 +41,7 @@ class _Drawn(PositionMap):
         return Needs.WHOLE_DOCUMENT if self.evaluate == "random" else Needs(0)
 
     def stream(self, key: jax.Array, count: int) -> Shaped[jax.Array, " N"]:
-        """At least `count` draws; a document of n positions takes the first n."""
+        """Returns `count` draws or more; a document of n positions takes the first n."""
         raise NotImplementedError
 
     def place(self, params, site, key=None):
@@ -114,7 +114,7 @@ class RandomFloat(_Drawn):
     """Random float sampling: n real numbers drawn uniformly from [0, length) and sorted.
 
     Shimizu et al. (2026), arXiv 2602.14050. As `randomized` with float32 positions, so that a document may have more
-    positions than `length`. `evaluate` and `seed` are those of `randomized`: the paper draws in training and in evaluation.
+    positions than `length`. `evaluate` and `seed` are as in `randomized`: the paper draws in training and in evaluation.
 
     Raises:
       ValueError: for a length below 1 or another `evaluate`.

@@ -28,7 +28,7 @@ _EDGES = ["renormalise", "repeat"]
 
 @dataclass(frozen=True)
 class Resampling:
-    """How a row of a table is read between its entries.
+    """The interpolation of a row of a table between its entries.
 
     Args:
       kernel: "linear", or "cubic", the convolution of Keys (1981) with the parameter `a`: -1/2 in Pillow and JAX and where
@@ -113,7 +113,7 @@ def resize(
         too where the other one changes, as there.
 
     Raises:
-      ValueError: for a table whose axes are not those of `size` and one more, sizes below 1, or an unknown method.
+      ValueError: for a table of other than len(size) + 1 axes, sizes below 1, or an unknown method.
     """
     size, chosen = tuple(size), resampling(method)
     old = tuple(table.shape[:-1])

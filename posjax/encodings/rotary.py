@@ -16,10 +16,10 @@ _LAYOUTS = ["half", "interleaved"]
 
 
 class Rotary(Encoding):
-    """What all rotary encodings share: angle[t, c] = sum_a position[t, a] wave[a, c] turns the c-th pair of channels.
+    """The base of rotary encodings: angle[t, c] = sum_a position[t, a] wave[a, c] turns the c-th pair of channels.
 
-    A member is a frozen dataclass that defines `wave` (by default `axial`) and inherits `rotate`. It redeclares as fields
-    those of the class attributes below that are its arguments. Channel pairs are (c, c + R/2) with layout="half", as in
+    A member is a frozen dataclass that defines `wave` (by default `axial`) and inherits `rotate`. It redeclares its
+    arguments, which are class attributes below, as fields. Channel pairs are (c, c + R/2) with layout="half", as in
     GPT-NeoX and Llama, and (2c, 2c + 1) with layout="interleaved", as in GPT-J, where R is the rotary dim: the first
     int(fraction D) channels of a head. The other channels pass unchanged. Tokens that stand nowhere are not rotated.
 
@@ -191,7 +191,7 @@ class ValueRotary(Rotary):
     """Rotary value embedding (RoVE): o_i = R_i^T sum_j a_ij R_j v_j, so a value arrives rotated by its distance.
 
     García-Castellanos et al. (2026), arXiv 2606.11275. R_p is the rotation of `rope`, here applied to values and, inverted,
-    to what is read: outputs depend on differences of positions only. Su's VO-RoPE (2025, kexue.fm, archive 10862) is the same
+    to outputs: they depend on differences of positions only. Su's VO-RoPE (2025, kexue.fm, archive 10862) is the same
     formula, alone. Queries and keys are left to other encodings: `rope() + value_rotary()` is what he calls QKVO-RoPE. Tokens
     that stand nowhere are not turned, as keys or as queries.
 

@@ -33,8 +33,8 @@ class AxialRope(Rotary):
         and Qwen2-VL. "split": axis a has every A-th frequency of the one series base^(-2c/D), c = a, a + A, ..., so that
         no two axes share one, as in Pixtral (Agrawal et al. 2024, arXiv 2410.07073).
       axes_dims: how many channels each axis gets, first axis first; the frequencies of an axis of d are base^(-2c/d), c <
-        d/2. (16, 56, 56) with base=10000 and layout="interleaved" in FLUX.1, whose tokens stand at (0, row, column) and those
-        of its prompt at (0, 0, 0): `EmbedND` of black-forest-labs/flux (src/flux/modules/layers.py, axes_dim), diffusers'
+        d/2. (16, 56, 56) with base=10000 and layout="interleaved" in FLUX.1, whose tokens stand at (0, row, column) and the
+        prompt's at (0, 0, 0): `EmbedND` of black-forest-labs/flux (src/flux/modules/layers.py, axes_dim), diffusers'
         axes_dims_rope. None shares the channels evenly.
       indexing: "ij" gives the first block to the first axis, the rows of `posjax.grid`; "xy" to the last one, the columns,
         as rope-vit does.
@@ -48,7 +48,7 @@ class AxialRope(Rotary):
     Raises:
       ValueError: for a head dim not divisible by 2A, or unknown frequencies, indexing or layout; for axes_dims that are no
         even numbers, do not sum to the head dim, or are of another number of axes; for axes_dims with "split" frequencies or
-        a scaling, which treat channels as those of one series.
+        a scaling, which treat all channels as one series.
     """
 
     family = "rotary"
@@ -331,7 +331,7 @@ class DinoV3(Rotary):
         return site._replace(position=coordinate.reshape(site.position.shape))
 
     def _extent(self, site: Site) -> Float32[Array, "T #A"]:
-        """How many patches each token's image has."""
+        """The number of patches of each token's image."""
         extent = jnp.asarray(extents(site._replace(position=axes(site))), jnp.float32)
         if self.normalize_coords == "separate":
             return extent

@@ -28,7 +28,7 @@ class _Rebased(Encoding):
     """A rotary encoding behind a learned linear map of each head's queries and keys.
 
     A member is a frozen dataclass with the fields `rotary` and `stddev`, and defines `maps`. The maps act on all tokens, also
-    on those that stand nowhere: their logits with the others are then those of one basis.
+    on tokens that stand nowhere: their logits with the others are then in one basis.
     """
 
     ranges = ("stddev >= 0",)
@@ -46,7 +46,7 @@ class _Rebased(Encoding):
         return self.rotary.needs | Needs.EVERY_HEAD
 
     def shapes(self, num_heads: int, head_dim: int) -> dict[str, tuple[int, ...]]:
-        """Of the map's parameters, by name."""
+        """The shapes of the map's parameters, by name."""
         raise NotImplementedError
 
     def maps(self, params, head_dim: int) -> tuple[Float[jax.Array, "H D D"], Float[jax.Array, "H D D"]]:
@@ -87,17 +87,17 @@ class CayleyString(_Rebased):
     Schenck et al. (2025), arXiv 2502.02562, equations 9 and 10: any exp(sum_a p_a L_a) with commuting skew-symmetric L_a is
     P' R(p) P'^T with a rotary R of learned frequencies, and the outer P' cancels in the logits. So it is exactly relative,
     on any number of axes that the rotary encoding takes. S is skew-symmetric. With full attention P could be learned by
-    the projections, as the authors say: it changes how a model learns, not what it can express.
+    the projections, as the authors say: it changes how a model learns, not which functions it can express.
 
     Args:
       rotary: R; the authors learn its frequencies, as `rope_mixed` does. rope() has fixed ones, and a third axis.
       stddev: of the entries of S at first. 0 begins as the rotary encoding itself; the paper names no start.
 
-    Parameters: {"skew": [H, D(D - 1)/2], the entries of S above the diagonal, "rotary": those of R}. The authors have
+    Parameters: {"skew": [H, D(D - 1)/2], the entries of S above the diagonal, "rotary": R's}. The authors have
     published no code. A step solves D linear equations for each head; in inference P can be absorbed into the projections.
 
     Raises:
-      ValueError: for a rotary that is none, or has other hooks than `rotate`; a negative stddev; as the rotary encoding.
+      ValueError: for a `rotary` without `rotate` or with other hooks; a negative stddev; as the rotary encoding.
     """
 
     family = "rotary"
@@ -134,7 +134,7 @@ class HARoPE(_Rebased):
       stddev: of all parameters about the identity at first; 0, as the authors, begins as the rotary encoding itself.
 
     Parameters: {"left", "right": [H, D(D - 1)/2], the entries above the diagonal of the logarithms of U and V; "scale":
-    [H, D], sigma - ln(e - 1); "rotary": those of R}. The authors' matrices A_u give the entries (A_u - A_u^T)/2.
+    [H, D], sigma - ln(e - 1); "rotary": R's}. The authors' matrices A_u give the entries (A_u - A_u^T)/2.
 
     Raises:
       ValueError: for unknown keys; otherwise as `cayley_string`.
@@ -249,7 +249,7 @@ class ComRoPE(LieRE):
     i]}. The authors draw P from N(0, 1), B = P - P^T, and theta from N(0, 1), with positions (p + 1/2)/size. Here
     positions are patches, so what begins divided by the sizes of `dims` is theta, or the axial generators. The authors'
     class token stands in the middle of the image; here tokens that stand nowhere are left as they are. Exponentials are
-    those of `liere`.
+    computed as in `liere`.
 
     Raises:
       ValueError: for an unknown kind; from `init`, with kind="axial", for blocks that the axes cannot share; as `liere`.

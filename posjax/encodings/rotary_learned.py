@@ -93,7 +93,7 @@ class LeRope(Rotary):
 
     On A axes each has the frequencies of D/A channels, as in `rope`, and scales of its own.
 
-    Parameters: {"log_scale": [D/2]}. Angles err as those of `rope_mixed`. Tokens that stand nowhere are left unrotated.
+    Parameters: {"log_scale": [D/2]}. Angles have the errors of `rope_mixed`. Tokens that stand nowhere are left unrotated.
 
     Raises:
       ValueError: for a head dim not divisible by 2A, or an unknown layout.
@@ -137,7 +137,7 @@ class PoPE(Encoding):
     Args:
       bias_uniform_init: delta ~ U(-2 pi, 0) at first, instead of 0.
 
-    Parameters: {"phase": [H, D]}, delta in radians. Published code clamps delta to [-2 pi, 0], outside of which it gets no
+    Parameters: {"phase": [H, D]}, delta in radians. Published code clamps delta to [-2 pi, 0]; outside it gets no
     gradient. Here it is free: the functions are the same, as phases count modulo 2 pi.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A scaling is a value that any rotary encoding takes as an argument. It knows nothing of layouts, axes or parameters: it
 gives a multiplier for each frequency of a geometric series, and the rotary encoding applies it. `scalings.py` has the
-members; this file has what they share.
+members; this file has their shared functions.
 """
 
 from typing import ClassVar, NamedTuple

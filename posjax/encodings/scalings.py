@@ -193,13 +193,13 @@ class Yarn(Scaling):
 class Clipped(Scaling):
     """Clipped RoPE: the `count` lowest frequencies fall to 0 along half a cosine, w_i = (1 + cos(pi i / (count - 1))) / 2.
 
-    Li et al. (2026), arXiv 2602.05258, section 4.2 (its name there, CoPE, is that of another encoding here), as in the
-    authors' code, modeling_cope.py: i = 0 ... count - 1 runs over the lowest frequencies, the highest of which stays. The
+    Li et al. (2026), arXiv 2602.05258, section 4.2 (its name there, CoPE, names another encoding here), as in the
+    authors' code, modeling_cope.py: i = 0 ... count - 1 runs over the lowest frequencies; the highest of them stays. The
     paper writes the taper as a function of the frequency. Their onset is the 44th of 64 frequencies, a count of 20.
 
     Args:
       soft: False: these frequencies are 0 (HardClip of the same code).
-      scaling: what is clipped, in place of the plain frequencies; the paper reads beyond the trained length under YaRN.
+      scaling: clipped in place of the plain frequencies; the paper reads beyond the trained length under YaRN.
 
     Raises:
       ValueError: for a negative count, a rotary of fewer frequencies, or a scaling that depends on the length.
@@ -433,7 +433,7 @@ def ntk_exponent(scaling: Scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"
 
 
 def inner_multiplier(scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
-    """That of the scaling within another one; ones where there is none."""
+    """The multiplier of the scaling within another one; ones if no scaling stands within."""
     return np.ones(len(spectrum.index)) if scaling.scaling is None else scaling.scaling.multiplier(spectrum, None)
 
 
@@ -442,7 +442,7 @@ def inner_attention(scaling, position):
 
 
 def check_inner(scaling) -> None:
-    """Refuses what cannot stand within a scaling: it is a multiplier of frequencies that are the same on each axis."""
+    """Refuses an inner scaling that does not multiply fixed frequencies, the same on each axis."""
     inner = scaling.scaling
     if inner is not None and (
         not isinstance(inner, Scaling) or inner.length_dependent or type(inner).angles is not Scaling.angles

@@ -1,4 +1,4 @@
-"""Frequency scalings that depend on the length n of a token's document. Other letters are those of scalings.py."""
+"""Frequency scalings that depend on the length n of a token's document. Other letters are as in scalings.py."""
 
 import math
 from dataclasses import dataclass

@@ -18,17 +18,17 @@ from posjax.spec import register
 class StickBreaking(Encoding):
     """Weights a_ij = beta_ij prod of (1 - beta_il) over the keys l between j and i, beta = sigmoid(logit), for the softmax.
 
-    From the query back, each key takes its share beta of what is left of a stick: of two equal logits the nearer one weighs
+    From the query back, each key takes its share beta of the rest of a stick: of two equal logits the nearer one weighs
     more, and nothing else says where a token stands. Tan et al. (2024), arXiv 2410.17980, and the authors' code
     (shawntan/stickbreaking-attention: sb_ref.py, and ref_fwd of its tests), with q . k / sqrt(D) as logits. As there by
-    default, a query does not weigh its own key, and reads what comes before it only: the first token of a document reads
-    zeros. Weights sum to less than 1. What is left is read by nobody, which is the paper's main form and the authors' 3B
+    default, a query does not weigh its own key, and reads earlier tokens only: the first token of a document reads
+    zeros. Weights sum to less than 1. Nobody reads the rest, which is the paper's main form and the authors' 3B
     model; their tests give it to the query's own value, and IBM/dolomite-engine offers a learned vector of each head for it.
 
-    Causal by itself, with or without a causal model: the keys between are those of the query's document by position,
+    Causal by itself, with or without a causal model: the keys between are keys of the query's document, by position,
     wherever they lie in the arrays. Only the order of positions matters. Tokens at one position do not weigh each other; a
     later query comes first to the one that lies later in the arrays. A class token or register comes before all other
-    tokens as a key, so that it gets what they leave, and behind all of them as a query. A hidden key, as by a window,
+    tokens as a key, so that it gets the rest, and behind all of them as a query. A hidden key, as by a window,
     breaks nothing off. Biases and rotations of other parts of a sum act on the logits. A query needs all of its keys in
     one tile.
 
@@ -61,7 +61,7 @@ class StickBreaking(Encoding):
         )
 
     def _passes(self, q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
-        """Which keys come before which queries, or are their own if these count, in one document."""
+        """True for keys before a query, and its own key if that counts, in one document."""
         query, key = (order_of(site) for site in (q_site, k_site))
         before = key[None] <= query[:, None] if self.attend_current else key[None] < query[:, None]
         another = self.attend_current | (k_site.prefix[None] != q_site.prefix[:, None])
@@ -81,7 +81,7 @@ class StickBreaking(Encoding):
 
 
 def _pieces(logits: Float32[Array, "H T S"], passed: Bool[Array, "T S"]) -> Float32[jax.Array, "H T S"]:
-    """What each key breaks off, of keys in their order: in logs, so that no product of small numbers is lost."""
+    """The piece that each key, in order, breaks off: in logs, so that no product of small numbers is lost."""
     logits = jnp.where(passed, logits, 0.0)
     taken = jnp.where(passed, jax.nn.softplus(logits), 0.0)
     # The sum starts behind the key itself: taking its own part off again would leave the rounding of a large number.

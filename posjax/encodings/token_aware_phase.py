@@ -16,7 +16,7 @@ class Tapa(Encoding):
     """Token-aware phase attention: q_A . k_A / sqrt(theta D) cos(2 pi |m - n|^alpha q_P . k_P / sqrt((1 - theta) D)).
 
     A are the first theta D channels of a head, for the amplitude, and P the others, for the phase; nothing is learned. Wang
-    et al. (2025), arXiv 2509.12635, equation 12, with the quadratic phase of equation 10; defaults are those of section 4.1.
+    et al. (2025), arXiv 2509.12635, equation 12, with the quadratic phase of equation 10; defaults are from section 4.1.
     No code of the authors could be read, so there is no golden. The division by sqrt(theta D) takes the place of that by
     sqrt(D): another `scale` of attention scales the amplitude alone, while temperatures and attention factors of other
     parts, which scale queries or keys, scale the phase too. Rotations by other parts of a sum come before both
@@ -74,7 +74,7 @@ class Tapa(Encoding):
         return math.sqrt(dim / split) * amplitude * jnp.cos(2 * math.pi * (turns - jnp.round(turns)))
 
     def _split(self, dim: int) -> int:
-        """How many channels make the amplitude."""
+        """The number of channels that make the amplitude."""
         count = round(self.theta * dim)
         if not 0 < count < dim or abs(count - self.theta * dim) > 1e-6 * dim:
             raise ValueError(

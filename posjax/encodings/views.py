@@ -254,7 +254,7 @@ class DualChunk(Views):
 
     An et al. (2024), Dual Chunk Attention, arXiv 2402.17463, section 3 and figure 2, with w = `local` and c = s + w, the
     trained context or less: key j stands at j mod s; query i at i mod s for keys of its own chunk, at
-    min(i mod s + s, c - 1) for those of the chunk before (so that distances below w are exact), and at c - 1 for all
+    min(i mod s + s, c - 1) for keys of the chunk before (so that distances below w are exact), and at c - 1 for all
     others. ChunkLlama's code stops at c, not c - 1, and calls c its chunk_size; for a trained context of 4096 it takes
     chunk=2816, local=256. Chunks are counted from position 0 of a document: not exactly relative. Keys of later chunks
     are treated like those far before.
