@@ -288,7 +288,7 @@ class Encoding:
         return None
 
     def value(self, params: Params, v: Float[Array, "S K E"], k_site: Site) -> Float[Array, "S K E"]:
-        """Transforms values, each by its own site, before they are summed. There are as many heads as of keys in `rotate`."""
+        """Transforms values, each by its own site, before they are summed. The heads are the key heads of `rotate`."""
         return v
 
     def output(self, params: Params, out: Float[Array, "T H E"], q_site: Site) -> Float[Array, "T H E"]:

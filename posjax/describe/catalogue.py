@@ -1,6 +1,6 @@
-"""What a registered encoding is, read off its class: where it acts, what it declares and learns, and whom it cites.
+"""Facts about a registered encoding, read off its class: hooks, declared traits, parameters and reference.
 
-Nothing here knows an encoding by name: `facts("mine")` describes one of the user's own as it does any other.
+Nothing here knows an encoding by name: `facts("mine")` describes a user's encoding like any other.
 """
 
 import dataclasses
@@ -113,7 +113,7 @@ def overridden(cls: type) -> tuple[str, ...]:
 
 
 def documentation(cls: type) -> str:
-    """Its docstring, cleaned; "" where it has only the signature that `dataclass` puts there."""
+    """The cleaned docstring of a class; "" for the signature that `dataclass` writes in its place."""
     text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
     return "" if text.startswith(f"{cls.__name__}(") else text
 
@@ -130,7 +130,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def summary(text: str) -> str:
-    """The first sentence's line: what a docstring says first."""
+    """The first sentence of a docstring, as one line."""
     first = (paragraphs(text) or [""])[0]
     line, _, rest = first.partition("\n")
     return line if line.endswith((".", ":")) or not rest else re.split(r"(?<=[a-z)])\.\s", " ".join(first.split()))[0]
@@ -154,7 +154,7 @@ def citation(text: str) -> str | None:
 
 
 def declared_meanings() -> dict[str, str]:
-    """What each fact and each need means, in the words of the contract."""
+    """The meaning of each declared fact and need, in the words of the contract."""
     facts = re.findall(r"^    (\w+): ClassVar\[.*?\] = .*?  # (.+)$", inspect.getsource(Encoding), re.MULTILINE)
     needs = re.findall(r"^    (\w+) = enum.auto\(\)  # (.+)$", inspect.getsource(Needs), re.MULTILINE)
     found = {name: meaning for name, meaning in facts if name in _DECLARED}
@@ -178,7 +178,7 @@ def _parameters(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]] | 
 
 
 def _example(cls: type) -> object | None:
-    """The encoding with its defaults; what has none is made up."""
+    """The encoding with its defaults; arguments without a default get an example value."""
     missing = [field for field in dataclasses.fields(cls) if _is_missing(field)]
     fillers = [_FILLERS.get(field.type, (*_encodings(), *_OTHER_FILLERS)) for field in missing]
     for arguments in itertools.product(*fillers):
@@ -200,16 +200,16 @@ def _is_missing(field: dataclasses.Field) -> bool:
 
 
 _BY_ARGUMENTS = "*"
-_NARROW = 110  # columns; below them the table leaves out what is declared
+_NARROW = 110  # columns; a narrower table leaves out the declared traits
 
 
 def acts(row: Facts) -> str:
-    """Where it enters a model."""
+    """The places where an encoding enters a model."""
     return ", ".join(ACTS[hook] for hook in row.hooks) or "nowhere"
 
 
 def learns(row: Facts) -> str:
-    """Shapes and count of what it learns, in the model that `row.dims` describes."""
+    """Shapes and count of an encoding's parameters, in the model that `row.dims` describes."""
     if row.parameters is None:
         return "depends on its arguments"
     if not row.parameters:
@@ -229,7 +229,7 @@ def is_relative(row: Facts) -> str:
 
 
 def declares(row: Facts) -> str:
-    """What it needs, and how far out it may stand."""
+    """The needs of an encoding, and the limit of its positions."""
     known = [*row.needs]
     if "needs" in row.depends:
         known = [f"{need}{_BY_ARGUMENTS}" for need in known] or ["some by its arguments"]
@@ -270,7 +270,7 @@ def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
 
 
 def summing_up(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
-    """How many there are."""
+    """The line that counts the encodings."""
     learned = sum(bool(row.parameters) for row in rows)
     relative = sum(row.relative for row in rows if "place" not in row.hooks)
     families = len({row.family for row in rows} | {family_of(cls) for cls in kinds})
@@ -288,7 +288,7 @@ def _sizes(dims: Dims) -> str:
 
 
 def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
-    """The page: a table for each family, one of values, and what the words mean."""
+    """The page: a table for each family, one of values, and the meanings of the words."""
     lines = [
         "# Catalogue",
         "",

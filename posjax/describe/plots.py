@@ -78,7 +78,7 @@ def _code(part: Part, dims: Dims, origin: Site) -> Figure:
 
 
 def _wavelengths(part: Part, dims: Dims, origin: Site) -> Figure | None:
-    """None where pairs of channels are not what is turned."""
+    """A figure of wavelengths; None for an encoding that turns no pairs of channels."""
     found = probes.transform(part, dims)
     turns = None if found is None else probes.turns(found.query)
     if turns is None or not turns.pairs:
@@ -244,7 +244,7 @@ def _titled(figure: Figure, part: Part, note: str = "") -> Figure:
 
 
 def _token_axis(site: Site) -> str:
-    """What the tokens, in their order, are called along an axis of a picture."""
+    """The label of an axis along which the tokens stand in order."""
     return "position" if site.position.ndim == 1 and not np.any(site.prefix) else "token"
 
 

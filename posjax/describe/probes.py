@@ -1,14 +1,14 @@
 """An encoding as numbers: its codes, the angles by which it turns, its biases and its logits.
 
-`experiments.explain`, figures and the scorecard read them here. Everything is read off the hooks by what they return, so
+`experiments.explain`, figures and the scorecard read them here. Everything is read off the values that hooks return, so
 that it holds for any encoding. First the parts of a composition, each by itself, with its tokens where the maps before it
 put them (`worlds.parts`). Then a whole encoding as its logit operator:
 
-    L[c, h, i, j]: the logit of query content c at the place of token i and key content c at that of token j, in head h
+    L[c, h, i, j]: the logit of query content c at token i's place and key content c at token j's place, in head h
 
 A content is one vector for all queries and one for all keys, drawn N(0, 1), so that nothing but places differs between
 the entries of L[c, h]. Projections to q, k and v are the identity. All of the contract takes part: place, embed, observe
-(of the key contents: gates read what is remembered), rotate, product, bias and mask. An encoding with `weigh` is read as
+(of the key contents: gates read remembered tokens), rotate, product, bias and mask. An encoding with `weigh` is read as
 the logs of its weights: their softmax gives the weights back, normalised.
 """
 
@@ -49,7 +49,7 @@ class Turns(NamedTuple):
 class Logits(NamedTuple):
     """Logits of one word that stands everywhere; `plain` is without any encoding.
 
-    `encoded` and `seen` are those of `weighed_logits`.
+    `encoded` and `seen` come from `weighed_logits`.
     """
 
     plain: Float[np.ndarray, "H T S"]
@@ -64,7 +64,7 @@ def content(dims: Dims, count: int, seed: int = 0) -> tuple[jax.Array, jax.Array
 
 
 def observed(part: Part, dims: Dims) -> Site:
-    """The part's site, with what it reads off random tokens."""
+    """The part's site, with the state that it observes of random tokens."""
     x, _, _ = content(dims, len(part.site.segment))
     return part.encoding.observe(part.params, x, part.site)
 
@@ -156,7 +156,7 @@ def frequencies(found: Turns, origin: Site, placed: Site) -> Float[np.ndarray, "
 
 
 def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
-    """The bias of random queries and keys, and whether it depends on what they hold."""
+    """The bias of random queries and keys, and whether it depends on their content."""
     site = observed(part, dims)
     count = len(site.segment)
     _, q, k = content(dims, count)
@@ -171,7 +171,7 @@ def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
 
 
 def mask(part: Part) -> Bool[np.ndarray, "T S"]:
-    """Which key (column) each query (row) may see."""
+    """True where a query (row) may see a key (column)."""
     count = len(part.site.segment)
     return np.broadcast_to(shown(part.encoding, part.site, part.site), (count, count))
 
@@ -217,7 +217,7 @@ def apparent_distance(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
 
 
 def read_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
-    """What one query reads beside the value of each key, if it looked at that key alone."""
+    """The term that `read` gives one query beside the values, for each key as the only one that it sees."""
     count = len(part.site.segment)
     site = observed(part, dims)
 
@@ -229,7 +229,7 @@ def read_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"
 
 
 def carried(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
-    """What one query reads of the first unit vector, as the value of each key, if it looked at that key alone."""
+    """The output of one query for each key as the only one that it sees, with the first unit vector as its value."""
     site = observed(part, dims)
     unit = jnp.zeros((len(part.site.segment), dims.num_heads, dims.head_dim)).at[:, :, 0].set(1.0)
     here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[query], leaf.shape), site)

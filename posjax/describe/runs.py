@@ -130,7 +130,7 @@ class Runs:
         return self._compute(run, positions)
 
     def _compute(self, run, *arguments):
-        """`run(world, *arguments)` by one program, of which parameters and projections are arguments too."""
+        """Runs `run(world, *arguments)` as one program; parameters and projections are arguments of it too."""
         given = self.world.params, self.world.weights
         program = jax.jit(
             lambda given, *arguments: run(self.world._replace(params=given[0], weights=given[1]), *arguments)

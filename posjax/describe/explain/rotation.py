@@ -1,4 +1,4 @@
-"""The section of `experiments.explain` about what happens to queries and keys."""
+"""The section of `experiments.explain` about the transform of queries and keys."""
 
 from typing import SupportsFloat
 
@@ -11,7 +11,7 @@ _PAIRS_SHOWN = 8
 
 
 def rotation(e) -> list[str]:
-    """What `rotate` does: turns pairs of channels, scales, mixes, or something that depends on the content."""
+    """Describes `rotate`: it turns pairs of channels, scales, mixes, or depends on the content."""
     lines = [*heading("what happens to queries and keys")]
     found = probes.transform(e.part, e.dims)
     if found is None:
@@ -75,7 +75,7 @@ def _factor(value: SupportsFloat) -> str:
 
 
 def _one_query(e):
-    """Where it stands, one random query [H, D], and [T, H, C] what becomes of it at every token's place."""
+    """The site of all tokens, one random query [H, D], and that query rotated at every token's place, [T, H, C]."""
     _, q, k = probes.content(e.dims, 1)
     site = probes.observed(e.part, e.dims)
     many_q, many_k = (np.broadcast_to(x, (len(site.segment), *x.shape[1:])) for x in (q, k))
@@ -114,7 +114,7 @@ def _wavelength(rate: float, extent: float) -> list[str]:
 
 
 def _gains(e, query: probes.Turns, key: probes.Turns, shown: list[int]) -> list[str]:
-    """Lengths, where they change."""
+    """The lengths of queries and keys, if a rotation changes them."""
     if max(np.abs(query.gain - 1).max(), np.abs(key.gain - 1).max()) < 1e-5:
         return ["", *prose("Turning a point does not change its distance from the origin: lengths stay as they were.")]
     if max(np.ptp(query.gain), np.ptp(key.gain), np.abs(query.gain - key.gain).max()) < 1e-5:
@@ -127,7 +127,7 @@ def _gains(e, query: probes.Turns, key: probes.Turns, shown: list[int]) -> list[
 
 
 def _temperature(e, found: probes.Turns) -> list[str]:
-    """Nothing is turned: a factor for each token."""
+    """The factors of tokens, for a transform that turns no pair."""
     gain = found.single_gain
     if np.abs(gain - 1).max() < 1e-6:
         return prose("Here the vectors stay as they are: with these arguments, at these positions, nothing is done.")

@@ -1,4 +1,4 @@
-"""Which channels of a model's rotary encodings ever turn: within the length of training, and at others.
+"""The channels of a model's rotary encodings that ever turn: within the length of training, and at others.
 
 A query meets angles at the offsets of the keys that it sees, which its mask and its views bound at any length.
 """
@@ -31,7 +31,7 @@ _QUERIES = 32  # whose offsets are looked at where views change them: half of th
 
 
 class Model(NamedTuple):
-    """What of a decoder says how it sees positions.
+    """The fields of a decoder that decide how it sees positions.
 
     Attributes:
       encoding: its pattern over layers.
@@ -48,7 +48,7 @@ class Model(NamedTuple):
 
 
 class Turning(NamedTuple):
-    """How an encoding turns queries and keys of a document of some length; the first head stands for all.
+    """The rotation of queries and keys in a document of some length; the first head stands for all.
 
     Attributes:
       pairs: channels that are turned together.
@@ -64,7 +64,7 @@ class Turning(NamedTuple):
 
     @property
     def turns(self) -> Float[np.ndarray, " P"]:
-        """How often each pair turns over the offsets."""
+        """The number of turns of each pair over the offsets."""
         return self.rates * self.offsets / _FULL
 
 
@@ -72,11 +72,11 @@ def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> Model:
     """The decoder of a run, or of a folder of transformers, whose weights are not read.
 
     Args:
-      ignore: keys of its config.json that are passed over.
+      ignore: keys of config.json to skip.
 
     Raises:
-      FileNotFoundError: there is neither.
-      ValueError: it is no decoder, or of no known family.
+      FileNotFoundError: the path holds no run and no config.json.
+      ValueError: the model is no decoder, or of an unknown family.
     """
     if is_run(path):
         run = load_run(path)
@@ -98,7 +98,7 @@ def explain_turning(
     """Lines of at most 100 columns about each rotary encoding of a model.
 
     Args:
-      lengths: tokens of sequences; that of training is added.
+      lengths: tokens of sequences; the trained length is added.
       at: (spec, length) -> the spec as it is read at that length.
 
     Raises:
@@ -158,7 +158,7 @@ def _offsets(encoding: Encoding, params: Params, rotary: Encoding, length: int, 
 
 
 def _with_ruler(encoding: Encoding, params: Params, rotary: Encoding) -> tuple[Encoding, Params] | None:
-    """Returns the maps in front of a member and, in the member's place, what measures offsets."""
+    """Returns the maps in front of a member, with an encoding that measures offsets in the member's place."""
     if isinstance(encoding, Sum):
         each = (_with_ruler(part, p, rotary) for part, p in zip(encoding.parts, params, strict=True))
         return next((found for found in each if found), None)

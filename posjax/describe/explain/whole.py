@@ -1,4 +1,4 @@
-"""What `experiments.explain` says of a whole composition: its parts, and what attention sees of it."""
+"""The sections of `experiments.explain` about a whole composition: its parts, and its effect on attention."""
 
 import dataclasses
 import pathlib
@@ -89,7 +89,7 @@ def _setting(dims: Dims, site: Site, sizes: tuple[int, ...] | None, learned: dic
 
 
 def _about(part: Part) -> list[str]:
-    """What the docstrings say, and what is declared."""
+    """The docstrings and the declared traits of a part."""
     encoding, lines = part.encoding, []
     for value in [encoding, *_values(encoding)]:
         text = documentation(type(value))
@@ -107,14 +107,14 @@ def _about(part: Part) -> list[str]:
 
 
 def _values(encoding: Encoding) -> list[object]:
-    """Its arguments that are no plain values: frequency scalings, encodings within encodings."""
+    """The arguments of an encoding that are no plain values: frequency scalings, other encodings."""
     fields = dataclasses.fields(encoding) if dataclasses.is_dataclass(encoding) else ()
     found = [getattr(encoding, field.name) for field in fields]
     return [value for value in found if getattr(value, "spec_name", "")]
 
 
 def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple[int, ...] | None) -> list[str]:
-    """The same word everywhere: whatever differs between pairs of tokens comes from where they stand."""
+    """Logits of one word at every place: pairs of tokens differ by their places only."""
     found = probes.same_word(encoding, params, dims, site)
     lines = [*title("What attention sees"), ""]
     text = (

@@ -1,5 +1,5 @@
 """Ideal properties of positional encodings as measurements: uniqueness, determinism, extrapolation, relative awareness,
-many dimensions, and what is often claimed beside them.
+many dimensions, and other common claims.
 
     card = scorecard(parse("rope()"))                                   # as initialised
     card = scorecard(parse("t5()"), params, dims=Dims(256, 8, 32))      # as trained
@@ -165,7 +165,7 @@ def _dims(extent: tuple[int, ...], times: int) -> Dims:
 
 
 def _roomy(encoding: Encoding, key: jax.Array, extent: tuple[int, ...]) -> Dims:
-    """With places beyond `extent`, if the encoding does not say itself how many there are."""
+    """Adds places beyond `extent` to the dims, if the encoding does not set their number itself."""
     try:
         encoding.init(key, _dims(extent, TIMES))
     except ValueError:

@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 def uniqueness(probe: Probe, base: Operator, code: np.ndarray | None, longer: tuple[int, ...]) -> dict[str, Found]:
-    """Do any two places look alike? The signature of a place is what its queries attend to; `code` is what they carry."""
+    """Do any two places look alike? The signature of a place is the attention of its queries; `code` is [T, M]."""
     norm, distance = distance_summary(_signatures(base))
     rough_norm, rough_distance = distance_summary(_signatures(_in_bfloat16(probe, longer)))
     found = {
@@ -189,7 +189,7 @@ def translation(probe: Probe, base: Operator, shifts: list[tuple[int, ...]]) -> 
 def decodability(base: Operator, probe: Probe) -> Found:
     """R^2 of a ridge regression of the offset on the [C H] logits of a pair, on other pairs.
 
-    Offsets are those of keys before the query along the last axis: a logit that sees only distances tells them too.
+    Offsets run to keys before the query along the last axis, so that a logit of distances alone decodes them too.
     """
     place = places(probe.extent)[:, -1]
     pairs = np.argwhere(base.seen & (place[:, None] >= place[None]))

@@ -7,7 +7,7 @@ from posjax.describe.scorecard.measures import Found, r_squared
 from posjax.describe.worlds import box, places
 
 _WORDS, _PLACES, _SUMS = 1000, 256, 200
-SCALES = {"1": 1.0, "0.02": 0.02, "0.02 sqrt(M)": None}  # of token embeddings, by what they are called
+SCALES = {"1": 1.0, "0.02": 0.02, "0.02 sqrt(M)": None}  # standard deviations of token embeddings, by name
 _TURNS = 1e-7  # radians per position
 
 
