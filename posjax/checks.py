@@ -22,7 +22,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether there is no number in it that is not finite, as 1e999."""
+    """Whether all numbers in a JSON value are finite; 1e999 is not."""
     if isinstance(value, Mapping):
         return all(map(_is_finite, value.values()))
     if isinstance(value, list):
@@ -58,7 +58,7 @@ def either(*kinds: Kind) -> Kind:
 
 
 def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
-    """A list of them, `least` to `most`."""
+    """A list of `least` to `most` values of a kind."""
     length = f" of {least}" if least == most else f" of {least} or more" if least else ""
 
     def holds(value: Any) -> bool:
@@ -68,7 +68,7 @@ def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
 
 
 def each_of(kind: Kind) -> Kind:
-    """A group of keys of any name."""
+    """A group whose values are of one kind, under keys of any name."""
     return Kind(
         f"a group whose values are {kind.what}",
         lambda value: isinstance(value, Mapping) and all(map(kind.holds, value.values())),

@@ -32,11 +32,11 @@ Grid = tuple[int | tuple[int, ...], ...]
 
 
 class Relation(NamedTuple):
-    """How far each token is from the nodes of its document's graph. Every leaf has the tokens as its first axis.
+    """Distances of each token from the nodes of its document's graph. The first axis of every leaf is the tokens.
 
     A pair of tokens is looked up: the query's row of `distance` at the key's `node`. So tokens keep their relations in any
-    order, rows are cut, packed, padded and cached as positions are, and positions stay free for something else. The columns
-    of a packed row are those of its largest document; what a smaller one leaves over is -1.
+    order, rows are cut, packed, padded and cached as positions are, and positions stay free for something else. A packed row
+    has a column for each node of its largest document; the columns that a smaller document does not use hold -1.
     """
 
     node: Int32[Array, " T"]  # which node of its document the token is, from 0; of padding and prefix tokens any
@@ -58,10 +58,10 @@ _DEFAULT = object()  # not None: a pytree of sites may hold None
 
 
 class Site(_Site):
-    """Where each token of one sequence stands. Every leaf has the tokens as its first axis.
+    """The places of the tokens of one sequence. The first axis of every leaf is the tokens.
 
     By default all tokens are of one document, segment 1, and all stand somewhere, prefix 0. Positions [B, T] of a batch
-    come with their segments: without, they are taken for those of B tokens on T axes.
+    need segments beside them: without, they are read as B tokens on T axes.
 
     `state` is () until an encoding writes it. Then it is, for an encoding: the arrays that its `place` or `observe` sets; for
     `map >> encoding`: what `encoding` sets; for a sum with a part that has `place` or `observe`: one Site for each part, in
@@ -104,7 +104,7 @@ def sites(length: int, start: int | np.integer | Int[Array, "*B"] = 0) -> Site:
 
 
 def packed(lengths: Sequence[int], length: int | None = None) -> Site:
-    """The sites of documents of these lengths in one row, each of which counts from 0; padding fills it up to `length`.
+    """The sites of documents of these lengths in one row. Each document counts from 0; padding fills the row to `length`.
 
     Raises:
       ValueError: for documents that do not fit into `length`.
@@ -201,7 +201,7 @@ _SIGNS = {">=": operator.ge, ">": operator.gt}  # of `Encoding.ranges`
 
 
 class Needs(enum.Flag):
-    """What an encoding asks of those who run it, beyond calling its hooks. A composition needs what any member needs."""
+    """Demands of an encoding on its caller, beyond calling the hooks. A composition has the needs of all its members."""
 
     WHOLE_POSITIONS = enum.auto()  # positions are integers: they are looked up
     WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
@@ -273,22 +273,22 @@ class Encoding:
     def bias(
         self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S H D"], k_site: Site
     ) -> Float[Array, "#H T S"] | float:
-        """What is added to a TILE of scaled logits; q and k come untransformed."""
+        """The term added to a TILE of scaled logits; q and k come untransformed."""
         return 0.0
 
     def mask(self) -> Mask:
-        """Which keys a query sees, beyond causality and documents: a value, see posjax/mask.py."""
+        """The mask of keys that a query sees, beyond causality and documents: a value, see posjax/mask.py."""
         return everything()
 
     def sink(self, params: Params, q_site: Site, num_heads: int) -> Float[Array, "*#T H"] | None:
         """A logit of each head, or of each query and head, that takes a share of the softmax and reads nothing.
 
-        None for no such logit. It may depend on the query's site and state, in which `observe` leaves what it read.
+        None for no such logit. It may depend on the query's site and on the state that `observe` has written.
         """
         return None
 
     def value(self, params: Params, v: Float[Array, "S K E"], k_site: Site) -> Float[Array, "S K E"]:
-        """Transforms values, each by its own site, before they are summed. Heads are those of keys in `rotate`."""
+        """Transforms values, each by its own site, before they are summed. The heads are the key heads of `rotate`."""
         return v
 
     def output(self, params: Params, out: Float[Array, "T H E"], q_site: Site) -> Float[Array, "T H E"]:
@@ -380,12 +380,12 @@ class Encoding:
     def read(
         self, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site
     ) -> Float[Array, "T H E"] | float:
-        """What a TILE of attention weights reads beside the values; linear in the weights."""
+        """The term that a TILE of attention weights adds to the weighted values; linear in the weights."""
         return 0.0
 
     @property
     def observes(self) -> float:
-        """How many of the tokens before its own, in their order, `observe` needs as its `past`."""
+        """The number of tokens, just before its own in their order, that `observe` needs as its `past`."""
         return math.inf if "observe" in self.hooks else 0
 
     def in_layer(
@@ -395,7 +395,7 @@ class Encoding:
     ) -> Params:
         """The parameters with which attention of one layer calls the hooks.
 
-        They are others where codes of positions go through the layer's own projections, as those of tokens do.
+        They differ where codes of positions pass through the layer's own projections, as tokens do.
 
         Args:
           project: from rows of the layer's width to what its matrices make queries and keys of.
@@ -425,7 +425,7 @@ class PositionMap(Encoding):
         return grid if line and dims.length == line else dims.grid or (dims.length,)
 
     def before(self, memory: Memory) -> Memory:
-        """Converts what is remembered of moved positions to the original ones."""
+        """Converts a `Memory` of moved positions to one of original positions."""
         return Memory()
 
     def __rshift__(self, other: Encoding) -> Encoding:
@@ -684,7 +684,7 @@ class Acting(NamedTuple):
 
 
 def acting(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> list[Acting]:
-    """The `members` of a composition, each as it sees the tokens; `params` may be None for who asks of the sites only."""
+    """The `members` of a composition, each as it sees the tokens; `params` may be None if only the sites are read."""
     if type(encoding) is Placed:
         return acting(encoding.encoding, None if params is None else params[1], q_site, k_site)
     if type(encoding) is Sum:
@@ -722,7 +722,7 @@ def _sites_of_parts(site: Site, count: int) -> tuple[Site, ...]:
 def spec_text(value: object) -> str:
     """The text that `posjax.parse` reads back, without the arguments that are at their defaults.
 
-    For an encoding that is no composition, or a registered value that encodings take; the repr of what is not registered.
+    For an encoding that is no composition, or a registered value that encodings take; otherwise the repr.
     """
     if not getattr(value, "spec_name", ""):
         return repr(value)
@@ -747,7 +747,7 @@ def _value_text(value: object) -> str:
 
 
 def stands(site: Site) -> Bool[Array, " T"]:
-    """Which tokens stand somewhere, that is, are no class token or register."""
+    """True for tokens that stand somewhere, that is, are no class token or register."""
     return jnp.asarray(site.prefix == 0)
 
 
@@ -757,7 +757,7 @@ def of_queries(sink: Float[Array, "*#T H"]) -> Float[jax.Array, "H R"]:
 
 
 def without_padding(x: Shaped[Array, "T ..."], site: Site) -> Shaped[Array, "T ..."]:
-    """Zeros in place of padding, whatever it holds: a weight of 0 hides neither NaN nor infinity."""
+    """Sets padding to zero, since a weight of 0 hides neither NaN nor infinity."""
     real = site.segment > 0
     if isinstance(real, np.ndarray) and real.all():
         return x
@@ -765,12 +765,12 @@ def without_padding(x: Shaped[Array, "T ..."], site: Site) -> Shaped[Array, "T .
 
 
 def reads_rows(encoding: Encoding) -> bool:
-    """Whether all keys of a query must be in one tile: because it says so, or makes the weights of whole rows."""
+    """Whether all keys of a query must be in one tile: the encoding needs whole rows, or weighs them."""
     return Needs.WHOLE_ROWS in encoding.needs or "weigh" in encoding.hooks
 
 
 def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
-    """Of which pairs neither token is a class token or a register."""
+    """True for pairs in which neither token is a class token or a register."""
     return (q_site.prefix == 0)[:, None] & (k_site.prefix == 0)[None]
 
 
@@ -788,6 +788,6 @@ def order_of(site: Site) -> Shaped[Array, " T"]:
 
 
 def moved_in_order(site: Site, position: Shaped[Array, "T *A"]) -> Site:
-    """The tokens at other positions, in the order in which they stand now; on several axes there is none to keep."""
+    """Moves tokens to other positions and keeps their present order; on several axes they have no order."""
     one_axis = axes(site).shape[1] == 1
     return site._replace(position=position, order=order_of(site) if one_axis else site.order)

@@ -14,7 +14,7 @@ def replace_file(path: pathlib.Path, content: bytes | memoryview) -> None:
     """Writes a file so that a kill leaves either the old or the new one; of several writers the last one wins whole.
 
     Raises:
-      OSError: it cannot be written; names the file, and on a full disk the room that it needs. The old one is whole.
+      OSError: the file cannot be written. Names it, and on a full disk the room needed; the old file stays whole.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}")
     with naming(path, len(content)):
@@ -25,14 +25,14 @@ def replace_file(path: pathlib.Path, content: bytes | memoryview) -> None:
                 os.fsync(file.fileno())
             new.replace(path)
         except OSError:
-            with contextlib.suppress(OSError):  # what stands in the way of writing may stand in the way of this
+            with contextlib.suppress(OSError):  # the cause that stopped the write may stop this too
                 new.unlink(missing_ok=True)
             raise
 
 
 @contextlib.contextmanager
 def naming(path: pathlib.Path, needed: int) -> Iterator[None]:
-    """Within it an error of the system names this file, and one of a full disk the `needed` bytes."""
+    """Makes errors of the system within it name this file, and on a full disk the `needed` bytes."""
     try:
         yield
     except OSError as error:
@@ -43,12 +43,12 @@ def naming(path: pathlib.Path, needed: int) -> Iterator[None]:
 
 
 def room(directory: pathlib.Path, needed: int) -> str:
-    """The room that something needs in a directory, beside what is free there."""
+    """The words for the room needed in a directory and the room free there."""
     return f"{_size(needed)} are needed, {_size(free_bytes(directory))} are free"
 
 
 def free_bytes(directory: pathlib.Path) -> int:
-    """Of the disk that a directory lies on, or will lie on where it is not there yet."""
+    """The free bytes of the disk of a directory, which need not exist yet."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
     return shutil.disk_usage(there).free
 

@@ -22,8 +22,8 @@ def with_gradient(function: Callable, backward: Callable, *, saved: str | None =
 
     Args:
       function: (static, x) -> out, of a hashable value and pytrees of arrays. Forward mode differentiates it.
-      backward: (static, x, out, cotangents of out) -> cotangents of x, whatever they are for integers. Forward mode
-        over it gives Hessians.
+      backward: (static, x, out, cotangents of out) -> cotangents of x; for integers any value. Forward mode over it gives
+        Hessians.
       saved: the name of out in the policies of `jax.checkpoint`.
     """
 
@@ -46,7 +46,7 @@ def with_gradient(function: Callable, backward: Callable, *, saved: str | None =
 
 
 def one_by_one(function: Callable) -> Callable:
-    """`function` of a pytree of arrays, which computes a batch one after the other, in forward mode too.
+    """Makes `function` of a pytree of arrays compute the items of a batch one by one, in forward mode too.
 
     It has no reverse mode, which raises a ValueError: give it one by `with_gradient`.
     `jax.custom_batching.sequential_vmap` alone fails where tangents have a batch and their primals have none.
@@ -69,7 +69,7 @@ def is_float(x) -> bool:
 
 
 def split_floats(tree: Any) -> tuple[list[jax.Array], Callable]:
-    """The float leaves, and a function that rebuilds the tree with other ones in their place."""
+    """The float leaves, and a function that rebuilds the tree from other floats."""
     leaves, structure = jax.tree.flatten(tree)
 
     def joined(floats):

@@ -137,7 +137,7 @@ class Hosted:
     ) -> Cache:
         """The cache of a prompt whose attention is computed elsewhere, by other queries and keys of the same logits.
 
-        Arguments and errors are those of `attend_cached`.
+        Arguments and errors: as for `attend_cached`.
         """
         self._refuse_cached(x)
 
@@ -165,7 +165,7 @@ class Hosted:
 
         Raises:
           ValueError: as `attend`; with key_site also for an encoding that reads the input of the layer, mixes tokens or
-            places documents as a whole. When the module calls it, for what it asks and attention here does not do: any other
+            places documents as a whole. When the module calls it, for requests that attention here does not meet: any other
             mask, dropout of attention weights, a precision, einsums of one's own.
         """
         self._refuse(x, causal or key_site is not None)
@@ -237,7 +237,7 @@ class Hosted:
         return jax.vmap(one, in_axes=axes)(self.site, q, k, v, key_site, shown)
 
     def _each(self, function, x, *others, spmd_axis_name=None):
-        """function(site, x, *others), vmapped over a batch; `others`, or x where there are none, say whether it is one."""
+        """function(site, x, *others), vmapped over a batch if the first of `others` (x without others) has a batch axis."""
         if (others[0].ndim - 1 if others else x.ndim) == 2:
             return function(self.site, x, *others)
         axes = (batch_axis(self.site), *(0 for _ in (x, *others)))

@@ -48,7 +48,7 @@ def read_jsonl(path: str | pathlib.Path) -> list[dict[str, Any]]:
 
 
 def read_lines(path: str | pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
-    """(number, object) of each line as `read_jsonl` reads them; in place of one that is no object, what is wrong."""
+    """Yields (number, object) of each line as `read_jsonl` reads it; for a line that is no object, the problem as text."""
     for number, line in enumerate(whole_lines(path), start=1):
         try:
             yield number, parse_line(line, path, number)

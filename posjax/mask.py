@@ -25,7 +25,7 @@ from jaxtyping import Bool, Int32, UInt32
 
 Array = jax.Array | np.ndarray
 _ROUNDING = 2.0**-22  # of two float32 positions, as shares of themselves: each is a product of two rounded numbers
-Coordinates = tuple[Any, ...]  # one array for each position axis; those of queries and of keys broadcast together
+Coordinates = tuple[Any, ...]  # one array for each position axis; query and key coordinates broadcast together
 
 
 class Bounds(NamedTuple):
@@ -79,7 +79,7 @@ class Term(NamedTuple):
 
 
 class Mask:
-    """Which keys a query sees. Masks join by `&` and `|`; one of your own derives from this and writes `shows`."""
+    """The keys that a query sees. Masks join by `&` and `|`; to write one, derive from this and define `shows`."""
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -108,11 +108,11 @@ class Mask:
 
     @property
     def placed_memory(self) -> Memory:
-        """As `memory`, where positions are as `place` leaves them."""
+        """The same as `memory`, for positions that `place` has already moved."""
         return self.memory
 
     def terms(self, q_site: Any, k_site: Any) -> list[Term]:
-        """The elementwise masks, all of which have to show a key, with the coordinates at these sites."""
+        """The elementwise masks with their coordinates at these sites; a key is seen if all show it."""
         return [Term(self, coordinates(q_site), coordinates(k_site))]
 
     def __and__(self, other: "Mask") -> "Mask":
@@ -284,7 +284,7 @@ def offset(q: Any, k: Any) -> Any:
     """k - q of positions that broadcast together; a fraction that is whole but for rounding is the whole number.
 
     A map that divides positions, as `interpolate(factor=3)`, rounds 7/3 and 1/3, and their difference falls short of 2: it
-    must not fall into another bucket, or out of a window. Gradients are those of k - q.
+    must not fall into another bucket, or out of a window. It has the gradients of k - q.
     """
     difference = k - q
     if jnp.issubdtype(jnp.result_type(difference), jnp.integer):

@@ -105,11 +105,11 @@ class Model(nnx.Module):
         return {"params": nnx.as_pure(self.params)}
 
     def __call__(self, *arguments: Any, rngs: nnx.Rngs | None = None, sow: bool = False, **options: Any) -> Any:
-        """What `module.apply` returns.
+        """Returns the result of `module.apply`.
 
         Args:
           rngs: in training (train=True), draws from its streams "place" and "dropout".
-          sow: sows what the model has of intermediates, for `nnx.capture` to collect; attention is dense then.
+          sow: sows the model's intermediates for `nnx.capture`; attention is dense then.
           options: of the model's call; method="prefill" calls that method.
         """
         drawn = {} if rngs is None else {name: rngs[name]() for name in ("place", "dropout")}

@@ -85,7 +85,7 @@ def _unfit(name: str, cls: type) -> str | None:
         return f"a name is lower snake case, as in {re.sub(r'[^a-z0-9]+', '_', name.lower()).strip('_') or 'mine'!r}"
     if not isinstance(cls, type):
         return f"it decorates a class, got {cls!r}"
-    if "__dataclass_fields__" not in vars(cls):  # those of a base class do not make it one
+    if "__dataclass_fields__" not in vars(cls):  # inherited fields do not make a class a dataclass
         return f"{cls.__name__} is no dataclass: write @dataclass(frozen=True) between @posjax.register and the class"
     if not cls.__dataclass_params__.frozen:
         return f"{cls.__name__} can be changed, an encoding cannot: @dataclass(frozen=True)"
@@ -312,7 +312,7 @@ def _fits(value: object, kind: Any) -> bool:
         return type(value) is int and abs(value) <= _LARGEST_INT
     if kind in (bool, str, types.NoneType, jax.Array):
         return isinstance(value, kind)
-    return True  # of anything else the class says itself what it takes
+    return True  # the class itself checks values of other types
 
 
 def _kind_text(kind: Any) -> str:

@@ -33,7 +33,7 @@ def blockwise(
 ) -> Float[jax.Array, "T H F"]:
     """Computes `dense` tile by tile; differentiable in q, k, v, the encoding's parameters and float leaves of the sites.
 
-    `tile` is the largest number of tokens on a side of a tile; None: what suits the encoding.
+    `tile` is the largest number of tokens on a side of a tile; None takes a number that suits the encoding.
     """
     plan, length = plan_of(encoding, x.q, x.k, scale=scale, softcap=softcap, tile=tile), x.q.shape[0]
     out, log_total = _attention(plan, laid_out(plan, x))

@@ -1,6 +1,6 @@
 """A description of each registered encoding, read off its class: its hooks, declarations, parameters and source.
 
-Nothing here knows an encoding by name: `facts("mine")` describes one of the user's own as it does any other.
+Nothing here knows an encoding by name: `facts("mine")` describes a user's encoding like any other.
 """
 
 import dataclasses
@@ -113,7 +113,7 @@ def overridden(cls: type) -> tuple[str, ...]:
 
 
 def documentation(cls: type) -> str:
-    """Its docstring, cleaned; "" where it has only the signature that `dataclass` puts there."""
+    """The cleaned docstring of a class; "" for the signature that `dataclass` writes in its place."""
     text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
     return "" if text.startswith(f"{cls.__name__}(") else text
 
@@ -130,7 +130,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def summary(text: str) -> str:
-    """The first sentence's line: what a docstring says first."""
+    """The first sentence of a docstring, as one line."""
     first = (paragraphs(text) or [""])[0]
     line, _, rest = first.partition("\n")
     return line if line.endswith((".", ":")) or not rest else re.split(r"(?<=[a-z)])\.\s", " ".join(first.split()))[0]
@@ -288,7 +288,7 @@ def _sizes(dims: Dims) -> str:
 
 
 def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
-    """The page: a table for each family, one of values, and what the words mean."""
+    """The page: a table for each family, one of values, and the meanings of the words."""
     lines = [
         "# Catalogue",
         "",

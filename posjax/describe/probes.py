@@ -4,7 +4,7 @@
 encoding. First the parts of a composition, each by itself, with its tokens where the maps before it
 put them (`worlds.parts`). Then a whole encoding as its logit operator:
 
-    L[c, h, i, j]: the logit of query content c at the place of token i and key content c at that of token j, in head h
+    L[c, h, i, j]: the logit of query content c at token i's place and key content c at token j's place, in head h
 
 A content is one vector for all queries and one for all keys, drawn N(0, 1), so that nothing but places differs between
 the entries of L[c, h]. Projections to q, k and v are the identity. All of the contract takes part: place, embed, observe

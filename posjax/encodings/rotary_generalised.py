@@ -227,7 +227,7 @@ class RopePP(Rotary):
     (RoPE++_EH) and "imag2" (RoPE++_EC), heads 2h and 2h + 1 share one query and one key; with a query of its own the second
     would be `rope` again, with other weights.
 
-    Here a model keeps its heads: the query of head 2h stands for both, and that of head 2h + 1 is not looked at. Neither is
+    Here a model keeps its heads: the query of head 2h stands for both, and the query of head 2h + 1 is unused. So is
     its key, unless key heads are shared: with num_kv_heads half of num_heads the cache is that of RoPE++_EH, whose values are
     shared too. The authors' model has no weights for unused parts, so that RoPE++_EH has fewer than `rope` and
     RoPE++_EC, which differs by having twice the heads, as many. Of an odd number of heads the last one is real.

@@ -93,7 +93,7 @@ class CayleyString(_Rebased):
       rotary: R; the authors learn its frequencies, as `rope_mixed` does. rope() has fixed ones, and a third axis.
       stddev: of the entries of S at first. 0 begins as the rotary encoding itself; the paper names no start.
 
-    Parameters: {"skew": [H, D(D - 1)/2], the entries of S above the diagonal, "rotary": those of R}. The authors have
+    Parameters: {"skew": [H, D(D - 1)/2], the entries of S above the diagonal, "rotary": R's}. The authors have
     published no code. A step solves D linear equations for each head; in inference P can be absorbed into the projections.
 
     Raises:
@@ -134,7 +134,7 @@ class HARoPE(_Rebased):
       stddev: of all parameters about the identity at first; 0, as the authors, begins as the rotary encoding itself.
 
     Parameters: {"left", "right": [H, D(D - 1)/2], the entries above the diagonal of the logarithms of U and V; "scale":
-    [H, D], sigma - ln(e - 1); "rotary": those of R}. The authors' matrices A_u give the entries (A_u - A_u^T)/2.
+    [H, D], sigma - ln(e - 1); "rotary": R's}. The authors' matrices A_u give the entries (A_u - A_u^T)/2.
 
     Raises:
       ValueError: for unknown keys; otherwise as `cayley_string`.

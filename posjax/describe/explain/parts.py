@@ -56,7 +56,7 @@ def labels(site: Site) -> list[str]:
 
 
 def sections(example: Example) -> list[str]:
-    """All that a part does, in the order in which a model calls it."""
+    """Describes every hook of a part, in the order in which a model calls them."""
     write = {
         "place": placement,
         "observe": state,

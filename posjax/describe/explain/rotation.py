@@ -1,4 +1,4 @@
-"""The section of `experiments.explain` about what happens to queries and keys."""
+"""The section of `experiments.explain` about the transform of queries and keys."""
 
 from typing import SupportsFloat
 
@@ -114,7 +114,7 @@ def _wavelength(rate: float, extent: float) -> list[str]:
 
 
 def _gains(e, query: probes.Turns, key: probes.Turns, shown: list[int]) -> list[str]:
-    """Lengths, where they change."""
+    """The lengths of queries and keys, if a rotation changes them."""
     if max(np.abs(query.gain - 1).max(), np.abs(key.gain - 1).max()) < 1e-5:
         return ["", *prose("Turning a point does not change its distance from the origin: lengths stay as they were.")]
     if max(np.ptp(query.gain), np.ptp(key.gain), np.abs(query.gain - key.gain).max()) < 1e-5:
@@ -127,7 +127,7 @@ def _gains(e, query: probes.Turns, key: probes.Turns, shown: list[int]) -> list[
 
 
 def _temperature(e, found: probes.Turns) -> list[str]:
-    """Nothing is turned: a factor for each token."""
+    """The factors of tokens, for a transform that turns no pair."""
     gain = found.single_gain
     if np.abs(gain - 1).max() < 1e-6:
         return prose("Here the vectors stay as they are: with these arguments, at these positions, nothing is done.")

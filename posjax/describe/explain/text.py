@@ -55,7 +55,7 @@ def place(position) -> str:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
-    """Right-aligned columns; those that do not fit the width are left out, and said to be."""
+    """Right-aligned columns; "..." stands for columns that do not fit the width."""
     cells = [list(headers), *[list(map(str, row)) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     keep = len(widths)

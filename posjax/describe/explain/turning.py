@@ -72,11 +72,11 @@ def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> Model:
     """The decoder of a run, or of a folder of transformers, whose weights are not read.
 
     Args:
-      ignore: keys of its config.json that are passed over.
+      ignore: keys of config.json to skip.
 
     Raises:
-      FileNotFoundError: there is neither.
-      ValueError: it is no decoder, or of no known family.
+      FileNotFoundError: the path holds no run and no config.json.
+      ValueError: the model is no decoder, or of an unknown family.
     """
     if is_run(path):
         run = load_run(path)
@@ -98,7 +98,7 @@ def explain_turning(
     """Lines of at most 100 columns about each rotary encoding of a model.
 
     Args:
-      lengths: tokens of sequences; that of training is added.
+      lengths: tokens of sequences; the trained length is added.
       at: (spec, length) -> the spec as it is read at that length.
 
     Raises:
@@ -158,7 +158,7 @@ def _offsets(encoding: Encoding, params: Params, rotary: Encoding, length: int, 
 
 
 def _with_ruler(encoding: Encoding, params: Params, rotary: Encoding) -> tuple[Encoding, Params] | None:
-    """Returns the maps in front of a member and, in the member's place, what measures offsets."""
+    """Returns the maps in front of a member, with an encoding that measures offsets in the member's place."""
     if isinstance(encoding, Sum):
         each = (_with_ruler(part, p, rotary) for part, p in zip(encoding.parts, params, strict=True))
         return next((found for found in each if found), None)

@@ -107,14 +107,14 @@ def _about(part: Part) -> list[str]:
 
 
 def _values(encoding: Encoding) -> list[object]:
-    """Its arguments that are no plain values: frequency scalings, encodings within encodings."""
+    """The arguments of an encoding that are no plain values: frequency scalings, other encodings."""
     fields = dataclasses.fields(encoding) if dataclasses.is_dataclass(encoding) else ()
     found = [getattr(encoding, field.name) for field in fields]
     return [value for value in found if getattr(value, "spec_name", "")]
 
 
 def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple[int, ...] | None) -> list[str]:
-    """The same word everywhere: whatever differs between pairs of tokens comes from where they stand."""
+    """Logits of one word at every place: pairs of tokens differ by their places only."""
     found = probes.same_word(encoding, params, dims, site)
     lines = [*title("What attention sees"), ""]
     text = (

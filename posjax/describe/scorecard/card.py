@@ -165,7 +165,7 @@ def _dims(extent: tuple[int, ...], times: int) -> Dims:
 
 
 def _roomy(encoding: Encoding, key: jax.Array, extent: tuple[int, ...]) -> Dims:
-    """With places beyond `extent`, if the encoding does not say itself how many there are."""
+    """Adds places beyond `extent` to the dims, if the encoding does not set their number itself."""
     try:
         encoding.init(key, _dims(extent, TIMES))
     except ValueError:
