@@ -3,12 +3,12 @@
 An `Algorithm` makes problems of a length from a random generator, `Scan` draws them from files; `problem_batches` and
 `problem_epoch` place them in rows of one shape. There are two layouts:
 
-    "tape"  what is asked, then a blank for each token of the answer: an encoder fills the blanks (Ruoss et al. 2023)
-    "next"  what is asked, a mark, the answer, an end: a decoder predicts the answer and its end (Kazemnejad et al. 2023)
+    "tape"  the question, then a blank for each token of the answer: an encoder fills the blanks (Ruoss et al. 2023)
+    "next"  the question, a mark, the answer, an end: a decoder predicts the answer and its end (Kazemnejad et al. 2023)
 
 A problem may name a target for each of its tokens instead: then nothing is appended, and both layouts are the same.
 
-Each row has a length of its own. Its padding stands behind its end and has segment 0, so nothing tells how far it goes.
+Rows differ in length. Padding follows a row's end and has segment 0, so nothing tells the model how far the row goes.
 Tokens 0 ... V - 1 are the symbols of an algorithm, V is the blank or mark, V + 1 the end.
 """
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("tape", "next")
 POSITIONS = ("order", "digits", "coupled")
-_MARKS = 2  # blank or mark, and end: tokens behind the symbols
-_MODULUS = 5  # of the tasks of Ruoss et al. that count
+_MARKS = 2  # the blank or mark, and the end: two tokens above the symbols
+_MODULUS = 5  # modulus of the counting tasks of Ruoss et al.
 
 
 class Problem(NamedTuple):
-    """What is asked and what is answered, in one sequence of N symbols.
+    """A question and its answer, in one sequence of N symbols.
 
     Attributes:
       content: [N] int32.
       answer: [N] bool, the symbols to predict.
-      marked: whether the answer comes last, so that a decoder is given a mark before it and predicts an end behind it.
+      marked: whether the answer comes last; a decoder then reads a mark before it and predicts an end after it.
       place: [N] int32 for `abacus`: the place of each digit within its number, from 1; 0 elsewhere. None without numbers.
-      coupled: [N] int32 for `position_coupling`: ids from 2 that symbols which belong together share; 1 between them. None
-        where none is published.
-      targets: [N] int32, what is predicted at each token of `answer`; None: the answer is part of the content.
+      coupled: [N] int32 for `position_coupling`: symbols that belong together share an id from 2 on; separators have 1.
+        None where no coupling is published.
+      targets: [N] int32, the target at each token of `answer`; None: the answer is part of the content.
     """
 
     content: np.ndarray
@@ -59,33 +59,33 @@ class Problem(NamedTuple):
 
 
 class Problems(Protocol):
-    """Where problems come from."""
+    """A source of problems."""
 
     name: str
     symbols: int  # V
-    digest: str  # of what is made or read
+    digest: str  # of the algorithm or data set
 
     def most(self, length: int) -> int:
         """The largest number N of symbols in a problem of this length or a shorter one."""
 
     def of_length(self, rng: np.random.Generator, length: int) -> Problem:
-        """A problem of exactly this length that is not trained on."""
+        """A held-out problem of exactly this length."""
 
     def trained(self, rng: np.random.Generator, shortest: int, longest: int) -> Problem:
-        """A problem to train on."""
+        """A training problem of a length in shortest ... longest."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """Problems that are made.
+    """Problems that a function generates.
 
     Args:
       make: (random generator, length, symbols) -> problem.
-      symbols: V, tokens that problems are made of; those published.
-      answers: (length) -> the largest number of tokens of an answer; the length where None.
-      asks: the same of what is asked.
+      symbols: V, the published number of tokens that problems are made of.
+      answers: (length) -> the largest number of tokens in an answer; None: the length.
+      asks: (length) -> the largest number of tokens in a question; None: the length.
       resizable: whether `make` takes other numbers of symbols.
-      fewest: of them that it takes.
+      fewest: the smallest number of symbols that `make` takes.
     """
 
     make: Callable[[np.random.Generator, int, int], Problem]
@@ -116,8 +116,8 @@ class Algorithm:
         return self.of_length(rng, int(rng.integers(shortest, longest + 1)))
 
 
-# Ruoss et al. (2023), arXiv 2305.16843, github google-deepmind/randomized_positional_encodings: the sampling is that of their
-# tasks/, of which each function here names the length as they do.
+# Ruoss et al. (2023), arXiv 2305.16843, github google-deepmind/randomized_positional_encodings, tasks/: same sampling, and
+# `length` means the same.
 
 
 def even_pairs(rng: np.random.Generator, length: int, symbols: int) -> Problem:
@@ -133,13 +133,13 @@ def parity_check(rng: np.random.Generator, length: int, symbols: int) -> Problem
 
 
 def cycle_navigation(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """Where a walk of steps -1 (symbol 0), 0 and 1 on a circle of five places ends."""
+    """The end of a walk of steps -1 (symbol 0), 0 and 1 on a circle of five places."""
     steps = rng.integers(3, size=length)
     return _solved(steps, (steps - 1).sum() % _MODULUS)
 
 
 def modular_arithmetic(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """The value modulo 5 of numbers 0 ... 4 joined by +, - and * (symbols 5, 6, 7); an even length is one less."""
+    """The value modulo 5 of numbers 0 ... 4 joined by +, - and * (symbols 5, 6, 7); an even length is reduced by one."""
     numbers = rng.integers(_MODULUS, size=(length + 1) // 2)
     operators = rng.integers(3, size=len(numbers) - 1)
     terms = [int(numbers[0])]
@@ -166,7 +166,7 @@ def duplicate_string(rng: np.random.Generator, length: int, symbols: int) -> Pro
 
 
 def missing_duplicate_string(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """The one symbol that is blotted out (2) in a binary string that stands there twice; an odd length ends with a 3."""
+    """The one symbol that is blotted out (2) in a binary string written twice; an odd length ends with a 3."""
     if length == 1:
         return _solved([1], [1])
     string = np.tile(rng.integers(2, size=length // 2), 2)
@@ -177,7 +177,7 @@ def missing_duplicate_string(rng: np.random.Generator, length: int, symbols: int
 
 
 def odds_first(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """The symbols at odd indices, counted from 0, then those at even ones."""
+    """The symbols at odd indices (counted from 0), then the symbols at even indices."""
     string = rng.integers(symbols, size=length)
     return _solved(string, np.concatenate([string[1::2], string[::2]]))
 
@@ -189,15 +189,15 @@ def bucket_sort(rng: np.random.Generator, length: int, symbols: int) -> Problem:
 
 
 # Kazemnejad et al. (2023), arXiv 2305.19466, github McGill-NLP/length-generalization, scripts/dataset_builders: a token is a
-# symbol here, and the words around them are left out.
+# symbol here, and the words of the prompt are left out.
 
 
 def addition(rng: np.random.Generator, length: int, symbols: int, *, reverse: bool = False) -> Problem:
     """The sum of two numbers, most significant digit first, "+" (symbol 10) between them.
 
-    `length` digits has the longer one, the other 1 ... length; which comes first is drawn. Numbers of several digits begin
-    with none that is 0. The ids of position coupling are those of Cho et al. (2024), arXiv 2405.20671, figure 1: equal
-    significance, equal id.
+    The longer number has `length` digits, the other 1 ... length; their order is random. Numbers of several digits do not
+    begin with 0. Position coupling follows Cho et al. (2024), arXiv 2405.20671, figure 1: digits of equal significance
+    share an id.
 
     Args:
       reverse: least significant digit first, in all three numbers, as `abacus` takes them.
@@ -224,7 +224,7 @@ def addition(rng: np.random.Generator, length: int, symbols: int, *, reverse: bo
 
 
 def addition_reversed(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """As `addition`, all three numbers written least significant digit first."""
+    """`addition` with all three numbers written least significant digit first."""
     return addition(rng, length, symbols, reverse=True)
 
 
@@ -248,10 +248,10 @@ def flip_flop(rng: np.random.Generator, length: int, symbols: int, *, ignore: fl
     """FFL(T, p): `length` tokens, an instruction (w, r, i: symbols 2, 3, 4) and a bit in turn; a read repeats the last write.
 
     The first instruction writes, the last one reads, the others ignore with probability `ignore` and write or read equally
-    often; bits that are written or ignored are random. Answers are the bits of reads. Odd lengths are one less, and the least
-    is 4: a write and a read.
+    often; bits that are written or ignored are random. Answers are the bits of reads. Odd lengths are reduced by one; the
+    shortest is 4: a write and a read.
 
-    Published are T = 512 and ignore 0.8 in training, 0.98 (sparse) and 0.1 (dense) out of distribution.
+    The paper has T = 512 and ignore 0.8 in training, 0.98 (sparse) and 0.1 (dense) out of distribution.
     """
     count = max(2, length // 2)
     share = (1 - ignore) / 2
@@ -268,40 +268,40 @@ def flip_flop(rng: np.random.Generator, length: int, symbols: int, *, ignore: fl
 
 
 def flip_flop_sparse(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """FFL(T, 0.98): what was written last stands far away."""
+    """FFL(T, 0.98): the last write stands far away."""
     return flip_flop(rng, length, symbols, ignore=0.98)
 
 
 def flip_flop_dense(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """FFL(T, 0.1): much is written and read."""
+    """FFL(T, 0.1): writes and reads are frequent."""
     return flip_flop(rng, length, symbols, ignore=0.1)
 
 
 # Merrill et al. (2024), arXiv 2404.08819, section 5, github jopetty/word-problem, src/generate_data.py: words of a group,
-# elements drawn alike, and at each token the product so far, from the left. Elements are numbered here by the order of the
-# permutations that they are; the identity is 0.
+# elements drawn uniformly, and at each token the product so far, from the left. Elements are numbered here in the order of
+# their permutations; the identity is 0.
 
 
 def word_problem_s5(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """Permutations of five things, one after the other: which permutation they make, at each token."""
+    """The product of permutations of five things so far, at each token."""
     return _products(rng, length, _S5)
 
 
 def word_problem_a5(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """As `word_problem_s5`, of even permutations: the smallest group whose word problem is complete for NC1."""
+    """`word_problem_s5` with even permutations: the smallest group whose word problem is complete for NC1."""
     return _products(rng, length, _A5)
 
 
 def word_problem_a5_generators(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """As `word_problem_a5`, of words in six letters: the cycles (1 2 3), (1 2 4), (1 2 5) and their inverses.
+    """`word_problem_a5` over six letters: the cycles (1 2 3), (1 2 4), (1 2 5) and their inverses.
 
-    The letters of Yang et al. (2025), arXiv 2505.16381, section 4.1, who ask whether the whole word is the identity.
+    Letters of Yang et al. (2025), arXiv 2505.16381, section 4.1; they ask whether the whole word is the identity.
     """
     return _products(rng, length, _A5, _LETTERS)
 
 
 def _group(degree: int, *, even: bool = False) -> np.ndarray:
-    """[G, G] int32: the number of a times b, which is first b, then a."""
+    """Returns the product table [G, G] int32: the number of a times b (b first, then a)."""
     elements = _elements(degree, even)
     number = {tuple(element): index for index, element in enumerate(elements.tolist())}
     return np.array([[number[tuple(a[b])] for b in elements] for a in elements], np.int32)
@@ -331,7 +331,7 @@ def _three_cycles() -> np.ndarray:
 
 
 def _products(rng: np.random.Generator, length: int, table: np.ndarray, letters: np.ndarray | None = None) -> Problem:
-    """Of all elements, or of the letters only."""
+    """Draws a word of all elements, or of `letters` only, and answers its product at each token."""
     drawn = rng.integers(len(table if letters is None else letters), size=length).astype(np.int32)
     content = drawn if letters is None else letters[drawn]
     targets = np.array(list(itertools.accumulate(content, lambda before, each: table[before, each])), np.int32)
@@ -342,9 +342,10 @@ def _products(rng: np.random.Generator, length: int, table: np.ndarray, letters:
 
 
 def associative_recall(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """A quarter as many keys as `length` with their values, then each key again in another order, its value the answer.
+    """length / 4 keys with their values, then each key again in another order, its value the answer.
 
-    Keys are symbols below V / 2 and differ, values are the others. A length that is no multiple of 4 is less, the least is 4.
+    Keys are different symbols below V / 2, values are symbols from V / 2 on. Lengths are rounded down to a multiple of 4; the
+    shortest is 4.
     """
     pairs = max(1, length // 4)
     if pairs > symbols // 2:
@@ -407,12 +408,13 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
 class Scan:
     """Commands and their actions: Lake & Baroni (2018), arXiv 1711.00350, in their split by length.
 
-    It trains on the commands of at most 22 actions and tests on those of 24 ... 48, whose number is the length here. A tenth
-    of the training file is held out for lengths up to 22.
+    The length is the number of actions. Commands of at most 22 actions are trained on, commands of 24 ... 48 tested. A tenth
+    of the training file is held out, for tests of lengths up to 22.
 
     Attributes:
-      training, held_out: problems; those of the test file are held out, too.
-      lengths: the number of actions of each that is trained on.
+      training: training problems.
+      held_out: problems of the test file, and the held-out tenth.
+      lengths: the number of actions of each training problem.
     """
 
     training: tuple[Problem, ...]
@@ -446,8 +448,8 @@ def load_scan(folder: str | pathlib.Path) -> Scan:
     """Reads tasks_train_length.txt and tasks_test_length.txt, or these with .gz, of github brendenlake/SCAN.
 
     Raises:
-      FileNotFoundError: one is not there.
-      ValueError: a line that is no command with its actions.
+      FileNotFoundError: a file is missing.
+      ValueError: a line is not a command with its actions.
     """
     lines = {split: _lines(pathlib.Path(folder) / f"tasks_{split}_length.txt") for split in ("train", "test")}
     words = sorted({word for found in lines.values() for pair in found for part in pair for word in part})
@@ -468,15 +470,16 @@ def load_scan(folder: str | pathlib.Path) -> Scan:
 
 
 def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib.Path | None = None) -> Problems:
-    """The problems of that name: an algorithm of `ALGORITHMS`, or "scan".
+    """Returns the problems of a name.
 
     Args:
-      symbols: another number of symbols than the published one.
+      name: an algorithm of `ALGORITHMS`, or "scan".
+      symbols: a number of symbols in place of the published one.
       files: the folder of SCAN's files.
 
     Raises:
-      ValueError: an unknown name; symbols of an algorithm that has a fixed number; scan without files.
-      FileNotFoundError: as `load_scan`.
+      ValueError: the name is unknown, the algorithm's number of symbols is fixed, or scan has no files.
+      FileNotFoundError: a file of SCAN is missing.
     """
     if name == Scan.name and symbols is None:
         if files is None:
@@ -499,13 +502,13 @@ def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """How problems become rows [T].
+    """A layout that makes rows [T] of problems.
 
     Args:
       symbols: V.
-      layout: of `LAYOUTS`.
+      layout: a name of `LAYOUTS`.
       positions: "order" is 0, 1, 2 ...; "digits" has a second axis, the place of a digit within its number, for `abacus`;
-        "coupled" the ids of `position_coupling`.
+        "coupled" is the ids of `position_coupling`.
 
     Raises:
       ValueError: for an unknown layout or positions.
@@ -530,18 +533,18 @@ class Rows:
         return (2,) if self.positions == "digits" else ()
 
     def tokens(self, problems: Problems, length: int) -> int:
-        """T that holds any problem up to a length."""
+        """T, tokens of a row that holds any problem up to a length."""
         return problems.most(length) + (self.layout == "next")
 
     def batch(self, problems: Sequence[Problem], tokens: int, count: int) -> Batch:
-        """The problems in `count` rows of T `tokens`; rows that are left have weight 0.
+        """Places problems in `count` rows of T `tokens`; rows without a problem have weight 0.
 
         Returns:
           tokens, targets, segment: [count, T] int32; position: [count, T] or [count, T, 2] int32; weight: [count, T]
-          float32, at the answers, 1 for each problem.
+          float32, nonzero at answers, summing to 1 over each problem.
 
         Raises:
-          ValueError: a problem that is too long, or that has no such positions.
+          ValueError: a problem is too long, or has no such positions.
         """
         shapes = dict(tokens=(), targets=(), segment=(), position=self.axes)
         made: Batch = {name: np.zeros((count, tokens, *more), np.int32) for name, more in shapes.items()}
@@ -596,12 +599,12 @@ def problem_batches(
     process_index: int = 0,
     process_count: int = 1,
 ) -> "grain.MapDataset":
-    """Batches without end of problems to train on; ds[step] is a function of the arguments and the step.
+    """Endless batches of training problems; ds[step] is a function of the arguments and the step.
 
-    Each problem has a length of its own, uniform in shortest ... longest. In the code of Ruoss et al. a batch has one length.
+    Each problem draws its own length, uniform in shortest ... longest. In the code of Ruoss et al. a batch has one length.
 
     Raises:
-      ValueError: lengths that are none; batch_size does not divide among the processes.
+      ValueError: the range of lengths is empty, or batch_size does not divide among the processes.
     """
     import grain
 
@@ -621,14 +624,14 @@ def problem_batches(
 def problem_epoch(
     problems: Problems, rows: Rows, *, length: int, tokens: int, count: int, batch_size: int, split: str
 ) -> Iterator[Batch]:
-    """`count` problems of one length, the same every time, that are not trained on; a filled-up row has weight 0.
+    """Yields batches of `count` held-out problems of one length, the same every time; rows that fill up have weight 0.
 
     Args:
       tokens: T of a row.
-      split: names what is drawn: other names give other problems.
+      split: seeds the draws: another name gives other problems.
 
     Raises:
-      ValueError: as `Rows.batch` and `Problems.of_length`.
+      ValueError: see `Rows.batch` and `Problems.of_length`.
     """
     rng = np.random.default_rng((zlib.crc32(split.encode()), length))
     found = [problems.of_length(rng, length) for _ in range(count)]
@@ -649,13 +652,13 @@ def _solved(
 
 
 def _number(rng: np.random.Generator, digits: int) -> int:
-    """Uniform among the numbers of so many digits; 0 has one."""
+    """Draws a number of `digits` digits uniformly; 0 counts as a number of one digit."""
     first = rng.integers(10) if digits == 1 else rng.integers(1, 10)
     return int("".join(map(str, [first, *rng.integers(10, size=digits - 1)])))
 
 
 def _lines(path: pathlib.Path) -> list[tuple[list[str], list[str]]]:
-    """The words of each command and its actions."""
+    """Reads the words of each command and its actions."""
     packed = path.with_name(f"{path.name}.gz")
     if path.exists():
         text = path.read_text()
