@@ -8,7 +8,7 @@ An `Algorithm` makes problems of a length from a random generator, `Scan` draws 
 
 A problem may name a target for each of its tokens instead: then nothing is appended, and both layouts are the same.
 
-Each row has a length of its own. Its padding stands behind its end and has segment 0, so nothing tells how far it goes.
+Rows differ in length. Padding follows a row's end and has segment 0, so nothing tells the model how far the row goes.
 Tokens 0 ... V - 1 are the symbols of an algorithm, V is the blank or mark, V + 1 the end.
 """
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("tape", "next")
 POSITIONS = ("order", "digits", "coupled")
-_MARKS = 2  # blank or mark, and end: tokens behind the symbols
-_MODULUS = 5  # of the tasks of Ruoss et al. that count
+_MARKS = 2  # the blank or mark, and the end: two tokens above the symbols
+_MODULUS = 5  # modulus of the counting tasks of Ruoss et al.
 
 
 class Problem(NamedTuple):
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
     Attributes:
       content: [N] int32.
       answer: [N] bool, the symbols to predict.
-      marked: whether the answer comes last, so that a decoder is given a mark before it and predicts an end behind it.
+      marked: whether the answer comes last; a decoder then reads a mark before it and predicts an end after it.
       place: [N] int32 for `abacus`: the place of each digit within its number, from 1; 0 elsewhere. None without numbers.
       coupled: [N] int32 for `position_coupling`: ids from 2 that symbols which belong together share; 1 between them. None
         where none is published.
@@ -69,15 +69,15 @@ class Problems(Protocol):
         """The largest number N of symbols in a problem of this length or a shorter one."""
 
     def of_length(self, rng: np.random.Generator, length: int) -> Problem:
-        """A problem of exactly this length that is not trained on."""
+        """A held-out problem of exactly this length."""
 
     def trained(self, rng: np.random.Generator, shortest: int, longest: int) -> Problem:
-        """A problem to train on."""
+        """A training problem of a length in shortest ... longest."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """Problems that are made.
+    """Problems that a function generates.
 
     Args:
       make: (random generator, length, symbols) -> problem.
@@ -85,7 +85,7 @@ class Algorithm:
       answers: (length) -> the largest number of tokens of an answer; the length where None.
       asks: the same for the question.
       resizable: whether `make` takes other numbers of symbols.
-      fewest: of them that it takes.
+      fewest: the smallest number of symbols that `make` takes.
     """
 
     make: Callable[[np.random.Generator, int, int], Problem]
@@ -139,7 +139,7 @@ def cycle_navigation(rng: np.random.Generator, length: int, symbols: int) -> Pro
 
 
 def modular_arithmetic(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """The value modulo 5 of numbers 0 ... 4 joined by +, - and * (symbols 5, 6, 7); an even length is one less."""
+    """The value modulo 5 of numbers 0 ... 4 joined by +, - and * (symbols 5, 6, 7); an even length is reduced by one."""
     numbers = rng.integers(_MODULUS, size=(length + 1) // 2)
     operators = rng.integers(3, size=len(numbers) - 1)
     terms = [int(numbers[0])]
@@ -166,7 +166,7 @@ def duplicate_string(rng: np.random.Generator, length: int, symbols: int) -> Pro
 
 
 def missing_duplicate_string(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """The one symbol that is blotted out (2) in a binary string that stands there twice; an odd length ends with a 3."""
+    """The one symbol that is blotted out (2) in a binary string written twice; an odd length ends with a 3."""
     if length == 1:
         return _solved([1], [1])
     string = np.tile(rng.integers(2, size=length // 2), 2)
@@ -177,7 +177,7 @@ def missing_duplicate_string(rng: np.random.Generator, length: int, symbols: int
 
 
 def odds_first(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """The symbols at odd indices, counted from 0, then those at even ones."""
+    """The symbols at odd indices (counted from 0), then the symbols at even indices."""
     string = rng.integers(symbols, size=length)
     return _solved(string, np.concatenate([string[1::2], string[::2]]))
 
@@ -189,7 +189,7 @@ def bucket_sort(rng: np.random.Generator, length: int, symbols: int) -> Problem:
 
 
 # Kazemnejad et al. (2023), arXiv 2305.19466, github McGill-NLP/length-generalization, scripts/dataset_builders: a token is a
-# symbol here, and the words around them are left out.
+# symbol here, and the words of the prompt are left out.
 
 
 def addition(rng: np.random.Generator, length: int, symbols: int, *, reverse: bool = False) -> Problem:
@@ -248,10 +248,10 @@ def flip_flop(rng: np.random.Generator, length: int, symbols: int, *, ignore: fl
     """FFL(T, p): `length` tokens, an instruction (w, r, i: symbols 2, 3, 4) and a bit in turn; a read repeats the last write.
 
     The first instruction writes, the last one reads, the others ignore with probability `ignore` and write or read equally
-    often; bits that are written or ignored are random. Answers are the bits of reads. Odd lengths are one less, and the least
-    is 4: a write and a read.
+    often; bits that are written or ignored are random. Answers are the bits of reads. Odd lengths are reduced by one; the
+    shortest is 4: a write and a read.
 
-    Published are T = 512 and ignore 0.8 in training, 0.98 (sparse) and 0.1 (dense) out of distribution.
+    The paper has T = 512 and ignore 0.8 in training, 0.98 (sparse) and 0.1 (dense) out of distribution.
     """
     count = max(2, length // 2)
     share = (1 - ignore) / 2
@@ -273,17 +273,17 @@ def flip_flop_sparse(rng: np.random.Generator, length: int, symbols: int) -> Pro
 
 
 def flip_flop_dense(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """FFL(T, 0.1): much is written and read."""
+    """FFL(T, 0.1): writes and reads are frequent."""
     return flip_flop(rng, length, symbols, ignore=0.1)
 
 
 # Merrill et al. (2024), arXiv 2404.08819, section 5, github jopetty/word-problem, src/generate_data.py: words of a group,
-# elements drawn alike, and at each token the product so far, from the left. Elements are numbered here by the order of the
-# permutations that they are; the identity is 0.
+# elements drawn uniformly, and at each token the product so far, from the left. Elements are numbered here in the order of
+# their permutations; the identity is 0.
 
 
 def word_problem_s5(rng: np.random.Generator, length: int, symbols: int) -> Problem:
-    """Permutations of five things, one after the other: which permutation they make, at each token."""
+    """The product of permutations of five things so far, at each token."""
     return _products(rng, length, _S5)
 
 
@@ -295,13 +295,13 @@ def word_problem_a5(rng: np.random.Generator, length: int, symbols: int) -> Prob
 def word_problem_a5_generators(rng: np.random.Generator, length: int, symbols: int) -> Problem:
     """The problem of `word_problem_a5` with words in six letters: the cycles (1 2 3), (1 2 4), (1 2 5) and their inverses.
 
-    The letters of Yang et al. (2025), arXiv 2505.16381, section 4.1, who ask whether the whole word is the identity.
+    Letters of Yang et al. (2025), arXiv 2505.16381, section 4.1; they ask whether the whole word is the identity.
     """
     return _products(rng, length, _A5, _LETTERS)
 
 
 def _group(degree: int, *, even: bool = False) -> np.ndarray:
-    """[G, G] int32: the number of a times b, which is first b, then a."""
+    """Returns the product table [G, G] int32: the number of a times b (b first, then a)."""
     elements = _elements(degree, even)
     number = {tuple(element): index for index, element in enumerate(elements.tolist())}
     return np.array([[number[tuple(a[b])] for b in elements] for a in elements], np.int32)
@@ -446,8 +446,8 @@ def load_scan(folder: str | pathlib.Path) -> Scan:
     """Reads tasks_train_length.txt and tasks_test_length.txt, or these with .gz, of github brendenlake/SCAN.
 
     Raises:
-      FileNotFoundError: one is not there.
-      ValueError: a line that is no command with its actions.
+      FileNotFoundError: a file is missing.
+      ValueError: a line is not a command with its actions.
     """
     lines = {split: _lines(pathlib.Path(folder) / f"tasks_{split}_length.txt") for split in ("train", "test")}
     words = sorted({word for found in lines.values() for pair in found for part in pair for word in part})
@@ -468,15 +468,16 @@ def load_scan(folder: str | pathlib.Path) -> Scan:
 
 
 def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib.Path | None = None) -> Problems:
-    """The problems of that name: an algorithm of `ALGORITHMS`, or "scan".
+    """Returns the problems of a name.
 
     Args:
-      symbols: another number of symbols than the published one.
+      name: an algorithm of `ALGORITHMS`, or "scan".
+      symbols: a number of symbols in place of the published one.
       files: the folder of SCAN's files.
 
     Raises:
-      ValueError: an unknown name; symbols of an algorithm that has a fixed number; scan without files.
-      FileNotFoundError: as `load_scan`.
+      ValueError: the name is unknown, the algorithm's number of symbols is fixed, or scan has no files.
+      FileNotFoundError: a file of SCAN is missing.
     """
     if name == Scan.name and symbols is None:
         if files is None:
@@ -503,9 +504,9 @@ class Rows:
 
     Args:
       symbols: V.
-      layout: of `LAYOUTS`.
+      layout: a name of `LAYOUTS`.
       positions: "order" is 0, 1, 2 ...; "digits" has a second axis, the place of a digit within its number, for `abacus`;
-        "coupled" the ids of `position_coupling`.
+        "coupled" is the ids of `position_coupling`.
 
     Raises:
       ValueError: for an unknown layout or positions.
@@ -530,18 +531,18 @@ class Rows:
         return (2,) if self.positions == "digits" else ()
 
     def tokens(self, problems: Problems, length: int) -> int:
-        """T that holds any problem up to a length."""
+        """T, tokens of a row that holds any problem up to a length."""
         return problems.most(length) + (self.layout == "next")
 
     def batch(self, problems: Sequence[Problem], tokens: int, count: int) -> Batch:
-        """The problems in `count` rows of T `tokens`; rows that are left have weight 0.
+        """Places problems in `count` rows of T `tokens`; rows without a problem have weight 0.
 
         Returns:
           tokens, targets, segment: [count, T] int32; position: [count, T] or [count, T, 2] int32; weight: [count, T]
-          float32, at the answers, 1 for each problem.
+          float32, nonzero at answers, summing to 1 over each problem.
 
         Raises:
-          ValueError: a problem that is too long, or that has no such positions.
+          ValueError: a problem is too long, or has no such positions.
         """
         shapes = dict(tokens=(), targets=(), segment=(), position=self.axes)
         made: Batch = {name: np.zeros((count, tokens, *more), np.int32) for name, more in shapes.items()}
@@ -596,9 +597,9 @@ def problem_batches(
     process_index: int = 0,
     process_count: int = 1,
 ) -> "grain.MapDataset":
-    """Batches without end of problems to train on; ds[step] is a function of the arguments and the step.
+    """Endless batches of training problems; ds[step] is a function of the arguments and the step.
 
-    Each problem has a length of its own, uniform in shortest ... longest. In the code of Ruoss et al. a batch has one length.
+    Each problem draws its own length, uniform in shortest ... longest. In the code of Ruoss et al. a batch has one length.
 
     Raises:
       ValueError: lengths below 1; batch_size does not divide among the processes.
@@ -621,14 +622,14 @@ def problem_batches(
 def problem_epoch(
     problems: Problems, rows: Rows, *, length: int, tokens: int, count: int, batch_size: int, split: str
 ) -> Iterator[Batch]:
-    """`count` problems of one length, the same every time, that are not trained on; a filled-up row has weight 0.
+    """Yields batches of `count` held-out problems of one length, the same every time; rows that fill up have weight 0.
 
     Args:
       tokens: T of a row.
       split: names the drawn problems; another name gives others.
 
     Raises:
-      ValueError: as `Rows.batch` and `Problems.of_length`.
+      ValueError: see `Rows.batch` and `Problems.of_length`.
     """
     rng = np.random.default_rng((zlib.crc32(split.encode()), length))
     found = [problems.of_length(rng, length) for _ in range(count)]
@@ -649,13 +650,13 @@ def _solved(
 
 
 def _number(rng: np.random.Generator, digits: int) -> int:
-    """Uniform among the numbers of so many digits; 0 has one."""
+    """Draws a number of `digits` digits uniformly; 0 counts as a number of one digit."""
     first = rng.integers(10) if digits == 1 else rng.integers(1, 10)
     return int("".join(map(str, [first, *rng.integers(10, size=digits - 1)])))
 
 
 def _lines(path: pathlib.Path) -> list[tuple[list[str], list[str]]]:
-    """The words of each command and its actions."""
+    """Reads the words of each command and its actions."""
     packed = path.with_name(f"{path.name}.gz")
     if path.exists():
         text = path.read_text()

@@ -1,7 +1,7 @@
 """Standard image augmentation on the device, in pure JAX.
 
-What an example gets depends on the key and on its index in the global batch only, so neither the number of processes
-nor the way the batch is sharded changes a run.
+The draws of an example depend only on the key and on its index in the global batch, so neither the number of processes
+nor the sharding of the batch changes a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ def normalise(
     mean: float | Sequence[float] = 0.5,
     std: float | Sequence[float] = 0.5,
 ) -> Float[Array, "*shape"]:
-    """(images / 255 - mean) / std in float32; by default that maps 0..255 to [-1, 1].
+    """Returns (images / 255 - mean) / std in float32; the defaults map 0..255 to [-1, 1].
 
     Args:
       images: pixels, the channels last.
@@ -30,7 +30,7 @@ def normalise(
       std: likewise.
 
     Raises:
-      ValueError: a number of means or of deviations that is not the number of channels; a std that is not positive.
+      ValueError: the number of means or deviations is not the number of channels, or a std is not positive.
     """
     mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
     for name, value in (("mean", mean), ("std", std)):
@@ -57,10 +57,10 @@ def augment(
     padding: str = "reflect",
     first: int = 0,
 ) -> Float[Array, "b h w c"]:
-    """Random crop of the padded image, back to its size, and horizontal flip with probability 1/2.
+    """Crops the padded image at random, to its own size, and flips it horizontally with probability 1/2.
 
     Args:
-      key: of this step; the same key gives the same draws.
+      key: this step's key; the same key gives the same draws.
       images: the batch, any float type.
       crop_padding: pixels added on every side before cropping; 0 crops nothing.
       flip: whether to flip.
@@ -68,7 +68,7 @@ def augment(
       first: index of images[0] in the global batch, where a process holds only a slice of it.
 
     Raises:
-      ValueError: a negative padding, one that reflection cannot fill, or an unknown kind of padding.
+      ValueError: crop_padding is negative or too large for the image, or the kind of padding is unknown.
     """
     _, h, w, c = images.shape
     if padding not in _PADDING:
@@ -98,21 +98,21 @@ def random_resized_crop(
     aspect: tuple[float, float] = (3 / 4, 4 / 3),
     first: int = 0,
 ) -> Float[Array, "b h w c"]:
-    """A random part of each image, stretched to the size of the whole: things come in other sizes and aspects.
+    """Stretches a random part of each image to the size of the whole, so objects come in other sizes and aspects.
 
-    Szegedy et al. (2014), arXiv 1409.4842, as torchvision's RandomResizedCrop: a share of the area uniform in
-    [least_area, 1] and an aspect of log-uniform ratio to the image's own, from where it is uniform to place it. A side that
-    would be longer than the image's is cut to it (torchvision draws again). Linear and antialiased.
+    Szegedy et al. (2014), arXiv 1409.4842, as in torchvision's RandomResizedCrop: the part's share of the area is uniform in
+    [least_area, 1], the ratio of its aspect to the image's log-uniform, its place uniform. A side longer than the image's is
+    cut to it (torchvision draws again). Resizing is linear and antialiased.
 
     Args:
-      key: of this step; the same key gives the same draws.
+      key: this step's key; the same key gives the same draws.
       images: the batch, any float type.
       least_area: in (0, 1]; 0.08 in Inception's recipe, 0.35 is gentle.
       aspect: bounds of the part's width / height over that of the image.
       first: index of images[0] in the global batch, where a process holds only a slice of it.
 
     Raises:
-      ValueError: for a least_area outside (0, 1] or an aspect whose bounds are not positive and rising.
+      ValueError: least_area is outside (0, 1], or the bounds of aspect are not positive and rising.
     """
     if not 0 < least_area <= 1:
         raise ValueError(f"least_area={least_area} is a share of the image: it must lie in (0, 1]")
@@ -141,12 +141,12 @@ def augment_native(
 ) -> dict[str, Array | np.ndarray]:
     """Mirrors images of a native-aspect batch with probability 1/2, each image of a row by itself.
 
-    Exactly what flipping the picture before it was cut would give: patches change places within their row of the grid
-    and are mirrored themselves; positions and all else stay.
+    The result equals flipping the picture before it was cut: patches change places within their row of the grid and are
+    mirrored themselves; positions and all other fields stay.
 
     Args:
-      key: of this step; the same key gives the same draws.
-      batch: as `native_batches` makes it; its patches may be floats already.
+      key: this step's key; the same key gives the same draws.
+      batch: a batch of `native_batches`; its patches may be floats already.
       flip: whether to flip.
       first: index of the batch's first row in the global batch, where a process holds only a slice of it.
     """
@@ -180,7 +180,7 @@ def mixup(
     replaced by max(l_i, 1 - l_i), so that x_i keeps the larger part. Takes the global batch.
 
     Args:
-      key: of this step.
+      key: this step's key.
       images: the batch.
       labels: one-hot or already soft labels.
       alpha: > 0; small values mix little.

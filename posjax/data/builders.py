@@ -23,7 +23,7 @@ _DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa
 
 def digits_path() -> pathlib.Path:
     require("digits.csv.gz", "sklearn")
-    spec = importlib.util.find_spec("sklearn")  # to import the package would cost more than a second
+    spec = importlib.util.find_spec("sklearn")  # importing the package would take more than a second
     return pathlib.Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
 
 
@@ -66,11 +66,11 @@ class Digits(tfds.core.GeneratorBasedBuilder):
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the table [1797, 65] (64 grey levels 0..16, the digit) and which rows are test [1797] (364 of them).
+    """Returns the table [1797, 65] (64 grey levels 0..16, the digit) and the mask [1797] of its 364 test rows.
 
     Raises:
       FileNotFoundError: scikit-learn is not installed.
-      ValueError: its digits.csv.gz is not the file this split was made for.
+      ValueError: its digits.csv.gz is not the expected file.
     """
     packed = digits_path().read_bytes()
     found = hashlib.sha256(packed).hexdigest()
@@ -86,7 +86,7 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def topic_families(topics: dict[str, str]) -> list[tuple[str, ...]]:
-    """Groups topics that repeat a paragraph of 100 characters or more from one another, each group sorted by name."""
+    """Groups topics that share a paragraph of 100 characters or more; each group is sorted by name."""
     family = {name: {name} for name in topics}
     first_with: dict[str, str] = {}
     for name, text in topics.items():
@@ -99,9 +99,9 @@ def topic_families(topics: dict[str, str]) -> list[tuple[str, ...]]:
 
 
 def held_out_topics(topics: dict[str, str]) -> set[str]:
-    """Chooses the validation topics: whole families, at most a tenth of all characters, in an order that hashing fixes.
+    """Chooses the validation topics: whole families in the order of a hash, at most a tenth of all characters.
 
-    Families, because the manual quotes itself: a third of it stands in two topics or more, and would leak.
+    The manual quotes itself: a third of it stands in two topics or more, and would leak if families were split.
     """
     budget = sum(len(text) for text in topics.values()) // 10
     held: set[str] = set()

@@ -18,14 +18,14 @@ _CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 
 
 def unpacked_folder(source: pathlib.Path) -> pathlib.Path | None:
-    """Returns the folder `cifar-10-batches-bin`, which is `source` or lies in it, or None."""
+    """Returns the folder `cifar-10-batches-bin` (`source` itself or a folder in it), or None."""
     source = source.absolute()
     candidates = (source, source / FOLDER)
     return next((folder for folder in candidates if folder.name == FOLDER and folder.is_dir()), None)
 
 
 def check_batches(folder: pathlib.Path) -> None:
-    """Checks that the six batches are the official ones, bit by bit, and that the class names are.
+    """Checks that the six batches and the class names are the official ones, bit by bit.
 
     Raises:
       FileNotFoundError: a file is missing.

@@ -10,10 +10,10 @@ DIGEST_LENGTH = 12
 
 
 def digest_of(*arrays: np.ndarray) -> str:
-    """Short sha256 of decoded content: dtype, shape and bytes of each array, whatever files they came from."""
+    """Returns a short sha256 of decoded content (dtype, shape and bytes of each array), whatever files it came from."""
     sha = hashlib.sha256()
     for array in arrays:
-        own = array.dtype.kind != "V"  # bfloat16 and its like are no types of numpy's, and have no buffers
+        own = array.dtype.kind != "V"  # bfloat16 and its like are not numpy's own types, and have no buffers
         sha.update(f"{array.dtype.str if own else array.dtype.name}{array.shape}".encode())
         array = np.ascontiguousarray(array)
         sha.update(array.data if own else array.reshape(-1).view(np.uint8).data)
@@ -30,7 +30,7 @@ class Images:
       label: [N] int32 in 0..num_classes-1.
       num_classes: number of classes of the set, not of the split.
       digest: short sha256 of the decoded content.
-      classes: [num_classes] their names; empty where nobody says.
+      classes: [num_classes] names of the classes; empty if unknown.
     """
 
     name: str
@@ -78,7 +78,7 @@ class NativeImages:
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
-        """[N] int64, where in `pixels` each image starts."""
+        """[N] int64, the offset in `pixels` at which each image starts."""
         return np.cumsum(np.append(0, self.size.prod(axis=1, dtype=np.int64) * self.channels))[:-1]
 
     def __len__(self) -> int:
@@ -98,9 +98,9 @@ class Text:
       tokens: [N] uint8, one byte a token, or int32, a tokenizer's ids.
       starts: [num_documents] int64, the offset in `tokens` where each document starts; starts[0] is 0, none is empty.
       digest: short sha256 of the decoded content.
-      vocab_size: tokens are below it.
-      tokenizer: sha256 of the file that the tokenizer was read from; None for bytes.
-      bos: tokens with which every document begins, and every window of the text; () for none.
+      vocab_size: number of tokens of the vocabulary; every token is below it.
+      tokenizer: sha256 of the tokenizer's file; None for bytes.
+      bos: tokens that begin every document, and every window of the text; () for none.
     """
 
     name: str

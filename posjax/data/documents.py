@@ -1,4 +1,4 @@
-"""Long documents, each one whole: a person's own text files, or a prepared set."""
+"""Long whole documents, from the user's own text files or from a prepared set."""
 
 import glob
 import pathlib
@@ -16,8 +16,8 @@ from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.tokens import BYTES, Tokenizer
 
 _HELD_OUT = 10  # the last tenth of a file that belongs to no split is for evaluation
-_SHARD = re.compile(rf"({'|'.join(SPLITS)})(?=[-_.]|$)")  # how tables are named where they are shared
-_WHOLE = re.compile(rf"({'|'.join(SPLITS)})(?=\.)")  # and texts: train.txt, but not test-driven.txt
+_SHARD = re.compile(rf"({'|'.join(SPLITS)})(?=[-_.]|$)")  # usual names of shared tables
+_WHOLE = re.compile(rf"({'|'.join(SPLITS)})(?=\.)")  # usual names of texts: train.txt, but not test-driven.txt
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Documents:
 
     Attributes:
       name: the set's name.
-      titles: [num_documents] what to call each.
+      titles: [num_documents] title of each document.
       texts: [num_documents] arrays [N_i] uint8 (bytes) or int32, none empty, without a BOS.
-      tokenizer: what made the tokens.
+      tokenizer: the tokenizer that made the tokens.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Documents:
 
     @property
     def stream(self) -> Text:
-        """The documents one after another, each behind the tokenizer's BOS, as training windows read them."""
+        """Returns the documents one after another, each after the tokenizer's BOS, as training windows read them."""
         bos = self.tokenizer.bos
         texts = [np.append(np.int32(bos), text) for text in self.texts] if bos else self.texts
         tokens = np.concatenate(texts)
@@ -47,10 +47,10 @@ class Documents:
         return Text(self.name, tokens, starts, digest_of(tokens, starts), **about)
 
     def longest(self, count: int, least: int) -> "Documents":
-        """The `count` longest documents, or as many as there are, of `least` tokens or more.
+        """Returns the `count` longest documents of `least` tokens or more; fewer if the set has fewer.
 
         Raises:
-          ValueError: none is that long.
+          ValueError: no document is that long.
         """
         order = sorted(range(len(self.texts)), key=lambda i: (-len(self.texts[i]), self.titles[i]))
         chosen = [i for i in order[:count] if len(self.texts[i]) >= least]
@@ -73,7 +73,7 @@ def load_documents(
     field: str = "text",
     tokenizer: Tokenizer = BYTES,
 ) -> Documents:
-    """The documents of a split.
+    """Loads the documents of a split.
 
     Args:
       name: a text set as `load_text` takes it, pg19 too where it is prepared; with `files` only what to call them.
@@ -83,15 +83,15 @@ def load_documents(
         text of a single document. Plain texts belong to a split by their whole name or folder, train.txt or test/a.txt,
         where one of them is for training.
       data_dir: directory of prepared sets; None is TFDS's default.
-      files: a directory, read with all below it, or a glob: UTF-8 text, JSON lines, parquet, or Arrow files of `datasets`,
-        all but the last two plain or packed by xz or gzip.
-      field: of a table's rows, which holds the text.
+      files: a directory, read with all folders below it, or a glob: UTF-8 text or JSON lines, both plain or packed by xz or
+        gzip, parquet, or Arrow files of `datasets`.
+      field: the column of a table that holds the text.
       tokenizer: makes tokens of the text; see `load_tokenizer`.
 
     Raises:
-      ValueError: an unknown set or split, no text in `files`, or a file that is not UTF-8 or not whole.
-      FileNotFoundError: the set is not prepared; the message is the command that does it.
-      ImportError: a table is of a kind whose library is not installed.
+      ValueError: the set or split is unknown, `files` hold no text, or a file is not UTF-8 or not whole.
+      FileNotFoundError: the set is not prepared; the message is the command that prepares it.
+      ImportError: a table needs a library that is not installed.
     """
     if files is None:
         text = load_text(name, split, data_dir)
@@ -116,7 +116,7 @@ def load_stream(
     field: str = "text",
     tokenizer: Tokenizer = BYTES,
 ) -> Text:
-    """`load_documents`, one after another; the bytes of a prepared set stay where they are, mapped."""
+    """Loads the documents of `load_documents` as one stream; the bytes of a prepared set stay memory-mapped."""
     if files is None and tokenizer == BYTES:
         return load_text(name, split, data_dir)
     options = dict(data_dir=data_dir, files=files, field=field, tokenizer=tokenizer)
@@ -125,14 +125,14 @@ def load_stream(
 
 class _File(NamedTuple):
     path: pathlib.Path
-    split: str | None  # that its name says
+    split: str | None  # the split that its name says
 
 
 def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes]]:
     found = list(_found(files))
     if not found:
         raise ValueError(f"files={files!r} names no text file: give a directory or a glob of {', '.join(ENDINGS)}")
-    splits = {each.split for each in found if each.split}  # beside files of splits, others are notes about them
+    splits = {each.split for each in found if each.split}  # other files beside files of splits are notes about them
     if splits:
         split = split_among(split, sorted(splits), f"data.files={files!r}")
     kept: list[tuple[str, bytes]] = []
@@ -147,7 +147,7 @@ def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes
 
 
 def _found(files: str) -> Iterator[_File]:
-    """The files, in the order of their names, so that the same ones are always the same stream."""
+    """Yields the files in the order of their names, so the same files always make the same stream."""
     root = pathlib.Path(files)
     if root.is_dir():
         paths = [path for path in root.rglob("*") if path.name.endswith(ENDINGS)]
@@ -160,7 +160,7 @@ def _found(files: str) -> Iterator[_File]:
 
 
 def _is_sure(path: pathlib.Path) -> bool:
-    """Whether what a file's name says of its split holds without a file that is trained on."""
+    """Whether a file's name alone fixes its split, without a training file beside it."""
     return "__" in path.name or is_table(path)
 
 

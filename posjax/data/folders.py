@@ -1,4 +1,4 @@
-"""A person's own pictures: a folder per class, in a folder or zip per split or without splits."""
+"""The user's own pictures: a folder per class, in a folder or zip per split or without splits."""
 
 import hashlib
 import os
@@ -12,17 +12,17 @@ from typing import NamedTuple
 from posjax.data.subsets import SPLITS, split_among
 
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_HELD_OUT = 5  # a fifth of each class is not trained on, where there are no splits
+_HELD_OUT = 5  # a fifth of each class is held out where there are no splits
 LARGEST_IMAGE = 2**28  # bytes of one picture in a zip, unpacked
 
 
-# What zipfile raises for a zip that is damaged, by where: OSError and OverflowError for offsets out of the file.
+# Errors of zipfile for a damaged zip: OSError and OverflowError for offsets outside the file.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OSError, OverflowError)
 _DAMAGED += (RuntimeError, UnicodeDecodeError)
 
 
 class Picture(NamedTuple):
-    """A picture file that was not decoded yet: its class, what to call it in messages, and its bytes."""
+    """An undecoded picture: its class, its name for messages, and its bytes."""
 
     label: str
     name: str
@@ -37,30 +37,30 @@ def class_names(data_dir: pathlib.Path, split: str) -> tuple[str, ...]:
 
 
 def pictures(data_dir: pathlib.Path, split: str) -> Iterator[Picture]:
-    """The pictures of a split, by class and name; they are listed, and so checked, at once, and read one by one.
+    """Returns the pictures of a split by class and name: listed and checked at once, read one by one.
 
     `data_dir` holds a folder or a zip named after the split (the folder counts where both are there), and that
     <class>/<picture>. Where it holds <class>/<picture> itself, "train" is four fifths of each class and any other split the
     other fifth, by a hash of the pictures' names. Hidden files and files that are no pictures by name are passed over.
 
     Raises:
-      FileNotFoundError: there is no such folder, or nothing in it.
-      ValueError: there is no such split; there are no pictures in it, or some elsewhere than in <class>/, or the zip is
-        damaged or encrypted; a picture of it is larger than 256 MiB.
+      FileNotFoundError: the folder is missing or empty.
+      ValueError: the split is unknown, it has no pictures or has pictures outside <class>/, its zip is damaged or encrypted,
+        or a picture in the zip is larger than 256 MiB.
     """
     path, share = _path(data_dir, split)
     return _read(path, _listed(path, share))
 
 
 def _splits(data_dir: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The folders and zips in a folder, by what splits they would be."""
+    """Returns the folders and zips in a folder, by the names of the splits that they may be."""
     shown = sorted(path for path in data_dir.iterdir() if not path.name.startswith((".", "__MACOSX")))
     zips = {path.stem: path for path in shown if path.suffix == ".zip"}
     return zips | {path.name: path for path in shown if path.is_dir()}
 
 
 def _path(data_dir: pathlib.Path, split: str) -> tuple[pathlib.Path, str | None]:
-    """The folder or zip of a split, and the split itself where the folder is that of all of them."""
+    """Returns the folder or zip of a split, and the split's name if all splits share the folder (else None)."""
     there = _splits(data_dir) if data_dir.is_dir() else {}
     if not there:
         raise FileNotFoundError(
@@ -77,7 +77,7 @@ def _has_pictures(path: pathlib.Path) -> bool:
 
 
 def _listed(path: pathlib.Path, share: str | None) -> list[tuple[str, str]]:
-    """(class, file) of each picture, sorted: of all, or of the share of each class that a split has."""
+    """Returns (class, file) of each picture, sorted: all pictures, or a split's share of each class."""
     listed = sorted(_in_zip(path) if path.suffix == ".zip" else _in_folder(path))
     if not listed:
         raise ValueError(f"{path} holds no pictures <class>/<picture> that end in {', '.join(_ENDINGS)}")
@@ -88,7 +88,7 @@ def _listed(path: pathlib.Path, share: str | None) -> list[tuple[str, str]]:
 
 
 def _held_out(listed: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The fifth of each class whose names have the smallest hashes: one picture at least, but not the only one."""
+    """Returns the fifth of each class whose names have the smallest hashes: at least one picture, but never the only one."""
     classes: dict[str, list[tuple[str, str]]] = {}
     for each in sorted(
         listed, key=lambda each: hashlib.sha256("/".join(each).encode(errors="surrogateescape")).digest()
@@ -99,10 +99,10 @@ def _held_out(listed: list[tuple[str, str]]) -> set[tuple[str, str]]:
 
 
 def pictures_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The pictures in a folder and all below it, sorted; hidden files and others are passed over as by `pictures`.
+    """Returns the pictures in a folder and the folders below it, sorted; skips the same files as `pictures`.
 
     Raises:
-      ValueError: there is none, or no such folder.
+      ValueError: the folder is missing or holds no pictures.
     """
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
@@ -115,7 +115,7 @@ def pictures_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _counts(name: str) -> bool:
-    """Whether a file is a picture, and not what archivers and desktops leave behind."""
+    """Whether a file is a picture, and not a file that archivers or desktops leave behind."""
     return name.lower().endswith(_ENDINGS) and not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
 
 

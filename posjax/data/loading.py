@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
 
 _log = logging.getLogger(__name__)
-_TEXT_FEATURE = {"pg19": "book_text"}  # sets whose text is not called so
+_TEXT_FEATURE = {"pg19": "book_text"}  # sets that name their text otherwise
 
 Arrays = dict[str, np.ndarray]
 
@@ -41,8 +41,8 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
       data_dir: directory of prepared sets; None is TFDS's default.
 
     Raises:
-      ValueError: unknown set or split, a text set, images of different sizes, a set prepared in another format.
-      FileNotFoundError: the set is not prepared; the message is the command that does it.
+      ValueError: the set or split is unknown, is text, has images of different sizes, or is in another format.
+      FileNotFoundError: the set is not prepared; the message is the command that prepares it.
     """
     if source := source_of(name):
         return images_of(source, split, data_dir)
@@ -63,8 +63,8 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
       data_dir: directory of prepared sets; None is TFDS's default.
 
     Raises:
-      ValueError: unknown set or split, a set without text, a set prepared in another format.
-      FileNotFoundError: the set is not prepared; the message is the command that does it.
+      ValueError: the set or split is unknown, has no text, or is in another format.
+      FileNotFoundError: the set is not prepared; the message is the command that prepares it.
     """
     if source := source_of(name):
         return text_of(source, split, data_dir)
@@ -100,9 +100,9 @@ def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ..
 def cached(
     builder: DatasetBuilder, split: str, fields: tuple[str, ...], decode: Callable[[str, Any], Arrays], how: str = ""
 ) -> tuple[Arrays, str]:
-    """Returns the decoded arrays, memory-mapped from the cache if it belongs to these very files, and their digest.
+    """Returns the decoded arrays and their digest, memory-mapped if the cache was made from these very files.
 
-    `how` names a way of decoding, which has a cache of its own.
+    `how` names a way of decoding; each has its own cache.
     """
     kind = f"{how}{split}"
     stem = pathlib.Path(builder.data_path, f"posjax-{kind}-{_key(builder, split)}")
@@ -123,7 +123,7 @@ def cached(
 
 
 def _key(builder: DatasetBuilder, split: str) -> str:
-    """Digest of the split's files, so that the cache of a set that was prepared anew is never used."""
+    """Returns a digest of the split's files: a set that is prepared anew gets a new cache."""
     sums = [_file_sum(path) for path in sorted(builder.info.splits[split].filepaths)]
     return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
@@ -143,7 +143,7 @@ def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, st
 
 
 def _write_cache(stem: pathlib.Path, kind: str, arrays: Arrays, digest: str) -> None:
-    """Writes the arrays and then, as the mark that they are whole, the index with their checksums."""
+    """Writes the arrays, then the index with their checksums, which marks the cache as whole."""
     try:
         for old in stem.parent.glob(f"posjax-{kind}-*"):
             if not old.name.startswith(stem.name):
@@ -171,7 +171,7 @@ def _file_sum(path: str | os.PathLike) -> str:
 
 
 def examples(source) -> Iterator[dict]:
-    """The source's examples in order, read a thousand at a time: three times as fast as one by one."""
+    """Yields the source's examples in order, read a thousand at a time: three times as fast as one by one."""
     for first in range(0, len(source), 1000):
         yield from source.__getitems__(range(first, min(first + 1000, len(source))))
 

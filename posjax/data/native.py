@@ -26,19 +26,19 @@ from posjax.encoding import Array, Site
 if TYPE_CHECKING:
     import grain
 
-_WINDOW = 256  # images among which rows are packed
-Row = list[tuple[int, tuple[int, int]]]  # the images of a row, with the grid of each
+_WINDOW = 256  # number of images that are packed into rows together
+Row = list[tuple[int, tuple[int, int]]]  # (image, its grid) of each image of a row
 
 
 class NativePatches:
-    """Images, resized to whole patches and cut: at most `max_patches` each, by `native_grids`.
+    """Images resized to whole patches and cut: at most `max_patches` patches each, by `native_grids`.
 
     With one number for `max_patches` all images are resized here, once, and kept. With a pair (least, most) every image
     draws its own number in every epoch and is resized when it is gathered: the square root is uniform between the two
     square roots, as NaViT samples the side and not the area.
 
     Raises:
-      ValueError: a patch_size or max_patches below 1, a pair that falls, an unknown filter.
+      ValueError: patch_size or max_patches is below 1, the pair falls, or the filter is unknown.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class NativePatches:
 
     @property
     def fixed(self) -> bool:
-        """Whether an image always has the same patches."""
+        """Whether an image has the same patches in every epoch."""
         return self.least == self.most
 
     def grids(self, seed: int, epoch: int) -> np.ndarray:
-        """[N, 2] int32, rows and columns of patches of each image in that epoch."""
+        """Returns [N, 2] int32, rows and columns of patches of each image in an epoch."""
         if self.fixed:
             return self._least_grids
         side = np.random.default_rng((seed, epoch, 1)).uniform(self.least**0.5, self.most**0.5, len(self))
         return native_grids(self.images.size, np.clip(np.round(side**2), self.least, self.most))
 
     def cut(self, index: int, grid: tuple[int, int]) -> np.ndarray:
-        """[rows * columns, p, p, c] uint8, the patches of an image in raster order."""
+        """Returns [rows * columns, p, p, c] uint8, the patches of an image in raster order."""
         if self._patches is None:
             return self._cut(index, grid)
         return self._patches[self._starts[index] : self._starts[index + 1]]
@@ -102,27 +102,27 @@ def native_batches(
     process_index: int = 0,
     process_count: int = 1,
 ) -> grain.MapDataset:
-    """Shuffled batches without end; every image comes once per epoch, in a new order each epoch.
+    """Endless shuffled batches; every image comes once per epoch, in a new order each epoch.
 
-    `ds[step]` is a pure function of the arguments and the step. Packed rows differ in number from epoch to epoch: to find
-    a step, the epochs before it are packed again (without their pixels), milliseconds per thousand images each.
+    `ds[step]` is a pure function of the arguments and the step. Epochs differ in their number of packed rows: to find a
+    step, the earlier epochs are packed again (without their pixels), milliseconds per thousand images each.
 
     Args:
       source: the images.
       batch_size: B, rows per step over all processes.
-      seed: of order and resolutions, 0 <= seed < 2**32.
+      seed: seed of order and resolutions, 0 <= seed < 2**32.
       prefix: P, slots in front of each image for class token, registers and their like.
-      tokens: N, tokens per packed row: each image goes to the first row of those open that has room. None pads instead,
-        one image a row, N = P + the source's largest max_patches.
-      images_per_row: I, of packed rows at most; None is as many as could ever fit.
+      tokens: N, tokens per packed row: each image goes to the first open row that has room. None pads instead, one image a
+        row, N = P + the source's largest max_patches.
+      images_per_row: I, the most images in a packed row; None: as many as can fit.
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.
 
     Returns:
-      ds with ds[step] = a batch as this module describes it, of batch_size // process_count rows.
+      ds with ds[step] = a batch (see the module's docstring) of batch_size // process_count rows.
 
     Raises:
-      ValueError: an image need not fit into `tokens`, or batch_size does not divide among the processes.
+      ValueError: an image may not fit into `tokens`, or batch_size does not divide among the processes.
     """
     import grain
 
@@ -145,18 +145,20 @@ def native_epoch(
     tokens: int | None = None,
     images_per_row: int | None = None,
 ) -> Iterator[Batch]:
-    """Every image once, in order where one image makes a row; the last batch is filled up with segment and weight 0.
+    """Every image once, in order if a row is one image; the last batch is filled up with segment and weight 0.
 
     Args:
-      source: the images, of one `max_patches`.
+      source: the images, with a single number for `max_patches`.
       batch_size: B, rows per batch.
-      prefix: as in `native_batches`, and so are `tokens` and `images_per_row`.
+      prefix: see `native_batches`.
+      tokens: see `native_batches`.
+      images_per_row: see `native_batches`.
 
     Returns:
-      Iterator over batches as this module describes them.
+      Iterator over batches (see the module's docstring).
 
     Raises:
-      ValueError: batch_size is below 1, the source draws its resolutions, or an image need not fit into `tokens`.
+      ValueError: batch_size is below 1, the source draws its resolutions, or an image may not fit into `tokens`.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
@@ -194,14 +196,14 @@ class _Layout:
             raise ValueError(f"images_per_row={images_per_row} must be at least 1, and 1 where tokens is None")
 
     def rows(self, order: np.ndarray, grids: np.ndarray) -> list[Row]:
-        """All the rows that the images make when they come in this order."""
+        """Returns the rows of the images in this order."""
         images = [(i, tuple(grids[i].tolist())) for i in order.tolist()]
         if not self.packed:
             return [[image] for image in images]
         return [row for i in range(0, len(images), _WINDOW) for row in self._first_fit(images[i : i + _WINDOW])]
 
     def _first_fit(self, images: Row) -> list[Row]:
-        rows, room, opened = [], [], []  # `opened` numbers the rows that may still take an image
+        rows, room, opened = [], [], []  # `opened` holds the numbers of rows that may still take an image
         for image in images:
             need = self.prefix + image[1][0] * image[1][1]
             row = next((r for r in opened if room[r] >= need), len(rows))
@@ -216,7 +218,7 @@ class _Layout:
         return rows
 
     def batch(self, rows: list[Row], batch_size: int) -> Batch:
-        """The batch of these rows, filled up to `batch_size`."""
+        """Returns the batch of these rows, filled up to `batch_size`."""
         shape, source = (batch_size, self.tokens), self.source
         pixels = (source.patch_size, source.patch_size, source.images.channels)
         batch = {"patches": np.zeros((*shape, *pixels), np.uint8), "position": np.zeros((*shape, 2), np.int32)}
@@ -237,21 +239,21 @@ class _Layout:
 
 
 class _Rows:
-    """The rows of all epochs, one after another; the last epochs that were asked for are kept."""
+    """The rows of all epochs, one after another; caches the latest epochs."""
 
     def __init__(self, layout: _Layout, seed: int):
         self._layout, self._seed = layout, seed
-        self._starts = (0,)  # the number of the first row of each epoch that is known
+        self._starts = (0,)  # number of the first row of each known epoch
         self._kept = {}
 
     def between(self, start: int, stop: int) -> list[Row]:
-        """Rows number start to stop - 1."""
+        """Returns rows start to stop - 1."""
         starts = self._starts
         while starts[-1] < stop:
             alone = len(self._layout.source)  # rows of an epoch without packing
             packed = self._layout.packed
             starts = (*starts, starts[-1] + (len(self._epoch(len(starts) - 1)) if packed else alone))
-        self._starts = starts  # replaced whole: another thread reads the one or the other
+        self._starts = starts  # replaced whole: another thread reads the old or the new one
         epoch = int(np.searchsorted(starts, start, side="right")) - 1
         rows = []
         while start + len(rows) < stop:

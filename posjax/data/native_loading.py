@@ -31,14 +31,12 @@ def load_native_images(
 
     Args:
       name: "folder", or an image set of `SETS`, or one of your own (`register`), or any prepared TFDS set with features
-        `image` and `label`. A TFDS set is decoded once, like `load_images`, the others each time.
+        `image` and `label`. A TFDS set is decoded once, as in `load_images`; others are decoded each time.
       split: "train", "test", ... as the set has them.
-      data_dir: directory of prepared sets, None is TFDS's default; of a folder, what holds
-        <split>/<class>/<picture>, or <split>.zip with <class>/<picture> in it, or <class>/<picture> without splits, of which
-        a fifth of each class is held out by a hash of the names. Its classes are numbered in the order of their names, all
-        splits alike.
-      channels: 3 or 1; other images are converted as `read_image` does. None takes 1 where all images of a prepared set are
-        said to be grey, else 3.
+      data_dir: directory of prepared sets; None is TFDS's default. For "folder", a directory that holds
+        <split>/<class>/<picture>, <split>.zip with <class>/<picture>, or <class>/<picture> without splits: a hash of the
+        names then holds out a fifth of each class. Classes are numbered in the order of their names, all splits alike.
+      channels: 3 or 1; other images are converted as in `read_image`. None is 1 if a prepared set is declared grey, else 3.
       short_side: larger images are shrunk (bicubic) until their short side has this many pixels; None keeps them all.
 
     Raises:
@@ -69,7 +67,7 @@ def load_native_images(
 def as_images(
     images: NativeImages, size: int | tuple[int, int], mode: str = "crop", *, resample: str = "bicubic"
 ) -> Images:
-    """All images as one size, by `preprocess`: a set for whatever takes `Images`."""
+    """Makes all images one size by `preprocess`, for consumers of `Images`."""
     options = dict(channels=images.channels, resample=resample)
     image = np.stack([preprocess(images[i], size, mode, **options) for i in range(len(images))])
     return Images(images.name, image, images.label, images.num_classes, digest_of(image, images.label), images.classes)
@@ -94,7 +92,7 @@ def _load_folder(data_dir: pathlib.Path, split: str, channels: int, short_side: 
 
 
 def _decoded(encoded: Iterable[tuple[str, bytes | np.ndarray, int]], channels: int, short_side: int | None) -> Arrays:
-    """Arrays out of (name, bytes or pixels, label) of each picture."""
+    """Decodes (name, bytes or pixels, label) of each picture into arrays."""
     pixels, size, label = [], [], []
     for name, content, number in encoded:
         image = read_image(content, channels=channels, name=name)

@@ -1,6 +1,6 @@
 """Grain pipelines: shuffled training batches by step number, and evaluation batches in order.
 
-A pipeline shuffles indices only and gathers a batch at a time. `ds[step]` is a pure function of the arguments and the
+A pipeline shuffles only indices and gathers one batch at a time. `ds[step]` is a pure function of the arguments and the
 step, so the step number alone resumes a run exactly, and process p of n always holds the p-th slice of the same batch.
 """
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def image_batches(
     images: Images, *, batch_size: int, seed: int, process_index: int = 0, process_count: int = 1
 ) -> grain.MapDataset:
-    """Shuffled batches without end; every image comes once per epoch of N images, in a new order each epoch.
+    """Endless shuffled batches; every image comes once per epoch of N images, in a new order each epoch.
 
     Args:
       images: the split, N images.
       batch_size: images per step over all processes.
-      seed: of the shuffle, 0 <= seed < 2**32.
+      seed: seed of the shuffle, 0 <= seed < 2**32.
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.
 
@@ -56,18 +56,18 @@ def text_batches(
     process_index: int = 0,
     process_count: int = 1,
 ) -> grain.MapDataset:
-    """Shuffled batches of windows without end; every token is an input once per epoch of ceil(N / length) windows.
+    """Endless shuffled batches of windows; every token is an input once per epoch of ceil(N / length) windows.
 
-    Each epoch cuts the stream from another random phase on, so that windows do not always begin at the same tokens.
+    Each epoch cuts the stream from a new random phase on, so windows do not always begin at the same tokens.
 
     Args:
       text: the split, N tokens.
       length: T, tokens per window.
       batch_size: windows per step over all processes.
-      seed: of shuffle and phases, 0 <= seed < 2**32.
+      seed: seed of shuffle and phases, 0 <= seed < 2**32.
       positions: "document" is a token's true offset in its document, never restarted at a window's edge;
         "window" is 0..T-1.
-      ladder: how the context grows with the steps; None: it is the whole window.
+      ladder: schedule of the context's length over the steps; None: always the whole window.
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.
 
@@ -76,8 +76,8 @@ def text_batches(
       `posjax.data.windows.gather_windows` describes them; b = batch_size // process_count.
 
     Raises:
-      ValueError: the text is shorter than a window and its last target, batch_size does not divide, or the ladder does not
-        fit the length.
+      ValueError: the text is shorter than a window plus its last target, batch_size does not divide among the processes, or
+        the ladder does not fit the length.
     """
     check_windows(text, length, positions)
     ladder = ladder or Ladder()
@@ -106,7 +106,7 @@ def _batches(
     process_index: int,
     process_count: int,
 ) -> grain.MapDataset:
-    """Batches gather(epoch [b], index [b]) of indices below `size`, reshuffled every epoch."""
+    """Returns batches gather(epoch [b], index [b]) of indices below `size`, reshuffled every epoch."""
     import grain
 
     first, share = share_of(batch_size, seed, process_index, process_count)
@@ -121,7 +121,7 @@ def _batches(
 
 
 def share_of(batch_size: int, seed: int, process_index: int, process_count: int) -> tuple[int, int]:
-    """(index of this process's first example in a batch, how many it takes), once the arguments have been checked."""
+    """Checks the arguments and returns (index of this process's first example in a batch, number of its examples)."""
     if batch_size < 1 or process_count < 1 or batch_size % process_count:
         raise ValueError(f"batch_size={batch_size} does not divide among process_count={process_count} processes")
     if not 0 <= process_index < process_count:
@@ -142,7 +142,7 @@ def epoch(ds: grain.MapDataset, start_step: int, end_step: int) -> Iterator[Batc
         for _ in range(start_step, end_step):
             yield next(iterator)
     finally:
-        iterator.close()  # otherwise the reading thread complains when the interpreter exits
+        iterator.close()  # otherwise the reading thread raises when the interpreter exits
 
 
 def image_epoch(images: Images, *, batch_size: int) -> Iterator[Batch]:
@@ -165,7 +165,7 @@ def image_epoch(images: Images, *, batch_size: int) -> Iterator[Batch]:
 def text_epoch(
     text: Text, *, length: int, batch_size: int, positions: str = "document", align: int | None = None
 ) -> Iterator[Batch]:
-    """Every target once, in order, in windows of `length` that do not overlap; filled up with segment and weight 0.
+    """Every target once, in order, in windows of `length` without overlap; filled up with segment and weight 0.
 
     Args:
       text: the split, N tokens, hence N - 1 targets.
@@ -173,13 +173,13 @@ def text_epoch(
       batch_size: b, windows per batch.
       positions: as in `text_batches`.
       align: a multiple of `length`, say the longest length evaluated. Only the first floor((N-1) / align) * align
-        targets are scored then, so that every length scores exactly the same tokens. None scores all N - 1.
+        targets are scored then, so every length scores exactly the same tokens. None scores all N - 1.
 
     Returns:
       Iterator over batches as in `text_batches`.
 
     Raises:
-      ValueError: the text is shorter than a window (or than `align`) and its last target, or align is no multiple.
+      ValueError: the text is shorter than a window (or than `align`) plus its last target, or align is not a multiple.
     """
     check_windows(text, length, positions)
     targets = len(text) - 1
@@ -197,7 +197,7 @@ def text_epoch(
 
 
 def _in_order(size: int, batch_size: int, gather: Callable[[slice], Batch]) -> Iterator[Batch]:
-    """Batches of rows 0..size-1, the last one filled up with zeros."""
+    """Yields batches of rows 0..size-1; zeros fill up the last one."""
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
 

@@ -1,4 +1,4 @@
-"""Prepares sets from the network, or from raw files that are already here, as array_record files without TensorFlow."""
+"""Prepares sets as array_record files without TensorFlow, from the network or from raw files that are already here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROBE_SECONDS = 10
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared set: where it lies, the number of examples of each split, and whether this call made it."""
+    """A prepared set: its folder, the number of examples of each split, and whether this call made it."""
 
     name: str
     path: pathlib.Path
@@ -42,10 +42,10 @@ def prepare(
     *,
     progress: bool = False,
 ) -> Prepared:
-    """Prepares a set once; does nothing if that was done before.
+    """Prepares a set; does nothing if it is prepared already.
 
     Args:
-      name: see `posjax.data.SETS`; other TFDS sets work if all they want of TensorFlow is to open files.
+      name: see `posjax.data.SETS`; other TFDS sets work if they use TensorFlow only to open files.
       data_dir: directory of prepared sets; None is TFDS's default.
       source: directory that holds the raw files under their original names (sha256 checked); None downloads.
         For cifar10 it may instead hold the unpacked folder `cifar-10-batches-bin`.
@@ -54,7 +54,7 @@ def prepare(
     Raises:
       ValueError: no such set, a raw file that is not the published one, or a builder that needs a missing package.
       FileNotFoundError: raw files are missing in `source`.
-      ConnectionError: the raw files are needed from the network and it does not answer.
+      ConnectionError: the network, which has the raw files, does not answer.
     """
     builder = find_builder(name, data_dir)
     made_now = False
@@ -74,7 +74,7 @@ def _downloads(builder: DatasetBuilder) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _lock(path: pathlib.Path) -> Iterator[None]:
-    """Lets one process at a time prepare a set; the lock ends with the process, however it ends."""
+    """Lets one process at a time prepare a set; the lock ends with the process, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -85,7 +85,7 @@ def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: boo
     root = _downloads(builder)
     if source is not None and name == "cifar10" and (folder := cifar10.unpacked_folder(pathlib.Path(source))):
         cifar10.check_batches(folder)
-        # TFDS would fetch and unpack an archive here; this hands it the folder that the archive unpacks to.
+        # TFDS would fetch and unpack an archive here; give it the unpacked folder instead.
         builder._make_download_manager = lambda **_: cifar10.Unpacked(folder.parent)
     elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         _check_by_hand(builder, name, data_dir, source)
@@ -130,7 +130,7 @@ def _not_installed(name: str, error: TensorFlowNeeded | ImportError) -> ValueErr
 
 @contextlib.contextmanager
 def _quiet(progress: bool) -> Iterator[None]:
-    """Swallows the two lines that TFDS prints, and its progress bars unless they are wanted."""
+    """Silences the two lines that TFDS prints, and its progress bars unless `progress`."""
     from tensorflow_datasets.core.utils import tqdm_utils
 
     before = tqdm_utils._active
@@ -143,7 +143,7 @@ def _quiet(progress: bool) -> Iterator[None]:
 
 
 def _check_by_hand(builder: DatasetBuilder, name: str, data_dir, source) -> None:
-    """Asks for `source` where the set's licence lets nobody download it without signing."""
+    """Raises for a set without `source` whose licence must be signed before a download."""
     if source is None or not pathlib.Path(source).is_dir():
         instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
         raise FileNotFoundError(
@@ -152,7 +152,7 @@ def _check_by_hand(builder: DatasetBuilder, name: str, data_dir, source) -> None
 
 
 def check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) -> None:
-    """Looks for every raw file, and at its sha256, before anything is written."""
+    """Checks that every raw file exists and has its sha256, before anything is written."""
     if not source.is_dir():
         raise FileNotFoundError(f"--from={source} is not a directory")
     named = [(url, info) for url, info in (builder.url_infos or {}).items() if info.filename]
@@ -170,7 +170,7 @@ def check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) ->
 
 
 def check_reachable(builder: DatasetBuilder, name: str, data_dir, manual: pathlib.Path) -> None:
-    """Asks the network for one file first, because TFDS itself retries for minutes before it gives up."""
+    """Requests one file from the network first: TFDS itself retries for minutes before it gives up."""
     import requests
     from etils import epath
     from tensorflow_datasets.core.download import resource

@@ -1,4 +1,4 @@
-"""Pictures of any size, aspect and format become uint8 arrays; `posjax.data.normalise` makes floats of them, later.
+"""Turns pictures of any size, aspect and format into uint8 arrays; `posjax.data.normalise` makes floats of them later.
 
 Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks.
 """
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _MODES = ("crop", "pad", "stretch")
-LARGEST_COVER = 32  # times the pixels asked for, from which on only those that are kept are made
-_SUPPORT = 4  # pixels on either side that a filter reads, Lanczos the most with 3
+LARGEST_COVER = 32  # above this many times the crop's pixels only the crop is resized
+_SUPPORT = 4  # pixels that a filter reads on either side; Lanczos reads the most, 3
 _FILTERS = ("bicubic", "bilinear", "box", "lanczos", "nearest")
 
 Source = Any  # a path, the bytes of a file, a PIL image, or an array [h, w] or [h, w, c] uint8
 
 
 def read_image(source: Source, *, channels: int = 3, name: str | None = None) -> np.ndarray:
-    """Reads a picture as one sees it.
+    """Reads a picture as a viewer shows it.
 
-    It is turned as its EXIF orientation says; palettes are looked up, 16-bit grey is scaled to 8 bits, and what is
-    transparent shows white behind it (others drop the alpha channel, and so show whatever colour was hidden below it).
-    Of an animation it is the first frame.
+    It is turned by its EXIF orientation; palettes are looked up and 16-bit grey is scaled to 8 bits. Transparent pixels are
+    blended with white (other readers drop the alpha channel, which shows hidden colours). An animation gives its first frame.
 
     Args:
       source: a path, the bytes of a file (PNG, JPEG, WebP, ... what PIL reads), a PIL image, or an array [h, w] or
@@ -43,8 +42,8 @@ def read_image(source: Source, *, channels: int = 3, name: str | None = None) ->
       [h, w, channels] uint8.
 
     Raises:
-      ValueError: it is no picture, damaged, too large for PIL, or of floats; the message names the file.
-      FileNotFoundError: there is no such file.
+      ValueError: it is not a picture, damaged, too large for PIL, or of floats; the message names the file.
+      FileNotFoundError: the file is missing.
     """
     from PIL import Image, ImageOps
 
@@ -73,23 +72,23 @@ def preprocess(
     resample: str = "bicubic",
     crop_fraction: float = 1.0,
 ) -> np.ndarray:
-    """A picture of any size as an array of one size.
+    """Makes an array of a fixed size from a picture of any size.
 
     Args:
-      source: what `read_image` takes.
+      source: a picture, see `read_image`.
       size: (H, W) in pixels, or H = W.
-      mode: "crop": resized, in its aspect, until it just covers H x W divided by `crop_fraction` (rounded down), then the
-        centre cut out: what torchvision and timm evaluate on. "pad": resized, in its aspect, until it just fits
-        inside H x W, centred on black. "stretch": resized to H x W whatever its aspect.
+      mode: "crop" keeps the aspect, covers H x W divided by `crop_fraction` (rounded down) and cuts out the centre, as
+        torchvision and timm do to evaluate. "pad" keeps the aspect, fits inside H x W and centres on black. "stretch"
+        resizes to H x W whatever the aspect.
       channels: 1 or 3.
       resample: "bicubic" (Keys, a = -0.5), "bilinear", "box", "lanczos" or "nearest".
-      crop_fraction: in (0, 1], of "crop" alone; 0.875 is usual at 224 pixels.
+      crop_fraction: in (0, 1], only for "crop"; 0.875 is usual at 224 pixels.
 
     Returns:
       [H, W, channels] uint8.
 
     Raises:
-      ValueError: a picture that cannot be read; an unknown mode or filter, a size or fraction out of range.
+      ValueError: the picture cannot be read, the mode or filter is unknown, or the size or fraction is out of range.
     """
     height, width = (size, size) if np.ndim(size) == 0 else size
     if mode not in _MODES:
@@ -121,13 +120,13 @@ def preprocess(
 def preprocess_native(
     source: Source, *, patch_size: int, max_patches: int, channels: int = 3, resample: str = "bicubic"
 ) -> np.ndarray:
-    """A picture of any size as whole patches, at most `max_patches`, nearly in its aspect: see `native_grids`.
+    """Resizes a picture to whole patches, at most `max_patches`, nearly in its aspect: see `native_grids`.
 
     Returns:
       [rows * patch_size, columns * patch_size, channels] uint8.
 
     Raises:
-      ValueError: a picture that cannot be read, an unknown filter, a patch_size or max_patches below 1.
+      ValueError: the picture cannot be read, the filter is unknown, or patch_size or max_patches is below 1.
     """
     if patch_size < 1:
         raise ValueError(f"patch_size={patch_size} must be at least 1 pixel")
@@ -137,7 +136,7 @@ def preprocess_native(
 
 
 def native_grid(height: int, width: int, max_patches: int) -> tuple[int, int]:
-    """The (rows, columns) of `native_grids` for one image."""
+    """Returns (rows, columns) of `native_grids` for one image."""
     rows, columns = native_grids(np.array([[height, width]]), max_patches)[0].tolist()
     return rows, columns
 
@@ -145,20 +144,20 @@ def native_grid(height: int, width: int, max_patches: int) -> tuple[int, int]:
 def native_grids(size: np.ndarray, max_patches: int | np.ndarray) -> np.ndarray:
     """The numbers of patches, down and across, of an image: NaFlex's rule (big_vision, SigLIP 2, arXiv 2502.14786).
 
-    Of all scales s with ceil(s h) ceil(s w) <= max_patches, in units of a patch, the largest: ceil(s h) rows,
-    ceil(s w) columns. big_vision, timm and transformers search for s by bisection and so find a smaller grid where s lies
-    closer than their tolerance to the next one; this walks through the grids in whole numbers. Images smaller than that
-    are enlarged, as there. The aspect of the grid differs from the image's by less than a patch on either side.
+    The scale s, in units of a patch, is the largest with ceil(s h) ceil(s w) <= max_patches; the grid has ceil(s h) rows and
+    ceil(s w) columns. big_vision, timm and transformers bisect for s and so find a smaller grid if s is within their
+    tolerance of the next one; here the search is exact, in whole numbers. Smaller images are enlarged, as there. The aspect
+    of the grid differs from the image's by less than a patch on either side.
 
     Args:
       size: [N, 2] heights and widths in pixels.
-      max_patches: of all images, or [N] of each.
+      max_patches: one maximum for all images, or [N].
 
     Returns:
       [N, 2] int32, each at least 1.
 
     Raises:
-      ValueError: a size or a max_patches below 1.
+      ValueError: a size or a max_patches is below 1.
     """
     size, most = np.asarray(size, np.int64), np.broadcast_to(np.asarray(max_patches, np.int64), len(size))
     if (size < 1).any() or (most < 1).any():
@@ -178,7 +177,7 @@ def resize(pixels: np.ndarray, size: tuple[int, int], resample: str = "bicubic")
     """Resizes [h, w, c] uint8 to [H, W, c] by PIL.
 
     Raises:
-      ValueError: an unknown filter.
+      ValueError: the filter is unknown.
     """
     from PIL import Image
 
@@ -197,13 +196,13 @@ def _check_filter(resample: str) -> None:
 def _resized_part(
     pixels: np.ndarray, size: tuple[int, int], part: tuple[int, int, int, int], resample: str
 ) -> np.ndarray:
-    """A part of what `resize` returns, without the rest, which of a strip of pixels is far larger.
+    """Computes a part of `resize`'s result without the rest, which is far larger for a thin strip of pixels.
 
     Args:
       part: (top, left, height, width) within `size`.
 
     Returns:
-      [height, width, c] uint8, that of `resize` but for rounding: PIL may shrink or grow rows before columns or behind.
+      [height, width, c] uint8, equal to `resize` up to rounding: PIL may resize rows before or after columns.
     """
     from PIL import Image
 
@@ -212,7 +211,7 @@ def _resized_part(
     for axis in (0, 1):
         scale = pixels.shape[axis] / size[axis]
         start, stop = part[axis] * scale, (part[axis] + part[axis + 2]) * scale
-        margin = _SUPPORT * max(scale, 1)  # pixels that the filter reads beyond
+        margin = _SUPPORT * max(scale, 1)  # pixels beyond the part that the filter reads
         first, last = max(0, int(start - margin)), int(stop + margin) + 1
         cut = cut[first:last] if axis == 0 else cut[:, first:last]
         box.append((start - first, min(stop - first, cut.shape[axis])))
@@ -227,7 +226,7 @@ def _pixels(picture: Image.Image, channels: int, name: str) -> np.ndarray:
 
     kind = "L" if channels == 1 else "RGB"
     if picture.mode == "F":
-        raise ValueError(f"{name} holds floats, whose range nobody tells: convert it to 8 or 16 bits first")
+        raise ValueError(f"{name} holds floats, whose range is unknown: convert it to 8 or 16 bits first")
     if picture.mode.startswith("I"):
         picture = Image.fromarray(_of_16_bits(np.asarray(picture), name))
     if picture.has_transparency_data:

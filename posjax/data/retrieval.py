@@ -1,4 +1,4 @@
-"""Sequences whose last tokens can only be known by finding something far before them.
+"""Sequences whose last tokens can only be predicted by retrieving a far earlier part.
 
 Each task is a pure function of a random generator and the sizes; `retrieval_batch` makes batches of one. `depth` is the
 share of the tokens that may be anything which stands before what must be found: 0 puts it first, 1 just before the question.
@@ -52,7 +52,7 @@ class Words(NamedTuple):
         return self.tokenizer.encode([written])[0]
 
     def question(self, asked: bytes, key: bytes) -> tuple[np.ndarray, int]:
-        """The tokens of a question with its answer, and how many of the last ones are the answer.
+        """Returns the tokens of a question with its answer, and the number of final tokens that are the answer.
 
         A tokenizer may join the space before an answer with it.
         """
@@ -86,7 +86,7 @@ Make = Callable[[np.random.Generator, int, float, np.ndarray | None, Words], Exa
 
 
 def passkey(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
-    """A number of five digits among sentences that repeat, asked for at the end.
+    """A number of five digits among repeating sentences; the question comes last.
 
     Mohtashami & Jaggi (2023), arXiv 2305.16300, appendix B, without their opening words.
     """
@@ -97,14 +97,13 @@ def passkey(rng: np.random.Generator, size: int, depth: float, haystack: np.ndar
 
 
 def needle(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
-    """A sentence in the middle of a text that has nothing to do with it, asked for at the end.
+    """A sentence in the middle of an unrelated text; the question comes last.
 
-    Kamradt (2023), github gkamradt/LLMTest_NeedleInAHaystack; here the needle is a city's number, so that exactly one
-    answer is right. `haystack` is the text [N] as tokens; it is read from some place on, and again from its start where it is
-    short.
+    Kamradt (2023), github gkamradt/LLMTest_NeedleInAHaystack; here the needle is a city's number, so exactly one answer is
+    right. `haystack` is the text [N] as tokens; it is read from a random place on, and again from its start if it is short.
 
     Raises:
-      ValueError: without a haystack.
+      ValueError: haystack is None.
     """
     if haystack is None or not len(haystack):
         raise ValueError("needle needs a haystack: a text to hide the needle in")
@@ -118,8 +117,8 @@ def needle(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarr
 def recall(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """Multi-query associative recall (MQAR): eight keys with their values, then each key again, its value the answer.
 
-    Arora et al. (2023), arXiv 2312.04927, section 4.1 and appendix: queries come at distances that follow a power law. The
-    tokens between are noise of their own alphabet, part of which (`depth`) may stand before the pairs; 0 is the paper's.
+    Arora et al. (2023), arXiv 2312.04927, section 4.1 and appendix: the distances of queries follow a power law. The tokens
+    between are noise of their own alphabet; the share `depth` of it stands before the pairs (0 in the paper).
     """
     _room("recall", size, 4 * _PAIRS)
     _alphabets("recall", words, letters=_PAIRS, symbols=2, noise=2)
@@ -137,7 +136,7 @@ def recall(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarr
 
 
 def induction(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
-    """... A B ... A, and then B: among random bytes, what followed the only other A.
+    """... A B ... A, and then B: the successor of the only other A, among random bytes.
 
     Olsson et al. (2022), arXiv 2209.11895. A is a byte that stands nowhere else: one answer is right at any
     length.
@@ -154,8 +153,8 @@ def induction(rng: np.random.Generator, size: int, depth: float, haystack: np.nd
 def copy(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarray | None, words: Words) -> Example:
     """Random letters, a bar, and the same letters again, all of them answers: Jelassi et al. (2024), arXiv 2402.01032.
 
-    There is nothing between the two: `depth` is the share of the sequence that is noise before them, 0 in the paper. Where
-    it varies, copying cannot be learned as looking back by a fixed distance.
+    `depth` is the share of the sequence that is noise before both; the paper has 0. If it varies, copying cannot be learned
+    as looking back by a fixed distance.
     """
     _room("copy", size, 3)
     count = max(1, int((1 - depth) * (size - 1) / 2))
@@ -180,24 +179,24 @@ def retrieval_batch(
     haystack: np.ndarray | None = None,
     tokenizer: Tokenizer = BYTES,
 ) -> Batch:
-    """Examples of a task, or of some tasks at random, in the form of a batch of text.
+    """Makes a batch of text from examples of a task, or of several tasks at random.
 
     Args:
-      tasks: names of `TASKS`.
+      tasks: one or more names of `TASKS`.
       length: T, tokens of each example without its last target.
-      count: b, how many.
-      seed: what the examples are a pure function of, besides the other arguments.
-      depth: in [0, 1]; None draws one for every example.
+      count: b, number of examples.
+      seed: seed of the examples, a pure function of the arguments.
+      depth: in [0, 1]; None draws a depth for every example.
       haystack: [N] tokens, for `needle`.
-      tokenizer: what tokens the examples are made of, each behind its BOS.
+      tokenizer: the tokenizer of the examples; its BOS begins each.
 
     Returns:
       tokens, targets, position, segment: [b, T] int32, as in `text_batches`; weight: [b, T] float32, 1 where the
       target is an answer.
 
     Raises:
-      ValueError: an unknown task, a depth outside [0, 1], a length that the task does not fit into, or a tokenizer that has
-        not enough tokens for it.
+      ValueError: a task is unknown, depth is outside [0, 1], the length is too short for a task, or the tokenizer has too few
+        tokens for it.
     """
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     for name in names:
@@ -252,7 +251,7 @@ def _asked(
     key: bytes,
     words: Words,
 ) -> Example:
-    """Filler with `found` within it, then the question and the key, which is the answer."""
+    """Places `found` within the filler, then the question and the key, which is the answer."""
     hidden, (end, answers) = words.text(found), words.question(question, key)
     free = size - len(hidden) - len(end)
     _room(task, size, size - free)

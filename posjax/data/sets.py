@@ -15,7 +15,7 @@ from posjax.data.subsets import split_among
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
 
-# TFDS also takes "community:name" and paths; those would run code from elsewhere.
+# TFDS also takes "community:name" and paths; both would run foreign code.
 _NAME = re.compile(r"[a-z][a-z0-9_]*(/[a-z0-9_.\-]+)?")
 
 
@@ -65,7 +65,7 @@ class Source:
         """The value of the function for a split.
 
         Raises:
-          ValueError: for a set of another kind, or without that split.
+          ValueError: the set is of another kind, or lacks the split.
         """
         if kind != self.kind:
             raise ValueError(f"{self.name!r} is registered as a set of {self.kind}, not of {kind}")
@@ -78,20 +78,20 @@ SOURCES: dict[str, Source] = {}
 def register(
     name: str, *, classes: int | Sequence[str] | None = None, splits: Sequence[str] = ("train", "test")
 ) -> Callable[[Read], Read]:
-    """Decorator that makes a function known as the data set `name`.
+    """Registers the decorated function as the data set `name`.
 
-    The function is called with (split, data_dir), each time a split is loaded, and must return the same every time: a run
-    goes on only with the data that it began with.
+    The function is called with (split, data_dir) each time a split is loaded. It must always return the same data: a run
+    resumes only with the data of its start.
 
     Args:
-      name: what `config.data.name` says.
-      classes: of labelled images, their names or how many there are; None for text. The function returns (images, labels):
+      name: the set's name for `config.data.name`.
+      classes: names or number of the classes of labelled images; None for text. The function returns (images, labels):
         images [N, h, w] or [N, h, w, c] uint8 (c = 1, 3 or 4), or a list of images of different sizes; labels [N], integers
         below the number of classes. For text it returns a list of documents, each str or bytes.
-      splits: the names that the function answers to.
+      splits: names of the splits that the function returns.
 
     Raises:
-      ValueError: for a name that posjax has, or that is registered already.
+      ValueError: the name belongs to a set of posjax, or is registered already.
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"a data set is registered under a name, as in @register('mine'); got {name!r}")
@@ -107,20 +107,20 @@ def register(
 
 
 def registered() -> list[str]:
-    """The names of all registered sets."""
+    """Returns the names of all registered sets."""
     return list(SOURCES)
 
 
 def source_of(name: str) -> Source | None:
-    """The registered set of that name, if there is one."""
+    """Returns the registered set of a name, or None."""
     return SOURCES.get(name)
 
 
 def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
-    """The directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
+    """Returns the directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
 
     Raises:
-      ValueError: its path holds **, which TFDS does not read.
+      ValueError: the path holds **, which TFDS takes for a pattern.
     """
     if "**" in os.fspath(data_dir or ""):
         raise ValueError(
@@ -134,7 +134,7 @@ def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
 
 
 def command(name: str, data_dir: str | os.PathLike | None, source: str | None = None) -> str:
-    """The command line that prepares a set."""
+    """Returns the command line that prepares a set."""
     words = ["python -m experiments.prepare", f"--name={name}"]
     words += [f"--from={source}"] if source else []
     words += [f"--data_dir={os.fspath(data_dir)}"] if data_dir is not None else []
@@ -149,7 +149,7 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
       data_dir: directory of prepared sets; None is TFDS's default.
 
     Raises:
-      ValueError: there is no such set.
+      ValueError: the set is unknown.
     """
     import tensorflow_datasets as tfds
 
@@ -177,7 +177,7 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
 
 
 def is_prepared(builder: DatasetBuilder) -> bool:
-    """Whether the set lies there, whole: TFDS writes the info file last and then renames the directory."""
+    """Whether the set is prepared completely: TFDS writes the info file last and then renames the directory."""
     return (builder.data_path / "dataset_info.json").exists()
 
 

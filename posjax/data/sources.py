@@ -1,4 +1,4 @@
-"""Data sets of one's own: a function that returns arrays or texts, registered under a name.
+"""The user's own data sets: functions that return arrays or texts, registered under a name.
 
     from posjax import data
 
@@ -24,10 +24,10 @@ from posjax.data.sets import Source
 
 
 def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> Images:
-    """A split as images of one size.
+    """Reads a split as images of one size.
 
     Raises:
-      ValueError: for images of different sizes, or what else the function should not return.
+      ValueError: the images differ in size, or the function's result is malformed.
     """
     images, label = _labelled(source, split, data_dir)
     if sizes := {image.shape for image in images} - {images[0].shape}:
@@ -42,7 +42,7 @@ def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) ->
 def native_images_of(
     source: Source, split: str, data_dir: str | os.PathLike | None, channels: int | None, decode: Callable
 ) -> NativeImages:
-    """A split as images of any sizes; `decode` makes arrays of (name, image, label) and channels."""
+    """Reads a split as images of any sizes; `decode` makes arrays of (name, image, label) and channels."""
     images, label = _labelled(source, split, data_dir)
     if channels is None:
         channels = 1 if all(image.shape[2] == 1 for image in images) else 3
@@ -54,7 +54,7 @@ def native_images_of(
 
 
 def text_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> Text:
-    """A split as a stream of UTF-8 bytes.
+    """Reads a split as a stream of UTF-8 bytes.
 
     Raises:
       ValueError: for anything but a list of texts.
@@ -72,7 +72,7 @@ def text_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> T
 
 
 def _labelled(source: Source, split: str, data_dir) -> tuple[list[np.ndarray], np.ndarray]:
-    """Images [h, w, 1 or 3] uint8 and labels [N] int32, once they have been checked."""
+    """Checks and returns images [h, w, 1 or 3] uint8 and labels [N] int32."""
     found = source.content(split, data_dir, "images")
     if not isinstance(found, tuple) or len(found) != 2:
         raise ValueError(f"{source.name!r} is a set of images: its function returns (images, labels)")

@@ -1,4 +1,4 @@
-"""Parts of a set: a share of its images, and what of a split is held out.
+"""Parts of a set: a share of its images, and a held-out share of a split.
 
 "10% of train" is held out of "train", and "train without 10%" is the rest: two splits that share nothing, one to train on and
 one to choose by. Every loader of a split takes these names.
@@ -19,19 +19,20 @@ _HELD_OUT = re.compile(r"(?P<percent>\d+(?:\.\d+)?)% of (?P<split>.+)")
 _LEFT = re.compile(r"(?P<split>.+) without (?P<percent>\d+(?:\.\d+)?)%")
 
 
-VALIDATION = ("validation", "valid", "val", "dev")  # names of one split
-SPLITS = ("train", *VALIDATION, "test")  # names that files and folders of splits usually have
+VALIDATION = ("validation", "valid", "val", "dev")  # synonyms of one split
+SPLITS = ("train", *VALIDATION, "test")  # usual names of files and folders of splits
 
 
 def split_among(split: str, there: Collection[str], whose: str) -> str:
-    """Returns the name that a set has for a split: "validation", "valid", "val" and "dev" are names of one.
+    """Returns a set's own name for a split: "validation", "valid", "val" and "dev" are synonyms.
 
     Args:
-      there: the names of the set's splits.
-      whose: says in the message which set it is.
+      split: the split.
+      there: names of the set's splits.
+      whose: the set's name in messages.
 
     Raises:
-      ValueError: the set has no such split; says which it has, and the flag that takes another one.
+      ValueError: the set has no such split; the message lists its splits and the flag that chooses one.
     """
     for name in (split, *(VALIDATION if split in VALIDATION else ())):
         if name in there:
@@ -52,7 +53,7 @@ def held_out_names(split: str, share: float) -> tuple[str, str]:
     """The names of the rest of a split, and of the share that is held out of it.
 
     Raises:
-      ValueError: for a share outside (0, 1).
+      ValueError: the share is outside (0, 1).
     """
     if not 0 < share < 1:
         raise ValueError(f"a share of {share} of {split!r} cannot be held out: it must lie in (0, 1)")
@@ -92,12 +93,13 @@ def _part(whole: Images | NativeImages | Text, share: float, held: bool) -> Imag
 
 
 def subset(images: Images | NativeImages, fraction: float) -> Images | NativeImages:
-    """A share of every class, at least one image of each; smaller shares lie within larger ones, whatever the seed of a run.
+    """Returns a share of every class, at least one image of each.
 
-    The order within a class is drawn once for all, so a study of how much data a model needs changes nothing but that.
+    The order within a class is fixed, whatever a run's seed: smaller shares lie within larger ones, so a study of data
+    efficiency changes nothing but the amount of data.
 
     Raises:
-      ValueError: for a fraction outside (0, 1].
+      ValueError: the fraction is outside (0, 1].
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction={fraction} of a set must lie in (0, 1]")
@@ -111,10 +113,10 @@ def subset(images: Images | NativeImages, fraction: float) -> Images | NativeIma
 
 
 def spread(images: Images | NativeImages, count: int) -> Images | NativeImages:
-    """`count` of the images, evenly spread over the set, which may be sorted by class; all where there are fewer.
+    """Returns `count` images spread evenly over the set, which may be sorted by class; all images if there are fewer.
 
     Raises:
-      ValueError: for a count below 1.
+      ValueError: the count is below 1.
     """
     if count < 1:
         raise ValueError(f"the number of images must be at least 1, got {count}")

@@ -1,8 +1,8 @@
 """Lets the standard tensorflow-datasets builders write their sets without TensorFlow.
 
-All of TFDS reaches TensorFlow through one lazily imported module object. While a set is prepared, the few functions
-that the builders really use (file access, PNG encoding) stand in for it. The stand-in never enters `sys.modules`, is
-taken away afterwards, and is not used at all where TensorFlow is installed.
+All of TFDS reaches TensorFlow through one lazily imported module object. While a set is prepared, a stand-in replaces it,
+with the few functions that builders use (file access, PNG encoding). The stand-in never enters `sys.modules`, is removed
+afterwards, and is not used if TensorFlow is installed.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def _open(path, mode="r"):
 
 
 def _local(function: Callable) -> Callable:
-    """Refuses gs:// and its like, which would otherwise look like files that are merely absent."""
+    """Refuses gs:// and other remote paths, which would otherwise look like missing files."""
 
     def checked(path, *args, **kwargs):
         if "://" in os.fspath(path):

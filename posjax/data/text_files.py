@@ -1,4 +1,4 @@
-"""Files of text: plain ones, one document each, and tables, which hold many."""
+"""Files of text: a plain file is one document, a table holds many."""
 
 import json
 import lzma
@@ -25,20 +25,20 @@ TABLES = (*_LINES, *_COLUMNAR)
 
 
 def is_table(path: pathlib.Path) -> bool:
-    """Whether a file holds many documents, each in a row."""
+    """Whether a file holds a document per row."""
     return _kind(path) in TABLES
 
 
 def read_texts(path: pathlib.Path, field: str) -> list[tuple[str, bytes]]:
-    """(title, UTF-8) of every document of a file that is not empty.
+    """Returns (title, UTF-8) of every document of a file that is not empty.
 
     Args:
-      path: a table (JSON lines, parquet, or the Arrow files of `datasets`), or else plain text; all but parquet and Arrow
-        may be packed by xz or gzip.
-      field: of a table's rows, which holds the text.
+      path: a table (JSON lines, parquet, or Arrow files of `datasets`) or plain text; JSON lines and plain text may be
+        packed by xz or gzip.
+      field: the column of a table that holds the text.
 
     Raises:
-      ValueError: it is not UTF-8, not whole, or a row has no such text.
+      ValueError: the file is not UTF-8 or not whole, or a row has no text in that column.
       ImportError: pyarrow is not installed.
     """
     kind = _kind(path)
@@ -50,12 +50,12 @@ def read_texts(path: pathlib.Path, field: str) -> list[tuple[str, bytes]]:
         return [(path.name, text)] if (text := _content(path)) else []
     try:
         return [(f"{path.name}:{number}", text.encode()) for number, text in enumerate(rows, 1) if text]
-    except UnicodeError as error:  # half of a pair of surrogates, as JSON may spell; a damaged column
+    except UnicodeError as error:  # half of a surrogate pair, which JSON can spell, or a damaged column
         raise ValueError(f"{path.name} holds text that is no Unicode: {error}") from None
 
 
 def _kind(path: pathlib.Path) -> str:
-    """The ending that says what a file holds: that of x.jsonl.xz is .jsonl."""
+    """Returns the ending of a file's content: .jsonl for x.jsonl.xz."""
     inner = path.with_suffix("") if path.suffix in _PACKED else path
     return inner.suffix
 
@@ -76,8 +76,8 @@ def _unpacked(packed: bytes, path: pathlib.Path) -> bytes:
     """The contents of a packed file, perhaps in several streams one after another.
 
     Raises:
-      ValueError: that is far more than text is packed; found out before it is in memory.
-      EOFError, lzma.LZMAError, zlib.error: it is cut off or damaged.
+      ValueError: the content is far larger than packed text can be; raised before it is in memory.
+      EOFError, lzma.LZMAError, zlib.error: the file is cut off or damaged.
     """
     most = left = _bound(len(packed))
     pieces = []
@@ -90,7 +90,7 @@ def _unpacked(packed: bytes, path: pathlib.Path) -> bytes:
         if not stream.eof:
             raise EOFError("it is cut off")
         pieces.append(piece)
-        packed = stream.unused_data.lstrip(b"\0")  # both pad their ends
+        packed = stream.unused_data.lstrip(b"\0")  # both formats may pad their ends
     return b"".join(pieces)
 
 
@@ -140,7 +140,7 @@ def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
         raise ValueError(f"{path.name} cannot be read as a table: {error}") from None
 
 
-Batches = Iterator[tuple[int, Callable[[], Iterable[str | None]]]]  # bytes of the texts of some rows, and these texts
+Batches = Iterator[tuple[int, Callable[[], Iterable[str | None]]]]  # (bytes of the texts of some rows, the texts)
 
 
 def _parquet(path: pathlib.Path, field: str, most: int) -> Batches:
@@ -148,7 +148,7 @@ def _parquet(path: pathlib.Path, field: str, most: int) -> Batches:
     import pyarrow.parquet
 
     _check_column(path, pyarrow.parquet.read_schema(path), field)
-    # A text that stands in many rows stays one: a few bytes of the file may say that it stands in millions.
+    # A repeated text is kept once: a few bytes of a file can repeat it in millions of rows.
     file = pyarrow.parquet.ParquetFile(path, read_dictionary=[field])
     groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
     columns = (group.column(index) for group in groups for index in range(group.num_columns))
@@ -168,7 +168,7 @@ def _parquet(path: pathlib.Path, field: str, most: int) -> Batches:
 
 
 def _arrow(path: pathlib.Path, field: str, most: int) -> Batches:
-    """Files as `datasets` saves them: the texts are mapped from the file."""
+    """Reads a file as `datasets` saves it: the texts are memory-mapped."""
     del most
     import pyarrow.ipc
 

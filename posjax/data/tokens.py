@@ -14,18 +14,18 @@ import numpy as np
 from posjax.extras import require
 
 FILE = "tokenizer.json"
-_UNKNOWN = "\U0010fffd"  # in nobody's vocabulary
+_UNKNOWN = "\U0010fffd"  # a character that no vocabulary has
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A vocabulary, and the way from text to its tokens and back. Without `rust` tokens are bytes.
+    """A vocabulary with encoding and decoding. Without `rust`, tokens are bytes.
 
     Attributes:
       name: "bytes", or the file.
-      vocab_size: one more than the largest token.
+      vocab_size: the largest token plus one.
       digest: sha256 of the file, 64 hex digits; None for bytes.
-      bos: tokens that stand before every text, by the file's template: a BOS as a rule; () for none.
+      bos: tokens that the file's template puts before every text, usually one BOS; () for none.
       rust: a `tokenizers.Tokenizer`.
     """
 
@@ -36,15 +36,15 @@ class Tokenizer:
     rust: Any = field(default=None, repr=False, compare=False)
 
     def encode(self, texts: Sequence[bytes | np.ndarray]) -> list[np.ndarray]:
-        """The tokens of each text: [N_i] uint8 for bytes, int32 from a file; no special token is added, not even `bos`.
+        """Returns the tokens of each text: [N_i] uint8 for bytes, int32 from a file; adds no special token, not even `bos`.
 
-        Half a character at an end, as where a file was cut in two, is left out.
+        Half a character at an end (where a file was cut in two) is dropped.
 
         Args:
           texts: UTF-8, as bytes or arrays [n_i] uint8.
 
         Raises:
-          ValueError: for text that the tokenizer has no token for, not even an unknown one.
+          ValueError: the tokenizer has no token for some text, not even an unknown token.
         """
         if self.rust is None:
             return [text if isinstance(text, np.ndarray) else np.frombuffer(text, np.uint8) for text in texts]
@@ -54,7 +54,7 @@ class Tokenizer:
         return [np.asarray(each.ids, np.int32) for each in found]
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
-        """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
+        """Returns the text of tokens; bytes that are not UTF-8 become U+FFFD."""
         if self.rust is None:
             return bytes(np.asarray(tokens, np.uint8)).decode("utf-8", "replace")
         return self.rust.decode(np.asarray(tokens).tolist(), skip_special_tokens=False)
@@ -64,8 +64,8 @@ BYTES = Tokenizer("bytes", 256)
 
 
 class _RustErrors:
-    """Makes a ValueError of an error in Rust: a panic, which is no `Exception` and has no class that could be named, or a
-    bare `Exception`, as for an unknown word where the vocabulary lacks the unknown token.
+    """Turns an error of Rust into a ValueError: a panic, which is not an `Exception` and has no importable class, or a
+    bare `Exception`, for example for an unknown word in a vocabulary without an unknown token.
     """
 
     def __init__(self, path: str):
@@ -80,14 +80,15 @@ class _RustErrors:
 
 
 def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> Tokenizer:
-    """The tokenizer of a file tokenizer.json, or of a folder that holds one; "bytes" or None are bytes.
+    """Loads a tokenizer.
 
     Args:
-      bos: False leaves out what the file's template puts before a text.
+      path: a tokenizer.json, or a folder that holds one; "bytes" or None for bytes.
+      bos: False leaves out the tokens that the file's template puts before a text.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: it is no tokenizer, or cannot encode a character that it does not know.
+      FileNotFoundError: the file is missing.
+      ValueError: the file is not a tokenizer, or it cannot encode an unknown character.
       ImportError: the library that reads it is not installed.
     """
     if path is None or path == BYTES.name:
@@ -119,7 +120,7 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
 
 
 def _beginning(processor: dict[str, Any]) -> tuple[int, ...]:
-    """Returns the tokens that a file's post_processor puts before a text."""
+    """Returns the tokens that a post_processor puts before a text."""
     kind = processor.get("type")
     if kind == "Sequence":
         return tuple(itertools.chain.from_iterable(map(_beginning, processor["processors"])))

@@ -1,4 +1,4 @@
-"""Cuts a stream of documents into windows of tokens whose positions and documents are known."""
+"""Cuts a stream of documents into windows of tokens, with the position and document of each token."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ Batch = dict[str, np.ndarray]
 POSITIONS = ("document", "window")
 
 
-# How a context grows from the start to the whole length, by the share of its steps that are done.
+# Growth of the context from the start to the whole length, as a function of the share of steps done.
 SCHEDULES: Mapping[str, Callable[[int, int, float], float]] = MappingProxyType(
     {
         "linear": lambda start, length, share: start + (length - start) * share,
@@ -25,7 +25,7 @@ SCHEDULES: Mapping[str, Callable[[int, int, float], float]] = MappingProxyType(
 
 
 class Ladder(NamedTuple):
-    """A context that grows while a model is trained: SkyLadder, Zhu et al. (2025), arXiv 2503.15450, section 4.1.
+    """A context that grows during training: SkyLadder, Zhu et al. (2025), arXiv 2503.15450, section 4.1.
 
     At step t a token sees the tokens of its own document in its block of w(t) tokens: blocks are counted from the window's
     first token. With the linear schedule w(t) = min(T, start + floor(alpha t)), alpha = (T - start) / steps; the others
@@ -37,7 +37,7 @@ class Ladder(NamedTuple):
     schedule: str = "linear"
 
     def context(self, step: int, length: int) -> int:
-        """w(t), in windows of `length` tokens."""
+        """Returns w(t), the context in windows of `length` tokens."""
         if step >= self.steps:
             return length
         return min(length, int(SCHEDULES[self.schedule](self.start, length, step / self.steps)))
@@ -53,7 +53,7 @@ class Ladder(NamedTuple):
 
 
 def in_blocks(batch: Batch, context: int) -> Batch:
-    """The batch with windows cut into blocks of `context` tokens that do not see each other, each document for itself."""
+    """Cuts a batch's windows into blocks of `context` tokens that do not see each other; documents stay apart."""
     segment = batch["segment"]
     opens = np.diff(segment, axis=1, prepend=0) != 0
     opens |= np.arange(segment.shape[1]) % context == 0
@@ -61,7 +61,7 @@ def in_blocks(batch: Batch, context: int) -> Batch:
 
 
 def check_windows(text: Text, length: int, positions: str) -> None:
-    """Raises ValueError where no window of `length` tokens fits, or `positions` is none of `POSITIONS`."""
+    """Raises ValueError if no window of `length` tokens fits, or `positions` is not in `POSITIONS`."""
     if positions not in POSITIONS:
         raise ValueError(f"positions={positions!r} must be one of {', '.join(map(repr, POSITIONS))}")
     if length < 1:
@@ -76,8 +76,8 @@ def check_windows(text: Text, length: int, positions: str) -> None:
 def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions: str) -> Batch:
     """Reads the windows that lie at given offsets of the stream.
 
-    The stream is read as a circle: the target of the last token is the first one, with weight 0. The text's BOS stands in
-    place of a window's first token (see `with_bos`).
+    The stream is read as a circle: the target of the last token is the first token, with weight 0. The text's BOS replaces
+    a window's first token (see `with_bos`).
 
     Args:
       text: the stream.
@@ -92,7 +92,7 @@ def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions:
     starts = np.asarray(text.starts)
     reach = np.concatenate([offset, (offset[:, -1:] + 1) % len(text)], axis=1)
     in_document = reach - starts[np.searchsorted(starts, reach, side="right") - 1]
-    # starts[0] is 0, so going round the circle opens a document, too, even when there is only one.
+    # starts[0] is 0, so going round the circle opens a document too, even if there is only one.
     opens = in_document == 0
     along = np.arange(offset.shape[1])
     position = in_document[:, :-1] if positions == "document" else along
@@ -107,10 +107,10 @@ def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions:
 
 
 def with_bos(batch: Batch, bos: Sequence[int]) -> Batch:
-    """Returns a batch of windows whose first tokens are replaced by `bos`: the targets and their number stay.
+    """Replaces the first tokens of each window by `bos`; the targets stay.
 
-    A window that begins within a document then begins as the document does. Targets that `bos` itself would have to
-    predict, where it is more than one token, have weight 0.
+    A window that begins within a document then begins as the document does. Targets inside a `bos` of several tokens have
+    weight 0.
     """
     if not bos:
         return batch
@@ -121,7 +121,7 @@ def with_bos(batch: Batch, bos: Sequence[int]) -> Batch:
 
 
 def phase_offsets(num_tokens: int, length: int, index: np.ndarray, phase: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets of phase windows: N tokens on a circle, cut every `length` tokens from a random phase on.
+    """Returns offsets of windows of N tokens on a circle, cut every `length` tokens from a random phase on.
 
     Over the ceil(N / length) windows of an epoch every token is an input once; the last window is padded to `length`.
 
@@ -129,10 +129,10 @@ def phase_offsets(num_tokens: int, length: int, index: np.ndarray, phase: np.nda
       num_tokens: N.
       length: T.
       index: [b] number of each window in its epoch, 0..ceil(N / T) - 1.
-      phase: [b] offset where that epoch starts, 0..N-1.
+      phase: [b] offset at which that epoch starts, 0..N-1.
 
     Returns:
-      offset [b, T] int64 and valid [b, T] bool, as `gather_windows` takes them.
+      offset [b, T] int64 and valid [b, T] bool, for `gather_windows`.
     """
     along = index[:, None] * length + np.arange(length)
     return (phase[:, None] + along) % num_tokens, along < num_tokens

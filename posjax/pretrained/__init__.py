@@ -4,7 +4,7 @@
     model, params = load("Llama-3.2-1B", dtype=jnp.bfloat16)
     save("mine", model, params)
 
-Both rooms read files by maps as data (`entries.py`), which, turned round, write them.
+Both packages read files by maps as data (`entries.py`); the inverse of a map writes files.
 """
 
 from posjax.pretrained.choosing import load as load

@@ -10,16 +10,16 @@ from posjax.pretrained.files import read_json
 
 
 def load(path: str | Path, **asked: Any) -> tuple[Any, dict[str, Any]]:
-    """A pretrained model and its parameters: `language.load` where a config.json speaks of tokens, else `vision.load`."""
+    """Loads a pretrained model and its parameters: `language.load` if config.json has a vocabulary, else `vision.load`."""
     return (language if _of_language(Path(path)) else vision).load(path, **asked)
 
 
 def save(path: str | Path, model: Any, params: Mapping[str, Any], **asked: Any) -> None:
-    """Writes what `load` and, where it has such a model, transformers or timm read: `vision.save` or `language.save`."""
+    """Saves a checkpoint that `load` reads, and transformers or timm too if they have the model."""
     (vision if isinstance(model, ViT) else language).save(path, model, params, **asked)
 
 
 def _of_language(path: Path) -> bool:
-    """Whether the configuration of these weights has a vocabulary, or is of a known family."""
+    """Whether the configuration beside these weights has a vocabulary or names a known family."""
     config = read_json((path if path.is_dir() else path.parent) / "config.json")
     return "vocab_size" in config or "text_config" in config or str(config.get("model_type")) in language.FAMILIES

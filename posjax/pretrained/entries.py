@@ -1,17 +1,17 @@
-"""A map between the tensors of a file and our parameters, as data: it reads and, turned round, writes.
+"""A map between the tensors of a file and our parameters, as data; its inverse writes files.
 
     Entry("blocks.0.attn.qkv.weight", "trunk/block_0/attention/qkv/kernel", "(x h d) m -> m h x d")
     Entry(("w1.weight", "w2.weight"), "pair/kernel", "o i -> i n o")
     Entry("attn_pool.kv.weight", heads("map/attention/{}/kernel"), "(s h d) m -> m h d")
 
 The first says that a tensor [3 H D, M] of the file is our parameter [M, H, 3, D], the second that two tensors of the file are
-slices of one of ours along its axis n, and the third that one tensor holds two parameters of ours, its slices along s.
+slices of one parameter along its axis n, the third that slices of one tensor along s are two parameters.
 
     Entry(("q.weight", "k.weight", "v.weight"), "qkv/kernel", "(k n d) m -> m k n d", counts=(4, 1, 1))
     Entry("qkv_proj.weight", "qkv/kernel", "(k n d) m -> m k n d", counts=(4, 1, 1))
 
-Here each of the three has several slices along n, as many as `counts` says: four query heads for each key head. They are
-three tensors of the file, or follow one another along the first axis of one.
+Here queries, keys and values have several slices along n each, numbered by `counts`: four query heads for each key head.
+They are three tensors of the file, or follow one another along the first axis of one tensor.
 """
 
 import difflib
@@ -32,15 +32,16 @@ class Entry(NamedTuple):
     """One line of a map.
 
     Args:
-      theirs: name in the file; or several, whose tensors are slices along axis "n" of ours, or, where ours has no "n", follow
-        one another along its first axis.
-      ours: path of the parameter; or several, stacked along axis "s" of theirs.
-      axes: "their axes -> our axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h" is the number
-        of heads, "x" is 3: query, key and value; other letters may be known to the caller of `read` and `write`.
-      optional: a file may lack it, or some of its slices along "n", and then ours is zeros; zeros need not be written.
-      without: (index, count) of rows of ours that the file does not have; they are zeros.
-      counts: how many slices along n each part has, where "n" stands on both sides.
-      beyond: how many first rows of theirs ours does not have; they are left out, and zeros are written.
+      theirs: name in the file. Several names are slices along the parameter's axis "n", or, without an "n", follow one
+        another along its first axis.
+      ours: path of the parameter. Several paths are stacked along the tensor's axis "s".
+      axes: "tensor's axes -> parameter's axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h"
+        is the number of heads, "x" is 3 (query, key and value); callers of `read` and `write` may give sizes of more letters.
+      optional: a file may lack the tensor, or some of its slices along "n"; the parameter is then zeros, and zeros need not
+        be written.
+      without: (index, count) of the parameter's rows that the file lacks; they are zeros.
+      counts: number of slices along "n" in each part, for axes with "n" on both sides.
+      beyond: number of the tensor's first rows that the parameter lacks; they are dropped, and written as zeros.
     """
 
     theirs: str | tuple[str, ...]
@@ -61,7 +62,7 @@ class Entry(NamedTuple):
 
 
 def dense(theirs: str, ours: str, *, optional_bias: bool = False, bias: bool = True) -> list[Entry]:
-    """A linear map of torch's, whose weight is [outputs, inputs]."""
+    """Returns the entries of a torch.nn.Linear, whose weight is [outputs, inputs]."""
     kernel = Entry(f"{theirs}.weight", f"{ours}/kernel", "o i -> i o")
     return [kernel, *([Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o", optional_bias)] if bias else [])]
 
@@ -76,7 +77,7 @@ def heads(ours: str, which: Sequence[str] = ("query", "key", "value")) -> tuple[
 
 
 def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
-    """Entries whose names and paths hold an {l}, for each layer."""
+    """Repeats entries for each layer: {l} in names and paths becomes the layer's number."""
     return [
         entry._replace(
             theirs=tuple(name.format(l=layer) for name in entry.names),
@@ -88,7 +89,7 @@ def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
 
 
 def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of {"params": tree} by path, "trunk/block_0/attention/qkv/kernel"."""
+    """Returns the leaves of {"params": tree} by path, "trunk/block_0/attention/qkv/kernel"."""
     leaves = jax.tree_util.tree_flatten_with_path(params["params"])[0]
     return {"/".join(_key(key) for key in path): leaf for path, leaf in leaves}
 
@@ -109,8 +110,8 @@ def read(
 ) -> dict[str, Any]:
     """Our parameters by path, from tensors of a file; each is read once.
 
-    Where several entries are for one parameter, the first one whose names are all there is read. Names are compared before
-    any tensor is read.
+    Of several entries for one parameter, the first whose names all exist is read. Names are checked before any tensor is
+    read.
 
     Args:
       expected: path: shape of all parameters that the model has.
@@ -120,7 +121,7 @@ def read(
       put: what becomes of a parameter as soon as it is made: it may lie on another device before the next one is read.
 
     Raises:
-      ValueError: for a tensor that no entry reads or that has another shape, for a parameter that no tensor gives.
+      ValueError: a tensor has no entry or another shape, or a parameter has no tensor.
     """
     entries = list(entries)
     plan = _planned(entries, tensors)
@@ -168,10 +169,9 @@ def _planned(entries: Iterable[Entry], tensors: Mapping[str, Any]) -> list[tuple
 def write(
     entries: Iterable[Entry], params: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, np.ndarray]] | None:
-    """The tensors of a file by name, one after the other, from our parameters by path; None where the entries have no place
-    for all of them.
+    """Yields the tensors of a file by name from our parameters by path; returns None if a parameter has no entry.
 
-    Of several entries for one parameter the first is written.
+    Of several entries for one parameter, the first is written.
     """
     chosen: list[Entry] = []
     placed: set[str] = set()
@@ -198,7 +198,7 @@ def _written(entry: Entry, params: Mapping[str, Any], sizes: Mapping[str, int]) 
 
 
 def _is_zero(array: Any) -> bool:
-    return not np.ascontiguousarray(array).view(np.uint8).any()  # bytes: -0 is not to become 0
+    return not np.ascontiguousarray(array).view(np.uint8).any()  # compare bytes: -0 must not become 0
 
 
 def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
@@ -216,14 +216,14 @@ def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> 
     return [np.insert(part, [index] * count, 0, axis=0) if count else part for part in joined]
 
 
-_BLOCK = 256  # rows of a block
+_BLOCK = 256  # rows per block
 
 
 def copied(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
-    """Arrays behind each other along an axis, as one in C order that JAX takes over on CPUs without another copy.
+    """Concatenates arrays along an axis into one array in C order, which JAX takes over on CPUs without another copy.
 
-    A transposed matrix is copied block by block, or each of its rows would touch all the memory there is: numpy alone took
-    14 times as long for [1024, 128256]. Types that numpy does not know, as bfloat16, are copied as their bits.
+    A transposed matrix is copied block by block, since copying it by rows misses the cache: numpy alone took 14 times as long
+    for [1024, 128256]. Types that numpy does not know, such as bfloat16, are copied as bits.
     """
     shape = list(parts[0].shape)
     shape[axis : axis + 1] = [sum(part.shape[axis] for part in parts)] if shape else []
@@ -261,13 +261,13 @@ def _borders(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list
 
 
 def _slices(entry: Entry) -> int | None:
-    """The axis of ours along which tensors of the file are slices, if there is one."""
+    """Returns the parameter's axis along which tensors of the file are slices, or None."""
     theirs, ours = _sides(entry.axes)
     return ours.index(["n"]) if ["n"] in ours and not any("n" in group for group in theirs) else None
 
 
 def _counted(entry: Entry) -> int:
-    """The axis of ours along which the parts of an entry with `counts` follow one another."""
+    """Returns the parameter's axis along which the parts of an entry with `counts` follow one another."""
     return _sides(entry.axes)[1].index(["n"])
 
 
@@ -277,7 +277,7 @@ def _ours_without_slices(entry: Entry) -> list[list[str]]:
 
 
 def _rearranged(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """A tensor of the file as our arrays, one for each slice along s."""
+    """Turns a tensor of the file into our arrays, one for each slice along "s"."""
     theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
     sizes = _sizes(entry, theirs, tensor.shape, sizes)
     flat = [letter for group in theirs for letter in group]
@@ -291,7 +291,7 @@ def _rearranged(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> l
 
 
 def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """The inverse of `_ours`."""
+    """Turns our arrays into the tensors of the file: the inverse of `_ours`."""
     index, count = entry.without
     arrays = [np.delete(array, range(index, index + count), axis=0) if count else array for array in arrays]
     if entry.counts:
@@ -306,7 +306,7 @@ def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) ->
 
 
 def _put_back(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
-    """The inverse of `_rearranged`."""
+    """Turns our arrays into one tensor of the file: the inverse of `_rearranged`."""
     theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
     sizes = _sizes(entry, ours, arrays[0].shape, sizes) | {"s": len(arrays)}
     letters = [letter for group in ours for letter in group]
@@ -321,7 +321,7 @@ def _put_back(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) 
 
 
 def _sides(axes: str) -> tuple[list[list[str]], ...]:
-    """The groups of letters on either side; an axis of length 1 is an empty group."""
+    """Returns the groups of letters on either side; an axis of length 1 is an empty group."""
     return tuple(
         [(inside or letter).replace("1", "").split() for inside, letter in _GROUP.findall(side)]
         for side in axes.split("->")
@@ -329,7 +329,7 @@ def _sides(axes: str) -> tuple[list[list[str]], ...]:
 
 
 def _sizes(entry: Entry, groups: list[list[str]], shape: Sequence[int], known: Mapping[str, int]) -> dict[str, int]:
-    """The size of every letter, from those that are known and the shape of an array."""
+    """Returns the size of every letter, from the known sizes and the shape of an array."""
     sizes = {"s": len(entry.paths), "x": 3, **known}
     fits = len(groups) == len(shape)
     for group, size in zip(groups, shape, strict=False):
@@ -359,7 +359,7 @@ def _refuse_missing(entries: Iterable[Entry], tensors, expected, found: set[str]
 
 
 def likest(name: str, names: Iterable[str]) -> list[str]:
-    """The few of many names that are most like this one."""
+    """Returns the few names that are most like a name."""
     return difflib.get_close_matches(name, list(names), n=8, cutoff=0.4)
 
 

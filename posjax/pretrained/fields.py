@@ -24,7 +24,7 @@ from posjax.models.latent import Latent
 
 _TYPE = Kind(
     "a type of floats", lambda value: value in ("float16", "bfloat16", "float32", "float64")
-)  # as JSON names it
+)  # named as in JSON
 _SIDES = several(Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14), 2, 2)
 _MOST_PATCHES = 2**22
 
@@ -53,21 +53,21 @@ KINDS: dict[str, Kind] = {
     "resnet": maybe(several(SIZE)),
     "image_size": _SIDES,
 }
-# Of these every one makes arrays of a file larger, so that none is above the number of its elements.
+# Each of these fields enlarges arrays of the file, so it is at most the number of their elements.
 _SIZES = ("width", "num_heads", "patch_size", "resnet_width", "vocab_size", "head_dim", "num_kv_heads", "mlp_dim")
 _SIZES += ("pre_logits", "num_classes", "num_registers", "num_experts", "num_types", "num_pair_classes")
 _DEPTHS = ("depth", "decoder_depth")
 
 
 def check_fields(where: str, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-    """Refuses fields of a model of another type or range than they have, before a model is made of them.
+    """Validates the types and ranges of fields before a model is made of them.
 
     Args:
       where: the name of the file in messages.
       shapes: of the tensors of the file that the model is for: layers are no more than these, sizes than their elements.
 
     Raises:
-      ValueError: names the field.
+      ValueError: a field is invalid; the message names it.
     """
     check(where, fields, KINDS)
     if "image_size" in fields and "patch_size" in fields:

@@ -22,12 +22,12 @@ _PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
 
 class Weights(Mapping[str, np.ndarray]):
-    """The tensors of a file by name, read when asked for; `shapes` are known at once.
+    """The tensors of a file by name, read on access; `shapes` are known at once.
 
         weights = Weights.of("ViT-B_16.npz")
 
-    `metadata` is the header's, `config` and `preprocessor` are the config.json and preprocessor_config.json beside it
-    ({} without).
+    `metadata` comes from the header, `config` and `preprocessor` from config.json and preprocessor_config.json beside the
+    file ({} if missing).
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Weights(Mapping[str, np.ndarray]):
     ):
         self.path, self.shapes, self.metadata = path, dict(shapes), dict(metadata)
         self._read = read
-        self.mapped = mapped or read  # a tensor as a view of the file, where the format allows it; not to be kept
+        self.mapped = mapped or read  # returns a tensor as a view of the file if the format allows it; do not keep it
         self.config = read_json(path.parent / "config.json")
         self.preprocessor = read_json(path.parent / "preprocessor_config.json")
 
@@ -52,11 +52,11 @@ class Weights(Mapping[str, np.ndarray]):
     def of(path: str | Path) -> "Weights":
         """Opens an .npz or .safetensors file, or a folder that timm or transformers saved a model in.
 
+        Memory stays below the file's size (100 times that for a compressed .npz).
+
         Raises:
-          FileNotFoundError: if there is none.
-          ValueError: for a pickled file, one of another kind, one that is cut off or damaged, or one that says of an array
-            that it is larger than what the file holds of it. No more memory is taken than the file is long, or, of a
-            compressed .npz, 100 times that.
+          FileNotFoundError: the file is missing.
+          ValueError: the file is pickled, of another kind, cut off or damaged, or claims an array larger than its bytes.
         """
         path = Path(path)
         if path.is_dir():
@@ -73,11 +73,11 @@ class Weights(Mapping[str, np.ndarray]):
         return _bare(_READERS[path.suffix](path))
 
 
-_WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before every name
+_WRAPPERS = ("module.", "_orig_mod.")  # prefixes that DistributedDataParallel and torch.compile put before every name
 
 
 def _bare(weights: Weights) -> Weights:
-    """The weights without prefixes that wrappers around a model have put before all of their names."""
+    """Removes prefixes that wrappers around a model put before all names."""
     for wrapper in _WRAPPERS * 2:
         if weights.shapes and all(name.startswith(wrapper) for name in weights.shapes):
             shapes = {name.removeprefix(wrapper): shape for name, shape in weights.shapes.items()}
@@ -90,11 +90,11 @@ def _bare(weights: Weights) -> Weights:
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Writes a file, or, where that fails, leaves the one that was there.
+    """Writes a file; if that fails, an earlier file of this name stays.
 
     Raises:
-      ValueError: for another suffix.
-      OSError: it cannot be written, as on a full disk; names it.
+      ValueError: the suffix is not .safetensors.
+      OSError: the file cannot be written, for example on a full disk; the message names it.
     """
     path = Path(path)
     if path.suffix != ".safetensors":
@@ -105,7 +105,7 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metad
         try:
             safetensors.numpy.save_file(dict(tensors), new, metadata=dict(metadata))
             new.replace(path)
-        except safetensors.SafetensorError as error:  # what the system says is in its text alone
+        except safetensors.SafetensorError as error:  # the system's error is only in its text
             full = "No space left" in str(error)
             raise OSError(
                 errno.ENOSPC if full else errno.EIO, os.strerror(errno.ENOSPC) if full else str(error)
@@ -115,9 +115,9 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metad
 
 
 def write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]], shard_bytes: int) -> None:
-    """Writes model.safetensors, or, of more than `shard_bytes`, several files and their index, as transformers names them.
+    """Writes model.safetensors, or several files and their index above `shard_bytes`, named as in transformers.
 
-    One shard at a time is in memory. What the folder held of other shards is removed, so that no two models mix.
+    One shard at a time is in memory. Older shards in the folder are removed, so two models never mix.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[tuple[Path, list[str]]] = []
@@ -164,10 +164,10 @@ def _inside(folder: Path) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object of a JSON file; {} where there is no file.
+    """Reads the object of a JSON file; {} if the file is missing.
 
     Raises:
-      ValueError: it is none.
+      ValueError: the file is not a JSON object.
     """
     if not path.exists():
         return {}
@@ -184,7 +184,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON's")
 
 
-# Types of tensors as the header of a safetensors file names them.
+# Types of tensors by their names in the header of a safetensors file.
 _DTYPES = {
     **{"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64, "BOOL": np.bool_},
     **{"I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64},
@@ -196,7 +196,7 @@ def _safetensors(path: Path) -> Weights:
     if not path.is_file():
         raise ValueError(f"{path} is no file")
     try:
-        # It checks the header, and that what each tensor claims lies in the file, without gaps and as long as its shape.
+        # It checks the header: tensors lie within the file, without gaps, and their bytes match their shapes.
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(f"{path} is cut off or no safetensors file ({error}): fetch it again") from None
@@ -220,7 +220,7 @@ def _safetensors(path: Path) -> Weights:
 
 
 def _shards(path: Path) -> Weights:
-    """Several safetensors files and a JSON index, as large models are saved."""
+    """Opens several safetensors files by their JSON index, the format of large models."""
     index = read_json(path).get("weight_map")
     if not index or not isinstance(index, dict):
         raise ValueError(f"{path} has no weight_map: it is no index of safetensors files")
@@ -240,10 +240,10 @@ def _shards(path: Path) -> Weights:
     )
 
 
-# What the zip and the .npy in it raise where they are damaged.
+# Errors of a damaged zip, or of a damaged .npy in it.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, NotImplementedError, RuntimeError)
-_MOST_PACKED = 100  # times as large as its file may be what a compressed .npz unpacks to
-_FREE = 2**20  # bytes that any file may unpack to
+_MOST_PACKED = 100  # largest ratio of a compressed .npz's content to its file
+_FREE = 2**20  # a file may always unpack to this many bytes
 
 
 def _npz(path: Path) -> Weights:
@@ -259,17 +259,17 @@ def _npz(path: Path) -> Weights:
         try:
             with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
                 array = np.lib.format.read_array(member, allow_pickle=False)
-                member.read(1)  # at its end it compares the checksum
+                member.read(1)  # the end of the file verifies the checksum
         except _DAMAGED as error:
             raise ValueError(f"{path} is damaged at {name} ({error}): fetch it again") from None
-        # numpy does not know bfloat16 and brings it back as two raw bytes.
+        # numpy does not know bfloat16 and reads it as two raw bytes.
         return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
     return Weights(path, shapes, read, {})
 
 
 def _check_claims(path: Path, members: list[zipfile.ZipInfo]) -> None:
-    """Refuses arrays that say they are larger than the file can hold, before any is read."""
+    """Refuses arrays that claim to be larger than the file can hold, before any is read."""
     size = path.stat().st_size
     names = [each.filename for each in members]
     if twice := [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else ():

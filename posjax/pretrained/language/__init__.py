@@ -4,7 +4,7 @@
     logits = model.apply(params, tokens, posjax.sites(T))
     save("mine", model, params)
 
-A family is a `Family` (`family.py`): its configuration and its tensors as tables, each read and, turned round, written.
+A family is a `Family` (`family.py`): tables of its configuration and its tensors, for both reading and writing.
 """
 
 from posjax.pretrained.language.families import FAMILIES as FAMILIES

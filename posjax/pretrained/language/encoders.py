@@ -42,7 +42,7 @@ def _post_layer(at: str, projected: Sequence[str], model: Encoder) -> list[Entry
 
 
 def _embedded(at: str, model: Encoder, table: str | None, *, skipped: int = 0) -> list[Entry]:
-    """The embeddings of a BERT: `table` is the path of its positions, if there are any; the file has `skipped` more."""
+    """Returns the entries of BERT's embeddings; `table` is the positions' path or None, in files `skipped` rows longer."""
     found = [*embedding(f"{at}word_embeddings"), *norm(f"{at}LayerNorm", "trunk/embedding_norm")]
     if table is not None:
         found.append(Entry(f"{at}position_embeddings.weight", table, "p m -> p m", beyond=skipped))
@@ -74,7 +74,7 @@ def _only_learned(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
 
 
 def _head_or_none(name: str):
-    """The head's activation where the file has such a tensor."""
+    """Returns the head's activation if the file has the tensor `name`."""
     return lambda model, names: model.head if name in names else None
 
 
@@ -85,7 +85,7 @@ def _bert_architecture(model: Encoder) -> str:
 
 
 def _head_as_mlp(config: Config) -> dict[str, Any]:
-    """The head's activation is that of the MLPs."""
+    """Returns the head's activation, which is the activation of the MLPs."""
     return {"head": named(ACTIVATIONS)[0](config.get("hidden_act", "gelu"))}
 
 
@@ -127,7 +127,7 @@ BERT = Family(
     model=Encoder,
 )
 
-_OFFSET = 2  # RoBERTa's positions begin behind the row of its token of padding, which is 1
+_OFFSET = 2  # RoBERTa's positions begin after the row of its padding token, which is 1
 
 
 def _roberta_entries(model: Encoder) -> list[Entry]:
@@ -154,7 +154,7 @@ ROBERTA = Family(
         )
     },
     constants=_POST,
-    derived=lambda config: {"head": "gelu_exact"},  # whatever hidden_act is
+    derived=lambda config: {"head": "gelu_exact"},  # regardless of hidden_act
     written_derived=_check_roberta_head,
     entries=_roberta_entries,
     encoding=lambda config: (from_hf(config),),
@@ -185,7 +185,7 @@ def _deberta_entries(model: Encoder) -> list[Entry]:
             Entry(f"{at}LayerNorm.weight", f"{path[Deberta]}scale", "m -> m"),
             Entry(f"{at}LayerNorm.bias", f"{path[Deberta]}shift", "m -> m"),
         ]
-    if model.head:  # of two spellings the first is written
+    if model.head:  # two spellings are read, the first is written
         found += _masked_head("cls.predictions.transform.", "cls.predictions.bias")
         found += _masked_head("lm_predictions.lm_head.", "lm_predictions.lm_head.bias")
     return found
@@ -227,7 +227,7 @@ DEBERTA = Family(
     lambda model: "DebertaV2Model" if model.head is None else "DebertaV2ForMaskedLM",
     keys=BERT.keys
     | {
-        # Without a table of positions a model has no length, and transformers takes a number.
+        # A model without a table of positions has no length, but transformers needs a number.
         "max_position_embeddings": Key("length", 512, write=lambda length: 512 if length is None else length),
         "type_vocab_size": Key("num_types", 0),
         "layer_norm_eps": Key("norm_epsilon", 1e-7),
@@ -245,7 +245,7 @@ DEBERTA = Family(
     prefix="deberta.",
     tied="cls.predictions.decoder.weight",
     copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
-    ignored=r".*embeddings\.position_ids|mask_predictions\..*",  # the latter foretell which tokens were replaced
+    ignored=r".*embeddings\.position_ids|mask_predictions\..*",  # the latter predict which tokens were replaced
     told={
         "head": lambda model, names: (
             model.head
@@ -280,7 +280,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
 
 
 def _written_modern(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
-    """Its windows are counted in keys to both sides."""
+    """Writes ModernBERT's encodings; its windows count the keys on both sides together."""
     keys = written_patterns("modernbert", nested=True)(layers, model)
     window = keys["sliding_window"]
     return keys | ({} if window is None else {"local_attention": 2 * (window - 1)})

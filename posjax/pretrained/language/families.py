@@ -7,16 +7,16 @@ from posjax.pretrained.language import encoders, gpt, llama, t5
 from posjax.pretrained.language.family import Family
 from posjax.spec import nearest
 
-# Where several have a model, `save` takes the first.
+# If several families have a model, `save` takes the first.
 _ALL = (*llama.FAMILIES, *gpt.FAMILIES, *encoders.FAMILIES, *t5.FAMILIES)
 FAMILIES: dict[str, Family] = {family.model_type: family for family in _ALL}
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
-    """The family of a configuration.
+    """Returns the family of a configuration.
 
     Raises:
-      ValueError: for a model_type that is not known here, or a configuration that is made of several.
+      ValueError: the model_type is unknown, or the configuration combines several models.
     """
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:

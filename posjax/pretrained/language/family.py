@@ -1,4 +1,4 @@
-"""A family of language models as data: what its configuration says of a model of ours, and where its tensors go.
+"""A family of language models as data: a table from its configuration to our model's fields, and a map of its tensors.
 
     LLAMA = Family(
         "llama",
@@ -7,8 +7,8 @@
         entries=entries_of_llama,
     )
 
-A configuration is read whole: each of its keys says something of the model, or must have a certain value, or is listed as
-without effect on numbers; any other key is refused by name. Turned round, the same table writes a configuration.
+A configuration is read whole: each key sets a field of the model, or must have a certain value, or is listed as without
+effect on numbers; any other key is refused by name. The same table writes a configuration.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ from posjax.pretrained.entries import Entry
 from posjax.pretrained.fields import check_fields
 from posjax.spec import layers_text, nearest, parse_layers
 
-REQUIRED = object()  # of a key that a configuration must have
+REQUIRED = object()  # default of a key that a configuration must have
 Config = Mapping[str, Any]
 
-# Keys of any configuration that change no logits: of training, of generation, of files and of what a call returns. Neither
-# does any key that begins with "_" and is not read.
+# Keys of any configuration that change no logits: options of training, generation, files and return values. Unread keys that
+# begin with "_" change none either.
 _WITHOUT_EFFECT = """
 architectures attn_implementation auto_map bad_words_ids base_model_name_or_path begin_suppress_tokens bos_token_id
 cache_implementation chunk_size_feed_forward classifier_dropout decoder_start_token_id do_sample dtype early_stopping
@@ -45,7 +45,7 @@ temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript t
 transformers_version typical_p unk_token_id unsloth_fixed unsloth_version use_bfloat16 use_cache use_return_dict
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
-# Keys of any configuration that must be at these values.
+# Keys of any configuration that must have these values.
 PLAIN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(
         ("add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder", "cross_attention_hidden_size"),
@@ -62,9 +62,10 @@ class Key(NamedTuple):
     """The meaning of a configuration's key for a model.
 
     Args:
-      field: of the model.
-      default: the key's value where the configuration lacks it, as transformers has it.
-      read, write: from its value to ours, and back. None stands for itself unless `read` is given.
+      field: field of the model.
+      default: transformers' default, for configurations that lack the key.
+      read: function from the key's value to the field's. None stands for itself unless `read` is given.
+      write: the inverse of `read`.
     """
 
     field: str
@@ -74,7 +75,7 @@ class Key(NamedTuple):
 
 
 def named(values: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """`read` and `write` of a `Key` with these values; of several for one of ours the first is written."""
+    """Returns `read` and `write` of a `Key` with these {key's value: field's value}; the first of equal fields is written."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, Hashable) or value not in values:
@@ -110,14 +111,14 @@ class Family:
       plain: keys that must have one of these values, as only these are computed here.
       silent: keys without effect on logits, beside the keys of any configuration.
       renamed: older spellings of keys.
-      prefix: of the names of all tensors but the head's; files of a model without head leave it out.
+      prefix: prefix of the names of all tensors but the head's; files of a model without head leave it out.
       ignored: regular expression of tensors that old files hold and no code reads.
-      tied: the name of a head that is the token embedding where `tied_embedding`; a file may hold it all the same.
-      copies: other tensors that a file may hold, and the names of those that they must equal.
-      respelt: (regular expression, its replacement) of names that old files have.
-      told: fields that a file says by the tensors that it holds, as heads: from the model that the configuration describes,
-        and their names.
-      model: class of ours.
+      tied: name of the head that equals the token embedding if `tied_embedding`; a file may hold it all the same.
+      copies: {name of a redundant tensor: name of the tensor that it must equal}.
+      respelt: (regular expression, its replacement) for names in old files.
+      told: {field: function from the configuration's model and the tensors' names to its value}, for fields that only the
+        tensors show, such as heads.
+      model: class of our model.
     """
 
     model_type: str
@@ -147,15 +148,16 @@ class Family:
     def made(
         self, config: Config, shapes: Mapping[str, tuple[int, ...]] | None = None, ignore: Collection[str] = ()
     ) -> Any:
-        """The model that a configuration describes, in float32.
+        """Returns the model that a configuration describes, in float32.
 
         Args:
-          shapes: of the tensors of the file that it stands beside, for which no size may be too large.
-          ignore: keys that are not known here and are passed over.
+          config: the configuration.
+          shapes: shapes of the tensors in the file beside it; no size may exceed them.
+          ignore: unknown keys to skip.
 
         Raises:
-          ValueError: for an unknown key, a missing one, a value of another type or out of range, or one that is not computed
-            here; for a key in `ignore` that is known to change numbers, or is not there.
+          ValueError: a key is unknown or missing; a value is of another type, out of range, or not computed here; or a key in
+            `ignore` is absent, or known to change numbers.
         """
         config = {**self._current(config), "model_type": self.model_type}
         check("the configuration", config, KINDS)
@@ -167,10 +169,10 @@ class Family:
         return self.model(**fields, encoding=pattern_text(self.encoding(told)))
 
     def config_of(self, model: Any) -> dict[str, Any]:
-        """The configuration of a model.
+        """Returns the configuration of a model.
 
         Raises:
-          ValueError: if the family has no such model, with what stands against it.
+          ValueError: the family has no such model; the message lists the obstacles.
         """
         config, against = self.described(model)
         if against:
@@ -178,7 +180,7 @@ class Family:
         return config
 
     def described(self, model: Any) -> tuple[dict[str, Any], list[str]]:
-        """The configuration of a model, and all that stands against it; the former is right where the latter is empty."""
+        """Returns the configuration of a model and the list of obstacles; the configuration is valid if the list is empty."""
         if type(model) is not self.model:
             return {}, [f"a {type(model).__name__} is no {self.model.__name__}"]
         values, against = resolved(model), []
@@ -211,7 +213,7 @@ class Family:
         return config, against
 
     def of_file(self, model: Any, names: Collection[str]) -> Any:
-        """The model that a configuration describes, with what a file of these tensors has and has not."""
+        """Returns the configuration's model with the fields that only the file's tensors show (heads, for example)."""
         return model.clone(**{name: told(model, names) for name, told in self.told.items()})
 
     def _current(self, config: Config) -> dict[str, Any]:
@@ -227,7 +229,7 @@ class Family:
 
     @property
     def _read(self) -> frozenset[str]:
-        """The keys that say something of the model."""
+        """The keys that set fields of the model."""
         return frozenset(self.keys) | self.encoding_keys | self.derived_keys
 
     def _check(self, config: Config, ignore: Collection[str]) -> None:
@@ -263,17 +265,17 @@ class Family:
 
 
 def layers_of(model: Any) -> tuple[Encoding, ...]:
-    """The encoding of each layer."""
+    """Returns the encoding of each layer."""
     pattern = parse_layers(model.encoding)
     return tuple(pattern[layer % len(pattern)] for layer in range(model.depth))
 
 
 def resolved(model: Any) -> dict[str, Any]:
-    """The fields of a model that its numbers depend on, with what None stands for: equal for models that compute the same."""
+    """Returns the fields that a model's numbers depend on, defaults filled in: equal for models that compute the same."""
     block, layers = model.block, layers_of(model)
     fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
     fields = {name: value for name, value in fields.items() if name not in (*COMPUTED, *TRAINING, "parent", "name")}
-    fields |= dict(encoding=tuple(sorted(map(str, parts(layer))) for layer in layers))  # sums of what commutes
+    fields |= dict(encoding=tuple(sorted(map(str, parts(layer))) for layer in layers))  # sums of encodings that commute
     fields |= dict(qk_norm=tuple(block.of_layer(layer).qk_norm for layer in range(model.depth)))
     fields |= dict(head_dim=block.channels, num_kv_heads=block.key_heads)
     fields |= dict(mlp_dim=block.mlp_channels, mlp_bias=block.has_mlp_bias, logit_scale=block.scale)
@@ -284,13 +286,13 @@ def resolved(model: Any) -> dict[str, Any]:
     if "embedding_scale" in fields and fields["embedding_scale"] is None:
         fields["embedding_scale"] = model.width**0.5
     embeds = any("embed" in layer.hooks for layer in layers)
-    if not embeds:  # then these say nothing
+    if not embeds:  # then these fields have no effect
         fields |= dict(length=None, injection=None)
     return fields
 
 
 def pattern_text(layers: Sequence[Encoding]) -> str:
-    """The shortest pattern that repeats to these layers, as text."""
+    """Returns the shortest pattern that repeats to these layers, as text."""
     count = len(layers)
     period = next(p for p in range(1, count + 1) if all(layers[i] == layers[i % p] for i in range(count)))
     return layers_text(layers[:period])

@@ -1,4 +1,4 @@
-"""GPT-2, GPT-NeoX, GPT-J, BLOOM, MPT and Falcon: models of layer norms and ungated MLPs, each with names of its own."""
+"""GPT-2, GPT-NeoX, GPT-J, BLOOM, MPT and Falcon: models of layer norms and ungated MLPs, each with its own names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,10 +18,10 @@ _SILENT = frozenset({"attention_dropout", "attn_pdrop", "embd_pdrop", "hidden_dr
 
 
 def _one(layers: Sequence[Encoding], name: str) -> Encoding:
-    """The encoding that all layers have.
+    """Returns the encoding that all layers share.
 
     Raises:
-      ValueError: if they differ.
+      ValueError: the layers differ.
     """
     if len(set(layers)) > 1:
         raise ValueError(f"the layers of a {name!r} have one encoding, not {', '.join(map(str, layers))}")
@@ -29,7 +29,7 @@ def _one(layers: Sequence[Encoding], name: str) -> Encoding:
 
 
 def _without_keys(name: str) -> Callable[[Sequence[Encoding], Decoder], dict[str, Any]]:
-    """`Family.written_encoding` where no key says what the encoding is: reading again shows whether it is that one."""
+    """Returns a `Family.written_encoding` for a family whose encoding has no key: reading back verifies the encoding."""
 
     def written(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
         _one(layers, name)
@@ -39,7 +39,7 @@ def _without_keys(name: str) -> Callable[[Sequence[Encoding], Decoder], dict[str
 
 
 def _packed(at: str, out: str, axes: str, *, bias: bool) -> list[Entry]:
-    """Query, key and value in one matrix whose rows are laid out as `axes` say; and the output."""
+    """Returns the entries of the output and of one matrix of query, key and value, whose rows are laid out by `axes`."""
     entries = [
         Entry(f"{at}.weight", f"{_ATTENTION}qkv/kernel", f"({axes}) m -> m k n d"),
         Entry(f"{out}.weight", f"{_ATTENTION}out/kernel", "m (h d) -> h d m"),
@@ -58,7 +58,7 @@ def _mlp(at: str, up: str, down: str, *, bias: bool = True) -> list[Entry]:
     return [e for theirs, ours in names for e in dense(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
 
 
-# GPT-2, whose matrices are [inputs, outputs].
+# GPT-2: its matrices are [inputs, outputs].
 _H = "transformer.h.{l}."
 
 
@@ -250,7 +250,7 @@ def _entries_of_mpt(model: Decoder) -> list[Entry]:
     return [*around, *layered(layer, model.depth)]
 
 
-# What an attn_config must say, where it says it.
+# Values that keys of an attn_config must have if they are there.
 _MPT_ATTENTION: dict[str, tuple[Any, ...]] = {
     "alibi": (True,),
     "alibi_bias_max": (8,),
@@ -305,7 +305,7 @@ _MPT = Family(
 )
 
 
-# The norms of a Falcon's layer by `placement`: in the file, and here.
+# The norms of a Falcon's layer by `placement`: (name in the file, our name).
 _FALCON_NORMS = {
     "parallel": {"ln_attn": "attention_norm", "ln_mlp": "mlp_norm"},
     "parallel_shared": {"input_layernorm": "attention_norm"},

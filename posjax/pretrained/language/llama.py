@@ -1,4 +1,4 @@
-"""Llama and the families that keep its names: models of RMS norms, gated MLPs and rotary encodings."""
+"""Llama and the families that share its names: models of RMS norms, gated MLPs and rotary encodings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,10 +27,10 @@ _LAYER = "model.layers.{l}."
 _SILENT = frozenset({"attention_dropout"})
 _BIASED = {"attention_bias": Key("attention_bias", False, *biased(*ALL)), "mlp_bias": Key("mlp_bias", False)}
 _GROUPED = LLAMA_KEYS | {"num_key_value_heads": Key("num_kv_heads")}
-_HEAD_DIM = {"head_dim": Key("head_dim", None)}  # of no configuration class of some families, but of their code
+_HEAD_DIM = {"head_dim": Key("head_dim", None)}  # not in the configuration class of some families, but in their code
 _QKV = tuple(sorted(("query", "key", "value")))
 
-# The norms of a layer by `placement`: in the file, and here.
+# The norms of a layer by `placement`: (name in the file, our name).
 _NORMS = {
     "pre": {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"},
     "after": {"post_attention_layernorm": "attention_norm", "post_feedforward_layernorm": "mlp_norm"},
@@ -74,7 +74,7 @@ def _entries_of_llama4(model: Decoder) -> list[Entry]:
 
 
 def _entries_of_phi3(model: Decoder) -> list[Entry]:
-    """Query, key and value in one matrix, gate and up in another."""
+    """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
     layer = [
         *_norms(model),
         *projections(model, names=("qkv_proj",)),
@@ -87,7 +87,7 @@ def _entries_of_phi3(model: Decoder) -> list[Entry]:
 
 
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
-    """Gate and up are neighbours in each expert's matrix; each layer has a sink of its own."""
+    """Returns gpt-oss's entries: gate and up alternate in each expert's matrix; each layer has its own sink."""
     theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
     layer = [
         *_norms(model),
@@ -113,7 +113,7 @@ def _sinks(model: Decoder) -> list[Entry]:
 
 
 def _llama4_norms(config: Config) -> dict[str, Any]:
-    """Queries and keys are normed in the layers that rotate, of which the configuration gives a list."""
+    """Returns Llama 4's norms of queries and keys, which are in the rotary layers that the configuration lists."""
     if not config.get("use_qk_norm", True):
         return {"qk_norm": False}
     rotate = ["rope" in str(encoding) for encoding in from_hf_layers(config)]
@@ -128,7 +128,7 @@ _written_phi3 = written_patterns("phi3")
 
 
 def _written_longrope(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
-    """Phi-3 keeps the trained length beside the parameters, and the reached one is that times the factor."""
+    """Writes Phi-3's LongRoPE: the trained length beside its parameters, and the extended length (trained times factor)."""
     config = _written_phi3(layers, model)
     scaling = getattr(parts(layers[0])[0], "scaling", None)
     if isinstance(scaling, LongRope):
@@ -202,7 +202,7 @@ FAMILIES = [
     _family(
         "gemma",
         "GemmaForCausalLM",
-        # "gelu" is what the released configurations say of models that have the approximation.
+        # The released configurations say "gelu", although the models compute the approximation.
         _GEMMA_KEYS
         | {"hidden_act": Key("mlp", "gelu_pytorch_tanh", *named({"gelu_pytorch_tanh": "geglu", "gelu": "geglu"}))},
         constants=_GEMMA_CONSTANTS,
@@ -225,7 +225,7 @@ FAMILIES = [
         *("rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern", *WINDOW_KEYS),
         constants=_GEMMA_CONSTANTS | dict(placement="sandwich", qk_norm=True),
         written_encoding=written_patterns("gemma3_text", nested=True),
-        plain={**_CAUSAL, "attn_logit_softcapping": (None,)},  # transformers does not heed it
+        plain={**_CAUSAL, "attn_logit_softcapping": (None,)},  # transformers ignores it
     ),
     _family(
         "phi3",
@@ -264,7 +264,7 @@ FAMILIES = [
         derived=_llama4_norms,
         written_derived=_written_llama4_norms,
         derived_keys=frozenset({"use_qk_norm"}),
-        plain={"moe_layers": ([],)},  # of experts; without the key all layers have them
+        plain={"moe_layers": ([],)},  # layers with experts; without the key, all layers have them
         needed=frozenset({"moe_layers"}),
         silent={
             *("intermediate_size", "interleave_moe_layer_step", "num_experts_per_tok", "num_local_experts"),

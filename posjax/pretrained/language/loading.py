@@ -1,4 +1,4 @@
-"""From a folder of transformers to a language model and its parameters."""
+"""Loads a language model and its parameters from a folder of transformers."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,7 +27,7 @@ def load(
     ignore: Collection[str] = (),
     **overrides: Any,
 ) -> tuple[Any, dict[str, Any]]:
-    """A language model that transformers saved, or `save`: the model, and its parameters.
+    """Loads a language model, with its parameters, that transformers or `save` wrote.
 
         model, params = load("Llama-3.2-1B", dtype=jnp.bfloat16)
         logits = model.apply(params, tokens, posjax.sites(T))
@@ -35,21 +35,21 @@ def load(
     Files are mapped into memory; each tensor is read once, laid out, converted and put on its device before the next one.
 
     Args:
-      path: the folder with config.json and model.safetensors, or several of these and their index; or one of these files.
-      dtype: of activations and parameters; the file's where None. What encodings learn, sinks and tables, is float32.
-      sharding: of all parameters, or a function of a parameter's path, "trunk/block_0/mlp/up/kernel", and shape; of what
-        lies on other hosts nothing is kept. JAX's default device where None.
-      ignore: keys of config.json that are not known here and, as the caller knows, change no numbers.
-      overrides: of fields that the files do not tell: implementation, context, scan, remat, dropout, drop_path,
+      path: the folder with config.json and model.safetensors (or several shards and their index), or one of these files.
+      dtype: type of activations and parameters; None: the file's. Parameters of encodings, sinks and tables are float32.
+      sharding: one for all parameters, or a function of a parameter's path ("trunk/block_0/mlp/up/kernel") and shape; shards
+        of other hosts are not kept. None: JAX's default device.
+      ignore: unknown keys of config.json that, as the caller knows, change no numbers.
+      overrides: values of fields that the files do not have: implementation, context, scan, remat, dropout, drop_path,
         attention_dtype. For another encoding see `posjax.models.replacing.with_encoding`.
 
     Returns:
       model, and {"params": tree of jax arrays}.
 
     Raises:
-      FileNotFoundError: if there is none.
-      ValueError: for a model_type or a key of the configuration that is not known here, or a value that is not computed;
-        for a tensor that is missing, left over or of another shape; for a file that is cut off or pickled.
+      FileNotFoundError: the files are missing.
+      ValueError: the model_type or a key of the configuration is unknown, or a value is not computed here; a tensor is
+        missing, left over or of another shape; a file is cut off or pickled.
     """
     free = sorted({*COMPUTED, *TRAINING} - {"dtype", "param_dtype"})
     for name in overrides:
@@ -73,7 +73,7 @@ def load(
 
 
 def expected_params(model: Any) -> dict[str, Any]:
-    """The shapes and types of a model's parameters, {"params": tree}."""
+    """Returns the shapes and types of a model's parameters, {"params": tree}."""
     init = model.clone(context=None, implementation="dense").init
     return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example()))["params"]}
 
@@ -120,7 +120,7 @@ def _embedding(family: Family, model: Any) -> str:
 
 
 def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str]) -> Any:
-    """The type of the token embedding stands for all."""
+    """Returns the type of the token embedding, which stands for all tensors."""
     name = _embedding(family, model)
     dtype = jnp.dtype(weights.mapped(names[name]).dtype if name in names else jnp.float32)
     if not jnp.issubdtype(dtype, jnp.floating):
@@ -129,10 +129,10 @@ def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str
 
 
 def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, str]) -> None:
-    """Drops the names of tensors that are there twice: a head that is the token embedding, and what the family says.
+    """Drops the names of redundant tensors: a tied head, and the family's `copies`.
 
     Raises:
-      ValueError: if they are not the same.
+      ValueError: a copy differs from its original.
     """
     copies = dict(family.copies) | ({family.tied: _embedding(family, model)} if model.tied_embedding else {})
     for copy, of in copies.items():
@@ -150,14 +150,14 @@ def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, 
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two tensors hold the same numbers; a NaN is the same as one of the same bits."""
+    """Whether two tensors hold the same numbers; NaNs are equal if their bits are."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
     return bool(np.array_equal(one, other) or np.array_equal(one.view(np.uint8), other.view(np.uint8)))
 
 
 def _refuse_headless(family: Family, model: Any, names: Mapping[str, str]) -> None:
-    """Says of a file without a head that its configuration has to call the token embedding one."""
+    """Raises for a file without a head whose configuration does not tie the head to the token embedding."""
     heads = [entry.names[0] for entry in family.entries(model) if entry.paths == ("head/kernel",)]
     if heads and heads[0] not in names and _embedding(family, model) in names:
         raise ValueError(
@@ -171,7 +171,7 @@ def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardin
     leaves = paths_of(expected)
 
     def put(path: str, array: np.ndarray) -> jax.Array:
-        # A copy, as no parameter is to hang on the file; it is converted on its device.
+        # Copy: a parameter must not keep the file open. The device converts the type.
         if sharding is None:
             made = jax.device_put(maps.copied([array]))
         else:

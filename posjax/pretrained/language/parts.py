@@ -20,11 +20,11 @@ ALL = ("query", "key", "value", "out")
 
 
 def biased(*projections: str) -> tuple[Any, Any]:
-    """`read` and `write` of a switch that gives these projections of attention a bias."""
+    """Returns `read` and `write` of a switch that gives these attention projections a bias."""
     return named({False: (), True: tuple(sorted(projections)), None: ()})
 
 
-# The keys of Llama's configuration that its relatives share.
+# Keys of Llama's configuration that its relatives share.
 LLAMA_KEYS = {
     "vocab_size": Key("vocab_size"),
     "hidden_size": Key("width"),
@@ -67,5 +67,5 @@ def embedding(theirs: str) -> list[Entry]:
 
 
 def head(model: Any, theirs: str = "lm_head") -> list[Entry]:
-    """The head of a model whose token embedding is not one."""
+    """Returns the entries of an untied head."""
     return [] if model.tied_embedding else [Entry(f"{theirs}.weight", "head/kernel", "v m -> m v")]

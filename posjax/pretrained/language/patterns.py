@@ -1,4 +1,4 @@
-"""The encodings of a model's layers as keys of a configuration: what `posjax.hf.from_hf_layers` reads, written."""
+"""Writes the encodings of a model's layers as keys of a configuration: the inverse of `posjax.hf.from_hf_layers`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ WINDOW_KEYS = frozenset({"layer_types", "sliding_window"})
 
 
 class _Layer(NamedTuple):
-    """The parts of a layer's encoding; None for those that it does not have."""
+    """The parts of a layer's encoding; None for absent parts."""
 
     rotary: Encoding | None = None
     window: Window | None = None
@@ -32,13 +32,14 @@ _FIELDS = {Window: "window", Chunked: "chunked", LearnedSink: "sink", Llama4Temp
 
 
 def written_patterns(model_type: str, *, nested: bool = False) -> Callable[[Sequence[Encoding], Any], dict[str, Any]]:
-    """`Family.written_encoding` of a family whose layers may have windows, chunks, no rotary encoding ...
+    """Returns a `Family.written_encoding` for families whose layers may have windows, chunks, no rotary encoding ...
 
     It writes all keys that any family has, and a `Family` then reads them again: an encoding without keys comes back as
     another one and is refused.
 
     Args:
-      nested: whether each layer type has rope_parameters of its own even where they are the same.
+      model_type: the family's name.
+      nested: whether each layer type has its own rope_parameters even if they are equal.
     """
     layout = "interleaved" if model_type in INTERLEAVED else "half"
 
@@ -75,7 +76,7 @@ def _layer(encoding: Encoding) -> _Layer:
 
 
 def _one(name: str, values: Sequence[Any]) -> Any:
-    """The one value that layers have, if any has."""
+    """Returns the value that all layers with this part share; None if no layer has it."""
     values = list(dict.fromkeys(value for value in values if value is not None))
     if len(values) > 1:
         raise ValueError(f"layers have several {name}, {', '.join(map(str, values))}: transformers has one for all")

@@ -1,4 +1,4 @@
-"""From a language model and its parameters to a folder that `load` and transformers read."""
+"""Saves a language model and its parameters in a folder that `load` and transformers read."""
 
 import json
 from collections.abc import Mapping
@@ -30,21 +30,22 @@ def save(
     config: Mapping[str, Any] | None = None,
     shard_bytes: int = _SHARD_BYTES,
 ) -> None:
-    """Writes a folder, config.json and safetensors, from which `load` and transformers make the same model.
+    """Writes a folder of config.json and safetensors from which `load` and transformers make the same model.
 
-    Tensors keep the type of the parameters; `load` gives them back bit by bit.
+    Tensors keep the type of the parameters; `load` returns them bit by bit.
 
     Args:
-      path: the folder; weights that it held are replaced.
+      path: the folder; weights in it are replaced.
+      model: the model.
       params: {"params": tree}, or the tree alone.
-      family: model_type of the family whose names the tensors get; the first one that has such a model where None.
-      config: further keys for config.json that change no numbers: eos_token_id, bos_token_id and pad_token_id, which are
-        null otherwise.
-      shard_bytes: about the most bytes a file holds.
+      family: model_type of the family that names the tensors; None: the first family that has the model.
+      config: further keys for config.json that change no numbers: eos_token_id, bos_token_id and pad_token_id, otherwise
+        null.
+      shard_bytes: approximate largest size of a file in bytes.
 
     Raises:
-      ValueError: for a model that no family of transformers has (the message says what stands against it), or parameters
-        that are not the model's.
+      ValueError: no family of transformers has the model (the message lists the obstacles), or the parameters are not the
+        model's.
     """
     path = Path(path)
     if path.suffix == ".safetensors":
@@ -55,7 +56,7 @@ def save(
     _check_params(model, flat)
     chosen, described = _described(model, family)
     described = _NO_TOKENS | described | {"dtype": jnp.dtype(model.param_dtype).name, **(config or {})}
-    chosen.made(described)  # refuses keys that the family does not have
+    chosen.made(described)  # refuses keys that the family lacks
     tensors = maps.write(chosen.entries(model), flat, sizes_of(chosen, model))
     if tensors is None:
         raise ValueError(f"a {chosen.model_type!r} has no place for all parameters of this model")
@@ -64,7 +65,7 @@ def save(
 
 
 def _described(model: Any, family: str | None) -> tuple[Family, dict[str, Any]]:
-    """The first family that has such a model, and its configuration."""
+    """Returns the first family that has the model, and its configuration."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"no language model of model_type {family!r} is known; {nearest(family, sorted(FAMILIES))}")
     against = obstacles(model, family)
@@ -79,7 +80,7 @@ def _described(model: Any, family: str | None) -> tuple[Family, dict[str, Any]]:
 def obstacles(model: Any, family: str | None = None) -> dict[str, list[str]]:
     """The reasons against a model in each family of transformers of its class, or in one family; [] for none.
 
-    The nearest family, against which the fewest fields stand, comes first.
+    The nearest family, with the fewest obstacles, comes first.
     """
     chosen = [FAMILIES[family]] if family else [one for one in FAMILIES.values() if one.model is type(model)]
     against = {one.model_type: one.described(model)[1] for one in chosen or FAMILIES.values()}

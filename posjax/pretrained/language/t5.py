@@ -1,4 +1,4 @@
-"""T5: an encoder and a decoder without scaled logits, with a table of biases in each stack that all its layers share."""
+"""T5: an encoder and a decoder with unscaled logits; the layers of each stack share a table of biases."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _MLPS = {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-sil
 
 
 def _stack(name: str, depth: int, model: EncoderDecoder) -> list[Entry]:
-    """The encoder or the decoder, whose layers have cross-attention between self-attention and the MLP."""
+    """Returns the entries of the encoder or the decoder; only the decoder has cross-attention, before its MLPs."""
     at, block, last = f"{name}.block.{{l}}.layer.", f"{name}/block_{{l}}/", 1 + (name == "decoder")
     of_mlp = {"gate": "wi_0", "up": "wi_1"} if model.mlp in GATED else {"up": "wi"}
     layer = [
@@ -46,9 +46,9 @@ def _entries(model: EncoderDecoder) -> list[Entry]:
 
 
 def _derived(config: Config) -> dict[str, Any]:
-    """The decoder's encoding, and the factor that the original T5 has before its head.
+    """Returns the decoder's encoding, and the original T5's factor before its head.
 
-    transformers 5 writes scale_decoder_outputs; before, tie_word_embeddings=False stood for a model without that factor.
+    transformers 5 writes scale_decoder_outputs; earlier, tie_word_embeddings=False meant a model without that factor.
     """
     kind = config.get("feed_forward_proj", "relu")
     told = {

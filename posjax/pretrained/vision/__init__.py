@@ -3,8 +3,8 @@
     model, params = load("ViT-B_16.npz", image_size=384)
     save("mine.safetensors", model, params)
 
-A family of files is an `Origin`: how its names are recognised, how sizes are read off its shapes, and a map as data
-(`posjax.pretrained.entries`) that reads and, turned round, writes.
+A family of files is an `Origin`: a way to recognise its names, a function from shapes to sizes, and a map as data
+(`posjax.pretrained.entries`) for both reading and writing.
 """
 
 from posjax.pretrained.vision.loading import Info as Info

@@ -1,6 +1,6 @@
 """Google's .npz files: vision_transformer (Dosovitskiy et al. 2020; Steiner et al. 2021) and big_vision.
 
-Layouts are ours. Names differ by age: a counter for all modules of a parent ("MlpBlock_3", before Flax Linen) or for each
+Layouts equal ours. Names differ by age: a counter over all modules of a parent ("MlpBlock_3", before Flax Linen) or over each
 class of modules ("MlpBlock_0", big_vision); the position table within the Transformer or beside it; layers apart or
 stacked by `scan`. https://github.com/google-research/vision_transformer, vit_jax/checkpoint.py; big_vision/models/vit.py.
 """
@@ -30,14 +30,14 @@ _RENAMES = (
     (r"(encoderblock(_\d+)?)/MultiHeadDotProductAttention_1/", r"\1/MultiHeadDotProductAttention_0/"),
     (r"(encoderblock(_\d+)?)/LayerNorm_2/", r"\1/LayerNorm_1/"),
     (r"(encoderblock(_\d+)?)/MlpBlock_3/", r"\1/MlpBlock_0/"),
-    # ViT-G had its head in line.
+    # ViT-G had its attention-pooling head in line.
     (r"^(probe$|MlpBlock_0/|MultiHeadDotProductAttention_0/|LayerNorm_0/)", r"MAPHead_0/\1"),
 )
 _NORM, _DENSE = ("scale", "bias"), ("kernel", "bias")
 _PROJECTIONS = ("query", "key", "value", "out")
 _SCAN, _BLOCK = "Transformer/encoderblock/", "Transformer/encoderblock_{l}/"
 _PREFIX = {"cls": "cls"}
-_LETTERS = "a b c d"  # of axes that are the same on both sides
+_LETTERS = "a b c d"  # letters for axes that are the same on both sides
 
 
 def _renamed(name: str) -> str:
@@ -125,7 +125,7 @@ def _mlp(theirs: str, ours: str, shapes: Shapes) -> Iterator[Entry]:
 
 
 def _stem_entries(shapes: Shapes) -> Iterator[Entry]:
-    """The ResNet's, whose norms were saved as [1, 1, 1, C]."""
+    """Yields the entries of the ResNet stem, whose norms are saved as [1, 1, 1, C]."""
     for name, shape in shapes.items():
         if match := re.fullmatch(r"(block\d+/unit\d+/|)((conv|gn)\w+/(kernel|scale|bias))", name):
             ours = f"resnet/{match[1].replace('/unit', '_unit')}{match[2]}"
@@ -139,7 +139,7 @@ def _same(theirs: str, ours: str, kinds: tuple[str, ...], shapes: Shapes) -> lis
 
 
 def _letters(name: str, shapes: Shapes) -> str:
-    """One for each axis of a tensor, "a b c"."""
+    """Returns a letter for each axis of a tensor, "a b c"."""
     return _LETTERS[: 2 * len(shapes.get(name.format(l=0), "?")) - 1]
 
 

@@ -52,7 +52,7 @@ _PREFIX = {
 }
 _TABLE, _PATCHES = "embeddings.position_embeddings", "embeddings.patch_embeddings"
 _ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "silu": "swiglu"}
-# Of configurations that a file lies without.
+# Defaults for files without a configuration.
 _EPSILONS = {"dinov2": 1e-6, "dinov3": 1e-5, "vit": 1e-12}
 
 
@@ -67,7 +67,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
     width, depth = kernel[0], count(shapes, "layer.{}.norm1.weight")
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
     if "distillation_classifier.weight" not in shapes and "distillation" in tokens:
-        tokens["registers"] = tokens.pop("distillation")  # nothing reads it
+        tokens["registers"] = tokens.pop("distillation")  # never read
     packed, gated = "layer.0.mlp.weights_in.weight" in shapes, "layer.0.mlp.gate_proj.weight" in shapes
     mlp = _gate(config, packed) if packed or gated else _activation(config)
     _refuse_pooler(shapes, config)
@@ -107,7 +107,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
 
 
 def _gate(config: Mapping[str, Any], packed: bool) -> str:
-    """DINOv2's gate is always a SiLU, that of DINOv3 as configured."""
+    """Returns the gate's activation: always SiLU in DINOv2, configured in DINOv3."""
     act = config.get("hidden_act", "silu")
     if not packed and act != "silu":
         raise ValueError(f"the configuration's gated MLP has hidden_act {act!r}: only 'silu' is known here")
@@ -128,7 +128,7 @@ def _activation(config: Mapping[str, Any]) -> str:
 
 
 def _dinov3(config: Mapping[str, Any]) -> DinoV3:
-    """With the augmentation of the configuration, which acts in training only."""
+    """Returns DINOv3's encoding with the configured augmentation, which acts only in training."""
     return DinoV3(
         base=config.get("rope_theta") or 100.0,
         shift_coords=config.get("pos_embed_shift") or 0.0,
@@ -161,12 +161,12 @@ def _block() -> Iterator[Entry]:
     yield Entry(heads(f"{theirs}.weight"), f"{attention}qkv/kernel", "(h d) m -> m h n d")
     yield Entry(
         heads(f"{theirs}.bias"), f"{attention}qkv/bias", "(h d) -> h n d", optional=True
-    )  # DINOv3's keys have none
+    )  # DINOv3's keys have no bias
     yield Entry(f"{block}attention.out.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attention.out.bias", f"{attention}out/bias", "m -> m", optional=True)
     yield from dense(f"{block}mlp.fc1", f"{mlp}up")
     yield from dense(f"{block}mlp.gate_proj", f"{mlp}gate")
-    packed = (f"{mlp}gate", f"{mlp}up")  # as Dinov2 with a SwiGLU is saved
+    packed = (f"{mlp}gate", f"{mlp}up")  # layout of a saved Dinov2 with SwiGLU
     yield Entry(f"{block}mlp.weights_in.weight", tuple(f"{part}/kernel" for part in packed), "(s o) i -> i o")
     yield Entry(f"{block}mlp.weights_in.bias", tuple(f"{part}/bias" for part in packed), "(s o) -> o")
     yield from dense(f"{block}mlp.fc2", f"{mlp}down")
@@ -175,7 +175,7 @@ def _block() -> Iterator[Entry]:
 _PARTS = dict(renamed=_renamed, fields=_fields, entries=_entries, ignored=r"embeddings\.mask_token")
 _IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 _TABLE_AND_REGISTERS = (_TABLE, "embeddings.register_tokens")
-HF = [  # by what tells them apart; their map is one. Of the DINOv2s the one with registers alone antialiases.
+HF = [  # each by its telltale names; all share one map. Only the DINOv2 with registers antialiases.
     Origin(
         "transformers dinov2_with_registers",
         _TABLE_AND_REGISTERS,

@@ -1,4 +1,4 @@
-"""From a file to a model and its parameters."""
+"""Loads a vision model and its parameters from a file."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import nearest, parse_layers
 
 ORIGINS = [GOOGLE, *HF, *TIMM]
-# What a caller may say of a model whose sizes are the file's.
+# Fields that a caller may set; the sizes come from the file.
 _FREE = {
     "dtype",
     "attention_dtype",
@@ -36,7 +36,7 @@ _FREE = {
 _FREE |= {"norm_epsilon", "mlp", "pooling", "encoding", "pre_logits"}
 
 
-# The tensor that sees the image, and its axis of channels; a stem's before that of the patches cut from its map.
+# {tensor that reads the image: its axis of channels}; a stem comes before the patches cut from its map.
 _CHANNELS = {
     **{
         f"{part}.weight": 1
@@ -50,8 +50,8 @@ _CHANNELS = {
 class Info(NamedTuple):
     """A description of a file of weights, by the file or by its family's code.
 
-    Pixels in [0, 1] are scaled by (x - mean) / std. `method` resizes position tables as the code of that family does.
-    `labels` are the names of the classes, if the configuration beside the file has them.
+    Pixels in [0, 1] are scaled by (x - mean) / std. `method` resizes position tables as the family's code does. `labels` are
+    the names of the classes if the configuration beside the file has them.
     """
 
     origin: str
@@ -63,19 +63,19 @@ class Info(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A file as its family's code would read it."""
+    """A file as its family's code reads it."""
 
     origin: str
-    model: ViT  # as the file has it
+    model: ViT  # of the file
     entries: list[maps.Entry]
-    names: dict[str, str]  # as renamed: as in the file
+    names: dict[str, str]  # {renamed: name in the file}
     ignored: str
     method: str
     scaling: tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class _Shape(tuple):
-    """The shape of a tensor; an axis that is needed and absent is the file's fault."""
+    """The shape of a tensor; a missing axis raises an error that blames the file."""
 
     def __getitem__(self, place):
         try:
@@ -86,7 +86,7 @@ class _Shape(tuple):
 
 
 class _Shapes(dict):
-    """Shapes by name; a name that is needed and absent is the file's fault."""
+    """Shapes by name; a missing name raises an error that blames the file."""
 
     def __missing__(self, name: str):
         raise ValueError(f"the file lacks {name}, from which sizes are read; {nearest(name, maps.likest(name, self))}")
@@ -102,15 +102,15 @@ def load(
     num_heads: int | None = None,
     **overrides: Any,
 ) -> tuple[ViT, dict[str, Any]]:
-    """A published (or `save`d) ViT: the model, of the sizes that the file has, and its parameters.
+    """Loads a ViT, published or written by `save`: a model of the file's sizes, and its parameters.
 
         model, params = load("ViT-B_16.npz", image_size=384)
         logits = model.apply(params, images, model.sites(384, 384))
 
     Args:
-      path: Google's .npz; .safetensors of timm or transformers, of DINOv2's authors or of `save`; or the folder, with
-        config.json, that timm or transformers saved a model in. Where a config.json lies beside the file, it is heeded.
-      image_size: (height, width), or one number for both. Where it is not the file's, tables are resized by `method`.
+      path: Google's .npz; .safetensors of timm, transformers, DINOv2's authors or `save`; or the folder, with config.json,
+        that timm or transformers saved a model in. A config.json beside the file is read.
+      image_size: (height, width), or one number for both. If it is not the file's, tables are resized by `method`.
       num_classes: 0 leaves the head out; None keeps it.
       method: name of `posjax.encodings.resize`; None takes that of the code which the file is for (`Info.method`).
       grid: (height, width) of the file's position table in patches. A table is taken for square where nothing says otherwise.
@@ -124,9 +124,9 @@ def load(
       model, and {"params": tree of numpy arrays [...] in `param_dtype`}.
 
     Raises:
-      FileNotFoundError: if there is none.
-      ValueError: for a file that is cut off, pickled, or of unknown names; a tensor that is left over, missing or of
-        another shape; what the file does not tell and the caller did not say.
+      FileNotFoundError: the file is missing.
+      ValueError: the file is cut off, pickled, or has unknown names; a tensor is left over, missing or of another shape; or
+        neither the file nor the caller gives a needed field.
     """
     if image_size is not None:
         image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
@@ -154,7 +154,7 @@ def info(
     check(f"{weights.path.parent / 'preprocessor_config.json'}", beside, _SCALING)
     mean = told.get("mean") or beside.get("image_mean") or source.scaling[0]
     std = told.get("std") or beside.get("image_std") or source.scaling[1]
-    by_id = weights.config.get("id2label") or {}  # of a JSON whose keys, "0", "1", "10", may be sorted as text
+    by_id = weights.config.get("id2label") or {}  # JSON's keys "0", "1", "10" may be sorted as text
     names = weights.config.get("label_names") or [by_id[key] for key in sorted(by_id, key=int)]
     labels = tuple(names) if source.model.num_classes and len(names) == source.model.num_classes else None
     return Info(source.origin, source.model.clone(**overrides), tuple(mean), tuple(std), source.method, labels)
@@ -239,7 +239,7 @@ def _refuse_contradiction(name: str, asked: Any, told: Any, read: Callable[[Any]
 
 
 def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
-    """The family whose telltale names a file holds, and its names as renamed: as in the file."""
+    """Returns the family whose telltale names a file holds, and {renamed: name in the file}."""
     for origin in ORIGINS:
         names: dict[str, str] = {}
         for name in held:
@@ -254,7 +254,7 @@ def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
 
 
 def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """{"params": tree} of the model that a file has, of the types of its tensors, and what the model expects there."""
+    """Returns the file's {"params": tree}, in the types of its tensors, and the shapes and types that the model expects."""
     expected = expected_params(source.model, _channels_of(tensors))
     paths = paths_of(expected)
     shapes = {path: leaf.shape for path, leaf in paths.items()}
@@ -283,7 +283,7 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
 
 
 def _changed(model: ViT, params, expected, num_classes: int | None, overrides: Mapping[str, Any]):
-    """The model as asked for, with the parameters that it still has, of its types."""
+    """Applies the overrides to the model, and drops and converts its parameters accordingly."""
     if num_classes not in (None, 0, model.num_classes):
         raise ValueError(
             f"the file's head has {model.num_classes} classes, not {num_classes}: num_classes=0 leaves it out, and "

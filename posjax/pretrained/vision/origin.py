@@ -11,7 +11,7 @@ from posjax.models.vit import ViT
 from posjax.pretrained.entries import Entry
 from posjax.spec import parse_layers
 
-PREFIX = ("cls", "distillation", "registers")  # prefix tokens in their order, as our parameters are called
+PREFIX = ("cls", "distillation", "registers")  # our names of the prefix tokens, in their order
 HALF = (0.5, 0.5, 0.5)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -39,8 +39,8 @@ class Origin(NamedTuple):
       fields: the arguments of the ViT that a file holds, from the shapes of its tensors and its config.json.
       entries: the map to the parameters of that ViT; without shapes, the tensors to write.
       ignored: regular expression of names that a classification model does not use.
-      method: the resize of the code that the files are for.
-      scaling: (mean, std) of pixels in [0, 1], where no configuration says.
+      method: the resize of the family's code.
+      scaling: (mean, std) of pixels in [0, 1], used without a configuration.
     """
 
     name: str
@@ -75,12 +75,12 @@ def square_patch(kernel: Sequence[int], name: str) -> int:
 def table_grid(
     rows: int, prefixes: Sequence[int], grid: tuple[int, int] | None, hint: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """The (height, width) of a table of so many rows, with one of `prefixes` as its number of prefix rows.
+    """Returns the (height, width) of a table of `rows` rows; `prefixes` are possible numbers of prefix rows.
 
-    `hint` is what a configuration says; it is taken where it fits.
+    `hint` is the configuration's grid; it is used if it fits.
 
     Raises:
-      ValueError: for a given grid that does not fit, and without one for rows that make no square, or several.
+      ValueError: the grid does not fit, or without a grid the rows form no square, or several.
     """
     for given in (grid, hint):
         if given is not None and rows - math.prod(given) in prefixes:
@@ -113,9 +113,9 @@ def _summed(encoding: Encoding) -> tuple[Encoding, ...]:
 
 
 def table_entry(name: str, model: ViT, shapes: Shapes) -> list[Entry]:
-    """The position table, with rows of zeros for prefix tokens that have none in the file.
+    """Returns the entries of the position table, with zeros for prefix tokens that have no rows in the file.
 
-    Without shapes: as it may be written, without rows of prefix tokens where those are zeros.
+    Without shapes, the entries are for writing: rows of prefix tokens are left out if they are zeros.
     """
     parts = _summed(parse_layers(model.encoding)[0])
     place = next(i for i, part in enumerate(parts) if isinstance(part, Learned))
@@ -126,7 +126,7 @@ def table_entry(name: str, model: ViT, shapes: Shapes) -> list[Entry]:
 
 
 def split_heads(width: int, depth: int, asked: Asked, config_heads: int | None, wide: bool = True) -> int:
-    """The number of heads, which a matrix for all of them does not tell: 64 channels each but for a few known models."""
+    """Returns the number of heads, which matrices do not show: 64 channels a head but for a few known models."""
     heads = asked.num_heads or config_heads or (_HEADS.get((width, depth)) if wide else None) or width // 64
     if not heads or width % heads or (heads == width // 64 and width % 64 and not (asked.num_heads or config_heads)):
         raise ValueError(
@@ -147,7 +147,7 @@ def prefix_fields(tokens: Mapping[str, int], pooling: str) -> dict[str, Any]:
 
 
 def prefix_entries(model: ViT, names: Mapping[str, str], shapes: Shapes, axes: str = "1 t m -> t m") -> list[Entry]:
-    """cls, distillation and register tokens; those that the model does not read are joined to its registers."""
+    """Returns the entries of cls, distillation and register tokens; unread tokens join the registers."""
     present = {token: name for token, name in names.items() if not shapes or name in shapes}
     own = {"cls": model.has_cls, "distillation": model.distillation_token}
     entries = [Entry(name, token, axes) for token, name in present.items() if own.get(token)]

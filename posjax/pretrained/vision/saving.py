@@ -1,4 +1,4 @@
-"""From a model and its parameters to a file, which `load` reads again and timm does where it has such a model."""
+"""Saves a vision model and its parameters in a file that `load` reads, and timm too if it has the model."""
 
 import dataclasses
 import json
@@ -24,11 +24,11 @@ from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import parse_layers
 
 METADATA = "posjax"  # key of the header
-OWN, _TIMM = "posjax", "timm"  # the spellings of names
+OWN, _TIMM = "posjax", "timm"  # spellings of names
 _TYPES = {"dtype", "attention_dtype", "param_dtype"}
 _AS_TIMM = ("attention_bias", "head_dim", "logit_scale", "mlp_clip", "norm", "norm_bias", "norm_offset", "num_experts")
 _AS_TIMM += ("latent", "placement", "qk_norm", "qkv_clip", "softcap")
-_TRAINING = {"parent", "name", "context"}  # of the moment, not of the model
+_TRAINING = {"parent", "name", "context"}  # state of the moment, not part of the model
 
 
 def save(
@@ -41,16 +41,19 @@ def save(
 ) -> None:
     """Writes one .safetensors file from which `load` makes the same model and, bit for bit, the same parameters.
 
-    Tensors have timm's names and layouts where it has such a model: a learned table or `dinov3`, nothing but a linear head
-    behind the pooling. timm takes the GELU to be the exact one and epsilons to be its own, whatever the model's.
-    Otherwise they have ours, "trunk.block_0.attention.qkv.kernel". The header's metadata hold the fields of the model.
+    Tensors have timm's names and layouts if timm has the model: a learned table or `dinov3`, and only a linear head after
+    the pooling. timm assumes the exact GELU and its own epsilons, whatever the model's. Otherwise tensors have our names,
+    "trunk.block_0.attention.qkv.kernel". The header's metadata hold the fields of the model.
 
     Args:
+      path: the file, *.safetensors.
+      model: the model.
       params: {"params": tree}, or the tree alone.
-      mean, std: of pixels in [0, 1], by which images are scaled for this model, for `info` to tell; 0.5 where None.
+      mean: mean of pixels in [0, 1], by which this model's images are scaled, for `info`; None: 0.5.
+      std: likewise.
 
     Raises:
-      ValueError: for another suffix than .safetensors, or parameters that are not the model's.
+      ValueError: the suffix is not .safetensors, or the parameters are not the model's.
     """
     tree = params["params"] if set(params) == {"params"} else params
     flat = {path: np.asarray(leaf) for path, leaf in paths_of({"params": tree}).items()}
@@ -68,10 +71,10 @@ def save(
 
 
 def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str, tuple[tuple[float, ...], ...]]:
-    """The model that a header describes, the spelling of its names, and (mean, std) of its pixels.
+    """Returns the model that a header describes, the spelling of its names, and (mean, std) of its pixels.
 
     Raises:
-      ValueError: it describes none, or one that is larger than the tensors of these shapes.
+      ValueError: the header describes no model, or one that is larger than its tensors.
     """
     where = f"the header's {METADATA!r}"
     try:
@@ -116,7 +119,7 @@ def _timm_has(model: ViT) -> bool:
 
 
 def expected_params(model: ViT, channels: int) -> dict[str, Any]:
-    """The shapes and types of a model's parameters, {"params": tree}."""
+    """Returns the shapes and types of a model's parameters, {"params": tree}."""
     init = model.clone(context=None, implementation="dense").init
     return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example(channels)))["params"]}
 

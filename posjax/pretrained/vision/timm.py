@@ -1,6 +1,6 @@
 """timm's safetensors: VisionTransformer (ViT, DeiT, DeiT III, DINOv2, hybrids, SigLIP's image tower) and Eva (DINOv3).
 
-Also DINOv2 as its authors name it, and whatever `save` writes under timm's names.
+Also DINOv2 under its authors' names, and files that `save` writes under timm's names.
 https://github.com/huggingface/pytorch-image-models, timm/models/{vision_transformer,vision_transformer_hybrid,eva}.py.
 """
 
@@ -30,11 +30,11 @@ from posjax.pretrained.vision.origin import (
 )
 from posjax.spec import nearest, parse_layers
 
-# What DINOv2's authors call what timm names otherwise.
+# (pattern of DINOv2's names, timm's name)
 _RENAMES = ((r"^register_tokens$", "reg_token"), (r"\.mlp\.w12\.", ".mlp.fc1."), (r"\.mlp\.w3\.", ".mlp.fc2."))
 _PREFIX = {"cls": "cls_token", "distillation": "dist_token", "registers": "reg_token"}
 _ACTIVATIONS = {"gelu": "gelu_exact", "gelu_tanh": "gelu"}
-_NAMED_ACTIVATIONS = (  # of timm's models, by a pattern of their names
+_NAMED_ACTIVATIONS = (  # of timm's models, by a pattern of the model's name
     (r"quickgelu", "quick_gelu"),
     (r"base_patch32_siglip|large_patch16_siglip(_gap)?_512|(so400m|giantopt)_patch16_siglip", "gelu_tanh"),
 )
@@ -55,7 +55,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
     kernel, up = shapes["patch_embed.proj.weight"], _hidden(shapes)
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
     if "head_dist.weight" not in shapes and "distillation" in tokens:
-        tokens["registers"] = tokens.get("registers", 0) + tokens.pop("distillation")  # nothing reads it
+        tokens["registers"] = tokens.get("registers", 0) + tokens.pop("distillation")  # never read
     options = config.get("model_args") or {}
     width, depth = kernel[0], count(shapes, "blocks.{}.norm1.weight")
     is_eva, gated = "blocks.0.gamma_1" in shapes, "blocks.0.mlp.fc1_g.weight" in shapes
@@ -89,7 +89,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
 
 
 def _heads(shapes: Shapes, options: Mapping[str, Any]) -> int | None:
-    """SigLIP 2's giant has wider heads than DINOv2's of the same width and depth."""
+    """Returns the number of heads, if known: SigLIP 2's giant has wider heads than DINOv2's of the same width and depth."""
     width = shapes["patch_embed.proj.weight"][0]
     giant = width == 1536 and "blocks.39.norm1.weight" in shapes and "blocks.0.ls1.gamma" not in shapes
     return options.get("num_heads") or (16 if giant else None)
@@ -196,7 +196,7 @@ def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
     yield Entry(scales[1], "trunk/block_{l}/mlp_scale", "m -> m")
     yield Entry(f"{block}attn.qkv.weight", f"{attention}qkv/kernel", "(x h d) m -> m h x d")
     yield Entry(f"{block}attn.qkv.bias", f"{attention}qkv/bias", "(x h d) -> h x d", optional=True)
-    apart = tuple(f"{block}attn.{part}_bias" for part in "qkv")  # keys have none then
+    apart = tuple(f"{block}attn.{part}_bias" for part in "qkv")  # keys have no bias then
     yield Entry(apart, f"{attention}qkv/bias", "(h d) -> h n d", optional=True)
     yield Entry(f"{block}attn.proj.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attn.proj.bias", f"{attention}out/bias", "m -> m")
@@ -248,8 +248,8 @@ def _convolution(conv: str, our_conv: str, group_norm: str, our_norm: str) -> It
 
 _PARTS = dict(renamed=_renamed, fields=_fields, entries=_entries, ignored=_IGNORED)
 _IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
-TIMM = [  # by what tells them apart; their map is one
-    Origin(  # whose authors antialias, and do not offset, where there are registers
+TIMM = [  # each by its telltale names; all share one map
+    Origin(  # its authors antialias, and do not offset, if there are registers
         "dinov2 with registers",
         ("mask_token", "pos_embed", "reg_token"),
         **_PARTS,
