@@ -8,9 +8,9 @@
     python -m experiments.benchmark context --config=configs/decoder.py --lengths=4096,65536 --seconds=60 --window=1024
 
 The peers are torch's and transformers', which posjax does not need: --peers_python names a Python that has them
-(pip install torch transformers); what is not there is left out, with a line that says so. Every contender has a process
+(pip install torch transformers); missing packages are left out, with a line that says so. Every contender has a process
 of its own; see the head of the table for how it is measured. Under --out: table.md, results.jsonl and a plot of each
-suite. What is measured again is replaced there, the rest stays. Errors are one line and exit
+suite. New measurements replace old ones there, the rest stays. Errors are one line and exit
 code 2.
 
 The suite `context` takes a config of a decoder, with overrides as --config.model.encoding=alibi. Every program (forward pass,
@@ -174,7 +174,7 @@ def _measure(
 
 
 def _chosen(suite: suites.Suite, args: argparse.Namespace) -> suites.Suite:
-    """The suite without what was not asked for."""
+    """The suite with the chosen modes, lengths and contenders alone."""
     keep = [c for c in suite.contenders if not args.only or any(part in c.name for part in args.only)]
     if not keep:
         raise ValueError(

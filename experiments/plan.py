@@ -1,4 +1,4 @@
-"""What will a training need? Memory of each device by what holds it, operations of a step, and its time on accelerators.
+"""The needs of a training: memory of each device by what holds it, operations of a step, and its time on accelerators.
 
     python -m experiments.plan --config=configs/decoder.py
     python -m experiments.plan --config=configs/decoder.py --devices=8 --config.batch_size=64 --accelerators=h100,tpu-v5e

@@ -204,3 +204,29 @@ def test_studies_have_the_fields_of_a_single_run():
         assert single[study.task] - starts - own == set()
         more = own - single[study.task] - starts - {"seed", "seeds"}
         assert [name for name in more if not name.startswith(("model.", "data.retrieval."))] == []
+
+
+# Beginnings of docstrings, and phrases, that leave the noun out, so that the reader has to find it.
+_STARTS = set(["what", "of", "those", "that", "as", "how", "which", "by", "in", "at", "behind", "beside", "where", "who", "so", "than"])
+_PHRASES = re.compile(
+    r"\b(of which (?!the)|those of|that of which|what (is|was|are|were|it|they|has|had) |that is none|is no \w+ of|are none"
+    r"|of whom|as many \w+ as|so that there (is|are)|than which|what does not|what cannot|whose own|what there is)\b",
+    re.IGNORECASE,
+)
+
+
+def test_docstrings_and_comments_say_their_nouns():
+    """At most 1 % of docstrings begin badly, and few phrases hide a noun: a count, since some are plain in their place."""
+    starts, phrases, count = [], [], 0
+    for path in [path for house in ("posjax", "experiments", "configs") for path in pathlib.Path(house).rglob("*.py")]:
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, _WITH_DOCSTRING)]
+        texts = [(node, text) for node in nodes if (text := ast.get_docstring(node))]
+        count += len(texts)
+        starts += [f"{path}: {text[:80]}" for _, text in texts if re.split(r"\W+", text)[0].lower() in _STARTS]
+        lines = [text for _, text in texts] + re.findall(r"# .*", path.read_text())
+        phrases += [f"{path}: {found[0]}" for text in lines for found in _PHRASES.finditer(text)]
+    assert len(starts) <= 0.01 * count, starts
+    assert len(phrases) <= 40, phrases
+
+
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -1,1 +1,1 @@
-"""What `python -m experiments.benchmark` is made of: workers, contenders on either side, suites, tables."""
+"""The parts of `python -m experiments.benchmark`: workers, contenders on either side, suites, tables."""

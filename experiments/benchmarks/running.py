@@ -64,7 +64,7 @@ def takes_part(contender: Contender, cell: Cell) -> bool:
 
 
 class History:
-    """Time and memory of contenders at shorter lengths, from which those of a longer one are estimated."""
+    """Time and memory of contenders at shorter lengths, to estimate a longer one."""
 
     def __init__(self, settings: Settings):
         self._settings = settings

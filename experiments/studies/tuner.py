@@ -5,7 +5,7 @@
 
 Encodings are compared each at its best, not at the rate that suits one of them. A point is a training at one value of each
 field with one of the tuning seeds, which are no seeds of the study. It is trained on the training split without a share, or
-on all of it where another split is named, and scored on what is held out; what is reported, `config.data.eval_split`, chooses
+on all of it where another split is named, and scored on held-out data; the reported split, `config.data.eval_split`, chooses
 nothing. Points that differ in the learning rate alone are one ensemble and one program; records of all are in tuning.jsonl.
 The final row is trained on the whole split at the values with the best mean.
 """

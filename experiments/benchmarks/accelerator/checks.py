@@ -1,4 +1,4 @@
-"""What is checked on an accelerator, as data: names, groups that belong on one machine, and cases for side.py."""
+"""The checks of an accelerator, as data: names, groups that belong on one machine, and cases for side.py."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ Case = Mapping[str, Any]
 
 
 class Check(NamedTuple):
-    """One figure or one set of errors. `group`: what is compared with each other, so a part has all of it or nothing."""
+    """One figure or one set of errors. `group`: checks that are compared with each other; a part has all of them or none."""
 
     name: str
     group: str
@@ -20,7 +20,7 @@ class Check(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How large everything is."""
+    """The sizes of a check."""
 
     compared: Case  # a layer under each encoding
     kernels: tuple[Case, ...]  # a layer under what the kernel computes itself
@@ -166,5 +166,5 @@ def _seeds(sizes: Sizes) -> Iterator[Check]:
 
 
 def _here(implementations: tuple[str, ...], platform: str) -> list[str]:
-    """Those that run on this platform."""
+    """The checks that run on this platform."""
     return [name for name in implementations if name == "auto" or backend(name).platform in (None, platform)]

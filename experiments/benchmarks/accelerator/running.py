@@ -8,7 +8,7 @@ from experiments.benchmarks import pool
 from experiments.benchmarks.accelerator.checks import Check
 from experiments.benchmarks.pool import Ended, Settings, Worker
 
-_LEAST = 10.0  # seconds: what is left and shorter than this begins nothing
+_LEAST = 10.0  # seconds: with less time left no check begins
 _UNWELL = ("XlaRuntimeError", "JaxRuntimeError", "InternalError")  # what a device raises; it may not compute again
 _KEPT = ("skip", "wall", "runs", "temp_bytes", "device_peak_bytes", "found")
 
@@ -22,7 +22,7 @@ def run(
     settings: Settings,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[dict[str, Any]]:
-    """A record for each check, until so many seconds are over: what was cut off by that has none.
+    """A record for each check, until so many seconds are over: a check that was cut off has none.
 
     Args:
       worker: the first one; it is closed here, as are those that `begin` starts.

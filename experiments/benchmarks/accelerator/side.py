@@ -41,7 +41,7 @@ def start(threads: int) -> dict[str, str]:
 
 
 def prepare(case: Mapping[str, Any]) -> Call:
-    """What `case["kind"]` names: a call to be timed, or figures."""
+    """Returns the check that `case["kind"]` names: a call to be timed, or figures."""
     jax.clear_caches()
     try:
         return _KINDS.get(case["kind"], _attention)(case)
@@ -75,7 +75,7 @@ def _compare(case: Mapping[str, Any]) -> Call:
 
 
 def _implementations(dtype: Any) -> list[str]:
-    """Those of this platform, what was never run on one last; dense in half precision, for a scale of its errors."""
+    """The implementations of this platform, untried ones last; and dense in half precision, as a scale of its errors."""
     platform = "gpu" if jax.default_backend() in ("cuda", "rocm") else jax.default_backend()
     own = [name for name in backends.names() if backends.backend(name).platform in (None, platform)]
     unwanted = {_SIMULATED} if platform != "cpu" else set()
