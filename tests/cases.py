@@ -1,4 +1,4 @@
-"""What every property is tested on: each registered encoding in a few variants, on a line and on a grid of tokens."""
+"""The cases of every property: each registered encoding in a few variants, on a line and on a grid of tokens."""
 
 import functools
 import re
@@ -47,7 +47,7 @@ def _marked(cases, fast, slow):
 
 
 def ways(cases, beside=lambda case: None, *, named=True) -> list[Case]:
-    """Of the cases that act in the same places and, if `named`, join the same encodings, the first."""
+    """The first of the cases that act in the same places and, if `named`, join the same encodings."""
     found = {}
     for case in cases:
         encoding = pj.parse(case.spec)

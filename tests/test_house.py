@@ -207,7 +207,7 @@ def test_studies_have_the_fields_of_a_single_run():
 
 
 # Beginnings of docstrings, and phrases, that leave the noun out, so that the reader has to find it.
-_STARTS = set(["what", "of", "those", "that", "as", "how", "which", "by", "in", "at", "behind", "beside", "where", "who", "so", "than"])
+_STARTS = re.compile(r"(what|of|those|that|as|how|which|by|in|at|behind|beside|where|who|so|than)\b", re.IGNORECASE)
 _PHRASES = re.compile(
     r"\b(of which (?!the)|those of|that of which|what (is|was|are|were|it|they|has|had) |that is none|is no \w+ of|are none"
     r"|of whom|as many \w+ as|so that there (is|are)|than which|what does not|what cannot|whose own|what there is)\b",
@@ -222,7 +222,7 @@ def test_docstrings_and_comments_say_their_nouns():
         nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, _WITH_DOCSTRING)]
         texts = [(node, text) for node in nodes if (text := ast.get_docstring(node))]
         count += len(texts)
-        starts += [f"{path}: {text[:80]}" for _, text in texts if re.split(r"\W+", text)[0].lower() in _STARTS]
+        starts += [f"{path}: {text[:80]}" for _, text in texts if _STARTS.match(text)]
         lines = [text for _, text in texts] + re.findall(r"# .*", path.read_text())
         phrases += [f"{path}: {found[0]}" for text in lines for found in _PHRASES.finditer(text)]
     assert len(starts) <= 0.01 * count, starts

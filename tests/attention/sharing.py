@@ -1,4 +1,4 @@
-"""What devices that share a sequence compute, beside what one does: a program for 8 devices.
+"""A program for 8 devices that compares devices sharing a sequence with a single one.
 
 It reads jobs as JSON, [[name of a check below, its arguments], ...], and prints what each of them returned.
 """

@@ -85,7 +85,7 @@ def tokens(length: int, dtype=jnp.bfloat16, width: int = 64):
 
 
 def operands(site, order=None, **sizes):
-    """Of an attention that is asked for."""
+    """The request of an attention."""
     q, k, v = tokens(LENGTH, **sizes)
     return Operands(None, q, k, None, None, v, site, site, order, order)
 
@@ -180,7 +180,7 @@ def test_what_is_asked_for():
 
 @pytest.fixture
 def own_backends(monkeypatch):
-    """What is registered here is forgotten afterwards."""
+    """Forgets the backends that a test registers."""
     monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
 
 

@@ -1,4 +1,4 @@
-"""What a cache holds: key heads, channels, and what it refuses."""
+"""The sizes of a cache: key heads, channels, refusals."""
 
 import jax
 import jax.numpy as jnp

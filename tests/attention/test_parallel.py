@@ -27,7 +27,7 @@ MESH = Mesh(np.array(jax.devices()[:1]), ("context",))
 
 
 def on_devices(*jobs, count=8):
-    """What the checks of sharing.py return on so many devices."""
+    """The results of sharing.py's checks on so many devices."""
     flags = {"JAX_NUM_CPU_DEVICES": str(count), "JAX_PLATFORMS": "cpu"}
     path = {"PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS)))}
     command = [sys.executable, str(TESTS / "attention" / "sharing.py"), json.dumps(jobs)]
@@ -101,7 +101,7 @@ def test_devices_compute_what_one_does_for_every_encoding():
 
 @pytest.mark.thorough
 def test_models_on_devices_compute_what_they_do_on_one():
-    """In training: packed rows, drawn positions and dropout; and 18 tokens of 3 images on 2 x 4 devices."""
+    """Trains on packed rows, drawn positions and dropout; and 18 tokens of 3 images on 2 x 4 devices."""
     ((decoder, d_decoder, vit, d_vit),) = on_devices(["models", []])
     assert decoder < 1e-5 * max(d_decoder, 1)
     assert vit < 1e-5 * max(d_vit, 1)
@@ -126,7 +126,7 @@ def test_chunks_that_do_not_come_out_even_are_refused():
 
 
 def tiles_of_each(order, size=4):
-    """How many tiles each device computes, of 128 x 128 pairs, for a causal sequence whose queries lie in `order`."""
+    """The tiles of 128 x 128 pairs that each device computes, for a causal sequence whose queries lie in `order`."""
     site = pj.sites(len(order))
     plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, 128, 128)
     counts = []
@@ -176,7 +176,7 @@ def test_shares_in_half_precision_are_rounded_once():
 
 
 def test_the_backward_pass_keeps_no_keys_of_others():
-    """What is kept between the passes is of a device's own tokens, or what `attend` was given."""
+    """The residuals between the passes are of a device's own tokens, or arguments of `attend`."""
     encoding, site = pj.parse("rope()"), pj.sites(64)
     q = jnp.ones((64, 2, 8))
     options = dict(context=ContextParallel(MESH), causal=True, implementation="blockwise")

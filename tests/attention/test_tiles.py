@@ -1,4 +1,4 @@
-"""Which tiles blockwise attention computes: those that hold a pair that is seen, and few others."""
+"""The tiles that blockwise attention computes: tiles with a visible pair, and few others."""
 
 import functools
 import re
@@ -72,7 +72,7 @@ def seen_by_tile(plan, operands):
 @pytest.mark.parametrize("tile", [pytest.param(None, marks=pytest.mark.thorough), 4])
 @pytest.mark.parametrize("spec", [pytest.param(m, marks=[] if m in OF_A_KIND else pytest.mark.slow) for m in MASKS])
 def test_no_tile_is_missed(spec, tile):
-    """Of 8 tiles, which are one group, and of 128, which are several."""
+    """Takes 8 tiles, one group, and 128, several groups."""
 
     def computed_and_seen(site):
         for causal in (True, False):

@@ -1,4 +1,4 @@
-"""What is asked for has been said exactly once, where `depth` puts it, and nowhere is the answer given away."""
+"""The answer has been said exactly once, where `depth` puts it."""
 
 import numpy as np
 import pytest

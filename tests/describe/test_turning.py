@@ -1,4 +1,4 @@
-"""Which channels turn within a length, of a model's own rotary encodings."""
+"""The channels of a model's rotary encodings that turn within a length."""
 
 import jax
 import numpy as np

@@ -18,7 +18,7 @@ def at(*position, dtype=np.int32):
 
 
 def bias(spec, q_site, k_site, params=None):
-    """Of queries and keys that all hold the same."""
+    """Logits of queries and keys that all hold the same."""
     encoding = pj.parse(spec)
     params = encoding.init(KEY, DIMS) if params is None else params
     token = jax.random.normal(jax.random.key(1), (HEADS, HEAD_DIM))

@@ -1,4 +1,4 @@
-"""Where tokens of text with images stand, and those of sentences. Layouts beside their authors': tests/test_goldens.py."""
+"""Sites of text with images, and of sentences. Layouts beside their authors': tests/test_goldens.py."""
 
 import jax
 import numpy as np

@@ -57,7 +57,7 @@ def traced(site):
 
 @pytest.mark.parametrize("name", SITES)
 def test_what_is_a_line_and_in_order(name):
-    """As numpy arrays, which is known at tracing time, and as data."""
+    """Positions as numpy arrays, known at tracing time, and as data."""
     site = SITES[name]
     for one in (site, traced(site)):
         line = offsets.line_of(one, one)
@@ -188,7 +188,7 @@ def test_known_sites_leave_no_choice():
 
 @pytest.mark.parametrize("npos", [5, 200])
 def test_gradients_of_counts_are_those_of_the_interpolation(npos):
-    """By the sum over keys for few counts, by a scatter for many: both as JAX derives them."""
+    """Gradients by the sum over keys for few counts, by a scatter for many: both equal JAX's."""
     by_count = jax.random.normal(jax.random.key(0), (2, 3, npos))
     counted = jnp.linspace(0, npos - 1, 2 * 3 * 7).reshape(2, 3, 7) * 0.999
     x = jax.random.normal(jax.random.key(1), counted.shape)

@@ -173,7 +173,7 @@ def test_cape_keeps_the_order_at_half_a_step():
 
 
 def test_coupled_tokens_start_together_anywhere():
-    """In the official code: from 1 in evaluation; in training as far as the largest id stays within max_position."""
+    """The official code counts from 1 in evaluation; in training as far as the largest id stays within max_position."""
     site = row([0, 3, 2, 1, 2, 0], [1, 1, 1, 1, 1, 0])
     moved = drawn("position_coupling(max_position=6)", site) - site.position
     assert not moved[:, [0, 5]].any()

@@ -89,7 +89,7 @@ def test_timm_relative_bias():
 
 @every_method
 def test_rows_are_those_of_the_matrix(method):
-    """At positions and sizes that are NumPy's, traced, and different for every token."""
+    """Positions and sizes are NumPy's, traced, and different for every token."""
     traced = jax.jit(lambda position, new: resize_rows(position, old, new, method))
     old = (6, 7)
     for new in [(9, 3), (1, 7), (5, 12)]:

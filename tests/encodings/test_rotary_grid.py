@@ -1,4 +1,4 @@
-"""Which channels see which axis, in which coordinates: what sources print, and where they differ."""
+"""The axes and coordinates of channels, as sources print them, and their differences."""
 
 import jax
 import jax.numpy as jnp

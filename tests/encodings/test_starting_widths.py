@@ -1,4 +1,4 @@
-"""How wide parameters start, as published: other tests draw their parameters, or disturb them, and see nothing of it."""
+"""The widths at which parameters start, as published: other tests draw or disturb their parameters."""
 
 import jax
 import numpy as np

@@ -88,7 +88,7 @@ def test_dual_chunk():
 
 
 def test_dual_chunk_is_exact_near_and_never_out_of_the_trained_context():
-    """At most s + w - 1, as in the paper; ChunkLlama's code lets s + w through."""
+    """Distances of at most s + w - 1, as in the paper; ChunkLlama's code lets s + w through."""
     seen, true = distances("dual_chunk(chunk=6, local=4)", 40), np.arange(40)[:, None] - np.arange(40)
     near = (true >= 0) & (true < 4)
     np.testing.assert_array_equal(seen[near], true[near])
@@ -204,7 +204,7 @@ def test_refusals(spec, message):
 
 
 def test_the_softmax_of_a_view_reads_no_states():
-    """What does not weigh by positions is also asked by reports, of sites that nothing was placed at."""
+    """Reports ask encodings about sites that no token was placed at."""
     encoding, site = pj.parse("self_extend(group=2, window=4) >> rope()"), pj.sites(6)
     logits, seen = jax.random.normal(jax.random.key(0), (2, 6, 6)), np.tril(np.ones((6, 6), bool))
     expected = jax.nn.softmax(logits, axis=-1, where=seen)

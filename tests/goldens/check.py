@@ -1,4 +1,4 @@
-"""What one golden comparison is."""
+"""One golden comparison."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -78,7 +78,7 @@ def errors(case: str, model: Any, params: Any) -> dict[str, float]:
 
 
 def errors_of_t5(case: str, model: Any, params: Any) -> dict[str, float]:
-    """Of the encoder's features and the decoder's logits; "decoded" is token by token behind a prompt of the short length.
+    """The encoder's features and the decoder's logits; "decoded" is token by token behind a prompt of the short length.
 
     The source is the long line, in a batch padded before and behind; the decoder reads the lines turned round.
     """

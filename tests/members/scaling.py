@@ -1,4 +1,4 @@
-"""What a frequency scaling makes of 1-D frequencies, by its paper; the strategies of their arguments."""
+"""The scaled 1-D frequencies by a scaling's paper; the strategies of their arguments."""
 
 import math
 

@@ -16,11 +16,11 @@ class ViewsOracle(Oracle):
         return self
 
     def pair(self, i: float, j: float) -> tuple[float, float]:
-        """Where a query at i and a key at j stand for each other."""
+        """The places of a query at i and a key at j for each other."""
         raise NotImplementedError
 
     def alone(self, p: float) -> float:
-        """Where a token stands for one that stands nowhere."""
+        """The place of a token for one that stands nowhere."""
         return p
 
     def seen_by(self, row, i, j):

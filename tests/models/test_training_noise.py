@@ -1,4 +1,4 @@
-"""What is drawn in training and in sampling, and what models start from: rates, sizes and independence."""
+"""Draws in training, sampling and initialisation: rates, sizes and independence."""
 
 import flax.linen as nn
 import jax
@@ -126,7 +126,7 @@ def test_units_of_a_resnet_start_as_their_shortcut():
 
 
 def test_every_step_draws_anew():
-    """Of a model that finds all tokens equally likely."""
+    """The draws of a model that finds all tokens equally likely."""
     model, variables = decoder(50)
     variables = jax.tree.map(jnp.zeros_like, variables)
     drawn = generate(model, variables, TOKENS, SITE, steps=12, temperature=1.0, key=jax.random.key(0))

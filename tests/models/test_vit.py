@@ -247,7 +247,7 @@ def test_compute_types_act_where_they_say():
 
 
 def dtypes(model):
-    """Those of the parameters: (the model's, the encoding's)."""
+    """The numbers of parameters: (the model's, the encoding's)."""
     params = jax.eval_shape(model.init, jax.random.key(0), images(), model.sites(HEIGHT, WIDTH))["params"]
     encoding = params["trunk"].pop("encoding")
     return tuple({leaf.dtype.name for leaf in jax.tree.leaves(tree)} for tree in (params, encoding))

@@ -1,4 +1,4 @@
-"""What is seen inside a model is what it computed with."""
+"""The captured values are the ones that the model computed with."""
 
 import jax
 import jax.numpy as jnp

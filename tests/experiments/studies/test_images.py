@@ -40,7 +40,7 @@ def ensemble(encoding, size=(8, 8), channels=1):
 
 
 def logits(model, params, image):
-    """Of the first seed."""
+    """The logits of the first seed."""
     one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], params)
     site = model.sites(*image.shape[1:3])
     return jax.jit(lambda one, image: model.apply({"params": one}, image, site))(one, image)

@@ -1,4 +1,4 @@
-"""What is read in chunks, tiles and windows is what the model says of whole sequences."""
+"""Chunks, tiles and windows give the model's values for whole sequences."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def decoder(encoding="rope", **sizes):
 
 
 def logits_of(model, params, tokens):
-    """Of whole sequences [B, T], by the model's own call."""
+    """The logits of whole sequences [B, T], by the model's own call."""
     site, tokens = sites(tokens.shape[1]), jnp.asarray(tokens, jnp.int32)
     return jax.jit(lambda params, tokens: model.apply({"params": params}, tokens, site))(params, tokens)
 

@@ -1,4 +1,4 @@
-"""What measures return of models whose answers are known."""
+"""The values of measures for models with known answers."""
 
 import types
 

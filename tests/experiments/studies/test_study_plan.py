@@ -288,7 +288,7 @@ def test_a_fine_tune_on_images_differs_in_resolution_and_length_alone():
 
 
 def test_a_tuned_context_keeps_its_retrieval_and_sees_whole_windows():
-    """Of the two rows of a step a quarter, the share of training, would be none: tuning would unlearn what is asked."""
+    """A quarter of the two rows of a step, the share of training, would be none: tuning would unlearn retrieval."""
     tuned = [row for row in rows(config("papers/context_extension")) if row.finetune]
     assert len(tuned) == 4
     for row in tuned:

@@ -30,7 +30,7 @@ FIRST_PICTURE = 15.0  # seconds, on a busy machine: a page that never draws is w
 
 
 def too_wide(page):
-    """By how many pixels a page must be scrolled sideways."""
+    """The pixels by which a page scrolls sideways."""
     return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
@@ -256,7 +256,7 @@ def test_a_tap_reads_a_logit(watched):
 
 
 def test_three_questions_are_answered_by_a_few_clicks(watched):
-    """As docs/atlas.md tells a newcomer to click."""
+    """The clicks that docs/atlas.md recommends to a newcomer."""
     page = watched.open("map")
     menu, said = page.get_by_role("navigation", name="Pages"), page.locator("main [aria-live]").first
 
@@ -297,7 +297,7 @@ def test_weight_and_time_to_the_first_picture(atlas, browser):
 
 
 def test_every_bug_changes_its_picture(atlas):
-    """In the data as they were written: a switch that changes nothing shows nothing."""
+    """The written data differ: a switch that changes nothing would show nothing."""
     text = (atlas / "data" / "breaks.js").read_text()
     shown = json.loads(text[text.index("{") : text.rindex(")")])["breaks"]
     assert [bug["name"] for bug in shown if bug["cells"]["right"] == bug["cells"]["wrong"]] == []
