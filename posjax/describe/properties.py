@@ -250,7 +250,7 @@ def tokens_and_sites_permute_together(runs: Runs) -> float:
 
 
 def moving_all_tokens_changes_nothing(runs: Runs) -> float:
-    """Or something, where `relative` is declared False. All tokens stand somewhere."""
+    """Moving must change outputs where `relative` is declared False. All tokens stand somewhere."""
     difference = gap((runs.batch[0]["moved"], runs.batch[0]["standing"]))
     if runs.world.encoding.relative:
         return difference
@@ -267,7 +267,7 @@ def prefix_tokens_stand_nowhere(runs: Runs) -> float:
 
 
 def packed_documents_are_alone(runs: Runs) -> float:
-    """Two documents in a row beside each by itself; and the second one when the first stands elsewhere."""
+    """Compares two documents in a row with each alone, and with the second when the first stands elsewhere."""
     first = PACKED[0]
     return max(
         max(
@@ -301,7 +301,7 @@ def blockwise_is_dense(runs: Runs) -> float:
 
 
 def blockwise_gradients_are_dense(runs: Runs) -> float:
-    """Relative to the largest number of an array, if that is above 3."""
+    """The gap of gradients, relative to the largest number of an array if that is above 3."""
     pairs = zip(*(jax.tree.leaves(gradients) for _, gradients in runs.tiled), strict=True)
     return max(gap((a, b)) / max(3, np.abs(b).max(initial=0)) for a, b in pairs)
 
