@@ -1,4 +1,4 @@
-"""The contract: where tokens stand (`Site`), what tells a model about it (`Encoding`), and how encodings compose.
+"""The contract: places of tokens (`Site`), encodings that tell a model about them (`Encoding`), and compositions.
 
 Methods are written for ONE sequence; `jax.vmap` them over a batch. Shape letters, everywhere in posjax:
 `T` query tokens, `S` key tokens, `H` heads, `D` head dim, `M` model width, `A` position axes, `B` batch.
@@ -130,7 +130,7 @@ def padded(mask: Shaped[Array, "*B T"]) -> Site:
 
 
 def canonical(site: Site) -> Site:
-    """The site with integers as int32 and floats as float32, whatever types they have: NumPy's are int64 and float64.
+    """Casts the integers of a site to int32 and its floats to float32; NumPy makes int64 and float64.
 
     Raises:
       ValueError: for positions of a half-precision type, or known ones that int32 does not hold.
@@ -398,7 +398,7 @@ class Encoding:
         They differ where codes of positions pass through the layer's own projections, as tokens do.
 
         Args:
-          project: from rows of the layer's width to what its matrices make queries and keys of.
+          project: maps rows of the layer's width to queries and keys by the layer's own matrices.
         """
         return params
 

@@ -33,7 +33,7 @@ _WHOLE_DOCUMENT = (
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Hosted:
-    """An encoding with its parameters and the placed sites of some tokens: all that the layers of a model need of it.
+    """An encoding with its parameters and the placed sites of some tokens, for the layers of a model.
 
     A pytree of `params` and `site`, so it passes through `jax.jit`, `jax.vmap` and `jax.lax.scan`.
     """
@@ -49,9 +49,9 @@ class Hosted:
         return self._each(lambda site, x: self.encoding.embed(self.params, without_padding(x, site), site), x)
 
     def in_layer(self, project: Callable[[Array], tuple[Array, Array]]) -> "Hosted":
-        """For attention of one layer, whose matrices make queries and keys of rows [R, M] by `project`.
+        """Returns the `Hosted` of one layer, whose matrices make queries and keys of rows [R, M] by `project`.
 
-        Only encodings need it whose codes go through these matrices, as `deberta(shared=True)`.
+        Encodings need it if their codes go through these matrices, as `deberta(shared=True)`.
         """
         return replace(self, params=self.encoding.in_layer(self.params, project))
 
@@ -272,7 +272,7 @@ class Hosted:
 def host(
     encoding: Encoding, params: Params, x: Float[Array, "*B T M"], site: Site, *, key: jax.Array | None
 ) -> tuple[Float[Array, "*B T M"], Hosted]:
-    """The tokens with the encoding's code, and what layers attend by.
+    """Returns the tokens with the encoding's code added, and the `Hosted` by which layers attend.
 
     Args:
       params: of `encoding.init`.

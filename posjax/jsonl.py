@@ -29,7 +29,7 @@ def strict(value: Any) -> Any:
 
 
 def config_hash(config: Any) -> str:
-    """12 hex digits that name a config (a ConfigDict or a dict), whatever its key order; tuples equal lists.
+    """12 hex digits that name a config (a ConfigDict or a dict) in any order of keys; tuples equal lists.
 
     TypeError if it holds something JSON does not know.
     """

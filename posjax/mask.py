@@ -83,7 +83,7 @@ class Mask:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Together they hold all pairs that `shows` can show."""
+        """The spans that together hold all pairs that `shows` can show."""
         return (Span(),)
 
     def shows(self, q: Coordinates, k: Coordinates) -> Bool[Array, "..."]:
@@ -151,7 +151,7 @@ class near(Mask):
 
 @dataclass(frozen=True)
 class every(Mask):
-    """Keys at a multiple of `step` from the query, on every axis; a fractional distance is none."""
+    """Keys at a multiple of `step` from the query, on every axis; a fractional distance is no multiple."""
 
     step: int
 
@@ -210,9 +210,9 @@ class blocks(Mask):
 
 @dataclass(frozen=True)
 class drawn(Mask):
-    """Random edges of an undirected graph of positions: each is joined to `count` of those between `first` and its neighbour.
+    """Random edges of an undirected graph: each position is joined to `count` positions from `first` to its neighbour.
 
-    One is drawn from each of `count` equal shares of these by a hash of (seed, position, share): the same in every layer,
+    One is drawn from each of `count` equal shares by a hash of (seed, position, share): the same in every layer,
     head and document, on every device, in training and in decoding.
     """
 
@@ -235,7 +235,7 @@ class drawn(Mask):
         return self.shows(q.low, k.low) | several if self.count else False
 
     def _draw(self, position: Int32[Array, "..."], share: int) -> Int32[Array, "..."]:
-        """The position that each one draws from a share; -1 from an empty share."""
+        """The position that each position draws from a share; -1 from an empty share."""
         count = jnp.maximum(position - 1 - self.first, 0)
         start, end = share * count // self.count, (share + 1) * count // self.count
         size = jnp.maximum(end - start, 1).astype(jnp.uint32)

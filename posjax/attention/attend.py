@@ -119,7 +119,7 @@ def transform(
 
 
 def finish(encoding: Encoding, params: Params, out: Float[Array, "T H C"], q_site: Site) -> Float[jax.Array, "T H E"]:
-    """`encoding.output` of what a backend returns."""
+    """Applies `encoding.output` to the result of a backend."""
     if "output" not in encoding.hooks:
         return out
     out, beside = jnp.split(out, 2, axis=-1) if reads_apart(encoding) else (out, 0.0)

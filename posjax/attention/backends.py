@@ -44,7 +44,7 @@ class Backend:
     Attributes:
       run: `run(encoding, operands, *, scale)` returns the output of attention over the `Operands`, [T, H, E] in q's dtype,
         with zeros for a query that sees no key. It must equal `dense`, gradients included.
-      refuse: returns the reason why it cannot compute what is `Asked`, or None; by default it computes everything.
+      refuse: returns the reason why the backend cannot compute an `Asked`, or None; by default it computes everything.
       hooks: the hooks that it computes, of those that act within attention; by default all. It refuses encodings with others.
       platform: "cpu", "gpu" or "tpu" if it runs there only; None for all.
       preferred: whether "auto" prefers it to dense and blockwise wherever it can compute.

@@ -144,7 +144,7 @@ def attend_cached(
 
 
 def refuse_lost(cache: Cache) -> None:
-    """Raises where it is known that tokens are lost, as it is not under `jax.jit` and `jax.vmap`."""
+    """Raises where tokens are known to be lost; under `jax.jit` and `jax.vmap` that is unknown."""
     if isinstance(cache.lost, jax.core.Tracer) or not cache.lost.any():
         return
     raise ValueError(

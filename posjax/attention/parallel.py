@@ -81,7 +81,7 @@ class ContextParallel:
 
     @property
     def manual_axes(self) -> frozenset[str]:
-        """The axes along which devices attend by themselves: all but that of heads, where it is one."""
+        """The axes along which devices attend by themselves: all but an axis of heads of size above 1."""
         shape = self.mesh.shape
         return frozenset(name for name in shape if name != self.heads_axis or shape[name] == 1)
 
@@ -229,7 +229,7 @@ def _chunks_taken(x: Array, chunks: np.ndarray, axis: int) -> Array:
 
 
 def to_zigzag(tree: Any, context: ContextParallel) -> Any:
-    """From each device's chunks 2d and 2d + 1 to d and 2N - 1 - d, the even one first."""
+    """Exchanges chunks 2d and 2d + 1 of each device d for chunks d and 2N - 1 - d, the even one first."""
     to_even, to_odd = _destinations(context.size)
 
     def exchanged(x):

@@ -1,4 +1,4 @@
-"""The bias inside the tiles of blockwise attention, what `read` adds to values, and the gradients of both."""
+"""The bias inside the tiles of blockwise attention, the terms of `read`, and the gradients of both."""
 
 from typing import Any
 

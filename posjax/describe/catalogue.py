@@ -102,7 +102,7 @@ def values() -> list[type]:
 
 
 def family_of(cls: type) -> str:
-    """The module that defines it, without the packages around it."""
+    """The module that defines a class, without the packages around it."""
     return cls.__module__.rpartition(".")[2]
 
 
@@ -162,7 +162,7 @@ def declared_meanings() -> dict[str, str]:
 
 
 def parameter_shapes(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]]:
-    """path -> shape of what an encoding learns in a model of these sizes."""
+    """Shapes of an encoding's parameters in a model of these sizes, by path."""
     shapes = jax.eval_shape(lambda key: encoding.init(key, dims), jax.random.key(0))
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf.shape

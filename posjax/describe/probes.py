@@ -275,7 +275,7 @@ class Operator(NamedTuple):
     """A tile of the logit operator, on the host."""
 
     value: np.ndarray  # [C, H, R, T] float32
-    seen: np.ndarray  # [R, T] bool, what the encoding and the documents let a query see
+    seen: np.ndarray  # [R, T] bool, True for keys that the encoding and the documents let a query see
     scale: float = 1.0  # the standard deviation of the visible logits, over contents, heads and places
 
     @property

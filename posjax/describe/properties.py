@@ -4,7 +4,7 @@
         print(row)
 
 Most properties compare two runs of one attention layer that must agree (posjax/describe/runs.py). The repository's tests
-run the same list over every registered encoding, and compare with formulas besides, which nobody can do for you here.
+run the same list over every registered encoding, and compare with formulas besides, which `check` cannot do.
 """
 
 import contextlib
@@ -38,8 +38,8 @@ class Property(NamedTuple):
     """A property that every encoding must have.
 
     Attributes:
-      error: returns the worst difference between what must be equal; raises `NotApplicable`, or any of the errors that a
-        hook may raise.
+      error: returns the worst difference between values that must be equal; raises `NotApplicable`, or any error
+        that a hook may raise.
       tolerance: the largest error that is allowed.
       deep: whether it costs seconds for an encoding, so that the tests run it on fewer of them.
       first: whether nothing else is asked of an encoding whose hooks raise here.
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 
 class HookError(ValueError):
-    """A hook returned what the contract does not allow."""
+    """A hook returned a value that the contract does not allow."""
 
 
 class NotApplicable(Exception):
@@ -113,7 +113,7 @@ def check_one(name: str, runs: Runs, table: "dict[str, Property] | None" = None)
 
 
 def _note(problem: Exception, runs: Runs) -> str:
-    """Returns the message of what a hook raised, and the line of the encoding's own file."""
+    """Returns the message of an error in a hook, and its line in the encoding's file."""
     note = " ".join(str(problem).split())[:200]
     if isinstance(problem, HookError):
         return note
@@ -228,7 +228,7 @@ def sites_may_be_traced(runs: Runs) -> float:
 
 
 def any_part_of_a_site_may_be_traced(runs: Runs) -> float:
-    """The rest is known while tracing, as of padded rows of one grid."""
+    """One part is traced and the rest known while tracing, as of padded rows of one grid."""
     w = runs.world
     for names in [("segment",), ("prefix",), ("position",), ("segment", "prefix")]:
         traced = {name: getattr(w.site, name) for name in names}
@@ -250,7 +250,7 @@ def tokens_and_sites_permute_together(runs: Runs) -> float:
 
 
 def moving_all_tokens_changes_nothing(runs: Runs) -> float:
-    """Or something, where `relative` is declared False. All tokens stand somewhere."""
+    """Moving must change outputs where `relative` is declared False. All tokens stand somewhere."""
     difference = gap((runs.batch[0]["moved"], runs.batch[0]["standing"]))
     if runs.world.encoding.relative:
         return difference
@@ -260,14 +260,14 @@ def moving_all_tokens_changes_nothing(runs: Runs) -> float:
 
 
 def prefix_tokens_stand_nowhere(runs: Runs) -> float:
-    """Their position is not looked at; which of them they are may matter."""
+    """The position of a prefix token has no effect; its number among them may have."""
     if not runs.world.site.prefix.any():
         raise NotApplicable("there are no prefix tokens on a line")
     return gap((runs.batch[0]["nowhere"], runs.batch[0]["plain"]))
 
 
 def packed_documents_are_alone(runs: Runs) -> float:
-    """Two documents in a row beside each by itself; and the second one when the first stands elsewhere."""
+    """Compares two documents in a row with each alone, and with the second when the first stands elsewhere."""
     first = PACKED[0]
     return max(
         max(
@@ -301,7 +301,7 @@ def blockwise_is_dense(runs: Runs) -> float:
 
 
 def blockwise_gradients_are_dense(runs: Runs) -> float:
-    """Relative to the largest number of an array, if that is above 3."""
+    """The gap of gradients, relative to the largest number of an array if that is above 3."""
     pairs = zip(*(jax.tree.leaves(gradients) for _, gradients in runs.tiled), strict=True)
     return max(gap((a, b)) / max(3, np.abs(b).max(initial=0)) for a, b in pairs)
 

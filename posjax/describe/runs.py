@@ -193,7 +193,7 @@ def layer(w: World, sequence: Sequence, **options):
 
 
 def decoded(w: World, sequence: Sequence):
-    """Outputs of a layer that is given one token after the other, and the segments of its cache in the end."""
+    """Outputs of a layer that reads one token after the other, and the segments of its cache in the end."""
     site = w.encoding.place(w.params, sequence.site)
     observed = jax.eval_shape(lambda: w.encoding.observe(w.params, sequence.x, site))
     slots = slots_needed(w.encoding, site, SLOTS)  # as few as `memory` promises to need

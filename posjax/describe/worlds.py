@@ -1,4 +1,4 @@
-"""A few tokens, a random content and an encoding's parameters: the small worlds in which encodings are looked at."""
+"""Small worlds in which encodings are measured: a few tokens, a random content and an encoding's parameters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero
 
 
 class World(NamedTuple):
-    """All that one attention layer needs."""
+    """The inputs of one attention layer."""
 
     encoding: Encoding
     params: Params
@@ -111,7 +111,7 @@ def awake(params: Params) -> tuple[Params, list[str]]:
 
 
 def parts(encoding: Encoding, params: Params, site: Site) -> Iterator[Part]:
-    """The members of a composition, one by one; a position map comes before the encodings behind it."""
+    """The members of a composition, each as a part; a position map comes before the encodings behind it."""
     if isinstance(encoding, Sum):
         for part, part_params in zip(encoding.parts, params, strict=True):
             yield from parts(part, part_params, site)
@@ -123,7 +123,7 @@ def parts(encoding: Encoding, params: Params, site: Site) -> Iterator[Part]:
 
 
 def grid_width(encoding: Encoding) -> int | None:
-    """The width of grid that a position map in it is made for."""
+    """The width of the grid that a position map of the encoding is made for."""
     for part in getattr(encoding, "members", (encoding,)):
         if part is not encoding and (width := grid_width(part)):
             return width

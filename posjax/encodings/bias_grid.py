@@ -14,7 +14,7 @@ from posjax.encodings.resize import check_extent, resize_flat
 from posjax.encodings.tables import numpy_if_known
 from posjax.spec import register
 
-# Bounds of what a head sees, by compass: right, down-right, down, ... clockwise, each as (row, column).
+# Bounds of a head's view, by compass: right, down-right, down, ... clockwise, each as (row, column).
 _COMPASS = np.array([(0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1)])
 # Where the views of the heads begin; up, down, left, right for 180 degrees, then as in the authors' code.
 _VIEWS = {180: (4, 0, 2, 6), 90: (4, 6, 2, 0, 5, 1, 3, 7), 45: (5, 2, 4, 7, 6, 1, 3, 0)}

@@ -150,7 +150,7 @@ def coupled_positions(tokens: Int32[Array, " T"], digits: tuple[int, ...], equal
 
     Cho et al. (2024), figure 1, and `AdditionDatasetWithCoupledPositions` of their code with its defaults: operands are
     written most significant digit first, the sum, behind the token `equals`, least significant digit first. "+", "="
-    and whatever else stands between digits have id 1; what stands before the first one or behind the last one has 0.
+    and all else between digits have id 1; tokens before the first digit or behind the last have 0.
     """
     tokens = np.asarray(tokens)
     ascending = digit_places(tokens, digits)

@@ -76,7 +76,7 @@ class Centrality(Encoding):
 
     Ying et al. (2021), arXiv 2106.05234, eq. 5, of undirected graphs, where the tables of both degrees are
     one; the authors' code adds two that it reads at one row. The degree is the number of nodes at distance 1 in
-    `site.relation`: of a directed graph, those that edges lead to. Degrees above max_degree share its row; the default has
+    `site.relation`: of a directed graph, the ends of its edges. Degrees above max_degree share its row; the default has
     the rows of the code's table of 512, less the one for padding. Nothing is added to tokens that stand nowhere.
 
     Parameters: {"table": [max_degree + 1, M]}, initialised N(0, stddev^2), 0.02 as in the code.

@@ -44,7 +44,7 @@ class Diagonal:
 
     Wei et al. (2025), arXiv 2502.05173, diagonal layout and adjustable temporal spacing; `get_t_scale_rope_index` of
     Wiselnn570/VideoRoPE (videorope-transformer/modeling_videorope.py). With u = s + stride t a token stands at
-    (u, u + h - (H - 1) // 2, u + w - (W - 1) // 2); what follows starts at 1 + the last frame's u, whatever the image's size.
+    (u, u + h - (H - 1) // 2, u + w - (W - 1) // 2); the next block starts at 1 + the last frame's u for images of any size.
     """
 
     stride: float = 2.0

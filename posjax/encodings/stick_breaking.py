@@ -68,7 +68,7 @@ class StickBreaking(Encoding):
         return jnp.where(both_stand(q_site, k_site), before, another)
 
     def _order(self, site: Site) -> tuple[Int[Array, " S"], Int[Array, " S"], Bool[Array, ""] | np.bool_]:
-        """The n-th key of its document in order, the inverse, and whether keys lie so already, whatever padding does."""
+        """The n-th key of its document in order, the inverse, and whether keys, padding aside, lie so already."""
         self.coordinates(site)
         position = jax.lax.stop_gradient(order_of(site))
         where = numpy_if_known(position, site.segment, site.prefix)

@@ -244,7 +244,7 @@ def numpy_if_known(*arrays: Array):
 
 
 def whole_inside(encoding: Encoding, position: Shaped[Array, "T A"], extent: tuple[int, ...]):
-    """Whole positions, and which of them lie in [0, extent) on every axis."""
+    """Whole positions, and True for positions in [0, extent) on every axis."""
     if position.shape[1] != len(extent):
         raise ValueError(
             f"{encoding.spec_name} has a table for positions of {len(extent)} axes, got {position.shape[1]}"

@@ -28,7 +28,7 @@ from posjax.spec import nearest
 
 _SHARED = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}
 _YARN_OPTIONS = ("beta_fast", "beta_slow", "truncate", "attention_factor")
-# Keys of each rope_type beside the shared ones: those it needs, those it may have.
+# Keys of each rope_type beside the shared ones: needed keys, then optional keys.
 _KEYS: dict[str, tuple[set[str], set[str]]] = {
     "default": (set(), set()),
     "linear": ({"factor"}, set()),
@@ -43,7 +43,7 @@ _KEYS: dict[str, tuple[set[str], set[str]]] = {
     "axial": (set(), set()),
 }
 _OLD_KEYS = {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}  # of a GPT-NeoX configuration
-# What in a whole configuration says that the model rotates; it may hold null.
+# Keys of a whole configuration that say that the model rotates; they may hold null.
 _ROTARY_KEYS = {
     *("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor", "rotary_dim", *_OLD_KEYS),
     *("global_rope_theta", "local_rope_theta", "rope_local_base_freq"),

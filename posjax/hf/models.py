@@ -151,7 +151,7 @@ AXIAL: dict[str, dict[str, Any] | None] = {
     **dict.fromkeys(["sam2_video", "sam3_tracker_video", "edgetam_video"], None),
 }
 
-# Words in the keys of a configuration that say where tokens stand, what that does to logits, or which tokens are seen.
+# Words in the keys of a configuration about positions, their effect on logits, or masks.
 SPEAKS = re.compile(
     r"rope|rotary|alibi|xpos|ntk|yarn|nope|(^|_)log_?n(_|$)|log_scaling|(^|_)pos(_|$|emb|ition)|(^|_)rel(_|ative)|bucket|"
     r"sink(_|s|$)|window|sliding|chunk|(^|_)(local|global)_(att|layer|block|token|rope)|att\w*_temperature|layer_types|"

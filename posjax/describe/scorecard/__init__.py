@@ -1,1 +1,1 @@
-"""Ideal properties of encodings, measured as one wishes for them."""
+"""Measures of the ideal properties of encodings."""

@@ -99,7 +99,7 @@ def _isotropy(probe: Probe, base: Operator) -> Found:
 def wrap(base: Operator, height: int, width: int) -> Found:
     """Likeness of the end of a row to the start of the next, over the likeness of neighbours.
 
-    Likeness is the correlation of what their queries attend to; about 1 if an image is a line, small on a plane.
+    Likeness is the correlation of the attention of their queries; about 1 if an image is a line, small on a plane.
     """
     weights = softmax(base.masked)
     x = np.moveaxis(weights, 2, 0).reshape(height * width, -1)

@@ -205,7 +205,7 @@ def _rows(extent: tuple[int, ...], longer: tuple[int, ...]) -> np.ndarray:
 
 
 def _far(probe: Probe, longer: tuple[int, ...], rows: np.ndarray):
-    """The operator for queries far out, or None if the encoding has nothing to say of such places."""
+    """The operator for queries far out, or None if the encoding does not reach such places."""
     try:
         far = logits(probe, box(longer), rows)
     except ValueError:
@@ -214,7 +214,7 @@ def _far(probe: Probe, longer: tuple[int, ...], rows: np.ndarray):
 
 
 def _takes_longer(probe: Probe, key: jax.Array, longer, rows, far, trained: bool) -> Found:
-    """Tried with parameters for `extent` only, where their shapes depend on that."""
+    """Tries longer sequences, with parameters for `extent` only if their shapes depend on it."""
     if trained or far is None:
         return Found(float(far is not None), "" if far is not None else "takes no longer sequence")
     short = probe.encoding.init(key, _dims(probe.extent, 1))
@@ -224,7 +224,7 @@ def _takes_longer(probe: Probe, key: jax.Array, longer, rows, far, trained: bool
 
 
 def _shifts(probe: Probe, longer: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Along every axis, past the places seen, up to the end of the tables, and far beyond where positions are no rows."""
+    """Shifts along every axis: past the places seen, to the end of the tables, and far beyond if there is no table."""
     room = min(b - a for a, b in zip(probe.extent, longer, strict=True))
     steps = [1, 7, probe.extent[0], room]
     if Needs.WHOLE_POSITIONS not in probe.encoding.needs:

@@ -1,6 +1,6 @@
 """Uniqueness, determinism, extrapolation and relative awareness of an encoding, measured on its logit operator.
 
-Each function returns {measure: Found}; what the measures are and when they are good stands in `scorecard.MEASURES`.
+Each function returns {measure: Found}; `scorecard.MEASURES` defines the measures and their bounds.
 """
 
 from typing import NamedTuple
@@ -63,7 +63,7 @@ def _signatures(tile: Operator) -> np.ndarray:
 
 
 def softmax(masked: np.ndarray) -> np.ndarray:
-    """Over the last axis, in float64; zeros in a row that sees nothing."""
+    """Softmax over the last axis, in float64; zeros in a row that sees nothing."""
     peak = masked.max(axis=-1, keepdims=True)
     weights = np.exp(masked.astype(np.float64) - np.where(np.isfinite(peak), peak, 0.0))
     total = weights.sum(axis=-1, keepdims=True)
