@@ -16,9 +16,9 @@ class Study(NamedTuple):
     """A study of configs/; its results lie, or will lie, in results/NAME.
 
     Attributes:
-      path: of the config, perhaps with its argument: "configs/papers/heads.py".
-      claims: those that its records decide.
-      questions: of users, which its records answer.
+      path: path of the config, perhaps with its argument: "configs/papers/heads.py".
+      claims: claims that its records decide.
+      questions: users' questions that its records answer.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Study(NamedTuple):
 
 
 def studies() -> list[Study]:
-    """All studies of configs/, those of papers last; a config is a study if it has a page."""
+    """Returns all studies of configs/, papers last; a config is a study if it has a page."""
     files = [*sorted((_HOME / "configs").glob("*.py")), *sorted((_HOME / "configs" / "papers").glob("*.py"))]
     return [study for file in files for study in _studies_of(file)]
 
 
 def study_of(name: str) -> Study | None:
-    """The study of configs/ of a name; None for a study of a user's own."""
+    """Returns the study of configs/ of a name; None for a user's own study."""
     return next((study for study in studies() if study.name == name), None)
 
 
