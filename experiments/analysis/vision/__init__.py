@@ -1,1 +1,1 @@
-"""What trained vision transformers have learned of positions."""
+"""Analysis of the positions that trained vision transformers have learned."""

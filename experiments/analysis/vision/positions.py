@@ -1,8 +1,8 @@
-"""What an encoding tells of two patches: how alike their codes are, how alike they are turned, how logits are biased.
+"""Maps of an encoding over two patches (similarity of codes, agreement of rotations, bias of logits), and use of frequencies.
 
-Together the three maps cover all ways to act on attention: an additive encoding has codes, a rotary one agreement, a bias a
-bias; of what does nothing they show nothing (codes of 0, an agreement of 1, a bias of 0). Then which frequencies of a rotary
-encoding the heads of a trained model use.
+The three maps cover all ways to act on attention: an additive encoding has codes, a rotary one agreement, a bias a bias. An
+encoding without such an action shows codes of 0, an agreement of 1, a bias of 0. `frequency_use` shows the frequencies of a
+rotary encoding that a trained model's heads use.
 """
 
 from typing import NamedTuple
@@ -17,12 +17,12 @@ from posjax.encoding import Array, Dims, Encoding, Params, Site
 
 
 def similarity_map(table: Float[Array, "h w M"]) -> Float[np.ndarray, "h w h w"]:
-    """Cosine similarity of the code at (row, column) to that at every other place; nan for a code of zeros.
+    """Returns the cosine similarity of the code at (row, column) to the code at every other place; nan for zero codes.
 
-    Dosovitskiy et al. (2020), arXiv 2010.11929, figure 7 centre and figure 10: result[row, column] is one of its tiles.
+    Dosovitskiy et al. (2020), arXiv 2010.11929, figure 7 centre and figure 10: result[row, column] is a tile there.
 
     Raises:
-      ValueError: a table that is not [h, w, M].
+      ValueError: the table is not [h, w, M].
     """
     if np.ndim(table) != 3:
         raise ValueError(
@@ -36,13 +36,14 @@ def similarity_map(table: Float[Array, "h w M"]) -> Float[np.ndarray, "h w h w"]
 
 
 def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "h w M"]:
-    """What `embed` adds to each patch: to tokens of zeros or, where that depends on the tokens, to random ones.
+    """Returns the code that `embed` adds to each patch: to zero tokens, or to random tokens if it depends on them.
 
     Args:
-      dims: the sizes of the model. site: its tokens as the model gives them, not yet placed.
+      dims: the sizes of the model.
+      site: the model's tokens, not yet placed.
 
     Raises:
-      ValueError: patches that do not fill a grid.
+      ValueError: the patches do not fill a grid.
     """
     codes, _ = probes.codes(_placed(encoding, params, site), dims)
     return np.asarray(codes)[patch_index(site)]
@@ -51,14 +52,14 @@ def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Fl
 def rotation_agreement(
     encoding: Encoding, params: Params, dims: Dims, site: Site
 ) -> Float[np.ndarray, "H h w h w"] | None:
-    """What `rotate` leaves of the logit of a word with itself, for a query at (row, column) and a key anywhere.
+    """Returns the share that `rotate` leaves of a word's logit with itself, for a query at (row, column) and any key.
 
-    The mean of q' . k' over q = k of all directions, relative to that of q . k: trace(R_q^T R_k) / D, which for a rotary
-    encoding is the mean of the cosines of its angles between the two places, 1 where both are one. No content enters; what
-    heads make of it is their choice (`frequency_use`). None where `rotate` is not linear in q and k.
+    This is the mean of q' . k' over q = k of all directions, relative to the mean of q . k: trace(R_q^T R_k) / D. For a
+    rotary encoding it is the mean cosine of the angles between the two places, 1 at the same place. It does not depend on
+    content (`frequency_use` does). None if `rotate` is not linear in q and k.
 
     Raises:
-      ValueError: patches that do not fill a grid.
+      ValueError: the patches do not fill a grid.
     """
     found = probes.transform(_placed(encoding, params, site), dims)
     if found is None:
@@ -69,10 +70,10 @@ def rotation_agreement(
 
 
 def bias_map(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "H h w h w"]:
-    """What `bias` adds to the logit of a query at (row, column) and a key anywhere; of random content where it reads that.
+    """Returns the term that `bias` adds to the logit of a query at (row, column) and any key; content, if read, is random.
 
     Raises:
-      ValueError: patches that do not fill a grid.
+      ValueError: the patches do not fill a grid.
     """
     found, _ = probes.bias(_placed(encoding, params, site), dims)
     index = patch_index(site)
@@ -85,9 +86,9 @@ def _placed(encoding: Encoding, params: Params, site: Site) -> Part:
 
 
 class Waves(NamedTuple):
-    """The pairs of channels that turn, and by how much from patch to patch.
+    """The pairs of channels that turn, and their angles from patch to patch.
 
-    `wave` are radians per patch along each axis, within a half turn: on whole patches that is all there is to see.
+    `wave` is in radians per patch along each axis, within a half turn: whole patches cannot show more.
     """
 
     pairs: list[tuple[int, int]]
@@ -95,12 +96,12 @@ class Waves(NamedTuple):
 
     @property
     def magnitude(self) -> Float[np.ndarray, "H P"]:
-        """Radians per patch along the direction in which a pair turns fastest."""
+        """Returns radians per patch along the direction in which a pair turns fastest."""
         return np.linalg.norm(self.wave, axis=0)
 
 
 class Use(NamedTuple):
-    """Mean 2-norms of the pairs of channels, and their product: a bound on what a pair adds to a logit."""
+    """Mean 2-norms of the pairs of channels, and their product: a bound on a pair's part of a logit."""
 
     query: Float[np.ndarray, "H P"]
     key: Float[np.ndarray, "H P"]
@@ -108,10 +109,11 @@ class Use(NamedTuple):
 
 
 def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves | None:
-    """The wave vectors of every head, read off `rotate`; None where pairs of channels are not what is turned.
+    """Returns the wave vectors of every head, read off `rotate`; None if it does not turn pairs of channels.
 
     Args:
-      dims: the sizes of the model. site: its tokens as the model gives them; (0, 0) and its neighbours must be among them.
+      dims: the sizes of the model.
+      site: the model's tokens; (0, 0) and its neighbours must be among them.
     """
     placed = encoding.place(params, site)
     found = probes.transform(Part(encoding, params, placed), dims)
@@ -127,18 +129,20 @@ def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves |
 def frequency_use(
     q: Float[Array, "B T H D"], k: Float[Array, "B T K D"], pairs: list[tuple[int, int]], site: Site | None = None
 ) -> Use:
-    """How much of queries and keys lies in each pair of channels that turns together.
+    """Returns the norms of queries and keys in each pair of channels that turns together.
 
-    Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys; as
-    |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation leaves the norms as they are: q and k
-    may come before or after it.
+    Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys. As
+    |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation keeps norms: q and k may be rotated or
+    not.
 
     Args:
+      q: queries.
+      k: keys.
       pairs: channels (a, b), as in `Waves`.
-      site: of the tokens; those that stand nowhere, which are not turned, are then left out.
+      site: site of the tokens; tokens without position, which do not turn, are then left out.
 
     Raises:
-      ValueError: heads of keys that do not divide those of queries.
+      ValueError: the number of key heads does not divide the number of query heads.
     """
     heads, key_heads = np.shape(q)[2], np.shape(k)[2]
     if heads % key_heads:
@@ -157,7 +161,7 @@ def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Flo
 
 
 def _units(site: Site, placed: Site) -> Float[np.ndarray, " A"]:
-    """How far the encoding sees a patch from its neighbour, along each axis; it sees as many axes as there are, or one."""
+    """Returns the distance between neighbours along each axis as the encoding sees it: on all axes, or on one."""
     before, after = (np.asarray(each.position, np.float64) for each in (site, placed))
     if before.shape != after.shape:
         return np.ones(1 if after.ndim == 1 else after.shape[1])

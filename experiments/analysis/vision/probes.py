@@ -1,4 +1,4 @@
-"""How much a model of images depends on where patches are, and how well its tokens remember it.
+"""Probes of a vision model: its dependence on the places of patches, and the memory of places in its tokens.
 
 Images are arrays [N, height, width, channels] of any dtype; `predict` is any function from images to classes [N].
 """
@@ -20,7 +20,7 @@ _PADDINGS = {"black": "constant", "edge": "edge", "reflect": "reflect", "wrap": 
 
 
 class PositionProbe(NamedTuple):
-    """What a linear map reads off tokens about where they stand, on images that it was not fitted to."""
+    """Scores of a linear map that reads positions off tokens, on held-out images."""
 
     row: float  # R^2; nan on a grid of one row
     column: float
@@ -30,13 +30,13 @@ class PositionProbe(NamedTuple):
 def shuffle_patches(
     images: Num[np.ndarray, "N h w c"], patch_size: int, share: float, rng: np.random.Generator
 ) -> Num[np.ndarray, "N h w c"]:
-    """Images with a share of their patches, drawn for each image, permuted.
+    """Permutes a share of each image's patches, drawn anew for each image.
 
-    round(share * patches) of them are drawn, in random order; each takes the place of the next, so that none keeps its own.
-    (One alone cannot move: none does.)
+    round(share * patches) patches are drawn in random order; each takes the place of the next, so none keeps its own. (A
+    single patch cannot move.)
 
     Raises:
-      ValueError: patches that do not tile the images, or a share outside [0, 1].
+      ValueError: the patches do not tile the images, or the share is outside [0, 1].
     """
     count, height, width, channels = images.shape
     if patch_size < 1 or height % patch_size or width % patch_size:
@@ -57,10 +57,10 @@ def shuffle_patches(
 def translate(
     images: Num[np.ndarray, "N h w c"], down: int, right: int, padding: str = "black"
 ) -> Num[np.ndarray, "N h w c"]:
-    """Images whose content is moved by so many pixels; what comes in is of zeros ("black"), "edge", "reflect" or "wrap".
+    """Moves the content of images by pixels; `padding` fills the rest: "black" (zeros), "edge", "reflect" or "wrap".
 
     Raises:
-      ValueError: an unknown padding, or a shift by more than the image has to reflect or show.
+      ValueError: the padding is unknown, or the shift is too large for the image to reflect or show.
     """
     if padding not in _PADDINGS:
         raise ValueError(f"no padding is named {padding!r}; {nearest(padding, list(_PADDINGS))}")
@@ -81,10 +81,10 @@ def right_when_shuffled(
     shares: Sequence[float],
     rng: np.random.Generator,
 ) -> Bool[np.ndarray, "S N"]:
-    """Which images are classified right when these shares of their patches are shuffled, with the same draws for whole sets.
+    """Returns whether each image is classified right when these shares of its patches are shuffled.
 
     Raises:
-      ValueError: as `shuffle_patches`.
+      ValueError: see `shuffle_patches`.
     """
     changed = (shuffle_patches(images, patch_size, share, rng) for share in shares)
     return np.stack([np.asarray(predict(each)) == labels for each in changed])
@@ -97,10 +97,10 @@ def right_when_translated(
     shifts: Iterable[int],
     padding: str = "black",
 ) -> Bool[np.ndarray, "S 4 N"]:
-    """Which images are classified right when they are moved by so many pixels: right, left, down and up.
+    """Returns whether each image is classified right when it is moved by these pixels: right, left, down and up.
 
     Raises:
-      ValueError: as `translate`.
+      ValueError: see `translate`.
     """
     found = []
     for shift in shifts:
@@ -113,13 +113,13 @@ def right_when_translated(
 def position_probe(
     fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], site: Site, strength: float = 1e-3
 ) -> PositionProbe:
-    """How well ridge regression, fitted to the tokens of some images, tells where the patches of other images stand.
+    """Scores ridge regression, fitted to the tokens of some images, on the places of other images' patches.
 
-    Targets are row and column, and one indicator for each patch, the largest of which names it. What a linear map finds,
-    later layers can use; what it does not find may be there all the same.
+    Targets are row, column and an indicator for each patch; the largest indicator names the patch. Later layers can use
+    positions that a linear map finds; positions that it misses may be there all the same.
 
     Raises:
-      ValueError: patches that do not fill a grid, no images to fit to or to test on, or a strength that is not positive.
+      ValueError: the patches do not fill a grid, there are no images to fit to or to test on, or strength is not positive.
     """
     index = patch_index(site)
     places = np.stack(np.mgrid[: index.shape[0], : index.shape[1]], axis=-1).reshape(-1, 2).astype(np.float64)
