@@ -7,7 +7,7 @@ import pathlib
 import platform
 import sys
 
-# A closed stdin, stdout or stderr would give its number to the next file, into which others then print: a checkpoint.
+# If stdin, stdout or stderr is closed, the next opened file gets its number, and prints would go into a checkpoint.
 while (null := os.open(os.devnull, os.O_RDWR)) < 3:
     pass
 os.close(null)
@@ -16,8 +16,8 @@ sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open
 if sys.flags.optimize > 1:
     print("error: PYTHONOPTIMIZE=2 takes the docstrings out, which commands show: set it to 1 or 0", file=sys.stderr)
     sys.exit(2)
-# Said before anything of posjax is imported, and so that `python -m` shows no traceback. What measures a machine with an
-# accelerator, or another library, runs without them.
+# Checked before posjax is imported, so `python -m` shows no traceback. Benchmarks of accelerators and of other libraries run
+# without these packages.
 _FREE = ("experiments.accelerator", "experiments.benchmarks.worker")
 command = next((word for word in (*sys.argv, *sys.orig_argv) if word.startswith("experiments.")), _FREE[0])
 needed = () if command in _FREE else ("absl", "ml_collections")
@@ -38,9 +38,9 @@ _KEEP_MEMORY = (
 def tune_allocator() -> str:
     """Makes glibc keep freed memory, so that XLA on CPU does not page-fault every large buffer anew.
 
-    An exp of 64 MB becomes 5 to 6 times as fast; in return the process does not shrink. To be called before jax
-    is imported; calling it again changes nothing. Returns, for the record, "mallopt", or "default" where there is
-    no glibc, where it refused, or where the environment has POSJAX_ALLOCATOR=default.
+    An exp of 64 MB becomes 5 to 6 times as fast, but the process does not shrink. Call it before jax is imported; another
+    call changes nothing. Returns, for the record, "mallopt", or "default" if there is no glibc, if glibc refused, or if the
+    environment has POSJAX_ALLOCATOR=default.
     """
     if os.environ.get("POSJAX_ALLOCATOR") == "default" or platform.libc_ver()[0] != "glibc":
         return "default"

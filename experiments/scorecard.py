@@ -7,9 +7,8 @@
     python -m experiments.scorecard mine --import=my_encoding.py --out=runs/mine
     python -m experiments.scorecard --checkpoint=runs/vit --out=runs/vit/scorecard      # what a training run has learned
 
-Encodings are measured as initialised, on 256 tokens and four times as many. Under --out: README.md, scorecard.json with
-every value, and scorecard.png. Errors are one line and exit code 2; an encoding that cannot be measured is listed
-and does not lose the others.
+Encodings are measured as initialised, on 256 and on 1024 tokens. --out gets README.md, scorecard.json with every value, and
+scorecard.png. Errors are one line and exit code 2; an encoding that cannot be measured is listed, and the others are kept.
 """
 
 import argparse
@@ -27,11 +26,11 @@ OUT = cli.RUNS / "scorecard"
 
 
 class Row(NamedTuple):
-    """What is to be measured under one label."""
+    """An encoding to measure, under one label."""
 
     spec: str
     family: str = ""
-    given: Mapping[str, Any] = MappingProxyType({})  # params, dims and length of what was trained
+    given: Mapping[str, Any] = MappingProxyType({})  # params, dims and length of a trained model
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -69,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
 def _kept(
     out: pathlib.Path, rows: Mapping[str, Row], args: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cards in a folder that belong to these rows, and what is said of how they were made; nothing where none are."""
+    """Returns the cards in a folder that belong to these rows, and their notes; empty without cards."""
     if not (out / "scorecard.json").exists():
         return {}, {}
     found = json.loads((out / "scorecard.json").read_text())
@@ -83,7 +82,7 @@ def _kept(
 
 
 def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
-    """What to measure by label, and what a reader must know of it."""
+    """Returns the rows to measure by label, and notes for the reader."""
     from posjax.describe.scorecard.specs import every_spec
     from posjax.spec import parse
 
@@ -105,7 +104,7 @@ def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
 
 
 def _trained(workdir: pathlib.Path) -> dict[str, Row]:
-    """The encodings of a training run, or of a row of an ablation: what its first seed has in its newest checkpoint."""
+    """Returns the encodings of a training run or an ablation's row, from the newest checkpoint of its first seed."""
     from posjax.encoding import Dims
     from posjax.spec import parse_layers
     from posjax.training.runs import load_run
@@ -131,7 +130,7 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
 
 
 def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
-    """A card for each label; one that refuses to be measured has {"error": why} and does not lose the others."""
+    """Measures a card for each label; an encoding that cannot be measured has {"error": reason}."""
     from experiments.studies.running import bar, caption
     from posjax.describe.scorecard.card import scorecard
     from posjax.spec import parse
