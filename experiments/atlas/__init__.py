@@ -1,7 +1,7 @@
-"""A static site in which positional encodings are seen, compared and chosen: `python -m experiments.atlas`.
+"""A static site to see, compare and choose positional encodings: `python -m experiments.atlas`.
 
-site.py        the whole: pages, data, what is copied
-cards.py       what each encoding is, from its class, the goldens, the scorecard and the errata
-breaks.py      live bugs of other codebases, each as a picture with and without it
+site.py        writes the site: pages, data, static files
+cards.py       the card of each encoding, from its class, the goldens, the scorecard and the errata
+breaks.py      live bugs of other codebases, each as a picture with and without the bug
 static/        the page itself: HTML, CSS and JavaScript, as browsers read them
 """

@@ -1,4 +1,4 @@
-"""What each encoding is, for its card: read off its class, goldens, errata, the scorecard and the records."""
+"""The card of each encoding, from its class, the goldens, errata, the scorecard and the records."""
 
 import math
 import re
@@ -19,11 +19,11 @@ from posjax.describe.scorecard.specs import spec_of
 from posjax.encoding import PositionMap
 from posjax.spec import registered, registered_names
 
-_LENGTH = 256  # of the scorecard, and of the text that configs/decoder.py trains on
+_LENGTH = 256  # tokens of the scorecard, and of the text in configs/decoder.py
 _TRAIN = 'python -m experiments.train --config=configs/{config}.py --config.model.encoding="{spec}"'
 _DIGITS = "python -m experiments.ablate --config=configs/papers/length_generalization.py"
 _COMMANDS = {"abacus": _DIGITS, "position_coupling": _DIGITS}  # their positions are made from the digits of a problem
-# Those that name a number for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
+# Encodings with an argument for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
 _SIZES = {"longrope": " --head_dim=32", "mrope": " --head_dim=32", "mhrope": " --num_heads=4"}
 _FITTED = {
     "mhrope": "mhrope(heads=(1, 1, 2))",
@@ -33,7 +33,7 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 def cards(sources: Sources) -> dict[str, Any]:
-    """A card for each registered encoding and frequency scaling, and what they all share.
+    """Returns a card for each registered encoding and frequency scaling, and their shared data.
 
     Raises:
       ValueError: a page of the documentation is missing.
@@ -66,7 +66,7 @@ def cards(sources: Sources) -> dict[str, Any]:
 
 
 def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
-    """What the class itself says."""
+    """Returns the facts of an encoding's class."""
     spec = spec_of(row.name, _LENGTH) or str(row.example)
     shortest = f"{row.name}()" if row.cls is type(row.example) and _is_whole(row) else spec
     return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
@@ -86,7 +86,7 @@ def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
 
 
 def _of_scaling(cls: type) -> dict[str, Any]:
-    """Of a scaling of frequencies, which stands in a rotary encoding and changes where this one acts in nothing."""
+    """Returns the facts of a frequency scaling, which acts at the same places as its rotary encoding."""
     text = catalogue.documentation(cls)
     name = cls.spec_name
     spec = spec_of(name, _LENGTH) or f"rope(scaling={name}())"
@@ -120,17 +120,17 @@ def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, mo
 
 
 def _family(spec: str, cls: type) -> str:
-    """The family of a card: a position map's own, whatever stands behind it."""
+    """Returns the family of a card; a position map has its own, whatever encoding follows it."""
     return MAPS if cls.family == MAPS else family_of(spec)
 
 
 def _is_whole(row: catalogue.Facts) -> bool:
-    """Whether a name alone is an encoding: all its arguments have defaults."""
+    """Whether all arguments have defaults, so the name alone is a spec."""
     return str(row.example) == f"{row.name}()" and not issubclass(row.cls, PositionMap)
 
 
 def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[str]) -> dict[str, str]:
-    """The spec in Python, in a config and on the command line; images where a line of text does not do."""
+    """Returns the spec in Python, in a config and on the command line; with images if the encoding needs more axes."""
     images = 1 not in dimensions or "both_directions" in needs or "axis(" in spec
     more = _SIZES.get(name, "")
     more += " --grid=4x4" if 1 not in dimensions or "axis(" in spec else ""
@@ -154,7 +154,7 @@ def _erratum(row: Erratum) -> dict[str, str]:
 
 
 def _by_name(scorecard: Mapping[str, Any]) -> dict[str, Any]:
-    """The cards of the scorecard by what they are about: the scaling, the map, or the encoding itself."""
+    """Returns the cards of the scorecard by their subject: the scaling, the map, or the encoding itself."""
     found = {}
     for spec, card in scorecard.items():
         name = re.match(r"rope\(scaling=(\w+)|(\w+)", spec)
@@ -163,7 +163,7 @@ def _by_name(scorecard: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What the scorecard measured: a mark and a value for each measure, and notes."""
+    """Returns the scorecard's mark and value for each measure, and notes."""
     if card is None or "measures" not in card:
         return None
     cells = {key: [MARKS[cell["verdict"]], shown(cell), cell["note"]] for key, cell in card["measures"].items()}
@@ -171,7 +171,7 @@ def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _studied(sources: Sources) -> dict[str, list[dict[str, Any]]]:
-    """How much better or worse than no encoding each encoding was in trainings, and how long its steps took."""
+    """Returns each encoding's gain or loss against no encoding in trainings, and the time of its steps."""
     made = overview.matrix(sources.results, sources.results.answers(sources.judged()))
     found: dict[str, list[dict[str, Any]]] = {}
     for name, columns in made.rows.items():
@@ -188,11 +188,11 @@ def _studied(sources: Sources) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-_QUIET = ("quickstart", "pydoc_decoder")  # ran alone, so that times can be compared
+_QUIET = ("quickstart", "pydoc_decoder")  # ran alone, so times are comparable
 
 
 def _costs(name: str, sources: Sources) -> Iterable[dict[str, Any]]:
-    """The time of a training step over that of `none`, where the machine was not shared."""
+    """Yields the time of a training step relative to `none`, for studies on an unshared machine."""
     folder, study = _QUIET
     records = sources.results.folders.get(folder)
     rows = {row: records.of(study, row) for row in records.rows(study)} if records else {}

@@ -1,7 +1,7 @@
-"""The charts of the measured pages, as Vega-Lite: drawn by Altair without data, which the page puts in by name.
+"""The charts of the measured pages, as Vega-Lite: Altair draws them without data, which the page inserts by name.
 
-Colours, marks and dashes are fields of the data, so that a chart shows encodings as every other figure does; the page makes
-colours lighter where it is dark.
+Colours, marks and dashes are fields of the data, so charts show encodings like all other figures; dark pages use lighter
+colours.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ VALUES = "values"  # the named data of all charts
 
 
 def charts() -> dict[str, Any]:
-    """name -> Vega-Lite."""
+    """Returns {name: Vega-Lite}."""
     made = {"lines": lines(), "dots": dots(), "depth": depth()}
     return {name: chart.to_dict() for name, chart in made.items()}
 
@@ -26,7 +26,7 @@ def _tooltip() -> list[alt.Tooltip]:
 
 
 def lines() -> alt.LayerChart:
-    """A metric over length or resolution, with its interval over seeds; a rule at what was trained."""
+    """Draws a metric over length or resolution, with its interval over seeds; a rule marks the place of training."""
     base = alt.Chart(alt.NamedData(name=VALUES)).encode(
         x=alt.X("x:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=alt.Axis(grid=False, title=None)),
         detail="label:N",
@@ -46,7 +46,7 @@ def lines() -> alt.LayerChart:
 
 
 def dots() -> alt.LayerChart:
-    """A metric of each row: seeds as ticks, the mean with its interval; a rule at no encoding."""
+    """Draws a metric of each row: seeds as ticks, the mean with its interval; a rule marks no encoding."""
     base = alt.Chart(alt.NamedData(name=VALUES)).encode(
         y=alt.Y("label:N", sort=None, axis=alt.Axis(title=None, labelLimit=150))
     )
@@ -63,7 +63,7 @@ def dots() -> alt.LayerChart:
 
 
 def depth() -> alt.FacetChart:
-    """What is found by length and depth, in per cent, a panel for each row."""
+    """Draws the share of correct answers by length and depth, in per cent, a panel for each row."""
     cell = (
         alt.Chart()
         .mark_rect()

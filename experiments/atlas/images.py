@@ -1,4 +1,4 @@
-"""What a patch of an image sees under encodings that have no closed form: on the trained grid, and on another one."""
+"""Pictures of attention between patches under encodings without a closed form: on the trained grid, and on another one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from posjax.encodings.placement import FitGrid
 from posjax.spec import parse
 
 TRAINED, OTHER = (7, 7), (6, 10)
-# Encodings of grids whose pictures depend on what is learned, or that the page has no form for.
+# Encodings of grids whose pictures depend on learned parameters, or that the page has no formula for.
 SPECS = (
     *("rope_mixed()", "dinov3()", "liere()", "learned()", "learned_factorized()", "fourier()", "sincos2d_mae()"),
     *("swin()", "swin_v2()", "t5()"),
@@ -21,9 +21,9 @@ SPECS = (
 
 
 def images() -> dict[str, Any]:
-    """{"trained", "other": sizes, "encodings": [{"name", "spec", "summary", and four pictures of all pairs of patches}]}.
+    """Returns {"trained", "other": sizes, "encodings": [{"name", "spec", "summary", four pictures of all pairs of patches}]}.
 
-    The pictures are "trained", "resized", "rescaled" and "extrapolated"; instead of one there may be {"refused": why}.
+    The pictures are "trained", "resized", "rescaled" and "extrapolated"; a refused one is {"refused": reason}.
     """
     return {"trained": TRAINED, "other": OTHER, "encodings": [_of(parse(spec)) for spec in SPECS]}
 
@@ -53,7 +53,7 @@ def _of(encoding: Encoding) -> dict[str, Any]:
 
 
 def _or_refused(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A picture, or what the encoding says where it takes no such grid."""
+    """Returns a picture, or the encoding's message if it refuses the grid."""
     try:
         return make()
     except ValueError as error:
@@ -61,7 +61,7 @@ def _or_refused(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _picture(encoding: Encoding, params: Params, dims: Dims, sizes: tuple[int, int]) -> dict[str, Any]:
-    site = grid(*sizes)  # known while tracing, so that an encoding refuses what it cannot take
+    site = grid(*sizes)  # known while tracing, so an encoding can refuse the grid
     run = compiled(jax.jit(lambda params: logits(encoding, dims, params, site)).lower(params))
     like, _, seen = run(params)
     return packed(np.asarray(like)[0], np.asarray(seen))

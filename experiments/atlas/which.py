@@ -1,4 +1,4 @@
-"""Which encoding to take: the questions of the studies, who leads each by the records, and what speaks against it."""
+"""The choice of an encoding: the questions of the studies, the leader of each by the records, and objections to it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _DOUBT = "Measured as initialised, on logits; no study trains on packed rows."
 
 
 def which(sources: Sources) -> list[dict[str, Any]]:
-    """An answer to each question; those without records have none."""
+    """Returns an entry for each question; questions without records have no answer."""
     judged = sources.judged()
     known = {each.claim.id: each for each in judged}
     answers = {each.question: each for each in sources.results.answers(judged)}
@@ -46,7 +46,7 @@ def _regime(found: Answer, sources: Sources) -> str:
 
 
 def _told(found: Answer) -> dict[str, Any]:
-    """Who leads, by how much, who is not clearly behind it and who is worse than the reference."""
+    """Returns the leader, its gain, the rows not clearly behind it, and the rows worse than the reference."""
     return {
         "what": found.question.what,
         "reference": found.question.reference,
@@ -60,7 +60,7 @@ def _told(found: Answer) -> dict[str, Any]:
 
 
 def record_of(question: Question) -> dict[str, Any]:
-    """Where the records of a question are shown."""
+    """Returns the place where a question's records are shown."""
     table = question.tables[0]
     return {"folder": table.folder, "table": table.study, "metric": table.metric, "at": question.at}
 
