@@ -42,7 +42,7 @@ def _write(args) -> None:
     from experiments.report.overview import read_results
     from experiments.studies.running import bar, caption
 
-    jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run a few times on small inputs
+    jax.config.update("jax_disable_most_optimizations", True)  # a hundred small programs, each run a few times
     out = cli.writable(args.out)
     with bar(parts(args.compare), "part") as progress:
 
