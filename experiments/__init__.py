@@ -7,7 +7,7 @@ import pathlib
 import platform
 import sys
 
-# A closed stdin, stdout or stderr would give its number to the next file, into which others then print: a checkpoint.
+# If stdin, stdout or stderr is closed, the next opened file gets its number, and prints would go into a checkpoint.
 while (null := os.open(os.devnull, os.O_RDWR)) < 3:
     pass
 os.close(null)
@@ -38,9 +38,9 @@ _KEEP_MEMORY = (
 def tune_allocator() -> str:
     """Makes glibc keep freed memory, so that XLA on CPU does not page-fault every large buffer anew.
 
-    An exp of 64 MB becomes 5 to 6 times as fast; in return the process does not shrink. To be called before jax
-    is imported; calling it again changes nothing. Returns, for the record, "mallopt", or "default" where there is
-    no glibc, where it refused, or where the environment has POSJAX_ALLOCATOR=default.
+    An exp of 64 MB becomes 5 to 6 times as fast, but the process does not shrink. Call it before jax is imported; another
+    call changes nothing. Returns, for the record, "mallopt", or "default" if there is no glibc, if glibc refused, or if the
+    environment has POSJAX_ALLOCATOR=default.
     """
     if os.environ.get("POSJAX_ALLOCATOR") == "default" or platform.libc_ver()[0] != "glibc":
         return "default"

@@ -1,4 +1,4 @@
-"""Runs a study: trains the rows of its config, reads their weights otherwise, measures them, and lays them side by side.
+"""Runs a study: trains the rows of its config, reads their weights under other encodings, and compares the results.
 
     python -m experiments.ablate --config=configs/quickstart.py
     python -m experiments.ablate --config=configs/quickstart.py --seeds 0,1,2,3,4,5,6,7 --workdir=runs/eight
@@ -10,17 +10,17 @@
         --config.data.files=DIR --variants YaRN "rerope(window=64) >> {own}"
     python -m experiments.ablate --config=configs/resolutions.py:cifar10
 
---encodings and --seeds make a study of the config of a single run: a row for each encoding, in the table by its spec. In a
-config of studies they take the place of its encodings and seeds. docs/your_own_data.md goes through it.
+--encodings and --seeds turn the config of a single run into a study with a row for each encoding, labelled by its spec. In a
+config of studies they replace its encodings and seeds. docs/your_own_data.md has a walk-through.
 
---tune trains each row at the values of a field (several fields: all combinations), chooses the best on a tenth of the
+--tune trains each row at the values of a field (several fields: all combinations), chooses the best value on a tenth of the
 training split that these trainings do not see (--choose_by=0.2: a fifth; --choose_by=SPLIT: another split), and trains the
-row at it.
+row with it.
 
 --checkpoint takes the workdir of a run of experiments.train or of a row, or a folder of transformers with its tokenizer.json,
-and trains only fine-tunes. --variants names the variants and fine-tunes that are read beside the models as they were trained,
-none behind it: none; of a checkpoint a spec may stand there, in which {own} is the model's encoding. --nofinetune leaves
-fine-tunes out. --config.init_encoding=new lets encodings be read that cannot take over what the model's has learned.
+and trains only fine-tunes. --variants names the variants and fine-tunes to read beside the trained models; no name reads
+none. With --checkpoint it also takes specs, in which {own} is the model's encoding. --nofinetune leaves fine-tunes out.
+--config.init_encoding=new allows encodings that cannot take over the learned parameters of the model's encoding.
 
 All seeds of a row train at once. Under the workdir (runs/<name of the config> by default, with -ablation behind the name of a
 single run's): results.jsonl, one record per row and seed; README.md and its PNG figures; config.json; and a folder per row
@@ -48,13 +48,13 @@ def main(config: ConfigDict, workdir: pathlib.Path, part: tuple[int, int] | None
 
 
 def default_workdir(config: ConfigDict, given: str) -> pathlib.Path:
-    """runs/quickstart for configs/quickstart.py, runs/vit-ablation for configs/vit.py: a training writes runs/vit."""
+    """Returns runs/quickstart for configs/quickstart.py, runs/vit-ablation for configs/vit.py: a training writes runs/vit."""
     plain = cli.runs_of(config, given)
     return plain if "seeds" in config else plain.with_name(f"{plain.name}-ablation")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command alone."""
+    """Adds the options that only this command has."""
     many, field = {"nargs": "*", "action": "extend"}, "FIELD=V1,V2: each row is trained at the best; may be repeated"
     variants = "labels of the config's variants and fine-tunes, or of a checkpoint specs: these alone are read"
     parser.add_argument("--encodings", **many, default=[], metavar="SPEC", help="specs: a row for each")

@@ -1,13 +1,13 @@
-"""Looks into a trained vision transformer: what its encoding tells, where attention goes, what moving patches does.
+"""Analyses a trained vision transformer: its encoding, its attention, and its robustness to moved patches.
 
     python -m experiments.analyse --checkpoint=runs/vit --out=runs/vit/analysis
     python -m experiments.analyse --checkpoint=runs/fashion_vit/fashion_vit/learned-0123456789ab --out=DIR   # all its seeds
     python -m experiments.analyse --checkpoint=ViT-B_16.npz --data=cifar10 --out=DIR
     python -m experiments.analyse --checkpoint=model.safetensors --data=folder --data_dir=PICTURES --out=DIR
 
-Under --out: README.md and a PNG per figure, numbers.json (all curves) and arrays.npz (all maps). Figures 6, 7 and 10 of the
-ViT paper (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. The
-functions behind them are in experiments.analysis and take arrays of any model. Errors are one line and exit code 2.
+Writes README.md, a PNG per figure, numbers.json (all curves) and arrays.npz (all maps) into --out: figures 6, 7 and 10 of
+the ViT paper (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. The
+functions are in experiments.analysis and take arrays of any model. Errors are one line and exit code 2.
 """
 
 import argparse

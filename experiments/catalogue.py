@@ -5,7 +5,7 @@
     python -m experiments.catalogue --import=my_encoding.py
     python -m experiments.catalogue --write               # docs/catalogue.md
 
-All of it is read off the classes and their docstrings. Errors are one line and exit code 2.
+The facts come from the classes and their docstrings. Errors are one line and exit code 2.
 """
 
 import pathlib
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def page() -> str:
-    """The text of docs/catalogue.md."""
+    """Returns the text of docs/catalogue.md."""
     from posjax.describe.catalogue import catalogue, to_markdown, values
 
     library = [row for row in catalogue() if _of_library(row.cls)]

@@ -1,11 +1,11 @@
-"""Runs the properties that must hold for every encoding on one of them, your own too.
+"""Checks that an encoding, also your own, has the properties that every encoding must have.
 
     python -m experiments.check "rope(base=100) + alibi"
     python -m experiments.check "mine(slope=2)" --import=my_encoding.py
     python -m experiments.check mine --import=my_encoding.py --axes=2
 
-A line per property: ok, FAILS, or - where the encoding's declared traits rule it out, with the worst difference between
-two ways that must agree. Exit code 0 if all hold, 1 if one fails, 2 for a mistake on the command line.
+Prints a line per property: ok, FAILS, or - if the encoding's declared traits rule it out, with the largest difference between
+two computations that must agree. Exit code 0 if all hold, 1 if one fails, 2 for a mistake on the command line.
 """
 
 import argparse

@@ -2,12 +2,12 @@
 
     python -m experiments.X --config=configs/x.py[:argument] --config.a.b=1 --workdir=DIR [--import=my_encoding.py]
 
-An experiment with a config ends with `if __name__ == "__main__": run(main, __doc__)`; another one makes its `parser` and
-returns the exit code of `answer`. A command writes under runs/ by default. Configs need absl and ml_collections, which `run`
-alone imports: other commands do without.
+An experiment with a config ends with `if __name__ == "__main__": run(main, __doc__)`; other commands make their `parser` and
+return the exit code of `answer`. A command writes under runs/ by default. Configs need absl and ml_collections; only `run`
+imports them, so other commands work without.
 
-Exit codes: 0 done; 2 for a mistake that a user can mend, in one line on stderr; 75 for a stop (Ctrl-C; a run by SIGTERM too):
-the same command goes on with the run. jax is not imported here, so that `--help` answers at once.
+Exit codes: 0 done; 2 for a user's mistake, in one line on stderr; 75 for a stop (Ctrl-C; for runs also SIGTERM): the same
+command resumes the run. jax is not imported here, so `--help` answers at once.
 """
 
 import argparse
@@ -32,35 +32,35 @@ from experiments import tune_allocator
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-# Errors that a user can mend (CheckpointError is a ValueError); any other keeps its traceback.
+# Errors that a user can mend (CheckpointError is a ValueError); all others keep their tracebacks.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 _BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)  # a file of user code
 EXIT_MISTAKE = 2
-EXIT_STOPPED = os.EX_TEMPFAIL  # 75, as sysexits.h has it for what may be tried again
-_LAST_WORDS = 3.0  # seconds that the other processes have to say why they end
+EXIT_STOPPED = os.EX_TEMPFAIL  # 75 in sysexits.h: temporary failure, try again
+_LAST_WORDS = 3.0  # seconds for the other processes to report why they end
 _WRITTEN = (".json", ".jsonl", ".html", ".md", ".png")  # files of a workdir
-RUNS = pathlib.Path("runs")  # where results go unless a command is told
-_HOME = pathlib.Path(__file__).parents[1]  # configs/ lies here
-# A label in brackets may hold what would end the name elsewhere: encodings["rope(base=0.5)"]
+RUNS = pathlib.Path("runs")  # default folder of results
+_HOME = pathlib.Path(__file__).parents[1]  # the folder of configs/
+# A label in brackets may hold any character, such as = or a dot: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
 _OVERRIDE = re.compile(rf"--(?:no)?config\.((?:{_LABEL}|[^=])+)")
 
 
 class UsageError(Exception):
-    """The command line itself is wrong; the message is one line."""
+    """An error of the command line; the message is one line."""
 
 
 class StoppedRun(Exception):
-    """A run was asked to stop and has saved its state; the message says at which step."""
+    """A stop by request, after the run saved its state; the message names the step."""
 
 
 def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, traceback: bool = False) -> int:
-    """Does the work of a command and returns its exit code; see the head of this file.
+    """Does the work of a command and returns its exit code; see the module's docstring.
 
     Args:
-      work: returns None or an exit code.
-      imports: files and modules of user code, imported before it.
-      traceback: lets the errors of users through.
+      work: function that returns None or an exit code.
+      imports: files and modules of user code, imported before `work` runs.
+      traceback: raises users' errors instead of printing one line.
     """
     tune_allocator()  # before jax is imported
     try:
@@ -81,13 +81,13 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
 
 
 def tell(error: Any) -> int:
-    """Prints the one line on stderr; returns the exit code."""
+    """Prints an error as one line on stderr; returns the exit code."""
     print("error:", " ".join(str(error).split()), file=sys.stderr)
     return EXIT_MISTAKE
 
 
 def message_of(error: BaseException) -> str:
-    """Returns the message of an error: of a file without the error's number, of a missing module with its installation."""
+    """Returns the message of an error: no number for errors of files, and the way to install a missing module."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
@@ -99,13 +99,13 @@ def message_of(error: BaseException) -> str:
 
 
 def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
-    """Returns the directory, made if it is not there. Long computations call this before they begin.
+    """Makes and returns a directory. Long computations call this before they begin.
 
     Raises:
-      UsageError: nothing can be written there.
+      UsageError: the directory is not writable.
     """
     path = pathlib.Path(directory)
-    if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are no UTF-8
+    if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are not UTF-8
         raise UsageError(f"{flag}={str(path)!a}: the name is no UTF-8; give another directory")
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _unwritable(flag: str, path: pathlib.Path, why: str | None, mend: str = "") 
 
 
 def import_user_code(sources: Sequence[str]) -> None:
-    """Imports Python files (names that end in .py) and modules, each once; says of each that it registers nothing, if so.
+    """Imports Python files (names that end in .py) and modules, each once; warns of a source that registers nothing.
 
     Raises:
       ValueError: a source is missing or cannot be imported.
@@ -139,11 +139,11 @@ def import_user_code(sources: Sequence[str]) -> None:
 
 
 def _count_registered() -> int:
-    """Counts the encodings, patterns, backends and data sets that posjax knows by name."""
+    """Counts the registered encodings, patterns, backends and data sets."""
     from posjax import spec
     from posjax.attention import backends
 
-    data = sys.modules.get("posjax.data.sets")  # not loaded, it holds none
+    data = sys.modules.get("posjax.data.sets")  # a module that is not loaded has none
     return sum(
         map(len, (spec.registered_names(), spec.patterns(), backends.names(), data.registered() if data else ()))
     )
@@ -156,7 +156,7 @@ def _import_module(name: str) -> bool:
 
 
 def _import_file(path: pathlib.Path) -> bool:
-    """Imports a file; returns whether it was imported only now."""
+    """Imports a file once; returns whether this call imported it."""
     name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return False
@@ -176,7 +176,7 @@ def _import_file(path: pathlib.Path) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that answers a mistake in one line."""
+    """A parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: ([^\s=]+)", message)
@@ -220,12 +220,12 @@ def run(
 
     Args:
       main: the experiment. Import jax inside it (or inside its imports), to keep `--help` fast.
-      doc: the module's docstring: `--help` prints it; its first line with "python -m" serves as the example.
-      default_workdir: returns the directory of a run without --workdir, from its config and the value of --config; None for
+      doc: the module's docstring: `--help` prints it; its first line with "python -m" is the example.
+      default_workdir: function from the config and the value of --config to the directory of a run without --workdir; None:
         runs/<name of the config>, or of its file if the config has no name.
-      options: adds the command's own options to the parser.
-      many_processes: several processes may do the work together, each with --coordinator.
-      rows: the command is a study, which --rows=I/N splits; `main` gets `part`, (I, N) or None.
+      options: function that adds the command's own options to the parser.
+      many_processes: whether several processes may do the work together, each with --coordinator.
+      rows: whether the command is a study, which --rows=I/N splits; `main` then gets `part`, (I, N) or None.
     """
     tune_allocator()  # configs may import jax
     made = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
@@ -240,7 +240,7 @@ def run(
     def work() -> int | None:
         from absl import flags, logging
 
-        flags.FLAGS.mark_as_parsed()  # else absl says with the first warning that they are not
+        flags.FLAGS.mark_as_parsed()  # otherwise absl's first warning says that flags are not parsed
         logging.use_absl_handler()
         logging.set_verbosity(logging.WARNING)
         if together:
@@ -267,7 +267,7 @@ def config_parser(
     many_processes: bool = False,
     rows: bool = False,
 ) -> argparse.ArgumentParser:
-    """Returns the parser of a command with a config; arguments as in `run`."""
+    """Returns the parser of a command with a config; see `run` for the arguments."""
     made = parser(command, doc)
     made.add_argument("--config", metavar="FILE[:ARGUMENT]", help="Python file whose get_config() is the experiment")
     made.add_argument("--workdir", metavar="DIR", help="directory for checkpoints, metrics and records")
@@ -301,7 +301,7 @@ def read(made: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[Conf
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Parts overrides, as --config.a.b=1, from other arguments; --config.a.b 1 becomes --config.a.b=1."""
+    """Separates overrides such as --config.a.b=1 from other arguments; --config.a.b 1 becomes --config.a.b=1."""
     overrides, others, waits = [], [], False
     for word in arguments:
         if waits and not word.startswith("--"):
@@ -318,7 +318,7 @@ def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, 
     """Runs a `Study`, or one part of it; its report names this command line, without the workdir.
 
     Raises:
-      StoppedRun: it was asked to stop.
+      StoppedRun: the user stopped the run.
     """
     from experiments.studies.engine import run
     from posjax.training.loop import Stopped
@@ -340,7 +340,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def command_line(command: str, given: Sequence[str] | None = None) -> str:
-    """Returns the command line without its workdir, for a report; `given` are its arguments, by default the process's own."""
+    """Returns the command line without its workdir, for a report; `given` defaults to the arguments of this process."""
     kept = [each for each in (sys.argv[1:] if given is None else given) if not each.startswith("--workdir")]
     return shlex.join(["python", "-m", f"experiments.{command}", *kept])
 
@@ -351,7 +351,7 @@ def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
 
 
 def _join(args: Any) -> None:
-    """Makes this one of the processes that the command line names."""
+    """Joins the processes that the command line names."""
     from posjax.training.processes import join
 
     join(args.coordinator, args.processes, args.process)
@@ -364,13 +364,13 @@ def _process_index() -> int:
 
 
 def _among_others(work: Callable[[], int | None]) -> int | None:
-    """Does one process's part of the work; a lost process is one line."""
+    """Does one process's part of the work; the loss of another process is reported in one line."""
     import jax
 
     from posjax.training.processes import is_loss, synced
 
     try:
-        synced("all have begun")  # the first one holds the workdir now
+        synced("all have begun")  # the first process holds the workdir now
         return work()
     except (jax.errors.JaxRuntimeError, ValueError, RuntimeError) as error:
         if not is_loss(error):
@@ -383,11 +383,11 @@ def _among_others(work: Callable[[], int | None]) -> int | None:
 
 
 def _leave(code: int | None) -> NoReturn:
-    """Ends this process now: an orderly exit would wait for processes that may be gone. None: an error is under way."""
+    """Ends this process at once: an orderly exit would wait for processes that may be gone. None means an active error."""
     if code is None:
         traceback.print_exc()
     if _process_index() == 0:
-        time.sleep(_LAST_WORDS)  # the first one is the coordinator: without it the others are cut off
+        time.sleep(_LAST_WORDS)  # the first process coordinates: without it the others are cut off
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if code is None else code)
@@ -400,14 +400,16 @@ def alone_in(
     """Locks a workdir.
 
     A second process would delete unfinished checkpoints and record every run twice; another command would mix its records
-    with earlier ones. The system drops the lock with the process, however it ends; the name of the command stays in the file.
+    with earlier ones. The system drops the lock when the process ends in any way; the command's name stays in the file.
 
     Args:
+      workdir: the workdir.
+      command: name of the command.
       part: (I, N) of a study: other parts may work in the same workdir, the whole study may not.
-      together: several processes do the work; the first one holds the lock.
+      together: whether several processes do the work; the first one holds the lock.
 
     Raises:
-      UsageError: the workdir is locked, of another command, or cannot be written.
+      UsageError: the workdir is locked, belongs to another command, or is not writable.
     """
     if together and _process_index() > 0:
         yield
@@ -425,7 +427,7 @@ def alone_in(
             raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
         if not before:
             try:
-                os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same
+                os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same content
             except OSError as error:
                 raise UsageError(_unwritable("--workdir", workdir, error.strerror, "make room, or ")) from error
         yield
@@ -449,7 +451,7 @@ def load(value: str) -> "ConfigDict":
     """Returns the config that `FILE[:argument]` names, without overrides.
 
     Raises:
-      UsageError: there is no such file, or it is no config.
+      UsageError: the file is missing, or is not a config.
     """
     name, colon, argument = value.partition(":")
     path = _find(value, name)
@@ -466,7 +468,7 @@ def load(value: str) -> "ConfigDict":
 
 
 def _find(value: str, name: str) -> pathlib.Path:
-    """Returns the file, from here or beside the installed package: configs/vit.py is found from any folder."""
+    """Returns the file, relative to this folder or to the package: configs/vit.py is found from any folder."""
     given, installed = pathlib.Path(name), _HOME / name
     for path in (given, installed):
         if path.is_file():
@@ -485,10 +487,10 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     """Sets the fields of a config, and locks it.
 
     Args:
-      overrides: as --config.a.b=1, --config.a["1%"].b=1 or --config.shape[0]=1.
+      overrides: --config.a.b=1, --config.a["1%"].b=1, --config.shape[0]=1 and so on.
 
     Raises:
-      UsageError: there is no such field, or the value is not of its type.
+      UsageError: the field is unknown, or the value has another type.
     """
     from absl import flags
     from ml_collections import config_flags
@@ -502,7 +504,7 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
             near = _nearest(field, fields)
             hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
             raise UsageError(f"{word}: no such field; {hint}")
-        # absl splits at the first =, which a label may hold
+        # absl splits at the first =, but labels may hold one
         escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), path[0]) + value)
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=["", *escaped])
@@ -516,7 +518,7 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
 
 
 def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields (name, type) of every field, groups included; the name as overrides spell it, `a.b` or `a["1%"].b`."""
+    """Yields (name, type) of every field, groups included; names are spelled as in overrides, `a.b` or `a["1%"].b`."""
     from ml_collections import ConfigDict
 
     for key in config:
@@ -529,7 +531,7 @@ def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]
 
 
 def _nearest(field: str, fields: Sequence[str]) -> str | None:
-    """Returns the most similar field, by its whole name or (somewhat less) by its last part alone."""
+    """Returns the most similar field, by its whole name or, with less weight, by its last part."""
 
     def likeness(other: str) -> float:
         last = difflib.SequenceMatcher(None, field.split(".")[-1], other.split(".")[-1]).ratio()

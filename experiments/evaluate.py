@@ -4,10 +4,10 @@
     python -m experiments.evaluate --checkpoint=model.safetensors --data=cifar10 --resolutions=0.5,1,384,192x320
     python -m experiments.evaluate --checkpoint=runs/vit --resolutions=0.5,1,2      # a workdir: its own data, all its seeds
 
-A file of weights is what posjax.pretrained reads: Google's .npz, safetensors of timm and transformers (or their
-folder, with config.json), and what `save` wrote. Pixels are scaled as its configuration says, or as its family's are.
-At another image size tables are resized by the method of the code that the file is for (--method says another).
---images reads a folder with all below it; pictures in a folder that has the name of a class are also counted as hits.
+posjax.pretrained reads files of weights: Google's .npz, safetensors of timm and transformers (or their folder, with
+config.json), and files of `save`. Pixels are scaled by the file's configuration, or by its family's default. At another image
+size, tables are resized by the method of the file's own code (--method chooses another). --images reads a folder and the
+folders below it; pictures in a folder named after a class are also counted as hits or misses.
 Errors are one line and exit code 2.
 """
 
@@ -94,7 +94,7 @@ def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int
     for size in sizes:
         print(f"\n{size[0]}x{size[1]}")
         pictures = likeliest(subject, pathlib.Path(args.images), size, args.mode, args.crop_fraction, args.top)
-        hits = []  # whether the likeliest class is that of the folder, of pictures in a folder of a class
+        hits = []  # for pictures in a class's folder: whether the likeliest class is the folder's
         for picture, classes in pictures:
             listed = ", ".join(f"{names[index]} {100 * chance:.1f} %" for index, chance in classes)
             print(f"{picture}: {listed}", flush=True)

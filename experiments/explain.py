@@ -1,4 +1,4 @@
-"""Explains an encoding, with a worked example whose numbers are all computed by the library.
+"""Explains an encoding with a worked example; the library computes all its numbers.
 
     python -m experiments.explain rope
     python -m experiments.explain "rope(base=100) + alibi" --length=32 --head_dim=16 --num_heads=4
@@ -8,9 +8,9 @@
     python -m experiments.explain --checkpoint=Llama-3.2-1B --lengths=16384,131072
     python -m experiments.explain --checkpoint=Llama-3.2-1B --scaling=yarn --lengths=16384
 
-The last two tell of a decoder's own encoding, or of another one in its place, which pairs of channels ever turn within the
-length of training, and which meet angles beyond it that they have not seen; --scaling scales its ropes for each length.
-Every part of a composition is explained in turn, then what attention sees of the whole. Random content is drawn from
+The last two examine a decoder's own encoding, or another one in its place: the pairs of channels that make a full turn within
+the trained length, and the pairs that meet unseen angles beyond it; --scaling scales its ropes for each length.
+Every part of a composition is explained in turn, then the effect of the whole on attention. Random content is drawn from
 seed 0. Errors are one line and exit code 2.
 """
 
@@ -90,7 +90,7 @@ def _explain_checkpoint(args: argparse.Namespace) -> None:
 
 
 def _sizes_of(args: argparse.Namespace, defaults: dict, encoding) -> dict:
-    """The sizes of the example: as given, else the defaults; a grid only where it is asked for or needed."""
+    """Returns the sizes of the example: arguments or defaults; a grid only if it is requested or needed."""
     from posjax.describe.worlds import grid_width
 
     sizes = {name: getattr(args, name) or defaults[name] for name in ("length", "head_dim", "num_heads")}

@@ -3,10 +3,9 @@
     python -m experiments.export --checkpoint=runs/llama --out=exported
     python -m experiments.export --checkpoint=runs/llama --out=exported --family=llama --seed=1
 
-Only what a family of transformers computes can be written; the message says what stands against it in the nearest family,
-and --all what stands against it in each. The first family that has such a model is taken, unless --family names one. The
-folder can be read back: experiments.ablate, generate, explain and train take it as a checkpoint. Errors are one line and
-exit code 2.
+The model must belong to a family of transformers; otherwise the message lists the obstacles in the nearest family, and --all
+lists them in every family. The first family that has the model is used, unless --family names one. experiments.ablate,
+generate, explain and train take the folder as a checkpoint. Errors are one line and exit code 2.
 """
 
 import argparse

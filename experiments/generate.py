@@ -5,9 +5,9 @@
     python -m experiments.generate --checkpoint=Llama-3.2-1B --prompt_file=book.txt --encoding="{own} + window(2048)"
 
 The checkpoint is a run of experiments.train (the first of its seeds), or a folder of transformers with its tokenizer.json.
-The BOS of the tokenizer's template stands before the prompt, unless --no_bos. --encoding reads the weights under another
-encoding, in which {own} is their own. Layers with a window keep no more than it shows.
-Stdout gets the continuation alone; times go to stderr. Errors are one line and exit code 2.
+The BOS of the tokenizer's template precedes the prompt, unless --no_bos. --encoding reads the weights under another encoding,
+in which {own} is their own. Layers with a window cache only the tokens within it.
+Stdout gets only the continuation; times go to stderr. Errors are one line and exit code 2.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def _generate(args: argparse.Namespace) -> None:
         )
     (tokens,), bos = tokenizer.encode([text.encode()]), tokenizer.bos
     if tuple(tokens[: len(bos)]) == bos:
-        bos = ()  # the prompt has it in its text
+        bos = ()  # the prompt's text already begins with it
     tokens = np.append(np.int32(bos), tokens)
     if not len(tokens):
         raise ValueError("the prompt has no tokens: give some text to continue")

@@ -4,7 +4,7 @@
     python -m experiments.prepare --name=fashion_mnist --from=DIR       # DIR holds the four original .gz files
     python -m experiments.prepare --list
 
-No TensorFlow is needed. Doing it twice does nothing the second time. Errors are one line and exit code 2.
+TensorFlow is not needed. A prepared set is not prepared again. Errors are one line and exit code 2.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     {"study": "addition", "row": "alibi", "encoding": "alibi()", "seed": 0, "run": "0d62921d7669", ...,
      "metrics": {"accuracy": 0.53, "accuracy by length": {"8": 0.98, "16": 0.08}}}
 
-A metric is a name with an `at`: a length, a resolution, a block or a step, or two numbers, a length and a depth ("256/0.5").
-The points at which learning rates and other fields are tuned are records too, in tuning.jsonl.
+A metric is a name with a place `at`: a length, a resolution, a block or a step, or a length and a depth ("256/0.5"). The
+points at which learning rates and other fields are tuned are records too, in tuning.jsonl.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from posjax.checks import (
 from posjax.jsonl import append_jsonl, read_lines
 
 RESULTS, TUNING = "results.jsonl", "tuning.jsonl"
-At = int | float | tuple[int | float, ...] | None  # None: the metric is one number
+At = int | float | tuple[int | float, ...] | None  # None: the metric is a single number
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,18 +52,18 @@ class Record:
       parameters: of one seed.
       step_time: seconds of a step of all seeds together, divided by their number; None for a row too short to time.
       wall_time: seconds of training, all seeds together.
-      evaluation_time: seconds of measuring one seed; None where training has measured it.
-      passes: how often training has seen its split; None where examples are made up or their number is unknown.
-      learning_rate: of training; None where it is not one number.
-      tuned: None where no field was tuned, else "chosen", {field: value}; "scores", {values as text: mean score over the
-        tuning seeds}; "metric", "on" (the data that chose) and "seeds".
-      point: of a record of tuning.jsonl, {field: value}.
-      on: data that the metrics are measured on, where it is not the evaluation split of the config.
-      trained_at: the length or resolution of training; None where there is none.
-      unit: of lengths and resolutions: "byte", "token", "symbol", "pixel" or "patch".
+      evaluation_time: seconds of measuring one seed; None if training measured it.
+      passes: number of passes over the training split; None if examples are generated or their number is unknown.
+      learning_rate: learning rate of training; None if it is not a single number.
+      tuned: None if no field was tuned, else "chosen", {field: value}; "scores", {values as text: mean score over the
+        tuning seeds}; "metric", "on" (the data of the choice) and "seeds".
+      point: {field: value} of a record of tuning.jsonl.
+      on: data of the metrics, if it is not the evaluation split of the config.
+      trained_at: the length or resolution of training, or None.
+      unit: unit of lengths and resolutions: "byte", "token", "symbol", "pixel" or "patch".
       documents: titles of the texts that were read.
-      bos: the token that was put before every text, as text; "" for none.
-      metrics: metric -> number, or {at: number}; None where a number is not finite.
+      bos: the token before every text, as text; "" for none.
+      metrics: {metric: number, or {at: number}}; None for a number that is not finite.
     """
 
     study: str
@@ -95,10 +95,10 @@ class Record:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Record":
-        """The record of a line of a file, which anybody may have edited.
+        """Returns the record of a file's line, and validates it, as users may edit files.
 
         Raises:
-          ValueError: a field is missing, unknown or of another type; says which.
+          ValueError: a field is missing, unknown or of another type; the message names it.
         """
         check("a record", fields, _KINDS)
         check("a record", fields, dict.fromkeys(fields, FINITE))
@@ -111,7 +111,7 @@ class Record:
         return cls(**{**fields, "metrics": metrics, "documents": documents})
 
     def fields(self) -> dict[str, Any]:
-        """The line of a file; fields at their defaults are left out."""
+        """Returns the fields of a file's line; fields at their defaults are left out."""
         written = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         written["metrics"] = {name: _written(value) for name, value in self.metrics.items()}
         defaults = {f.name: f.default for f in dataclasses.fields(self) if f.default is not dataclasses.MISSING}
@@ -140,10 +140,10 @@ def _read(value: Any) -> Any:
 
 
 def _at(text: str) -> At:
-    """The number, or numbers, of "256" or "256/0.5".
+    """Returns the number or numbers of "256" or "256/0.5".
 
     Raises:
-      ValueError: it is none.
+      ValueError: the text is not a finite number or two.
     """
     try:
         numbers = tuple(int(part) if part.isdigit() else float(part) for part in text.split("/"))
@@ -161,7 +161,7 @@ def _written(value: Any) -> Any:
 
 
 def read_records(path: pathlib.Path) -> list[Record]:
-    """The records of a file; none where there is no file.
+    """Reads the records of a file; none if the file is missing.
 
     A line that is no record is left out with a warning that names it: the study measures that seed again.
     """
@@ -177,12 +177,12 @@ def read_records(path: pathlib.Path) -> list[Record]:
 
 
 def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
-    """Appends a line for each record, all of them or, after a kill, none."""
+    """Appends a line for each record; after a kill, all of them are written or none."""
     append_jsonl(path, [record.fields() for record in records])
 
 
 def newest(records: Iterable[Record]) -> list[Record]:
-    """The records that were written last for each row: a row that is run again replaces itself. Rows keep their order."""
+    """Returns the records that were written last for each row: a repeated row replaces itself. Rows keep their order."""
     rows: dict[tuple[str, str], dict[int, Record]] = {}
     for each in records:
         row = rows.setdefault((each.study, each.row), {})
@@ -193,13 +193,13 @@ def newest(records: Iterable[Record]) -> list[Record]:
 
 
 def read_study(directory: pathlib.Path) -> "Records":
-    """The newest records of a study's folder, with the scores of all tuning points that there are by now."""
+    """Reads the newest records of a study's folder, with the scores of all tuning points so far."""
     points = read_records(directory / TUNING)
     return Records(with_scores(newest(read_records(directory / RESULTS)), points))
 
 
 def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Record]:
-    """Records whose `tuned` has the scores of these points too: values may have been added after the rows had run."""
+    """Adds the scores of tuning points to the `tuned` of records: values may be added after the rows have run."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for each in points:
         scores = found.setdefault((each.study, each.base), {})
@@ -217,7 +217,7 @@ def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Rec
 
 
 def point_text(point: Mapping[str, Any]) -> str:
-    """The values of a tuning point as text, "0.001" or "0.001, 0.1"."""
+    """Returns the values of a tuning point as text, "0.001" or "0.001, 0.1"."""
     return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in point.values())
 
 
@@ -233,12 +233,12 @@ def _number(value: float | None) -> float:
 
 
 def finite(value: float) -> float | None:
-    """The number, or None where it is nan or infinite."""
+    """Returns the number, or None if it is nan or infinite."""
     return float(value) if np.isfinite(value) else None
 
 
 class Value(NamedTuple):
-    """A line of the long table; `value` is None where it is not finite."""
+    """A line of the long table; `value` is None if it is not finite."""
 
     study: str
     row: str
@@ -252,7 +252,7 @@ class Records(Sequence[Record]):
     """All records of a study, or of several, as one long table; studies and rows keep the order of the records.
 
     Raises:
-      ValueError: a row that names two encodings, or a seed given twice.
+      ValueError: a row names two encodings, or has a seed twice.
     """
 
     def __init__(self, records: Iterable[Record]):
@@ -277,7 +277,7 @@ class Records(Sequence[Record]):
         return self._records[index]
 
     def long(self) -> Iterator[Value]:
-        """The long table, line by line."""
+        """Yields the long table, line by line."""
         for record in self._records:
             for metric, found in record.metrics.items():
                 for at, value in found.items() if isinstance(found, Mapping) else ((None, found),):
@@ -288,7 +288,7 @@ class Records(Sequence[Record]):
         return list(dict.fromkeys(study for study, _ in self._rows))
 
     def rows(self, study: str) -> list[str]:
-        """The rows of a study."""
+        """Returns the rows of a study."""
         return [row for of, row in self._rows if of == study]
 
     def of(self, study: str, row: str | None = None) -> list[Record]:
@@ -298,15 +298,15 @@ class Records(Sequence[Record]):
         return [record for (of, _), records in self._rows.items() if of == study for record in records]
 
     def select(self, study: str) -> "Records":
-        """The table of one study."""
+        """Returns the table of one study."""
         return Records(self.of(study))
 
     def values(self, study: str, row: str, metric: str, at: At = None) -> dict[int, float | None]:
-        """{seed: value} of a cell; empty where it was not measured."""
+        """Returns {seed: value} of a cell; empty if it was not measured."""
         return self._cells.get((study, row, metric, at), {})
 
     def metrics(self, study: str) -> dict[str, list[At]]:
-        """{metric: the places where any row was measured, ascending} in the order of the records; [None] for one number."""
+        """Returns {metric: ascending places of all rows} in the order of the records; [None] for a single number."""
         found: dict[str, dict[At, None]] = {}
         for of, _, metric, at in self._cells:
             if of == study:

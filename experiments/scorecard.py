@@ -7,9 +7,8 @@
     python -m experiments.scorecard mine --import=my_encoding.py --out=runs/mine
     python -m experiments.scorecard --checkpoint=runs/vit --out=runs/vit/scorecard      # what a training run has learned
 
-Encodings are measured as initialised, on 256 tokens and four times as many. Under --out: README.md, scorecard.json with
-every value, and scorecard.png. Errors are one line and exit code 2; an encoding that cannot be measured is listed
-and does not lose the others.
+Encodings are measured as initialised, on 256 and on 1024 tokens. --out gets README.md, scorecard.json with every value, and
+scorecard.png. Errors are one line and exit code 2; an encoding that cannot be measured is listed, and the others are kept.
 """
 
 import argparse
@@ -105,7 +104,7 @@ def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
 
 
 def _trained(workdir: pathlib.Path) -> dict[str, Row]:
-    """The encodings of a training run, or of a row of an ablation: what its first seed has in its newest checkpoint."""
+    """Returns the encodings of a training run or an ablation's row, from the newest checkpoint of its first seed."""
     from posjax.encoding import Dims
     from posjax.spec import parse_layers
     from posjax.training.runs import load_run
@@ -131,7 +130,7 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
 
 
 def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
-    """A card for each label; one that refuses to be measured has {"error": why} and does not lose the others."""
+    """Measures a card for each label; an encoding that cannot be measured has {"error": reason}."""
     from experiments.studies.running import bar, caption
     from posjax.describe.scorecard.card import scorecard
     from posjax.spec import parse

@@ -1,4 +1,4 @@
-"""Trains one model, or goes on where it was.
+"""Trains one model, or resumes its training.
 
     python -m experiments.train --config=configs/vit.py
     python -m experiments.train --config=configs/decoder.py --config.model.encoding=alibi --workdir=runs/alibi
@@ -7,18 +7,18 @@
     python -m experiments.train --config=configs/finetune.py --config.init_from=runs/decoder --config.data.name=mine \
         --config.data.files=DIR
 
-The last two go on from what another run, or a file or folder of pretrained weights, has learned: fine-tunes, on larger images
-and on text of one's own.
+The last two are fine-tunes of another run, or of a file or folder of pretrained weights: on larger images, and on the user's
+own text.
 
     python -m experiments.train --config=configs/decoder.py --coordinator=HOST:PORT --processes=2 --process=0
 
-This is the first of two processes that train one model together; the other one has --process=1. --coordinator=auto on TPU
-pods and under SLURM. docs/cluster.md says more; --config.mesh.fsdp=2 and its like share parameters between devices.
+This is the first of two processes that train one model together; the other has --process=1. TPU pods and SLURM take
+--coordinator=auto. --config.mesh.fsdp=2 and similar fields share parameters between devices. See docs/cluster.md.
 
-The workdir is runs/<name of the config's file> by default, as runs/vit; another config needs another --workdir. Under it:
-run.json (the config, its hash, versions and device), metrics.jsonl (a line every `log_every` steps), checkpoints/ (the last
-ones and the best), and result.jsonl once it is done. Ctrl-C or SIGTERM saves, stops and exits with 75; the same command goes
-on. kill -9 loses the steps since the last checkpoint. Mistakes are one line and exit code 2.
+The workdir is runs/<name of the config's file> by default, such as runs/vit; another config needs another --workdir. It gets
+run.json (the config, its hash, versions and device), metrics.jsonl (a line every `log_every` steps), checkpoints/ (the latest
+and the best), and result.jsonl at the end. Ctrl-C or SIGTERM saves, stops and exits with 75; the same command resumes.
+kill -9 loses the steps since the last checkpoint. Mistakes are one line and exit code 2.
 """
 
 import pathlib
@@ -49,7 +49,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     task = make_task(config)
     programs = check(task, config, seeds)
     initial = None if start is None else initial_params(start, task, seeds, **options)
-    environment.compilation_cache(workdir / "compiled")  # a restart is spared compiling
+    environment.compilation_cache(workdir / "compiled")  # a restart need not compile again
     for line in programs.left_out() if is_first() else ():
         print("kept whole on every device:", line, file=sys.stderr)
     with StopRequest() as should_stop, Progress(config.steps) as progress:
@@ -70,7 +70,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def _record(weights):
-    """The record of a finished training."""
+    """Returns the record of a finished training."""
     from experiments.records import Record
     from experiments.studies import environment
     from experiments.studies.engine import about_run, rate_of, trained_at, unit_of_lengths

@@ -16,16 +16,16 @@ def ridge(
 ) -> Float[np.ndarray, "B2 T K"]:
     """Predictions of ridge regression for tokens of other sequences than it was fitted to.
 
-    Every sequence has the targets of its places. Features are scaled to mean 0 and variance 1 on the fitted tokens;
+    All sequences share the targets of their places. Features are scaled to mean 0 and variance 1 on the fitted tokens;
     coefficients are (X'X/N + strength I)^-1 X'Y/N.
 
     Raises:
-      ValueError: no sequences to fit to or to test on, or a strength that is not positive.
+      ValueError: there are no sequences to fit to or to test on, or strength is not positive.
     """
     if not strength > 0:
         raise ValueError(f"strength={strength} of the ridge must be positive")
     x, other = _scaled(np.asarray(fitted, np.float64), np.asarray(held_out, np.float64))
-    # Each sequence shows every place once, so X'Y needs the sum over sequences only.
+    # Each sequence has every place once, so X'Y needs only the sum over sequences.
     rows = x.reshape(-1, x.shape[-1])
     gram = rows.T @ rows / len(rows)
     cross = x.mean(axis=0).T @ (targets - targets.mean(axis=0)) / len(targets)
@@ -33,14 +33,14 @@ def ridge(
 
 
 def position_error(fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], seed: int = 0) -> float:
-    """The mean distance between a token's place and the one that a probe predicts; a guess at the middle errs by T/4.
+    """Returns the mean distance between a token's true and predicted place; guessing the middle errs by T/4.
 
-    After Haviv et al. (2022), arXiv 2203.16634, who read positions off each layer by a trained network. Here the first layer
-    is random, 256 rectified units beside the features themselves, and the last one is `ridge`: nothing is left to chance
-    but the draw. Predictions are cut to the places that there are.
+    After Haviv et al. (2022), arXiv 2203.16634, who train a network to read positions off each layer. Here the first layer is
+    random (256 rectified units beside the features) and the last is `ridge`: only the draw is random. Predictions are clipped
+    to existing places.
 
     Raises:
-      ValueError: as `ridge`.
+      ValueError: see `ridge`.
     """
     length, width = fitted.shape[1:]
     rng = np.random.default_rng(seed)
@@ -55,7 +55,7 @@ def position_error(fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M
 def _scaled(
     fitted: Float[np.ndarray, "B T M"], other: Float[np.ndarray, "B2 T M"]
 ) -> tuple[Float[np.ndarray, "B T M"], Float[np.ndarray, "B2 T M"]]:
-    """Both with mean 0 and variance 1 of each feature on the fitted tokens; a feature that does not vary is 0."""
+    """Scales each feature to mean 0 and variance 1 on the fitted tokens; constant features become 0."""
     if not min(len(fitted), len(other)):
         raise ValueError(
             f"a probe is fitted to one half of the sequences and tested on the other; got {len(fitted)} and {len(other)}"

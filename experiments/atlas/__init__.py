@@ -1,4 +1,4 @@
-"""A static site in which positional encodings are seen, compared and chosen: `python -m experiments.atlas`.
+"""A static site to see, compare and choose positional encodings: `python -m experiments.atlas`.
 
 site.py        the whole: pages, data, copied files
 cards.py       each encoding's card, from its class, the goldens, the scorecard and the errata

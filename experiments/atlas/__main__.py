@@ -1,10 +1,10 @@
-"""Writes the atlas: a static site in which positional encodings are seen, compared and chosen.
+"""Writes the atlas: a static site to see, compare and choose positional encodings.
 
     python -m experiments.atlas --out=site            # then open site/index.html
     python -m experiments.atlas --out=site --compare "rope() + alibi()" "rope, rope, none"     # these two, and all others
 
-The pages are made from the library's own code and from the committed records in `results`; they open from disk and ask no
-server for anything. It takes the extra `atlas` (pip install -e '.[atlas]'). Errors are one line and exit code 2.
+The pages are made from the library's own code and the committed records in `results`; they open from disk, without a server.
+The command needs the extra `atlas` (pip install -e '.[atlas]'). Errors are one line and exit code 2.
 """
 
 import pathlib
@@ -42,7 +42,7 @@ def _write(args) -> None:
     from experiments.report.overview import read_results
     from experiments.studies.running import bar, caption
 
-    jax.config.update("jax_disable_most_optimizations", True)  # a hundred programs, each run a few times on little
+    jax.config.update("jax_disable_most_optimizations", True)  # a hundred small programs, each run a few times
     out = cli.writable(args.out)
     with bar(parts(args.compare), "part") as progress:
 

@@ -1,7 +1,7 @@
-"""Live bugs of other codebases, each as two pictures: what posjax computes, and the same with the bug in it.
+"""Live bugs of other codebases, each as two pictures: the result of posjax, and the same with the bug.
 
-A bug is a few lines that do what the other codebase does: it hands posjax the positions that the bug hands to its own
-code, or changes the numbers in between. Who has it, and the test that keeps posjax free of it, stand in docs/errata.md.
+A bug is a few lines that repeat the other codebase's mistake: they give posjax the wrong positions, or change numbers on the
+way. docs/errata.md names the codebases, and the tests that keep posjax free of the bug.
 """
 
 import inspect
@@ -33,14 +33,14 @@ _LEVELS = 250  # of a quantised picture
 
 
 class Picture(NamedTuple):
-    """The same numbers without and with the bug; NaN where posjax has none.
+    """The same numbers without and with the bug; NaN if posjax has no number.
 
     [T, S] by query and key, [height, width] as one patch sees its image, or [N] along a line.
     """
 
     right: np.ndarray
     wrong: np.ndarray
-    refusal: str = ""  # what posjax says where it refuses to compute
+    refusal: str = ""  # posjax's message if it refuses to compute
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ def logits(
     words: tuple[np.ndarray, np.ndarray] = (_ONES, _ONES),
     heads: int = 1,
 ) -> np.ndarray:
-    """[T, S] logits of the first head, NaN where a query does not see a key; one word stands everywhere.
+    """Returns [T, S] logits of the first head, NaN if a query does not see a key; all tokens are the same word.
 
     Args:
-      site: where the tokens stand, not yet placed.
+      site: the site of the tokens, not yet placed.
       words: [M] the content of queries and of keys, to which codes are added.
     """
     site = encoding.place(params, site)
@@ -101,7 +101,7 @@ def logits(
 
 
 def attention(found: np.ndarray) -> np.ndarray:
-    """Causal attention weights of [T, S] logits, 0 where a query does not see a key."""
+    """Returns causal attention weights of [T, S] logits, 0 if a query does not see a key."""
     found = np.where(np.tri(len(found), dtype=bool) & ~np.isnan(found), found, -np.inf)
     peak = found.max(axis=1, keepdims=True)
     weights = np.exp(found - np.where(np.isfinite(peak), peak, 0))
@@ -109,7 +109,7 @@ def attention(found: np.ndarray) -> np.ndarray:
 
 
 def random_words() -> tuple[np.ndarray, np.ndarray]:
-    """Content of queries and keys whose channels differ, so that it matters which of them turn together."""
+    """Returns the content of queries and keys with different channels, so the pairing of channels matters."""
     q, k = np.random.default_rng(1).normal(size=(2, CHANNELS)).astype(np.float32)
     return q, k
 
@@ -122,7 +122,7 @@ def packed(*lengths: int) -> Site:
 
 
 def counted_through(site: Site) -> Site:
-    """Positions counted along the row, whatever stands there."""
+    """Returns the site with positions counted along the row, regardless of documents."""
     return site._replace(position=np.arange(len(site.segment), dtype=np.int32))
 
 
@@ -140,7 +140,7 @@ def positions_run_on() -> Picture:
 def longest_document_decides() -> Picture:
     encoding, site = parse("rope(scaling=dynamic_ntk(factor=4, original_length=8))"), packed(24, 8)
     right = logits(encoding, (), site)
-    # The long document's own first tokens are rotated as the short one is beside it.
+    # The long document's first tokens get the rotation of a short document beside it.
     return Picture(right[-1, : 24 - 1 : -1], right[7, 7::-1])
 
 
@@ -161,7 +161,7 @@ def keys_stay_as_they_came() -> Picture:
     encoding = parse("rope(scaling=dynamic_ntk(factor=8, original_length=8))")
     x, steps = jnp.ones((TOKENS, 1, CHANNELS)), np.arange(TOKENS)
     sites_of_steps = [sites(TOKENS)._replace(segment=(steps <= step).astype(np.int32)) for step in steps]
-    rotated = [encoding.rotate((), x, site, x, site) for site in sites_of_steps]  # all tokens while there are step + 1
+    rotated = [encoding.rotate((), x, site, x, site) for site in sites_of_steps]  # all tokens of a text of step + 1
     q, k = (np.stack([np.asarray(each[n])[:, 0] for each in rotated]) for n in (0, 1))  # [step, T, D]
     query, cached = q[steps, steps] * CHANNELS**-0.5, k[steps, steps]
     return Picture(attention(np.einsum("td,tsd->ts", query, k)), attention(query @ cached.T))
@@ -223,7 +223,7 @@ def tables_clamp() -> Picture:
         encoding.embed(params, jnp.zeros((TOKENS, CHANNELS)), sites(TOKENS))
     except ValueError as error:
         refusal = str(error)
-    codes = params.rows[jnp.arange(TOKENS)]  # as JAX looks up: past the end it returns the last row
+    codes = params.rows[jnp.arange(TOKENS)]  # like JAX's look-up: past the end it returns the last row
     wrong = np.asarray(codes @ codes.T) * CHANNELS**-0.5
     inside = np.arange(TOKENS) < trained
     return Picture(np.where(inside[:, None] & inside, wrong, np.nan), wrong, refusal)
@@ -233,7 +233,7 @@ def right_side_clamps() -> Picture:
     encoding, site = parse("transformer_xl"), sites(TOKENS)
     params = {"u": np.zeros((1, CHANNELS)), "v": np.ones((1, CHANNELS)), "position": np.eye(CHANNELS)[:, None]}
     right = logits(encoding, params, site, words=(0 * _ONES, 0 * _ONES))
-    offset = site.position[:, None] - site.position[None]  # query less key: the right side is negative
+    offset = site.position[:, None] - site.position[None]  # query minus key: the right side is negative
     left = right[-1, ::-1]  # by offset
     return Picture(right, np.where(offset > 0, right, left[1]))
 
@@ -604,13 +604,13 @@ STOPPED = (
 
 
 def page(docs: pathlib.Path) -> dict[str, Any]:
-    """The bugs, and the names of those rows of docs/errata.md that have no picture.
+    """Returns the bugs, and the names of the rows of docs/errata.md that have no picture.
 
     Args:
       docs: the folder of documents.
 
     Raises:
-      ValueError: for a bug whose row is not in docs/errata.md.
+      ValueError: a bug's row is not in docs/errata.md.
     """
     rows = {row.what: row for row in errata(docs)}
     if missing := [each.row for each in BREAKS if each.row not in rows]:
@@ -620,12 +620,12 @@ def page(docs: pathlib.Path) -> dict[str, Any]:
 
 
 def rows(docs: pathlib.Path) -> dict[str, dict[str, str]]:
-    """All of docs/errata.md, by the name of each row in an address."""
+    """Returns the rows of docs/errata.md, by the name of each row in an address."""
     return {slug(row): row._asdict() for row in errata(docs)}
 
 
 def slug(row: Erratum) -> str:
-    """A row's name in an address."""
+    """Returns a row's name in an address."""
     return "-".join(re.findall(r"[a-z0-9]+", row.what.lower()))
 
 
@@ -644,18 +644,18 @@ def _as_data(each: Break, row: Erratum) -> dict[str, Any]:
 
 
 def difference(picture: Picture) -> float | None:
-    """The largest absolute difference where both have a number; None where posjax refuses."""
+    """Returns the largest absolute difference of numbers that both have; None if posjax refuses."""
     if picture.refusal:
         return None
     return float(np.nanmax(np.abs(np.asarray(picture.right, np.float64) - np.asarray(picture.wrong, np.float64))))
 
 
 def cells(picture: Picture, share: float = 1.0) -> dict[str, Any]:
-    """Both pictures by rows, in whole levels between the least and the greatest number of both; None where there is none.
+    """Returns both pictures by rows, in whole levels from the least to the greatest number of both; None without a number.
 
     Args:
-      share: of the numbers above 0, how many have a colour of their own. The first token attends to itself alone, with a
-        weight of 1, and others far more thinly.
+      share: share of the numbers above 0 that get their own colour. The first token attends only to itself, with weight 1;
+        other weights are far smaller.
     """
     both = [np.atleast_2d(np.asarray(each, np.float64)) for each in picture[:2]]
     low, high = (float(f(np.stack(both))) for f in (np.nanmin, np.nanmax))

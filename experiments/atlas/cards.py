@@ -19,11 +19,11 @@ from posjax.describe.scorecard.specs import spec_of
 from posjax.encoding import PositionMap
 from posjax.spec import registered, registered_names
 
-_LENGTH = 256  # of the scorecard, and of the text that configs/decoder.py trains on
+_LENGTH = 256  # tokens of the scorecard, and of the text in configs/decoder.py
 _TRAIN = 'python -m experiments.train --config=configs/{config}.py --config.model.encoding="{spec}"'
 _DIGITS = "python -m experiments.ablate --config=configs/papers/length_generalization.py"
 _COMMANDS = {"abacus": _DIGITS, "position_coupling": _DIGITS}  # their positions are made from the digits of a problem
-# Those that name a number for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
+# Encodings with an argument for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
 _SIZES = {"longrope": " --head_dim=32", "mrope": " --head_dim=32", "mhrope": " --num_heads=4"}
 _FITTED = {
     "mhrope": "mhrope(heads=(1, 1, 2))",
@@ -120,17 +120,17 @@ def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, mo
 
 
 def _family(spec: str, cls: type) -> str:
-    """The family of a card: a position map's own, whatever stands behind it."""
+    """Returns the family of a card; a position map has its own, whatever encoding follows it."""
     return MAPS if cls.family == MAPS else family_of(spec)
 
 
 def _is_whole(row: catalogue.Facts) -> bool:
-    """Whether a name alone is an encoding: all its arguments have defaults."""
+    """Whether all arguments have defaults, so the name alone is a spec."""
     return str(row.example) == f"{row.name}()" and not issubclass(row.cls, PositionMap)
 
 
 def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[str]) -> dict[str, str]:
-    """The spec in Python, in a config and on the command line; images where a line of text does not do."""
+    """Returns the spec in Python, in a config and on the command line; with images if the encoding needs more axes."""
     images = 1 not in dimensions or "both_directions" in needs or "axis(" in spec
     more = _SIZES.get(name, "")
     more += " --grid=4x4" if 1 not in dimensions or "axis(" in spec else ""
@@ -188,11 +188,11 @@ def _studied(sources: Sources) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-_QUIET = ("quickstart", "pydoc_decoder")  # ran alone, so that times can be compared
+_QUIET = ("quickstart", "pydoc_decoder")  # ran alone, so times are comparable
 
 
 def _costs(name: str, sources: Sources) -> Iterable[dict[str, Any]]:
-    """The time of a training step over that of `none`, where the machine was not shared."""
+    """Yields the time of a training step relative to `none`, for studies on an unshared machine."""
     folder, study = _QUIET
     records = sources.results.folders.get(folder)
     rows = {row: records.of(study, row) for row in records.rows(study)} if records else {}

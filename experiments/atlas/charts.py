@@ -1,7 +1,7 @@
-"""The charts of the measured pages, as Vega-Lite: drawn by Altair without data, which the page puts in by name.
+"""The charts of the measured pages, as Vega-Lite: Altair draws them without data, which the page inserts by name.
 
-Colours, marks and dashes are fields of the data, so that a chart shows encodings as every other figure does; the page makes
-colours lighter where it is dark.
+Colours, marks and dashes are fields of the data, so charts show encodings like all other figures; dark pages use lighter
+colours.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ VALUES = "values"  # the named data of all charts
 
 
 def charts() -> dict[str, Any]:
-    """name -> Vega-Lite."""
+    """Returns {name: Vega-Lite}."""
     made = {"lines": lines(), "dots": dots(), "depth": depth()}
     return {name: chart.to_dict() for name, chart in made.items()}
 
@@ -46,7 +46,7 @@ def lines() -> alt.LayerChart:
 
 
 def dots() -> alt.LayerChart:
-    """A metric of each row: seeds as ticks, the mean with its interval; a rule at no encoding."""
+    """Draws a metric of each row: seeds as ticks, the mean with its interval; a rule marks no encoding."""
     base = alt.Chart(alt.NamedData(name=VALUES)).encode(
         y=alt.Y("label:N", sort=None, axis=alt.Axis(title=None, labelLimit=150))
     )

@@ -1,4 +1,4 @@
-"""The formulas of encodings, which stand in LaTeX in their classes, as MathML for their cards.
+"""Turns the formulas of encodings, LaTeX in their classes, into MathML for their cards.
 
 A formula leaves out tokens that stand nowhere, several axes and how parameters start: the docstring of the encoding says
 them, and tests compare the code with the paper, transcribed in float64.
@@ -26,7 +26,7 @@ LETTERS = (
 
 
 def apart(latex: str) -> list[str]:
-    """The formulas of a line, which a comma and a wide space divide: a narrow page breaks the line there."""
+    """Splits a line into formulas at a comma and a wide space: a narrow page breaks the line there."""
     found, depth = [""], 0
     for piece in re.split(r"(,\\quad|\\left(?!arrow)|\\right|\\begin|\\end|[{}])", latex):
         if piece == r",\quad" and not depth:
@@ -42,7 +42,7 @@ _DEEPER = {"{": 1, "}": -1, r"\left": 1, r"\right": -1, r"\begin": 1, r"\end": -
 
 
 def mathml(latex: str, block: bool = True) -> str:
-    """A formula as the browser draws it, with its LaTeX as text for those who do not see it."""
+    """Returns a formula as MathML for the browser, with its LaTeX as text for readers who cannot see it."""
     made = latex2mathml.converter.convert(latex, display="block" if block else "inline")
     escaped = latex.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return made.replace("<math ", f'<math alttext="{escaped}" ', 1)

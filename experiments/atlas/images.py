@@ -21,9 +21,9 @@ SPECS = (
 
 
 def images() -> dict[str, Any]:
-    """{"trained", "other": sizes, "encodings": [{"name", "spec", "summary", and four pictures of all pairs of patches}]}.
+    """Returns {"trained", "other": sizes, "encodings": [{"name", "spec", "summary", four pictures of all pairs of patches}]}.
 
-    The pictures are "trained", "resized", "rescaled" and "extrapolated"; instead of one there may be {"refused": why}.
+    The pictures are "trained", "resized", "rescaled" and "extrapolated"; a refused one is {"refused": reason}.
     """
     return {"trained": TRAINED, "other": OTHER, "encodings": [_of(parse(spec)) for spec in SPECS]}
 
@@ -53,7 +53,7 @@ def _of(encoding: Encoding) -> dict[str, Any]:
 
 
 def _or_refused(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A picture, or what the encoding says where it takes no such grid."""
+    """Returns a picture, or the encoding's message if it refuses the grid."""
     try:
         return make()
     except ValueError as error:

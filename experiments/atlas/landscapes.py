@@ -1,7 +1,7 @@
 """Attention under each encoding: pictures of it, and the differences between any two.
 
-One compiled program for each encoding gives all of it: the mean logits of a few words with themselves, attention among
-different words, and the same far out, with exact positions and with positions rounded to bfloat16.
+One compiled program for each encoding gives the mean logits of a few words with themselves, attention among different words,
+and the same at far positions, both exact and rounded to bfloat16.
 """
 
 import base64
@@ -28,7 +28,7 @@ from posjax.encoding import Dims, Encoding, Params, Site, grid, sites
 from posjax.spec import layers_text, parse_layers
 
 LENGTH, SIDE = 48, 7  # tokens of a line, and of a side of a grid
-WORDS = 8  # that a picture is the mean of
+WORDS = 8  # words over which a picture is the mean
 FAR = 2**20
 DIMS = Dims(width=256, num_heads=8, head_dim=32)  # the scorecard's sizes, which the specs fit
 SCORED = 256  # tokens on which the committed scorecard was measured
@@ -37,8 +37,8 @@ MEASURES = ("U_coll", "U_coll_bf16", "R_shift", "X_range", "X_mass", "X_ent", "X
 # jaxlib 0.10's newer code generator for CPUs takes up to four times as long as the older one, and each program runs once.
 _QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 _OTHER_KEYS = "other keys are seen"
-_SAME = 1e-3  # of the mean norm: rows of attention that are one
-_HIDDEN = -1e8  # logits below are of keys that a head does not see
+_SAME = 1e-3  # tolerance relative to the mean norm: rows of attention that count as equal
+_HIDDEN = -1e8  # lower logits belong to keys that a head does not see
 _UNSEEN = 255
 
 
@@ -46,9 +46,9 @@ class Seen(NamedTuple):
     """Attention among some tokens; logits as in `weighed_logits`.
 
     Attributes:
-      like: mean logits of words with themselves, where all tokens are one word.
-      text: logits of tokens that are all different.
-      seen: which keys a query sees, causality apart.
+      like: mean logits of words with themselves, all tokens being one word.
+      text: logits of different tokens.
+      seen: mask of the keys that a query sees, without causality.
     """
 
     like: Float[np.ndarray, "H T T"]
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """One encoding looked at: here, far out, and far out with positions rounded to bfloat16.
+    """One encoding's attention: near 0, far out, and far out with positions rounded to bfloat16.
 
     `attention` is that among different words here, on a line causal. `operations` are counted in the program before any
     optimisation; `parameters` are learned numbers.
@@ -76,19 +76,19 @@ class Subject(NamedTuple):
 def landscapes(
     results: pathlib.Path, compare: Sequence[str] = (), on_part: Callable[[str], None] = str
 ) -> dict[str, Any]:
-    """Pictures and comparisons of all registered encodings, and of specs of one's own.
+    """Returns pictures and comparisons of all registered encodings, and of the user's own specs.
 
     Args:
-      results: the folder of committed records, of which the scorecard is read.
+      results: the folder of committed records; its scorecard is read.
       compare: specs, and patterns over layers.
-      on_part: called with the name of each before it is looked at.
+      on_part: called with the name of each encoding before it is computed.
 
     Raises:
-      ValueError: for a spec that cannot be read, that takes neither a line nor a grid, or whose layers take both.
+      ValueError: a spec cannot be read, takes neither a line nor a grid, or its layers take both.
     """
     scored = _scored(results)
     own = []
-    for text in compare:  # before all others, so that a mistake is told at once
+    for text in compare:  # first, so a mistake is reported at once
         on_part(text)
         encodings = parse_layers(text)
         if len({_sizes(encoding) for encoding in encodings}) > 1:
@@ -110,7 +110,7 @@ def landscapes(
 
 
 def _registered(on_part: Callable[[str], None]) -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
-    """All registered encodings by name, and why some are left out: a site is not lost for one that fits no such model."""
+    """Returns all registered encodings by name, and the reasons to leave some out: one misfit does not lose the site."""
     found, refused = [], {}
     for name in every_name():
         on_part(name)
@@ -135,7 +135,7 @@ def _scored(results: pathlib.Path) -> dict[str, Any]:
 
 
 def _sizes(encoding: Encoding) -> tuple[int, int] | None:
-    """The grid that an encoding is looked at on, or None: a line."""
+    """Returns the grid for an encoding's picture; None: a line."""
     if 1 in encoding.dimensions:
         return None
     if 2 in encoding.dimensions:
@@ -144,10 +144,10 @@ def _sizes(encoding: Encoding) -> tuple[int, int] | None:
 
 
 def subject(encoding: Encoding) -> Subject:
-    """Looks at 48 tokens on a line, or at 7 x 7 patches where the encoding takes no line.
+    """Computes attention among 48 tokens on a line, or among 7 x 7 patches if the encoding takes no line.
 
     Raises:
-      ValueError: where it takes neither.
+      ValueError: the encoding takes neither.
     """
     sizes = _sizes(encoding)
     if sizes is None:
@@ -173,14 +173,14 @@ def compiled(lowered: jax.stages.Lowered) -> Callable[..., Any]:
 
 
 def initial(encoding: Encoding, dims: Dims) -> Params:
-    """Its first parameters, with random numbers for those that start at zero."""
+    """Returns an encoding's initial parameters, with random numbers for parameters that start at zero."""
     key = jax.random.key(0)
     run = compiled(jax.jit(functools.partial(encoding.init, dims=dims)).lower(key))
     return awake(run(key))[0]
 
 
 def logits(encoding: Encoding, dims: Dims, params: Params, site: Site):
-    """(like [H, T, T], text [H, T, T], seen [T, T]), as in `Seen`."""
+    """Returns (like [H, T, T], text [H, T, T], seen [T, T]); see `Seen`."""
     count = len(site.segment)
     placed = encoding.place(params, site)
 
@@ -198,7 +198,7 @@ def logits(encoding: Encoding, dims: Dims, params: Params, site: Site):
 
 
 def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[np.ndarray, "N 2 M H D"]]:
-    """Words that stand everywhere, whose queries and keys are the same, and last a text of different words."""
+    """Returns texts of one repeated word with equal queries and keys, and last a text of different words."""
     rng = np.random.default_rng(0)
     words = np.broadcast_to(rng.normal(size=(WORDS, 1, dims.width)), (WORDS, count, dims.width))
     weights = rng.normal(size=(2, dims.width, dims.num_heads, dims.head_dim)) * dims.width**-0.5
@@ -208,7 +208,7 @@ def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[
 
 
 def attention(encoding: Encoding, params: Params, site: Site, look: Seen, causal: bool) -> Float[np.ndarray, "H T T"]:
-    """Attention among different words. Rows sum to less than 1 where a sink, or what stands for the softmax, has it so."""
+    """Returns attention among different words. A sink or another normalisation may leave row sums below 1."""
     seen = np.tril(look.seen) if causal else look.seen
     if "weigh" in encoding.hooks:  # `text` has the logs of its weights
         return np.where(seen, np.exp(look.text), 0.0)
@@ -216,7 +216,7 @@ def attention(encoding: Encoding, params: Params, site: Site, look: Seen, causal
 
 
 def _row(name: str, layers: tuple[Subject, ...], card: Any) -> dict[str, Any]:
-    """The picture and the facts of an encoding, or of a pattern: means over its layers, and the worst of them."""
+    """Returns the picture and the facts of an encoding, or of a pattern: means over its layers, or the worst layer's."""
     first = layers[0]
     text = layers_text([each.encoding for each in layers])
     measures = {} if card is None or "measures" not in card else card["measures"]
@@ -240,7 +240,7 @@ def _row(name: str, layers: tuple[Subject, ...], card: Any) -> dict[str, Any]:
 
 
 def _picture(layers: tuple[Subject, ...]) -> dict[str, Any]:
-    """The mean logits of a first head; of a pattern's keys those that any layer sees, by the layers that see them."""
+    """Returns mean logits of the first head; for a pattern, each key's mean over the layers that see it."""
     like = np.stack([each.here.like[0] for each in layers])
     seen = np.stack([each.here.seen for each in layers]) & np.isfinite(like) & (like > _HIDDEN)
     count = seen.sum(axis=0)
@@ -264,7 +264,7 @@ def packed(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> d
 
 
 def _change(after: Seen, before: Seen) -> float | str | None:
-    """The largest change of a logit over the standard deviation of logits; None where there is nothing so far out."""
+    """Returns the largest change of a logit over the standard deviation of logits; None if nothing exists so far out."""
     if not (after.seen == before.seen).all():
         return _OTHER_KEYS
     a, b = (look.text[:, np.tril(look.seen)].astype(np.float64) for look in (after, before))
@@ -274,7 +274,7 @@ def _change(after: Seen, before: Seen) -> float | str | None:
 
 
 def _same(of: Subject) -> float:
-    """Per cent of pairs of places that attend alike where all tokens are one word, keys after the query too."""
+    """Returns the per cent of pairs of places that attend alike if all tokens are one word, later keys included."""
     found = softmax(np.where(of.here.seen, of.here.like, -np.inf))
     rows = np.moveaxis(found, 1, 0).reshape(len(of.here.seen), -1)
     norm = float(np.linalg.norm(rows, axis=1).mean())
@@ -293,9 +293,9 @@ def _mean_attention(layers: tuple[Subject, ...]) -> Float[np.ndarray, "H T T"]:
 
 
 def apart(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
-    """Per mille of attention that goes to other keys, mean over heads and queries; None where tokens are others.
+    """Returns the per mille of attention that goes to other keys, mean over heads and queries; None if the tokens differ.
 
-    What a query leaves of an attention of 1 counts as a key of its own.
+    The rest of a query's attention up to 1 counts as a key of its own.
     """
     if a.shape != b.shape:
         return None

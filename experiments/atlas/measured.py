@@ -1,6 +1,6 @@
 """Measurements: tables of the committed records by length, resolution and depth, verdicts on claims, and every record.
 
-Numbers are texts made by the same functions as the tables of results, and beside them the numbers that charts draw.
+Each number is a text, made by the functions of the results' tables, and the number itself for charts.
 """
 
 import math
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[a-z]\w*")
 
 
 def measured(sources: Sources) -> dict[str, Any]:
-    """All studies, those that have not been run among them, and all claims."""
+    """Returns all studies, also the ones without results, and all claims."""
     judged, folders = sources.judged(), sources.results.folders
     claimed = {each.claim.folder for each in judged}
     shown = [study for study in sources.results.studies if study.name in folders or study.name in claimed]
@@ -90,7 +90,7 @@ _AXES = {"pixel": "pixels a side", "patch": "patches"}
 
 
 def _table(records: Records, study: str) -> dict[str, Any]:
-    """A metric of each row at each length, with the interval over seeds, and the values of the seeds."""
+    """Returns a metric of each row at each length, with the interval over seeds, and the values of the seeds."""
     return {
         "metrics": {name: _metric(records, study, name, ats) for name, ats in shown_metrics(records, study).items()},
         "trained": trained_at(records.of(study)),
@@ -108,7 +108,7 @@ def _metric(records: Records, study: str, name: str, ats: Sequence[At]) -> dict[
 
 
 def _point(records: Records, study: str, row: str, metric: str, at: At, unit: Unit) -> dict[str, Any] | None:
-    """The mean over seeds with its interval; None where it was not measured or a seed is not finite."""
+    """Returns the mean over seeds with its interval; None if it was not measured or a seed is not finite."""
     found = records.values(study, row, metric, at)
     if not is_whole(found):
         return None
@@ -139,7 +139,7 @@ _BY_DEPTH = re.compile(r"(\w+) exact match by depth")
 
 
 def _by_depth(records: Records) -> dict[str, Any]:
-    """task -> row -> cells [length, depth, share of whole answers, of parts] (%), means over the seeds."""
+    """Returns {task: {row: cells [length, depth, share of whole answers, of parts]}} (%), means over the seeds."""
     found: dict[str, dict[str, list]] = {}
     for study in records.studies:
         for metric, ats in records.metrics(study).items():
@@ -158,7 +158,7 @@ def _cell(records: Records, study: str, row: str, task: str, at: tuple) -> list[
 
 
 def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
-    """A claim as the page of results has it: source, ours, verdict."""
+    """Returns a claim as on the page of results: source, our numbers, verdict."""
     claim = judged.claim
     return {
         "id": claim.id,
@@ -188,7 +188,7 @@ def _regime(judged: Judged, sources: Sources) -> str:
 
 
 def _ours(expected: Expectation, found: Estimate | None, unit: Unit) -> dict[str, Any]:
-    """A contrast's name, its value (none where nothing has been run), the range that is claimed, and where it is from."""
+    """Returns a contrast's name, its value (None without results), the claimed range, and the folder of the records."""
     cells = [cell for _, cell in expected.contrast.terms]
     tables = dict.fromkeys((cell.folder, cell.study, cell.metric) for cell in cells)
     return {

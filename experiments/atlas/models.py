@@ -13,7 +13,7 @@ from posjax.encoding import Encoding, parts
 from posjax.hf import from_hf_layers
 
 FILE = pathlib.Path(__file__).with_name("models.json")
-_STACKS = {"t5": False, "mt5": False, "umt5": False}  # which of two stacks is shown: the encoder
+_STACKS = {"t5": False, "mt5": False, "umt5": False}  # of two stacks the encoder is shown
 
 
 class Use(NamedTuple):
@@ -22,10 +22,10 @@ class Use(NamedTuple):
     Attributes:
       model: the class of its configuration.
       after: the checkpoint that the class was made after.
-      spec: canonical, of these layers.
-      names: of the registry, of all that the spec is made of.
-      layers: their indices.
-      depth: layers of the model.
+      spec: canonical spec of these layers.
+      names: registered names of all parts of the spec.
+      layers: indices of the layers.
+      depth: number of layers of the model.
     """
 
     model: str
@@ -37,15 +37,15 @@ class Use(NamedTuple):
 
 
 def source() -> str:
-    """Whose defaults they are, with the version."""
+    """Returns the library, with its version, whose defaults the configurations are."""
     return json.loads(FILE.read_text())["source"]
 
 
 def uses() -> Iterator[Use]:
-    """Every encoding of every model, once for all the layers that have it.
+    """Yields every encoding of every model, once for all its layers.
 
     Raises:
-      ValueError: a configuration that from_hf_layers does not read.
+      ValueError: `from_hf_layers` cannot read a configuration.
     """
     for told in json.loads(FILE.read_text())["models"]:
         config = told["config"]
@@ -56,7 +56,7 @@ def uses() -> Iterator[Use]:
 
 
 def names_in(encoding: Encoding) -> tuple[str, ...]:
-    """Registered names of its parts and of the values that they take, such as a scaling of frequencies."""
+    """Returns the registered names of an encoding's parts and of their values, such as a scaling of frequencies."""
     found = []
     for part in parts(encoding):
         found += [part.spec_name, getattr(getattr(part, "scaling", None), "spec_name", "")]
@@ -64,14 +64,14 @@ def names_in(encoding: Encoding) -> tuple[str, ...]:
 
 
 def told(layers: Sequence[int], depth: int) -> str:
-    """``all layers``, or ``3 of 4 layers: 0, 1, 2``."""
+    """Returns ``all layers``, or ``3 of 4 layers: 0, 1, 2``."""
     if len(layers) == depth:
         return "all layers"
     return f"{len(layers)} of {depth} layers: {', '.join(_runs(layers))}"
 
 
 def _runs(layers: Sequence[int]) -> list[str]:
-    """``0-2``, ``4-6`` ...: stretches of neighbours."""
+    """Returns stretches of neighbours as text: ``0-2``, ``4-6`` ..."""
     found: list[list[int]] = []
     for layer in layers:
         if found and layer == found[-1][-1] + 1:
@@ -82,7 +82,7 @@ def _runs(layers: Sequence[int]) -> list[str]:
 
 
 def by_name() -> dict[str, list[dict[str, Any]]]:
-    """For each name of the registry the models that use it."""
+    """Returns the models that use each registered name."""
     found: dict[str, list[dict[str, Any]]] = {}
     for use in uses():
         shown = {"model": use.model, "after": use.after, "spec": use.spec, "layers": told(use.layers, use.depth)}

@@ -1,7 +1,7 @@
-"""The site: static files as they stand, and the data that the library makes for them.
+"""Writes the site: static files, and the data that the library makes for them.
 
-Browsers give a page that is opened from disk no other files to read, but they run its scripts: each set of data is a script
-of its own, ``atlas.data("cards", {...})``, and what shows it is another.
+A page that is opened from disk cannot read other files, but it can run scripts: each set of data is its own script,
+``atlas.data("cards", {...})``, and another script shows it.
 """
 
 import json
@@ -34,11 +34,11 @@ SCRIPTS = (
         "compare.js",
     ),
     *("measured.js", "which.js", "errata.js", "breaks.js"),
-)  # pages, in the order of the menu; atlas.js comes before them, start.js behind
+)  # pages, in the order of the menu; atlas.js comes before them, start.js after
 
 
 def families() -> dict[str, Any]:
-    """Colour, glyph and meaning of each family."""
+    """Returns colour, glyph and meaning of each family."""
     shown = {name: {"about": each.about, "color": each.color, "glyph": each.glyph} for name, each in FAMILIES.items()}
     return shown | {cards.MAPS: {"about": "moves of positions, before an encoding", "color": GREY, "glyph": "↷"}}
 
@@ -65,17 +65,18 @@ def write(
     compare: Sequence[str] = (),
     on_part: Callable[[str], None] = str,
 ) -> list[pathlib.Path]:
-    """Writes the site into `out`; the files that it has.
+    """Writes the site into `out`; returns the paths of its files.
 
     Args:
+      out: the folder of the site.
       results: the folder of committed records.
       sources: read from there; None: nothing has been run.
       compare: specs, and patterns over layers, that are compared with all registered encodings.
       on_part: called with the name of each of the `parts` before it is made.
 
     Raises:
-      ValueError: a page of the documentation is missing; for a spec to compare that cannot be read, or that takes neither a
-        line nor a grid.
+      ValueError: a page of the documentation is missing, or a spec to compare cannot be read or takes neither a line nor a
+        grid.
     """
     sources = Sources() if sources is None else sources
     out.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ def parts(compare: Sequence[str] = ()) -> int:
 
 
 def _page(names: Iterable[str]) -> str:
-    """index.html with the scripts of all data and pages."""
+    """Returns index.html with the scripts of all data and pages."""
     files = ["vega.js", "atlas.js", *(f"data/{name}.js" for name in names), *SCRIPTS, "start.js"]
     tags = "\n".join(f'<script src="{name}" defer></script>' for name in files)
     return (STATIC / "index.html").read_text().replace("<!-- scripts -->", tags)

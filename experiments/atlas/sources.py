@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from experiments.report.claims import Judged
 from experiments.report.overview import Results
 
-# How texts spell names that are words of the language, or several.
+# Spellings in texts of names that are ordinary words, or several words.
 _SPELLED = {
     "Abacus": "abacus",
     "big_vision": "sincos2d_big_vision",
@@ -30,7 +30,7 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 class Sources(NamedTuple):
     """Attributes:
-    results: what a folder of results holds; without studies where nothing was read.
+    results: the content of a folder of results; no studies if nothing was read.
     docs: the folder of goldens.md and errata.md.
     """
 
@@ -39,7 +39,7 @@ class Sources(NamedTuple):
 
     @property
     def scorecard(self) -> Mapping[str, Any]:
-        """Cards by spec."""
+        """The cards of the scorecard, by spec."""
         return self.results.cards
 
     def judged(self) -> list[Judged]:
@@ -48,7 +48,7 @@ class Sources(NamedTuple):
 
 
 class Erratum(NamedTuple):
-    """A row of docs/errata.md, in its own words."""
+    """A row of docs/errata.md."""
 
     section: str
     what: str
@@ -72,16 +72,16 @@ def errata(docs: pathlib.Path) -> list[Erratum]:
     """The disagreements of sources.
 
     Raises:
-      ValueError: there is no errata.md in the folder.
+      ValueError: the folder has no errata.md.
     """
     return [Erratum(section, *cells) for section, cells in _rows(docs / "errata.md") if len(cells) == 4]
 
 
 def goldens(docs: pathlib.Path) -> dict[str, Golden]:
-    """name -> its errors.
+    """Reads {name: errors} of goldens.md.
 
     Raises:
-      ValueError: there is no goldens.md in the folder.
+      ValueError: the folder has no goldens.md.
     """
     found = {}
     for _, (name, cases, formula, references, *rest) in _rows(docs / "goldens.md"):
@@ -91,7 +91,7 @@ def goldens(docs: pathlib.Path) -> dict[str, Golden]:
 
 
 def _rows(path: pathlib.Path) -> list[tuple[str, list[str]]]:
-    """(heading, cells) of each row of the tables of a page, without the rows that name the columns."""
+    """Returns (heading, cells) of each row of a page's tables, without the rows that name the columns."""
     if not path.is_file():
         raise ValueError(f"{path} is missing: the atlas reads it from the repository's docs, so run it in a checkout")
     rows: list[tuple[str, list[str]]] = []
@@ -108,9 +108,9 @@ def _rows(path: pathlib.Path) -> list[tuple[str, list[str]]]:
 
 
 def names_in(text: str, names: frozenset[str]) -> set[str]:
-    """The registered names that a text speaks of: as code, or spelled as in papers (ALiBi, CoPE, T5, M-RoPE).
+    """Returns the registered names in a text: as code, or spelled as in papers (ALiBi, CoPE, T5, M-RoPE).
 
-    A word in lower case is no name outside of code: "shape" and "window" are words of the language.
+    Outside of code a word in lower case is not a name: "shape" and "window" are ordinary words.
     """
     code = " ".join(re.findall(r"`([^`]+)`", text))
     found = {word for word in re.findall(r"[a-z]\w*", code) if word in names}

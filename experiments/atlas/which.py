@@ -12,7 +12,7 @@ _DOUBT = "Measured as initialised, on logits; no study trains on packed rows."
 
 
 def which(sources: Sources) -> list[dict[str, Any]]:
-    """An answer to each question; those without records have none."""
+    """Returns an entry for each question; questions without records have no answer."""
     judged = sources.judged()
     known = {each.claim.id: each for each in judged}
     answers = {each.question: each for each in sources.results.answers(judged)}

@@ -1,14 +1,14 @@
-"""Writes pages once more, from records: nothing is trained or measured.
+"""Writes pages again from records, without training or measuring.
 
     python -m experiments.report results/quickstart results/vit_table8      # finished studies, each in its folder
     python -m experiments.report results/scorecard
     python -m experiments.report                                            # results/README.md, over all studies
     python -m experiments.report results/quickstart --html                  # README.html beside README.md, too
 
-A folder holds what a command has written: config.json and results.jsonl of a study, or scorecard.json. Its README.md and
-PNGs are replaced; a study of configs/ is shown by its config as it is now. A folder that cannot be shown again is
-told in one line, exit 2; those before it are done. Without a folder, README.md and its figure are written in `results`:
-which encoding for which purpose, and claims of the literature.
+A folder holds a command's results: config.json and results.jsonl of a study, or scorecard.json. Its README.md and PNGs are
+replaced; a study of configs/ is shown with its current config. A folder that cannot be shown again is an error of one line,
+exit 2; earlier folders are done. Without a folder, README.md and its figure are written in `results`: the encodings for each
+purpose, and claims of the literature.
 """
 
 import json
@@ -46,7 +46,7 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
     """Writes the page of a finished study, or of a scorecard; returns the paths, README.md first.
 
     Raises:
-      ValueError: says what the folder lacks, or which records cannot be shown.
+      ValueError: the folder lacks a file, or records cannot be shown; the message names them.
     """
     from experiments.records import RESULTS, read_study
     from experiments.report import page, scorecard
@@ -69,7 +69,7 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _command(page: pathlib.Path) -> str | None:
-    """The command that a page names."""
+    """Returns the command that a page names, or None."""
     found = re.search(r"## How it was run\n\n```\n(.*?)\n```", page.read_text(), re.S) if page.exists() else None
     return found and found[1]
 

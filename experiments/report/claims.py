@@ -1,13 +1,12 @@
-"""Claims of the literature, as data that the configs of studies hold, and verdicts on them by the records.
+"""Claims of the literature, as data in the configs of studies, and verdicts on them by the records.
 
     LOSS = Table("heads", "heads_8", "loss")                                   # folder of results, study, metric
     Claim("alibi-behind", PRESS, "section 3", "ALiBi is behind RoPE.", (above(LOSS("alibi", 128) - LOSS("rope", 128)),))
 
-A `Cell` is the mean over seeds of one metric of one row. Cells add up, with weights, to a `Contrast`: a value, a
-difference, a difference of differences, a mean over tasks. A claim says in which range its contrasts lie. It holds where all
-of them lie within their ranges, and fails at this size where one of them lies outside, both after Holm's correction over the
-claims of one folder of results; else it is not settled. A range with one end is a claim of a sign or a bound, one with two of
-a tie.
+A `Cell` is the mean over seeds of one metric of one row. A weighted sum of cells is a `Contrast`: a value, a difference, a
+difference of differences, a mean over tasks. A claim gives a range for each of its contrasts. It holds if all contrasts lie
+within their ranges, and fails at this size if one lies outside, both after Holm's correction over the claims of one folder of
+results; else it is not settled. A range with one end claims a sign or a bound, a range with two ends claims a tie.
 """
 
 import dataclasses
@@ -25,7 +24,7 @@ HOLDS, FAILS, UNSETTLED, NOT_RUN = "holds", "fails at this size", "not settled",
 
 
 class Cell(NamedTuple):
-    """The place of a number: folder under results, study, row and metric, at a length or resolution."""
+    """The address of a number: folder under results, study, row and metric, at a length or resolution."""
 
     folder: str
     study: str
@@ -56,7 +55,7 @@ class Contrast:
         return (1 / divisor) * self
 
     def __str__(self) -> str:
-        """``alibi @4096 - alibi @128``; a mean over tables says of which."""
+        """Returns ``alibi @4096 - alibi @128``; a mean over tables names them."""
         tables = list(dict.fromkeys(cell.study for _, cell in self.terms))
         if len(tables) > 1:
             return self._over(tables)
@@ -64,7 +63,7 @@ class Contrast:
         return " ".join(parts).removeprefix("+ ")
 
     def _over(self, tables: Sequence[str]) -> str:
-        """The mean of studies that have the same terms; else each cell names its study."""
+        """Returns the mean over studies with equal terms as text; otherwise each cell names its study."""
         own = [tuple((w, c._replace(study="")) for w, c in self.terms if c.study == table) for table in tables]
         if all(terms == own[0] for terms in own):
             scaled = Contrast(tuple((weight * len(tables), cell) for weight, cell in own[0]))
@@ -78,7 +77,7 @@ def _times(weight: float) -> str:
 
 
 class Table(NamedTuple):
-    """A metric of a study, whose cells are called by row: ``table("alibi", 4096)``."""
+    """A metric of a study; a call by row gives a cell's contrast: ``table("alibi", 4096)``."""
 
     folder: str
     study: str
@@ -89,12 +88,12 @@ class Table(NamedTuple):
 
 
 def mean(contrasts: Sequence[Contrast]) -> Contrast:
-    """Their mean, e.g. over tasks or lengths."""
+    """Returns the mean of contrasts, for example over tasks or lengths."""
     return sum(contrasts[1:], contrasts[0]) / len(contrasts)
 
 
 def evaluate(contrast: Contrast, folders: Folders) -> Estimate | None:
-    """The estimate of a contrast; None where a cell has no records, or a seed without a finite value."""
+    """Returns the estimate of a contrast; None if a cell has no records, or a seed has no finite value."""
     terms = []
     for weight, cell in contrast.terms:
         records = folders.get(cell.folder)
@@ -116,7 +115,7 @@ class Source(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """A contrast of ours, and the open range in which it lies if the claim is right."""
+    """A contrast of ours, and the open range that the claim expects it in."""
 
     contrast: Contrast
     low: float = -math.inf
@@ -125,7 +124,7 @@ class Expectation(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A contrast of ours that is shown and not tested, with its name."""
+    """A named contrast of ours that is shown but not tested."""
 
     contrast: Contrast
     name: str
@@ -139,16 +138,16 @@ class Claim:
     """One claim.
 
     Attributes:
-      id: by which other pages and texts name it.
-      place: of the claim in the paper, and how it was read if not there.
+      id: name of the claim for other pages and texts.
+      place: section of the paper, and how the claim was read if it is not there.
       says: the claim, without numbers.
-      expects: all of them together are the claim; all read one folder of results.
-      paper: what -> the paper's number, in the paper's unit; empty where none was read.
-      role: PUBLISHED, CONTROL where it is ours, beside what the paper says, or REPEAT of another claim on other data.
+      expects: expectations that together are the claim; all read one folder of results.
+      paper: {quantity: the paper's number, in its unit}; empty if none was read.
+      role: PUBLISHED; CONTROL for our own claim beside the paper's; or REPEAT for a claim repeated on other data.
       doubt: limits of the verdict.
       tried: attempts to explain a result against the claim.
-      remains: what would have to be done next, where ours is against the claim.
-      follow_up: the contrasts that were looked at to explain or to bound it, shown with it and not tested.
+      remains: next steps if our result is against the claim.
+      follow_up: contrasts that explain or bound the result, shown with the claim but not tested.
     """
 
     id: str
@@ -165,42 +164,42 @@ class Claim:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All that are read, each once."""
+        """All cells of the claim, each once."""
         return tuple(dict.fromkeys(cell for each in self.expects for _, cell in each.contrast.terms))
 
     @property
     def folder(self) -> str:
-        """The folder of results that decides it; Holm's correction is over the claims of one folder."""
+        """The folder of results that decides the claim; Holm's correction is over the claims of one folder."""
         return self.cells[0].folder
 
     @property
     def unit(self) -> Unit:
-        """The unit of its contrasts: shares out of one are shown in points of a hundred."""
+        """The unit of the contrasts; shares are shown in percentage points."""
         return unit_of(self.cells[0].metric)
 
 
 def above(contrast: Contrast, low: float = 0.0, name: str = "") -> Expectation:
-    """The contrast is larger than `low`."""
+    """Expects a contrast larger than `low`."""
     return Expectation(contrast, low=low, name=name)
 
 
 def below(contrast: Contrast, high: float = 0.0, name: str = "") -> Expectation:
-    """The contrast is smaller than `high`."""
+    """Expects a contrast smaller than `high`."""
     return Expectation(contrast, high=high, name=name)
 
 
 def within(contrast: Contrast, margin: float, name: str = "") -> Expectation:
-    """The contrast is a tie: closer to 0 than `margin`."""
+    """Expects a tie: a contrast closer to 0 than `margin`."""
     return Expectation(contrast, -margin, margin, name)
 
 
 def rise(table: Table, row: str, start: int, end: int) -> Contrast:
-    """The rise of a row's loss from `start` to `end`."""
+    """Returns the rise of a row's metric from place `start` to `end`."""
     return table(row, end) - table(row, start)
 
 
 class Judged(NamedTuple):
-    """A claim with the estimates of its contrasts; `p` is Holm's and `own` uncorrected, nan where it was not tested."""
+    """A claim with the estimates of its contrasts; `p` is Holm's, `own` uncorrected; nan if the claim was not tested."""
 
     claim: Claim
     estimates: tuple[Estimate, ...]
@@ -211,7 +210,7 @@ class Judged(NamedTuple):
 
 
 def judge_claims(claims: Sequence[Claim], folders: Folders) -> list[Judged]:
-    """All claims in their order; a claim whose records are not all there is not run, and no test of its family."""
+    """Judges claims in their order; a claim with missing records counts as not run, and not as a test of its family."""
     found = {claim.id: [evaluate(each.contrast, folders) for each in claim.expects] for claim in claims}
     judged = {}
     for folder in dict.fromkeys(claim.folder for claim in claims):
@@ -233,9 +232,9 @@ def _judged(claim: Claim, found: Sequence, tests: Mapping, adjusted: Mapping[str
 
 
 def judge_beside(family: Mapping[Any, Estimate], judged: Sequence[Judged], folder: str) -> dict[Any, Verdict]:
-    """Returns verdicts on estimates beside the claims of a folder, corrected over those claims too.
+    """Returns verdicts on estimates, corrected over the claims of the folder too.
 
-    So nothing that a claim's own correction leaves open is called separated here.
+    A difference that a claim's own correction leaves open is thus never called separated here.
     """
     claimed = [each.own for each in judged if each.claim.folder == folder]
     p_values = [*(each.p() for each in family.values()), *claimed]
@@ -244,10 +243,10 @@ def judge_beside(family: Mapping[Any, Estimate], judged: Sequence[Judged], folde
 
 
 def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
-    """(whether all contrasts lie within their ranges, p-value of that or of its contrary).
+    """Returns (whether all contrasts lie within their ranges, p-value of this or of its contrary).
 
-    All within is shown by the weakest of them; one outside is looked for among all of them, so its p-value is Bonferroni's.
-    Where one cannot be tested (a single seed) the p-value is nan.
+    The weakest contrast decides "all within". One outside is the most extreme of all, so its p-value is Bonferroni's. The
+    p-value is nan if a contrast cannot be tested (a single seed).
     """
     each = [of_range(expected, found) for expected, found in zip(claim.expects, estimates, strict=True)]
     if any(math.isnan(p) for _, p in each):
@@ -265,7 +264,7 @@ def looked_at(claim: Claim, folders: Folders) -> list[str]:
 
 
 def of_range(expected: Expectation, found: Estimate) -> tuple[bool, float]:
-    """(whether the estimate lies within the range, two-sided p-value of the end that is nearest to denying that)."""
+    """Returns (whether the estimate lies within the range, the two-sided p-value at the end nearest to the contrary)."""
     ends = [end for end in (expected.low, expected.high) if math.isfinite(end)]
     if expected.low < found.value < expected.high:
         return True, max(found.p(end) for end in ends)
@@ -274,19 +273,19 @@ def of_range(expected: Expectation, found: Estimate) -> tuple[bool, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A choice that a user has, and the rows of our records that answer it.
+    """A user's choice, and the rows of our records that answer it.
 
     Attributes:
-      asks: what the user has, e.g. "Images of one size".
+      asks: the user's case, e.g. "Images of one size".
       tables: metrics, of which the mean counts; all of one folder.
       at: length or resolution.
-      what: is compared, e.g. "accuracy on Fashion-MNIST".
-      doubt: what the records leave out.
+      what: the compared quantity, e.g. "accuracy on Fashion-MNIST".
+      doubt: limits of the records.
       reference: the row that others are compared with.
-      others: rows that were trained for something else.
-      column: title in the figure of all questions; "" where it has none.
-      main: whether it stands among the answers of the page.
-      claims: ids of those that bear on it.
+      others: rows that were trained for another purpose, left out here.
+      column: title in the figure of all questions; "" leaves the question out.
+      main: whether the page lists the answer.
+      claims: ids of claims that bear on the answer.
     """
 
     asks: str
@@ -309,7 +308,7 @@ class Question:
         return unit_of(self.tables[0].metric)
 
     def contrast(self, row: str, other: str | None = None) -> Contrast:
-        """The mean of a row over the tables, less that of another row."""
+        """Returns the mean of a row over the tables, minus the mean of `other`."""
         own = mean([table(row, self.at) for table in self.tables])
         return own if other is None else own - mean([table(other, self.at) for table in self.tables])
 
@@ -318,9 +317,9 @@ class Answer(NamedTuple):
     """The answer to a question: the leading row, and how others compare.
 
     Attributes:
-      lead: over the reference; None where the reference leads.
+      lead: verdict on the leader against the reference; None if the reference leads.
       tied: rows that are not clearly behind the leader.
-      against: row -> verdict on its difference to the reference.
+      against: {row: verdict on its difference to the reference}.
     """
 
     question: Question
@@ -330,7 +329,7 @@ class Answer(NamedTuple):
     against: Mapping[str, Verdict]
 
     def is_better(self, row: str) -> bool:
-        """Whether the mean of a row is better than that of the reference."""
+        """Whether a row's mean is better than the reference's."""
         value = self.against[row].estimate.value
         return value > 0 if self.question.unit.best is max else value < 0
 
@@ -341,7 +340,7 @@ class Answer(NamedTuple):
 
 
 def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
-    """The leader of a question, corrected over its comparisons and the claims of its study; None without records."""
+    """Returns the answer to a question, corrected over its comparisons and the study's claims; None without records."""
     records = folders.get(question.folder)
     if records is None:
         return None

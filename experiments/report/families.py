@@ -1,8 +1,8 @@
-"""The look of each family of encodings in every figure: one colour and one mark, told apart by red-green blind readers.
+"""The look of each family of encodings in every figure: one colour and one mark that red-green blind readers distinguish.
 
-A family is what the class of an encoding says (`posjax.describe.catalogue.family_of`); families of one idea look alike.
-Colours were searched for on a grid to be far apart in CIELAB as they are and as protanopes and deuteranopes see them
-(Machado, Oliveira and Fernandes 2009, https://doi.org/10.1109/TVCG.2009.113); the tests check it.
+The class of an encoding gives its family (`posjax.describe.catalogue.family_of`); families of one idea look alike. A grid
+search chose colours that are far apart in CIELAB, for normal sight and for protanopes and deuteranopes (Machado, Oliveira
+and Fernandes 2009, https://doi.org/10.1109/TVCG.2009.113); tests check them.
 """
 
 import re
@@ -15,8 +15,8 @@ from posjax.spec import REGISTRY
 
 class Family(NamedTuple):
     """Attributes:
-    about: what its members have in common.
-    marker: of matplotlib.
+    about: the idea that its members share.
+    marker: matplotlib's marker.
     glyph: the same mark as a letter, for text.
     """
 
@@ -27,7 +27,7 @@ class Family(NamedTuple):
 
 
 NONE, OTHER, RESCALED, WINDOWS, ROTARY = "none", "other", "rescaled rotary", "windows and views", "rotary"
-MAPS = "position maps"  # their class says so; in a spec the encoding behind >> tells the family
+MAPS = "position maps"  # by their class; in a spec the encoding right of >> gives the family
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         NONE: Family("no position", "#8a8a8a", "o", "●"),
@@ -43,11 +43,11 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 _NAME = re.compile(r"[a-z]\w*")
-_ARGUMENT = re.compile(r"\w+(?==)|'[^']*'|\"[^\"]*\"")  # names of arguments, and texts
+_ARGUMENT = re.compile(r"\w+(?==)|'[^']*'|\"[^\"]*\"")  # names of arguments, and string values
 
 
 def family_of(encoding: str) -> str:
-    """The family of a spec, which may have placeholders; `OTHER` where no family knows it, as "-" of a ResNet.
+    """Returns the family of a spec, which may have placeholders; `OTHER` if no family has it, such as "-" of a ResNet.
 
     A window or a view decides, then a scaling of frequencies, then the first encoding that knows positions; an encoding
     added to rotations, which many models have beside it, decides before these.

@@ -1,9 +1,9 @@
-"""Figures of a study, chosen by what its table holds.
+"""Figures of a study, chosen by the metrics of its table.
 
-A metric at several places is drawn as lines, a single number as points, one at lengths and depths as maps. Every figure is
-`WIDTH` wide, one panel below the other, so that its letters can be read on a phone; white paper stands on a dark page too.
-A row has the colour and mark of its encoding's family (`experiments.report.families`); rows of a family differ in their
-dash. Figures belong to nobody: no pyplot, no global state.
+A metric at several places is drawn as lines, a single number as points, a metric at lengths and depths as maps. Every figure
+is `WIDTH` wide with panels below each other, so its letters can be read on a phone; its background is white on dark pages
+too. A row has the colour and mark of its encoding's family (`experiments.report.families`); rows of a family differ in
+dash. No pyplot, no global state.
 """
 
 import functools
@@ -27,7 +27,7 @@ from posjax.describe.figures import GREY, INK
 WIDTH = 4.8  # inches: 9 points of type are 9 pixels where a phone shows 360 of them
 TYPE, SMALL = 9, 8  # points
 MOST, ALIKE = 12, 3  # rows in one panel, and rows of one family there
-_ROOM = 6  # rows of one family in a panel of its own
+_ROOM = 6  # rows of one family that get their own panel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 2, 2)), (0, (3, 1, 1, 1, 1, 1)))
 _SEEDS = "Small dots are seeds; large marks are means with 95 % intervals."
 _BANDS = "Lines are means over seeds, bands 95 % intervals."
@@ -36,12 +36,12 @@ _BANDS = "Lines are means over seeds, bands 95 % intervals."
 class Style(NamedTuple):
     color: str
     marker: str
-    dash: object = "-"  # as matplotlib takes it
+    dash: object = "-"  # matplotlib's dash pattern
     filled: bool = True
 
 
 class Drawn(NamedTuple):
-    """A figure, the end of its file's name and its caption; `aside`: a page folds it."""
+    """A figure, the end of its file's name and its caption; a page folds it if `aside`."""
 
     name: str
     figure: Figure
@@ -53,9 +53,9 @@ class Axis(NamedTuple):
     """The axis along which a metric was measured.
 
     Attributes:
-      trained: the place of training, which is marked; None where there is none.
-      names: of places; "" for the number itself.
-      log: whether steps of a factor are alike.
+      trained: the place of training, which is marked, or None.
+      names: names of places; "" shows the number itself.
+      log: whether the axis is logarithmic.
     """
 
     title: str
@@ -64,11 +64,11 @@ class Axis(NamedTuple):
     log: bool = False
 
 
-REFERENCE = Style("#b4b4b4", "", (0, (2, 1)))  # a line that is repeated in a panel of others
+REFERENCE = Style("#b4b4b4", "", (0, (2, 1)))  # a reference line that other panels repeat
 
 
 def styles(records: Records) -> dict[str, Style]:
-    """row -> look: colour and mark of its family; rows of a family differ in dash, and in whether marks are filled."""
+    """Returns the look of each row: colour and mark of its family; rows of a family differ in dash and filling of marks."""
     found, seen = {}, dict.fromkeys(FAMILIES, 0)
     for row, encoding in {record.row: record.encoding for record in records}.items():
         family = family_of(encoding)
@@ -80,7 +80,7 @@ def styles(records: Records) -> dict[str, Style]:
 
 
 def figures(records: Records, study: str, look: Mapping[str, Style] | None = None) -> list[Drawn]:
-    """All figures for which a study has finite values, that of its headline first, learning curves last."""
+    """Returns all figures for which a study has finite values: its headline first, learning curves last."""
     look = look or styles(records)
     metrics = shown_metrics(records, study)
     first = headline(records, study)
@@ -101,11 +101,11 @@ def figures(records: Records, study: str, look: Mapping[str, Style] | None = Non
     return drawn
 
 
-_FEW = 0.01  # a share below which nothing could be seen
+_FEW = 0.01  # smaller shares are invisible
 
 
 def _is_worth_drawing(records: Records, study: str, metric: str, ats: Sequence) -> bool:
-    """Whether a row has a finite value, and of whole answers one that could be seen."""
+    """Whether a row has a finite value, and a visible one if the metric counts whole answers."""
     means = [
         np.mean(v) for v in (_finite(records, study, row, metric, at) for row in records.rows(study) for at in ats) if v
     ]
@@ -117,7 +117,7 @@ def _finite(records: Records, study: str, row: str, metric: str, at) -> list[flo
 
 
 def _points(records: Records, study: str, column: Column, look: Mapping[str, Style]) -> Drawn:
-    """Mean with its interval and every seed as a dot; one line per row, in the order of the table."""
+    """Draws the mean with its interval and every seed as a dot; one line per row, in the order of the table."""
     rows, unit = records.rows(study), unit_of(column.metric)
     text = records.of(study)[0].unit
     figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(rows)), layout="constrained")
@@ -150,7 +150,7 @@ def _file(metric: str) -> str:
 
 
 def _points_row(axes: Axes, y: int, values: np.ndarray, interval, style: Style) -> None:
-    """Seeds as small dots below the mean and its bar, spread a little by order, so that equal ones can be counted."""
+    """Draws seeds as small dots below the mean and its bar, spread a little so that equal ones can be counted."""
     spread = np.linspace(-0.07, 0.07, len(values)) if len(values) > 1 else np.zeros(1)
     axes.scatter(values, y + 0.22 + spread, s=10, color=style.color, alpha=0.55, linewidths=0)
     half = None if math.isnan(interval.half_width) else interval.half_width
@@ -159,7 +159,7 @@ def _points_row(axes: Axes, y: int, values: np.ndarray, interval, style: Style) 
 
 
 def lines_figure(records: Records, study: str, metric: str, look: Mapping[str, Style]) -> Drawn:
-    """A metric over the places where it was measured; the one of training is marked."""
+    """Draws a metric over the places where it was measured; the place of training is marked."""
     ats, unit = records.metrics(study)[metric], unit_of(metric)
     axis = axis_of(records, study, metric, ats)
     text = records.of(study)[0].unit
@@ -179,7 +179,7 @@ def _cell(records: Records, study: str, metric: str, at, row: str) -> Mapping[in
 
 
 def axis_of(records: Records, study: str, metric: str, ats: Sequence[float]) -> Axis:
-    """Lengths in tokens, resolutions in pixels or patches, or blocks."""
+    """Returns the axis of a metric: lengths in tokens, resolutions in pixels or patches, or blocks."""
     if metric.startswith("position error"):
         return Axis("blocks before the probe")
     unit, trained = records.of(study)[0].unit, trained_at(records.of(study))
@@ -188,10 +188,10 @@ def axis_of(records: Records, study: str, metric: str, ats: Sequence[float]) -> 
 
 
 def means(records: Records, study: str, cells: Mapping[float, Callable], may_be_log: bool) -> dict[str, Line]:
-    """The line of each row; geometric means where they span a factor of four, on which a band down to 0 has no end.
+    """Returns the line of each row; geometric means if they span a factor of four, where a band could reach 0.
 
     Args:
-      cells: x -> (row -> values by seed).
+      cells: {x: function from a row to its values by seed}.
     """
 
     def made(geometric: bool) -> dict[str, Line]:
@@ -213,14 +213,14 @@ def draw(
     title: str,
     best: Callable,
 ) -> Figure:
-    """The panels of a study's lines."""
+    """Draws the panels of a study's lines."""
     panels = panels_of(records, study, lines)
     shown = references(records, study, lines, best) if len(panels) > 1 else []
     return line_panels(lines, look, panels, axis, title, shown)
 
 
 def panels_of(records: Records, study: str, lines: Iterable[str]) -> dict[str, list[str]]:
-    """title -> rows: one panel for few rows, else one for each base that is read in several ways, or for each family."""
+    """Returns {title: rows}: one panel for few rows, else one for each base with several variants, or for each family."""
     kept = [row for row in records.rows(study) if row in lines]
     bases = {row: records.of(study, row)[0].base for row in kept}
     if len({base for row, base in bases.items() if base != row}) > 1:
@@ -253,7 +253,7 @@ def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def references(records: Records, study: str, lines: Mapping[str, Line], best: Callable) -> list[str]:
-    """The rows that are repeated in every panel: `none`, and the line that ends best where all have their ends."""
+    """Returns the rows that every panel repeats: `none`, and the line with the best end if all lines have one."""
     found = [row for row in lines if is_none(records.of(study, row))]
     finite = {row: each.x[np.isfinite(each.mean)] for row, each in lines.items()}
     finite = {row: x for row, x in finite.items() if len(x)}
@@ -274,12 +274,12 @@ def line_panels(
     repeated: Sequence[str] = (),
     dress: Callable[[Axes], None] = lambda axes: None,
 ) -> Figure:
-    """Means with their bands, each named at its right end, in panels below each other that share their axes.
+    """Draws means with their bands, named at their right ends, in panels below each other that share their axes.
 
     Args:
-      panels: title -> rows.
-      repeated: rows that panels of others repeat in grey.
-      dress: draws behind the lines of a panel.
+      panels: {title: rows}.
+      repeated: rows that the other panels repeat in grey.
+      dress: function that draws behind the lines of a panel.
     """
     counts = [len({*rows, *repeated}) for rows in panels.values()]
     heights = [max(1.15, 0.45 + 0.145 * count) if len(panels) > 1 else max(2.6, 0.5 + 0.16 * count) for count in counts]
@@ -306,7 +306,7 @@ def line_panels(
 
 
 def _mark_places(axes: Axes, axis: Axis, places: Sequence[float]) -> None:
-    """Ticks at the places that have room for a name, and a dashed line where rows were trained."""
+    """Draws ticks at the places that have room for a name, and a dashed line at the place of training."""
     if axis.log:
         axes.set_xscale("log", base=2)
     if axis.trained is not None:
@@ -325,10 +325,10 @@ def _mark_places(axes: Axes, axis: Axis, places: Sequence[float]) -> None:
 
 
 def spaced(at: Sequence[float], first: int = 0, near: float = 0.13) -> set[int]:
-    """The ticks that have room for a name: that of index `first`, then from the last one on those that are not too near.
+    """Returns the ticks that have room for a name: index `first`, then from the last tick on all that are not too near.
 
     Args:
-      near: the share of the axis that a name takes.
+      near: share of the axis that a name takes.
     """
     span, found = max(at) - min(at) or 1.0, [first]
     for index in reversed(range(len(at))):
@@ -338,19 +338,19 @@ def spaced(at: Sequence[float], first: int = 0, near: float = 0.13) -> set[int]:
 
 
 def short(place: float) -> str:
-    """16384 as 16k."""
+    """Returns a place as short text: 16k for 16384."""
     return f"{place / 1024:g}k" if place >= 1024 and place % 1024 == 0 else f"{place:g}"
 
 
 def finish(axes: Axes) -> None:
-    """The look that all figures share."""
+    """Applies the look that all figures share."""
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL)
 
 
 def draw_line(axes: Axes, made: Line, style: Style) -> None:
-    """A mean with its band."""
+    """Draws a mean with its band."""
     face = style.color if style.filled else "white"
     marks = (
         dict(marker=style.marker, markersize=4.5, markerfacecolor=face) if style.marker and len(made.x) <= 16 else {}
@@ -362,7 +362,7 @@ def draw_line(axes: Axes, made: Line, style: Style) -> None:
 
 
 def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
-    """Limits from the means, and a logarithmic axis for geometric ones.
+    """Sets limits from the means, and a logarithmic axis for geometric means.
 
     Bands add at most a quarter: the band of two seeds is 12 standard errors wide and would flatten everything else.
     """
@@ -382,10 +382,10 @@ def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
 
 
 def _name_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style], height: float) -> None:
-    """Names each line at its right end; names move apart until none overlap, a thin line in its colour leads back.
+    """Names each line at its right end; names move apart until none overlap, and a thin line in its colour leads back.
 
     Args:
-      height: of the panel, inches.
+      height: height of the panel in inches.
     """
     to_axes = axes.transScale + axes.transLimits
     ends = {}
@@ -412,14 +412,14 @@ def _name_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style]
 
 
 def spread_apart(wanted: Sequence[float], gap: float) -> np.ndarray:
-    """[n] ascending heights -> the nearest (least squares) ones at least ``gap`` apart, within [0, 1] if they fit."""
+    """Returns heights at least ``gap`` apart, nearest (least squares) to [n] ascending ones, within [0, 1] if they fit."""
     shift = gap * np.arange(len(wanted))
     free = isotonic_regression(np.asarray(wanted) - shift).x
     return np.clip(free, 0, max(0.0, 1 - shift[-1])) + shift
 
 
 def _learning_curves(records: Records, study: str, look: Mapping[str, Style]) -> Drawn:
-    """Mean training loss over the steps that all seeds of a row recorded."""
+    """Draws the mean training loss over the steps that all seeds of a row recorded."""
     steps = records.metrics(study)["training loss"]
     cells = {step: functools.partial(_cell, records, study, "training loss", step) for step in steps}
     made = means(records, study, cells, may_be_log=True)
@@ -444,7 +444,7 @@ def _of_two_numbers(records: Records, study: str, look: Mapping[str, Style]) -> 
 
 
 def _by_position(records: Records, study: str, metric: str, window: int, ats, look) -> Drawn:
-    """Loss by how many tokens stand before one in a window of a length."""
+    """Draws the loss of a token by the number of tokens before it, in windows of one length."""
     cells = {1 + x: functools.partial(_cell, records, study, metric, (of, x)) for of, x in ats if of == window}
     text, trained = records.of(study)[0].unit, trained_at(records.of(study))
     axis = Axis(f"{many(text)} before, in a window of {window:,}", trained if trained < window else None, {}, log=True)
@@ -455,7 +455,7 @@ def _by_position(records: Records, study: str, metric: str, window: int, ats, lo
 
 
 def _depth_maps(records: Records, study: str, metric: str, ats: Sequence[tuple]) -> Drawn:
-    """A heat map for every row that finds anything: the share found (%), by length and depth."""
+    """Draws a heat map for every row that retrieves anything: the share of correct answers (%), by length and depth."""
     lengths, depths = (sorted({at[axis] for at in ats}) for axis in (0, 1))
     maps = {}
     for row in records.rows(study):
@@ -488,11 +488,11 @@ def _depth_maps(records: Records, study: str, metric: str, ats: Sequence[tuple])
     return Drawn(_file(metric), figure, told)
 
 
-_STEADY = 1.5  # a cost that rises by no more is flat
+_STEADY = 1.5  # a cost that rises by less is flat
 
 
 def _costs(records: Records, study: str, look: Mapping[str, Style]) -> list[Drawn]:
-    """Draws costs that depend on the length, the least over seeds; dotted is a cost proportional to the length."""
+    """Draws costs that depend on the length, the least over seeds; a dotted line is a cost proportional to the length."""
     drawn = []
     for metric in ("seconds per window", "temporary bytes"):
         lines = {}

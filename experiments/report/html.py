@@ -1,4 +1,4 @@
-"""A page's Markdown as HTML, with one stylesheet; it shows the figures beside it."""
+"""Turns a page's Markdown into HTML with one stylesheet, which shows the figures beside it."""
 
 import html
 import pathlib
@@ -11,7 +11,7 @@ _STYLE = pathlib.Path(__file__).with_name("style.css")
 
 
 def to_html(markdown: str) -> str:
-    """A whole page; its title is the first heading."""
+    """Returns a whole page; its title is the first heading."""
     title = next((line.lstrip("# ") for line in markdown.splitlines() if line.startswith("# ")), "posjax")
     body = MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown)
     head = f'<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}</title>'

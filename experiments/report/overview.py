@@ -1,4 +1,4 @@
-"""results/README.md: which encoding for which purpose, verdicts on claims, and how each study was run, from the records."""
+"""results/README.md, from the records: encodings for each purpose, verdicts on claims, and how each study was run."""
 
 import json
 import pathlib
@@ -33,7 +33,7 @@ from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
 
 PICTURE = "questions.png"
-# Folders without seeded runs: what each is, and the command.
+# Folders without seeded runs: (description, command) of each.
 _OTHERS = (
     ("scorecard", "every encoding as initialised, against ideal properties", "scorecard --out=results/scorecard"),
     ("benchmark", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
@@ -50,9 +50,9 @@ class Results(NamedTuple):
     """The content of a folder of results.
 
     Attributes:
-      studies: of configs/, those that have not been run too.
-      folders: records of those that have.
-      cards: of the scorecard, by spec.
+      studies: all studies of configs/.
+      folders: records of the studies that were run, by folder.
+      cards: cards of the scorecard, by spec.
       points: tuning points by folder.
     """
 
@@ -62,20 +62,20 @@ class Results(NamedTuple):
     points: Mapping[str, Sequence[Record]] = {}
 
     def judged(self) -> list[Judged]:
-        """All claims with their verdicts."""
+        """Returns all claims with their verdicts."""
         return judge_claims([claim for study in self.studies for claim in study.claims], self.folders)
 
     def answers(self, judged: Sequence[Judged]) -> list[Answer]:
-        """All questions that have records."""
+        """Returns the answers to all questions that have records."""
         asked = [question for study in self.studies for question in study.questions]
         return [found for each in asked if (found := answer(each, self.folders, judged))]
 
 
 def read_results(directory: pathlib.Path) -> Results:
-    """All studies of configs/ with their records there.
+    """Reads the records of all studies of configs/ in a folder of results.
 
     Raises:
-      ValueError: no records, or records of a study that make no table; names the study.
+      ValueError: there are no records, or a study's records make no table; the message names the study.
     """
     known, folders, points = studies(), {}, {}
     for study in known:
@@ -94,7 +94,7 @@ def read_results(directory: pathlib.Path) -> Results:
 
 
 def write(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Writes README.md and its figure; returns their paths. Raises as `read_results`."""
+    """Writes README.md and its figure; returns their paths. Raises the errors of `read_results`."""
     results = read_results(directory)
     replace_file(directory / page.NAME, render(results).encode())
     judged = results.judged()
@@ -103,7 +103,7 @@ def write(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def render(results: Results) -> str:
-    """The page."""
+    """Returns the Markdown of the page."""
     judged = results.judged()
     answers = results.answers(judged)
     parts = ["# Results", _summary(results, judged), "## Which one?", _answers(results, answers)]
@@ -143,7 +143,7 @@ def _answers(results: Results, answers: Sequence[Answer]) -> str:
 
 
 def _answer(found: Answer) -> str:
-    """``- **Images of one size**: `sinusoidal` (11.27 ± 1.36 points better than none); as good: `rope`.``"""
+    """Returns ``- **Images of one size**: `sinusoidal` (11.27 ± 1.36 points better than none); as good: `rope`.``"""
     question = found.question
     reference = "no encoding" if question.reference == "none" else f"`{question.reference}`"
     if found.lead is None:
@@ -159,7 +159,7 @@ def _answer(found: Answer) -> str:
 
 
 def lead_text(found: Answer) -> str:
-    """``0.31 ± 0.02 nats better``, of the leader against the reference."""
+    """Returns the leader's gain on the reference: ``0.31 ± 0.02 nats better``."""
     unit, interval = found.question.unit, found.lead.estimate.interval().scaled(found.question.unit.scale)
     digits = unit.digits - (unit.scale == 100)
     return f"{abs(interval.mean):.{digits}f} ± {interval.half_width:.{digits}f} {unit.of_differences} better"
@@ -170,23 +170,23 @@ def _codes(rows: Sequence[str]) -> str:
 
 
 def packed(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The specs that the scorecard measured on packed rows, and those whose logits change with the documents before."""
+    """Returns the specs measured on packed rows, and the specs whose logits change when another document comes first."""
     measured = {spec: card["measures"]["D_batch"] for spec, card in cards.items() if "measures" in card}
     return list(measured), [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]
 
 
 class Matrix(NamedTuple):
-    """Answers to the questions that have a column, and what each encoding's row is called there.
+    """Answers to the questions that have a column, and the name of each encoding's row there.
 
     Attributes:
-      rows: encoding -> column -> row.
+      rows: {encoding: {column: row}}.
     """
 
     answers: Mapping[str, Answer]
     rows: Mapping[str, Mapping[str, str]]
 
     def gain(self, encoding: str, column: str) -> tuple[float, bool] | None:
-        """(how much better than no encoding, in the unit that is shown; whether that is clear); None if not measured."""
+        """Returns (gain on no encoding, in the shown unit; whether it is significant); None if not measured."""
         found, row = self.answers[column], self.rows[encoding].get(column)
         if row is None or row not in found.against:
             return None
@@ -195,11 +195,11 @@ class Matrix(NamedTuple):
         return sign * unit.scale * verdict.estimate.value, verdict.separated
 
 
-_TWICE = 2  # columns that an encoding must have to be shown
+_TWICE = 2  # fewest columns of an encoding that is shown
 
 
 def matrix(results: Results, answers: Sequence[Answer]) -> Matrix:
-    """The encodings that were trained in several columns, by family."""
+    """Returns the encodings that were trained in several columns, by family."""
     columns = {each.question.column: each for each in answers if each.question.column}
     rows: dict[str, dict[str, str]] = {}
     for title, found in columns.items():
@@ -207,7 +207,7 @@ def matrix(results: Results, answers: Sequence[Answer]) -> Matrix:
             if record.study == found.question.tables[0].study and record.base == record.row:
                 name = name_of(record.encoding)
                 kept = rows.setdefault(name, {})
-                # Rather a row that sees the grid than one that sees its raster.
+                # Prefer a row that sees the grid to a row that sees its raster.
                 if title not in kept or not record.encoding.startswith("raster"):
                     kept.setdefault(title, record.row)
     several = {name: kept for name, kept in rows.items() if len(kept) >= _TWICE and name != "none"}
@@ -216,7 +216,7 @@ def matrix(results: Results, answers: Sequence[Answer]) -> Matrix:
 
 
 def name_of(spec: str) -> str:
-    """``rope(base=100)`` -> ``rope``; ``raster(width=8) >> learned()`` -> ``learned``, which is flat in a ViT anyway."""
+    """Returns a spec's name: ``rope`` of ``rope(base=100)``, ``learned`` of ``raster(width=8) >> learned()``."""
     while (outer := re.sub(r"\([^()]*\)", "", spec)) != spec:
         spec = outer
     return spec.strip().removeprefix("raster >> ")
@@ -226,7 +226,7 @@ _COLOURS = LinearSegmentedColormap.from_list("worse and better", ("#d9822b", "#f
 
 
 def figure(results: Results, answers: Sequence[Answer]) -> Figure | None:
-    """The matrix as a heat map: blue is better than no encoding, orange worse, white not settled."""
+    """Draws the matrix as a heat map: blue is better than no encoding, orange worse, white not settled."""
     made = matrix(results, answers)
     if not made.rows or not made.answers:
         return None
@@ -274,7 +274,7 @@ def _legend(judged: Sequence[Judged]) -> str:
 
 
 def _claims(results: Results, judged: Sequence[Judged]) -> list[str]:
-    """The claims of each study, folded."""
+    """Returns the claims of each study, folded."""
     parts = []
     for study in results.studies:
         own = [each for each in judged if each.claim.folder == study.name]
@@ -302,7 +302,7 @@ def _claim(judged: Judged, study: Study) -> str:
 
 
 def _inventory(results: Results, judged: Sequence[Judged]) -> str:
-    """A row for each study that was run, or that claims wait for; then the other folders."""
+    """Returns a row for each study that was run or has claims; then the other folders."""
     rows, claimed = [], {each.claim.folder for each in judged}
     for study in results.studies:
         found = results.folders.get(study.name)

@@ -1,4 +1,4 @@
-"""The page of a study, results/NAME/README.md: two sentences, verdicts on claims, tables, figures and how it was run.
+"""The page of a study, results/NAME/README.md: two sentences, verdicts on claims, tables, figures and the command.
 
     page = write_page(config, records, workdir, command)      # README.md and its PNGs
     print_page(page)                                          # the same tables, for a terminal
@@ -39,7 +39,7 @@ from posjax.describe.markdown import escape_markdown
 from posjax.files import replace_file
 
 NAME = "README.md"
-_DPI, _COLORS = 200, 256  # of line drawings, which then take 20 to 60 KB
+_DPI, _COLORS = 200, 256  # line drawings then take 20 to 60 KB
 
 
 class Page(NamedTuple):
@@ -56,7 +56,7 @@ def write_page(
     command: str | None,
     claims: Sequence[Claim] = (),
 ) -> Page:
-    """Writes README.md and its figures into the folder of a study, and removes figures that only the page before showed.
+    """Writes README.md and its figures into the folder of a study, and removes figures that only the earlier page showed.
 
     Args:
       config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline) are
@@ -66,7 +66,7 @@ def write_page(
       claims: that the records decide; by default the claims of the study of this name in configs/.
 
     Raises:
-      ValueError: no records, or records that make no table (`experiments.records.Records`).
+      ValueError: there are no records, or they make no table (`experiments.records.Records`).
     """
     made = _Page(config, records, workdir, claims)
     drawn = [*(drawn for drawn, _ in made.across), *(each for section in made.sections for each in section.drawn)]
@@ -79,7 +79,7 @@ def write_page(
 
 
 def _pictures(workdir: pathlib.Path) -> set[pathlib.Path]:
-    """The pictures that the page in a folder shows."""
+    """Returns the pictures that the page in a folder shows."""
     page = workdir / NAME
     return (
         {workdir / name for name in re.findall(r"\]\(([\w.-]+\.png)\)", page.read_text())} if page.exists() else set()
@@ -87,7 +87,7 @@ def _pictures(workdir: pathlib.Path) -> set[pathlib.Path]:
 
 
 def text_of(config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, command: str | None) -> str:
-    """The Markdown that `write_page` writes."""
+    """Returns the Markdown that `write_page` writes."""
     return _Page(config, records, workdir).markdown(command)
 
 
@@ -102,7 +102,7 @@ def print_page(page: Page) -> None:
 
 
 def in_order(records: Records, config: ConfigDict) -> Records:
-    """The records with studies and rows in the order of the config, others last, and the metrics with its headline first."""
+    """Sorts studies and rows of the records in the config's order, others last, and metrics with its headline first."""
     tables = config.get("studies") or {config.get("name", ""): config}
     studies = list(tables)
     rows = {study: _labels(table) for study, table in tables.items()}
@@ -126,7 +126,7 @@ def _page_of(config: ConfigDict) -> ConfigDict:
 
 
 def _labels(table: ConfigDict) -> list[str]:
-    """The rows of a table: bases, each with the rows that read or tune its weights behind it."""
+    """Returns the rows of a table: each base, followed by the rows that read or fine-tune its weights."""
     found = []
     for base in [*table.get("encodings", {}), *table.get("rows", {})]:
         others = (table.get(section, {}).get(base, {}) for section in ("variants", "finetune"))
@@ -186,7 +186,7 @@ class _Section:
         self.drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
 
     def markdown(self) -> list[str]:
-        """The first table with its finding and the first figure; other tables folded; then the other figures."""
+        """Returns the first table with its finding and figure, then other tables, folded, then other figures."""
         first, *others = self.tables
         parts = [f"## {self.name or capital(first.title)}", escape_markdown(first.finding), table.to_markdown(first)]
         parts += [_image(each) for each in self.drawn[:1]]
@@ -201,11 +201,11 @@ class _Section:
         return [part for part in parts if part]
 
 
-_OPEN = 3  # figures of a study that are not folded
+_OPEN = 3  # figures of a study that stand unfolded
 
 
 def heading(study: str, config: ConfigDict) -> str:
-    """A study's name in words: `config.page.headings`, else its identifier with spaces."""
+    """Returns a study's name in words: `config.page.headings`, else its identifier with spaces."""
     return _page_of(config).get("headings", {}).get(study) or capital(study.replace("_", " "))
 
 
@@ -214,7 +214,7 @@ def capital(text: str) -> str:
 
 
 def folded(title: str, body: str) -> str:
-    """Markdown that is shown when its title is clicked."""
+    """Returns Markdown that a click on its title shows."""
     return f"<details><summary>{escape_markdown(title)}</summary>\n\n{body}\n\n</details>"
 
 
@@ -223,12 +223,12 @@ def _image(drawn: Drawn) -> str:
 
 
 def _short(drawn: Drawn) -> str:
-    """The first sentence of a caption."""
+    """Returns the first sentence of a caption."""
     return drawn.caption.partition(". ")[0]
 
 
 def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
-    """Figures about several studies, each with a table below it."""
+    """Returns figures about several studies, each with a table below it."""
     found = []
     if "paper" in config and "metric" in config.paper and (compared := paper.compared(records, config.paper)):
         beside = folded("Beside the paper, in numbers", paper.to_markdown(compared, config.paper))
@@ -239,12 +239,12 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
 
 
 def claims_markdown(judged: Sequence[Judged], folders: Folders) -> str:
-    """A line for each claim, its verdict first."""
+    """Returns a line for each claim, its verdict first."""
     return "\n".join(_claim(each, folders) for each in judged)
 
 
 def _claim(judged: Judged, folders: Folders) -> str:
-    """The verdict and the claim, then ours, the paper's and what bears on them as lines of their own."""
+    """Returns the verdict and the claim, then lines with our numbers, the paper's, and remarks on them."""
     claim = judged.claim
     ours = "; ".join(ours_text(*each, claim.unit) for each in zip(claim.expects, judged.estimates, strict=False))
     theirs = "; ".join(f"{what} {value:g}" for what, value in claim.paper.items())
@@ -260,14 +260,14 @@ def _claim(judged: Judged, folders: Folders) -> str:
 
 
 def ours_text(expected: Expectation, found: Estimate, unit: Unit) -> str:
-    """``alibi at 4096 - alibi at 128: +0.012 ± 0.003 nats (claimed: below 0.02)``."""
+    """Returns ``alibi at 4096 - alibi at 128: +0.012 ± 0.003 nats (claimed: below 0.02)``."""
     name = (expected.name or str(expected.contrast)).replace("@", "at ")
     value = found.interval().scaled(unit.scale).text(unit.digits, signed=True)
     return f"{name}: {value} {unit.of_differences}".strip() + f" (claimed: {claimed_range(expected, unit)})"
 
 
 def claimed_range(expected: Expectation, unit: Unit) -> str:
-    """The range that a claim says, as ``below 0.02``."""
+    """Returns the claimed range as text: ``below 0.02``."""
     ends = [("above", expected.low), ("below", expected.high)]
     return " and ".join(f"{word} {end * unit.scale:g}" for word, end in ends if math.isfinite(end))
 
@@ -281,7 +281,7 @@ def p_text(judged: Judged) -> str:
 
 
 def regime(records: Iterable[Record]) -> str:
-    """``116,480 parameters, 800 steps, 0.58 passes, 5 seeds, learning rate 0.01, cpu``: the spans over records."""
+    """Returns the spans over records: ``116,480 parameters, 800 steps, 0.58 passes, 5 seeds, learning rate 0.01, cpu``."""
     records = list(records)
     seeds = {len({record.seed for record in rows}) for rows in _by_row(records)}
     parts = [
@@ -311,12 +311,12 @@ def _span(values: set, form: str, noun: str) -> str:
 
 
 def core_hours(records: Iterable[Record], points: Iterable[Record] = ()) -> float:
-    """Wall time of training, of tuning and of measuring, times cores; runs that are trained together share one.
+    """Returns the wall time of training, tuning and measuring, times cores; runs that train together share it.
 
-    An upper bound: a core may have waited, or served others.
+    It is an upper bound: a core may have waited, or served other processes.
     """
     records = list(records)
-    # Seeds and rates that are trained together have one wall time, to the last digit.
+    # Seeds and rates that train together have the same wall time, to the last digit.
     trained = {each.wall_time: each.wall_time * _cores(each) for each in (*records, *points)}
     measured = sum((record.evaluation_time or 0.0) * _cores(record) for record in records)
     return (sum(trained.values()) + measured) / 3600
@@ -327,19 +327,19 @@ def _cores(record: Record) -> int:
 
 
 def commits(records: Iterable[Record]) -> list[str]:
-    """Short hashes of the commits that ran them; `-dirty` where files had been changed."""
+    """Returns short hashes of the commits that made the records; `-dirty` if files had been changed."""
     found = dict.fromkeys(str(record.versions.get("commit", "unknown")) for record in records)
     return [commit[:7] + ("-dirty" if commit.endswith("-dirty") else "") for commit in found]
 
 
 def _specs(records: Records) -> str:
-    """The spec of each row whose label does not say it, to be copied."""
+    """Returns the spec, to be copied, of each row whose label differs from it."""
     found = dict.fromkeys((record.row, record.encoding) for record in records)
     return "\n".join(f"- {escape_markdown(row)}: `{spec}`" for row, spec in found if spec.removesuffix("()") != row)
 
 
 def _notes(records: Records) -> list[str]:
-    """Why rows of one table may not quite be comparable, and how learning rates were chosen."""
+    """Returns notes on rows that are not quite comparable, and on the choice of learning rates."""
     notes = []
     for study in records.studies:
         seeds = {row: sorted(record.seed for record in records.of(study, row)) for row in records.rows(study)}
@@ -382,7 +382,7 @@ def _tuning_notes(records: Records) -> list[str]:
 
 
 def how_to_read(records: Records, sections: Sequence[_Section], judged: Sequence[Judged]) -> str:
-    """The footnotes of all tables and figures, once."""
+    """Returns the footnotes of all tables and figures."""
     tests = sorted({made.tests for section in sections for made in section.tables})
     runs = [frozenset(record.run for record in rows) for rows in _by_row(records)]
     paired = (
@@ -419,6 +419,6 @@ _SHOWN = ("posjax", "python", "jax", "flax", "numpy", "platform", "cpus")
 
 
 def seconds_of_step(records: Sequence[Record]) -> float | None:
-    """Median over seeds; None where none was timed."""
+    """Returns the median time of a step over seeds; None if no seed was timed."""
     times = [record.step_time for record in records if record.step_time is not None]
     return statistics.median(times) if times else None

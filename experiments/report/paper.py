@@ -1,4 +1,4 @@
-"""A published table or curve beside ours, and a quantity along which the tables of one config lie."""
+"""Figures of a published table or curve beside ours, and of a quantity that varies over the tables of one config."""
 
 import math
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from posjax.describe.figures import GREY, INK
 from posjax.describe.markdown import escape_markdown, grid
 
 AGREES, DISAGREES, UNSETTLED = "agrees", "disagrees", "not settled"
-JUDGED = {AGREES: "#4f7fd0", DISAGREES: "#e8590c"}  # colours of no family
+JUDGED = {AGREES: "#4f7fd0", DISAGREES: "#e8590c"}  # colours that no family has
 Place = tuple[str, str]  # study, row
 
 
 class Compared(NamedTuple):
-    """One difference of the paper's and ours, both in the unit that is shown; of a tie of the paper's ours is exploratory."""
+    """A difference of the paper's and ours, both in the shown unit; ours is exploratory if the paper's is a tie."""
 
     what: str
     paper: float
@@ -33,10 +33,10 @@ class Compared(NamedTuple):
 
 
 def compared(records: Records, paper: ConfigDict) -> list[Compared]:
-    """The paper's differences: each place against `paper.reference`, or `paper.pairs` of rows in each study.
+    """Returns the paper's differences beside ours: each place against `paper.reference`, or `paper.pairs` in each study.
 
     Args:
-      paper: source, metric (of ours), values {study: {row: value}}, tie (differences up to here count as none), and
+      paper: source, metric (our name), values {study: {row: value}}, tie (differences up to here count as none), and
         reference (study, row) or pairs of rows.
     """
     places = [
@@ -75,7 +75,7 @@ def _pairs(places: Sequence[Place], paper: ConfigDict) -> list[tuple[Place, Plac
 
 
 def _what(a: Place, b: Place) -> str:
-    """ "rope - none, scan" within a study, else "1-D, stem - none, stem"."""
+    """Returns a difference's name: "rope - none, scan" within a study, else "1-D, stem - none, stem"."""
     (study, row), (other, base) = ((study.replace("_", " "), row) for study, row in (a, b))
     return f"{row} - {base}, {study}" if study == other else f"{row}: {study} - {other}" if row == base else _both(a, b)
 
@@ -93,7 +93,7 @@ def _of_tie(ours: Estimate, tie: float) -> str:
 
 
 def to_markdown(found: Sequence[Compared], paper: ConfigDict) -> str:
-    """A row for each difference, and how they were judged."""
+    """Returns a table row for each difference, and a note on how they were judged."""
     unit = unit_of(paper.metric)
     rows = [
         (
@@ -114,9 +114,9 @@ def to_markdown(found: Sequence[Compared], paper: ConfigDict) -> str:
 
 
 def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
-    """The paper's differences (diamonds) beside ours with their 95 % intervals (dots), a line each.
+    """Draws the paper's differences (diamonds) and ours with 95 % intervals (dots), a line each.
 
-    Filled dots agree or disagree after Holm's correction; grey is the band in which the paper's differences count as none.
+    Filled dots agree or disagree after Holm's correction; in the grey band the paper's differences count as none.
     """
     unit = unit_of(paper.metric)
     figure = Figure(figsize=(figures.WIDTH, 0.8 + 0.27 * len(found)), layout="constrained")
@@ -151,9 +151,9 @@ _WORDS = {AGREES: "agree with ours", DISAGREES: "do not", UNSETTLED: "are not se
 
 
 def along(records: Records, axis: ConfigDict) -> Drawn | None:
-    """The headline of every row over the studies, which lie at `axis.values` {study: number}; None where there is none.
+    """Draws the headline of every row over the studies, placed at `axis.values` {study: number}; None without a headline.
 
-    The caption says which gains from the first study to the last differ from the least of them.
+    The caption names the gains from the first study to the last that differ from the least gain.
     """
     places = {study: float(x) for study, x in axis["values"].items() if study in records.studies}
     ordered = sorted(places, key=places.__getitem__)
@@ -174,7 +174,7 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
 def _gains(records: Records, first: str, last: str, column: Any) -> list[str]:
     """Compares each row's gain along the axis with the least gain, after Holm's correction."""
     unit = unit_of(column.metric)
-    sign = unit.scale if unit.best is max else -unit.scale  # a loss that falls is a gain
+    sign = unit.scale if unit.best is max else -unit.scale  # a falling loss is a gain
     ends = {
         row: (term(records, last, row, *column, weight=sign), term(records, first, row, *column, weight=-sign))
         for row in records.rows(first)
@@ -194,10 +194,10 @@ def _gains(records: Records, first: str, last: str, column: Any) -> list[str]:
 
 
 def beside_curves(records: Records, study: str, curves: ConfigDict) -> Drawn | None:
-    """Published curves of accuracy by resolution beside ours, both as a share of the accuracy at the trained resolution.
+    """Draws published and our accuracies by resolution, both as shares of the accuracy at the trained resolution.
 
     Args:
-      curves: source, trained (resolution), values {model: {row: {resolution: value}}} and rows {row: labels of ours}.
+      curves: source, trained (resolution), values {model: {row: {resolution: value}}} and rows {row: our labels}.
     """
     metric = "accuracy"
     trained = figures.trained_at(records.of(study))

@@ -1,4 +1,4 @@
-"""A scorecard as tables, for a terminal and in markdown, and as a map of verdicts; encodings stand by family."""
+"""Shows a scorecard as tables, for a terminal and in Markdown, and as a map of verdicts; encodings are sorted by family."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ from posjax.describe.scorecard.card import MEASURES, Measure
 from posjax.files import replace_file
 from posjax.spec import REGISTRY
 
-Cards = Mapping[str, Mapping[str, Any]]  # label -> what `scorecard` returned, or {"encoding", "error"}
+Cards = Mapping[str, Mapping[str, Any]]  # {label: the result of `scorecard`, or {"encoding", "error"}}
 MARKS = {"pass": "✓", "fail": "✗", "handled": "!", "n/a": "·"}
 _STYLES = {"pass": "green", "fail": "red", "handled": "yellow", "n/a": "dim"}
 CAPTION = (
@@ -29,7 +29,7 @@ CAPTION = (
 
 
 def number(value: float) -> str:
-    """Three digits at most: 0.0637, 12, 3e-06."""
+    """Returns a number with at most three digits: 0.0637, 12, 3e-06."""
     if value == 0 or value != value or abs(value) == float("inf"):
         return f"{value:g}"
     if abs(value) >= 1e4 or abs(value) < 1e-3:
@@ -38,12 +38,12 @@ def number(value: float) -> str:
 
 
 def shown(cell: Mapping[str, Any]) -> str:
-    """The text of a cell without its mark."""
+    """Returns the text of a cell without its mark."""
     return "" if cell["value"] is None else number(float(cell["value"]))  # JSON has inf as a text
 
 
 def groups() -> dict[str, list[str]]:
-    """Names of the measures by group, in order."""
+    """Returns names of the measures by group, in order."""
     found: dict[str, list[str]] = {}
     for name, measure in MEASURES.items():
         found.setdefault(measure.group, []).append(name)
@@ -55,7 +55,7 @@ def measured(cards: Cards) -> dict[str, Mapping[str, Any]]:
 
 
 def to_rich(cards: Cards) -> list[Table]:
-    """A table for each group of measures."""
+    """Returns a table for each group of measures."""
     views = []
     for group, names in groups().items():
         view = Table(title=Text(group), box=box.SIMPLE_HEAD, title_justify="left")
@@ -71,7 +71,7 @@ def to_rich(cards: Cards) -> list[Table]:
 
 
 def by_family(cards: Cards) -> dict[str, list[str]]:
-    """Labels of the measured encodings by family, in the order of families; `MAPS` are a family of their own."""
+    """Returns labels of the measured encodings by family, in the order of families; `MAPS` is its own family."""
     found: dict[str, list[str]] = {name: [] for name in (*FAMILIES, MAPS)}
     for label, card in measured(cards).items():
         spec = card.get("encoding", label)
@@ -109,12 +109,12 @@ def write_pages(cards: Cards, directory: pathlib.Path, notes: Sequence[str] = ()
     """Writes README.md and scorecard.png; returns their paths."""
     table = directory / "README.md"
     replace_file(table, to_markdown(cards, "Scorecard of positional encodings", notes).encode())
-    # Fewer colours would be nearer to each other than families are drawn.
+    # With fewer colours, families would look too similar.
     return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100, colors=256)]
 
 
 def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
-    """`write_pages` of a folder's scorecard.json.
+    """Writes the pages of a folder's scorecard.json.
 
     Raises:
       ValueError: that is no scorecard of ours.
@@ -127,7 +127,7 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def good(measure: Measure) -> str:
-    """≤ 0.05, ≥ 1 or 0."""
+    """Returns the bound of a measure as text: ≤ 0.05, ≥ 1 or 0."""
     if measure.bound == 0:
         return "0"
     return f"{'≥' if measure.at_least else '≤'} {number(measure.bound)}"
@@ -147,12 +147,12 @@ _MEANING = {
 }
 _ROW, _COLUMN = 0.165, 0.22  # inches
 _GAP = 0.6  # between groups and between families, in cells
-_LONGEST = 40  # characters of a label
-_TITLES = 92  # points that the upright titles take
+_LONGEST = 40  # longest label, in characters
+_TITLES = 92  # height of the upright titles, in points
 
 
 def heat_map(cards: Cards) -> Figure:
-    """A figure of a page's width: a row per measured encoding, by family, a column per measure, by group; values are in the
+    """Draws a figure of a page's width: a row per encoding, by family, a column per measure, by group; values are in the
     tables.
 
     Raises:
@@ -196,7 +196,7 @@ def _positions(grouped: Mapping[str, Sequence[str]]) -> dict[str, float]:
 
 
 def _label_columns(axes: Axes, x: Mapping[str, float]) -> None:
-    """The title of each measure, upright above its column, and the name of each group above those, aslant."""
+    """Writes the title of each measure upright above its column, and the name of each group slanted above the titles."""
     titles = [MEASURES[name].title for name in x]
     axes.xaxis.tick_top()
     axes.set_xticks([at + 0.49 for at in x.values()], titles, rotation=90, fontsize=SMALL - 0.5, parse_math=False)
@@ -217,7 +217,7 @@ def _label_columns(axes: Axes, x: Mapping[str, float]) -> None:
 
 
 def _label_rows(axes: Axes, y: Mapping[str, float], families: Mapping[str, Sequence[str]]) -> None:
-    """The spec of each row on its left; on the right a bar in its family's colour, and the family's name."""
+    """Writes the spec of each row on its left; on the right a bar in its family's colour, and the family's name."""
     labels = [label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…" for label in y]
     axes.set_yticks([at + 0.5 for at in y.values()], labels, fontsize=SMALL - 0.5, parse_math=False)
     across = axes.get_yaxis_transform()

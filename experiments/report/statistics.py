@@ -1,4 +1,4 @@
-"""From values of seeded runs to confidence intervals and tests, and from tests to verdicts.
+"""Confidence intervals, tests and verdicts from the values of seeded runs.
 
 Intervals and p-values are of Student's t: of the values of one row, of the differences seed by seed where two rows read
 the same weights (paired), and Welch's where they were trained apart. Holm's correction is over a family of tests: all tests
@@ -17,7 +17,7 @@ from scipy.special import stdtr, stdtrit  # Student's t: scipy.stats.t calls the
 
 from experiments.records import At, Records
 
-LEVEL = 0.05  # the chance of one false separation, or more, among the tests of a family
+LEVEL = 0.05  # the chance of at least one false separation among the tests of a family
 
 
 class Interval(NamedTuple):
@@ -42,13 +42,13 @@ class Interval(NamedTuple):
         return self.mean + self.half_width
 
     def scaled(self, factor: float) -> "Interval":
-        """The same interval in another unit, e.g. ``scaled(100)`` for per cent."""
+        """Returns the interval in another unit, e.g. ``scaled(100)`` for per cent."""
         return Interval(self.mean * factor, self.half_width * abs(factor), self.n)
 
     def text(self, digits: int = 3, signed: bool = False) -> str:
-        """``97.10 ± 0.31``; ``97.10 ± -`` where the half-width is unknown.
+        """Returns ``97.10 ± 0.31``; ``97.10 ± -`` if the half-width is unknown.
 
-        A half-width that would round to zero reads ``<0.01``: zero is only shown for values that do not vary.
+        A half-width that would round to zero is shown as ``<0.01``; zero is only shown for values that do not vary.
         """
         mean = f"{self.mean:{'+' if signed else ''}.{digits}f}"
         if math.isnan(self.half_width):
@@ -79,14 +79,14 @@ class Estimate(NamedTuple):
     least: float = 0.0
 
     def scaled(self, factor: float) -> "Estimate":
-        """The same estimate in another unit, or with the other sign."""
+        """Returns the estimate in another unit, or with the other sign."""
         return self._replace(value=self.value * factor, error=self.error * abs(factor))
 
     def interval(self, confidence: float = 0.95) -> Interval:
-        """``value ± t(freedom) error``, not corrected for other tests.
+        """Returns ``value ± t(freedom) error``, not corrected for other tests.
 
         Raises:
-          ValueError: a confidence outside (0, 1).
+          ValueError: the confidence is outside (0, 1).
         """
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie in (0, 1), e.g. 0.95; got {confidence}")
@@ -95,9 +95,9 @@ class Estimate(NamedTuple):
         return Interval(self.value, float(stdtrit(self.freedom, (1 + confidence) / 2)) * self.error, self.n)
 
     def p(self, against: float = 0.0) -> float:
-        """Two-sided p-value of "the truth is `against`"; nan where the error cannot be known.
+        """Returns the two-sided p-value of "the truth is `against`"; nan if the error is unknown.
 
-        Values that do not vary have no error: `least` where they differ from `against`, else 1.
+        Values that do not vary have no error: their p-value is `least` if they differ from `against`, else 1.
         """
         if math.isnan(self.error):
             return math.nan
@@ -106,7 +106,7 @@ class Estimate(NamedTuple):
         return float(2 * stdtr(self.freedom, -abs(self.value - against) / self.error))
 
     def p_within(self, bound: float) -> float:
-        """p-value of "the truth is at least `bound` away from 0": small where it is surely nearer (two one-sided tests)."""
+        """Returns the p-value of "the truth is at least `bound` away from 0": small for a sure tie (two one-sided tests)."""
         if math.isnan(self.error):
             return math.nan
         if self.error == 0:
@@ -115,16 +115,16 @@ class Estimate(NamedTuple):
 
 
 def estimate(samples: Iterable[tuple[float, Iterable[float]]]) -> Estimate:
-    """The sum of weight * mean over independent samples whose variances may differ.
+    """Estimates the sum of weight * mean over independent samples whose variances may differ.
 
     The degrees of freedom follow Welch and Satterthwaite; with one sample it is Student's t, with the weights 1 and
     -1 of two samples Welch's.
 
     Args:
-      samples: (weight, [n] one finite value per seed) of each.
+      samples: (weight, [n] one finite value per seed) of each sample.
 
     Raises:
-      ValueError: no samples, a sample without values, or a value that is not finite.
+      ValueError: there are no samples, a sample has no values, or a value is not finite.
     """
     found = [(weight, _checked(values)) for weight, values in samples]
     if not found:
@@ -144,26 +144,26 @@ def estimate(samples: Iterable[tuple[float, Iterable[float]]]) -> Estimate:
 
 
 def _least(sizes: Sequence[int]) -> float:
-    """The smallest two-sided p-value of a permutation test of the two smallest samples, or of one against its like."""
+    """Returns the smallest two-sided p-value of a permutation test of the two smallest samples, or of one and its like."""
     a, b, *_ = *sorted(sizes), max(sizes)
     return 2 / math.comb(a + b, a)
 
 
 def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
-    """Student's t interval of the mean: ``mean ± t(n - 1) sqrt(var / n)``.
+    """Returns Student's t interval of the mean: ``mean ± t(n - 1) sqrt(var / n)``.
 
     Args:
       values: [n] one finite value per seed. One value has no half-width (nan).
       confidence: coverage in (0, 1).
 
     Raises:
-      ValueError: no values, a value that is not finite, or a confidence outside (0, 1).
+      ValueError: there are no values, a value is not finite, or the confidence is outside (0, 1).
     """
     return estimate([(1.0, values)]).interval(confidence)
 
 
 def difference_interval(a: Iterable[float], b: Iterable[float], confidence: float = 0.95) -> Interval:
-    """Welch's interval of ``mean(a) - mean(b)`` of two independent samples; raises as `mean_interval`."""
+    """Returns Welch's interval of ``mean(a) - mean(b)`` of two independent samples; raises the errors of `mean_interval`."""
     return estimate([(1.0, a), (-1.0, b)]).interval(confidence)
 
 
@@ -171,9 +171,9 @@ class Term(NamedTuple):
     """A weight times the mean of a cell: the values of a row's metric, by seed.
 
     Attributes:
-      values: seed -> value; None where it is not finite.
+      values: {seed: value}; None if the value is not finite.
       runs: names of the trained weights; terms of the same runs are paired by seed.
-      name: of the cell, for messages.
+      name: name of the cell for messages.
     """
 
     weight: float
@@ -183,19 +183,19 @@ class Term(NamedTuple):
 
 
 def term(records: Records, study: str, row: str, metric: str, at: At = None, weight: float = 1.0) -> Term:
-    """The term of a cell of the table; without values where it was not measured."""
+    """Returns the term of a cell of the table; it has no values if the cell was not measured."""
     runs = frozenset(record.run for record in records.of(study, row))
     name = f"{metric} of {row!r}" if at is None else f"{metric} of {row!r} at {at}"
     return Term(weight, records.values(study, row, metric, at), runs, name)
 
 
 def contrast(terms: Sequence[Term]) -> Estimate:
-    """The sum of the terms, paired by seed where they are of the same weights, else of independent samples.
+    """Estimates the sum of the terms, paired by seed if they read the same weights, else as independent samples.
 
-    Pairs are of the seeds that all terms of the same weights have.
+    Pairs use the seeds that all terms of the same weights share.
 
     Raises:
-      ValueError: a value that is missing or not finite, or rows of the same weights that have no seed in common.
+      ValueError: a value is missing or not finite, or rows of the same weights share no seed.
     """
     samples: dict[Hashable, list[Term]] = {}
     for each in terms:
@@ -204,12 +204,12 @@ def contrast(terms: Sequence[Term]) -> Estimate:
 
 
 def difference(a: Term, b: Term) -> Estimate:
-    """The mean of one cell less that of another; see `contrast`."""
+    """Estimates the mean of one cell minus the mean of another; see `contrast`."""
     return contrast([a, b._replace(weight=-b.weight)])
 
 
 def _by_seed(terms: Sequence[Term]) -> list[float]:
-    """The sum of the terms for each seed that all of them have."""
+    """Returns the sum of the terms for each seed that all of them have."""
     seeds = [seed for seed in terms[0].values if all(seed in each.values for each in terms)]
     if not seeds:
         names = " and ".join(dict.fromkeys(each.name for each in terms))
@@ -225,20 +225,20 @@ def _is_finite(value: float | None) -> bool:
 
 
 def finite_values(values: Mapping[int, float | None]) -> list[float]:
-    """The finite values of a cell."""
+    """Returns the finite values of a cell."""
     return [float(value) for value in values.values() if _is_finite(value)]
 
 
 def is_whole(values: Mapping[int, float | None]) -> bool:
-    """Whether a cell was measured and all of its seeds are finite: a mean of survivors is no fair sample."""
+    """Whether a cell was measured and all its seeds are finite: a mean of survivors would be biased."""
     return bool(values) and all(map(_is_finite, values.values()))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: rejecting tests with p of at most `LEVEL` keeps the chance of any false rejection below it.
 
-    The i-th smallest of m, i from 1, becomes ``max over j <= i of min(1, (m - j + 1) p_j)``. A p-value of nan is no test:
-    it stays nan and is not counted.
+    The i-th smallest of m, i from 1, becomes ``max over j <= i of min(1, (m - j + 1) p_j)``. A p-value of nan is not a
+    test: it stays nan and is not counted.
     """
     adjusted, largest = [math.nan] * len(p_values), 0.0
     order = sorted((index for index, p in enumerate(p_values) if not math.isnan(p)), key=lambda index: p_values[index])
@@ -252,8 +252,8 @@ class Verdict(NamedTuple):
     """An estimate judged among the others of its family.
 
     Attributes:
-      p: Holm's adjusted p-value of "the truth is 0"; nan where no test is possible.
-      tests: how many the family has.
+      p: Holm's adjusted p-value of "the truth is 0"; nan if no test is possible.
+      tests: number of tests in the family.
     """
 
     estimate: Estimate
@@ -270,18 +270,18 @@ class Verdict(NamedTuple):
 
 
 def judge(family: Mapping[Any, Estimate]) -> dict[Any, Verdict]:
-    """A verdict on each estimate of a family: all those that are tested about one study, by any name."""
+    """Returns a verdict on each estimate of a family: all estimates tested about one study, under any keys."""
     p_values = [each.p() for each in family.values()]
     tests = sum(not math.isnan(p) for p in p_values)
     return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=True)}
 
 
 class Line(NamedTuple):
-    """One row's curve, [n] points each; nan where not every seed is finite, so that no mean is of survivors.
+    """One row's curve of [n] points; nan if not every seed is finite, since a mean of survivors would be biased.
 
     Attributes:
       note: "" or e.g. "3/5 finite".
-      geometric: the mean is that of the logarithms, of which `half_width` is, too.
+      geometric: whether `mean` is the geometric mean, and `half_width` in units of the logarithm.
     """
 
     x: np.ndarray
@@ -299,16 +299,17 @@ class Line(NamedTuple):
         return self.mean * np.exp(self.half_width) if self.geometric else self.mean + self.half_width
 
     def scaled(self, factor: float) -> "Line":
-        """The same line in another unit."""
+        """Returns the line in another unit."""
         half_width = self.half_width if self.geometric else factor * self.half_width
         return self._replace(mean=factor * self.mean, half_width=half_width)
 
 
 def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = False) -> Line:
-    """The curve of {x: values by seed}; only points that every seed has, in the order of x.
+    """Returns the curve of {x: values by seed} at the points that every seed has, in the order of x.
 
     Args:
-      geometric: means of logarithms, for an axis that is logarithmic.
+      cells: {x: values by seed}.
+      geometric: takes means of logarithms, for a logarithmic axis.
     """
     seeds = {seed for values in cells.values() for seed in values}
     cells = {x: values for x, values in sorted(cells.items()) if values.keys() == seeds}
@@ -327,7 +328,7 @@ def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = Fa
 
 
 def finite_note(finite: int, seeds: int) -> str:
-    """``3/5 finite`` if only 3 of 5 seeds gave a finite value; empty if all did."""
+    """Returns ``3/5 finite`` if only 3 of 5 seeds gave a finite value; "" if all did."""
     return f"{finite}/{seeds} finite" if finite < seeds else ""
 
 

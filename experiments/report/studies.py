@@ -16,9 +16,9 @@ class Study(NamedTuple):
     """A study of configs/; its results lie, or will lie, in results/NAME.
 
     Attributes:
-      path: of the config, perhaps with its argument: "configs/papers/heads.py".
-      claims: those that its records decide.
-      questions: of users, which its records answer.
+      path: path of the config, perhaps with its argument: "configs/papers/heads.py".
+      claims: claims that its records decide.
+      questions: users' questions that its records answer.
     """
 
     name: str
@@ -41,7 +41,7 @@ def studies() -> list[Study]:
 
 
 def study_of(name: str) -> Study | None:
-    """The study of configs/ of a name; None for a study of a user's own."""
+    """Returns the study of configs/ of a name; None for a user's own study."""
     return next((study for study in studies() if study.name == name), None)
 
 

@@ -26,11 +26,11 @@ from posjax.describe.markdown import escape_markdown, grid
 
 TIED = "≈"  # before a cell that is not separable from the best of its column
 BEST = "best"
-_MANY = 6  # rows that a sentence counts instead of naming them
+_MANY = 6  # from this many rows on, a sentence counts them instead of naming them
 
 
 class Column(NamedTuple):
-    """A metric at one place, or a number of its own."""
+    """A metric at one place, or a single number."""
 
     metric: str
     at: At = None
@@ -47,9 +47,9 @@ class StudyTable(NamedTuple):
     """A table of one study.
 
     Attributes:
-      rows: label -> cells, one a column.
-      finding: a sentence on who is best and who is not clearly behind.
-      tests: how many Holm's correction is over.
+      rows: {label: cells, one a column}.
+      finding: a sentence on the best row and the rows not clearly behind it.
+      tests: number of tests of Holm's correction.
     """
 
     title: str
@@ -80,7 +80,7 @@ class Comparison:
         return self.records.values(self.study, row, *column)
 
     def verdict(self, column: Column, a: str, b: str) -> Verdict | None:
-        """On the difference of two rows, whichever way round; None where one has a seed that is not finite."""
+        """Returns the verdict on the difference of two rows, in either order; None if a row has a seed that is not finite."""
         return self.judged.get((column, frozenset((a, b))))
 
     def mean(self, row: str, column: Column) -> float:
@@ -92,7 +92,7 @@ class Comparison:
         return (1 if unit.best is max else -1) * unit.scale * (self.mean(row, column) - self.mean(other, column))
 
     def _best(self, column: Column) -> str | None:
-        """The row of the best mean, of rows whose every seed is finite; None where there is no best."""
+        """Returns the row of the best mean, among rows whose seeds are all finite, or None."""
         order = unit_of(column.metric).best
         means = {row: self.mean(row, column) for row in self.rows if is_whole(self.values(row, column))}
         return order(means, key=means.__getitem__) if order and len(means) > 1 else None
@@ -158,7 +158,7 @@ class Comparison:
 
 
 def better_or_worse(gain: float, half_width: float, digits: int, separated: bool) -> tuple[str, bool]:
-    """("0.31 ± 0.02 better", True), or ("not settled (+0.03 ± 0.09)", False)."""
+    """Returns ("0.31 ± 0.02 better", True), or ("not settled (+0.03 ± 0.09)", False)."""
     if not separated:
         return f"not settled ({Interval(gain, half_width, 0).text(digits, signed=True)})", False
     return f"{Interval(abs(gain), half_width, 0).text(digits)} {'better' if gain > 0 else 'worse'}", True
@@ -170,19 +170,19 @@ def is_none(records: Sequence[Record]) -> bool:
 
 
 def listed(rows: Sequence[str]) -> str:
-    """The rows, or how many they are; between those that hold commas stands "and"."""
+    """Returns the rows as text, or their number if they are many; "and" separates rows that hold commas."""
     if len(rows) > _MANY:
         return f"{len(rows)} rows"
     return (" and " if any("," in row for row in rows) else ", ").join(rows)
 
 
 def trained_at(records: Sequence[Record]) -> int | None:
-    """The length or resolution at which most rows were trained: what counts as 1; None where nothing is by length."""
+    """Returns the length or resolution at which most rows were trained, shown as 1×; None if no metric is by length."""
     sizes = [record.trained_at for record in records if record.trained_at]
     return statistics.mode(sizes) if sizes else None
 
 
-# Metrics that a figure shows and no table.
+# Metrics that only a figure shows.
 _DRAWN_ALONE = ("training loss", "log probability", "seconds", "bytes")
 
 
@@ -197,9 +197,9 @@ def shown_metrics(records: Records, study: str) -> dict[str, list[At]]:
 
 
 def headline(records: Records, study: str) -> list[Column]:
-    """The columns that encodings are compared by: the first single number, else the first metric by length.
+    """Returns the columns that compare encodings: the first single number, else the first metric by length.
 
-    Exact matches that are 0 everywhere tell nothing and are passed over.
+    Exact matches that are 0 everywhere are skipped.
     """
     metrics = {
         metric: ats
@@ -217,10 +217,10 @@ def headline(records: Records, study: str) -> list[Column]:
 
 
 def tables(records: Records, study: str, name: str) -> list[StudyTable]:
-    """The tables of a study: one of its single numbers with what rows cost, then one for each metric by length.
+    """Returns the tables of a study: its single numbers with the costs of rows, then each metric by length.
 
     Args:
-      name: of the study, for headings.
+      name: name of the study for headings.
     """
     metrics = shown_metrics(records, study)
     singles = [Column(metric, ats[0]) for metric, ats in metrics.items() if len(ats) == 1]
@@ -258,7 +258,7 @@ def _table(records: Records, study: str, title: str, columns, compared, with_cos
 
 
 def _title(column: Column, text: str, trained: int | None, short: bool) -> str:
-    """ "loss (nats per byte) at 512 (4×)"; the place alone where all columns are of one metric."""
+    """Returns "loss (nats per byte) at 512 (4×)"; only the place if all columns are of one metric."""
     what = title_of(column.metric, text)
     if column.at is None:
         return what
@@ -275,7 +275,7 @@ def _times(at: float, trained: float, unit: str) -> float:
 
 
 def _costs(records: Records, study: str) -> dict[str, list[Cell]]:
-    """Costs of rows: learning rate, parameters, time of a step (the median over seeds), and seeds where they differ."""
+    """Returns the costs of rows: learning rate, parameters, median time of a step over seeds, and seeds if they differ."""
     rows = [records.of(study, row) for row in records.rows(study)]
     found = {"learning rate": [_distinct(f"{r.learning_rate:g}" for r in row if r.learning_rate) for row in rows]}
     found["parameters"] = [_distinct(f"{record.parameters:,}" for record in row) for row in rows]
@@ -296,7 +296,7 @@ def _step(row: Sequence[Record]) -> str:
 
 
 def to_markdown(table: StudyTable) -> str:
-    """GitHub's Markdown of the table alone."""
+    """Returns GitHub's Markdown of the table alone."""
     rows = [
         (escape_markdown(row), *(f"**{cell.text}**" if cell.bold else cell.text for cell in cells))
         for row, cells in table.rows.items()
@@ -305,9 +305,9 @@ def to_markdown(table: StudyTable) -> str:
 
 
 def to_rich(table: StudyTable, width: int = 120) -> Table:
-    """For a terminal of `width` columns; a narrow one gets each interval below its mean.
+    """Returns the table for a terminal of `width` columns; a narrow one shows each interval below its mean.
 
-    Labels are shown as they are: rich's [markup] is not interpreted in them.
+    Labels are shown literally: rich's [markup] is not interpreted in them.
     """
     narrow = width < 120
     view = Table(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """Scale, digits and suffix of a metric as it is shown; `best` is min, max or None."""
+    """Scale, digits and suffix of a shown metric; `best` is min, max or None."""
 
     scale: float = 1.0
     digits: int = 3
@@ -14,12 +14,12 @@ class Unit(NamedTuple):
 
     @property
     def of_differences(self) -> str:
-        """The unit of a difference: shares differ by points of a hundred."""
+        """The unit of a difference: percentage points for shares."""
         return "points" if self.scale == 100 else self.suffix.strip(" ()")
 
 
 _SHARE = Unit(100, 2, " (%)", max)
-# A metric's unit is that of the first of these names that it holds.
+# A metric has the unit of the first of these names that it contains.
 UNITS = {
     "accuracy": _SHARE,
     "exact match": _SHARE,
@@ -36,7 +36,7 @@ def unit_of(metric: str) -> Unit:
 
 
 def title_of(metric: str, unit_of_text: str = "") -> str:
-    """The metric with its unit: "accuracy (%)", "loss (nats per byte)", "position error (bytes)"."""
+    """Returns a metric with its unit: "accuracy (%)", "loss (nats per byte)", "position error (bytes)"."""
     suffix = unit_of(metric).suffix
     if unit_of_text in ("byte", "token"):
         suffix = suffix.replace("nats", f"nats per {unit_of_text}").replace("tokens", f"{unit_of_text}s")
@@ -44,10 +44,10 @@ def title_of(metric: str, unit_of_text: str = "") -> str:
 
 
 def words(metric: str) -> str:
-    """A metric's name in words: tasks are spelled as identifiers."""
+    """Returns a metric's name in words: tasks are spelled as identifiers."""
     return metric.replace("_", " ").replace("passkey", "pass key")
 
 
 def many(unit: str) -> str:
-    """bytes, tokens, patches; "" of no unit."""
+    """Returns the plural of a unit: bytes, tokens, patches; "" without a unit."""
     return f"{unit}es" if unit.endswith("ch") else f"{unit}s" if unit else ""

@@ -22,7 +22,7 @@ def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -
     """Loads a model with a head, as `load` does; `method` resizes its tables, None by its own.
 
     Raises:
-      ValueError: for a model without a head, or an unknown method.
+      ValueError: the model has no head, or the method is unknown.
     """
     if method is not None:
         resampling(method)  # raises now, not behind the first batch
@@ -35,10 +35,10 @@ def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -
 
 
 def read_set(subject: Subject, name: str | None, split: str | None, directory: str | None, limit: int | None):
-    """The images of a set, with labels that the model answers with.
+    """Loads the images of a set whose labels are the model's classes.
 
     Raises:
-      ValueError: no set is named, or one of another number of classes than the model's.
+      ValueError: no set is named, or its number of classes is not the model's.
     """
     own = subject.data
     if name is None and own is None:
@@ -57,7 +57,7 @@ def read_set(subject: Subject, name: str | None, split: str | None, directory: s
 def accuracy(
     subject: Subject, images, size: tuple[int, int], mode: str | None, fraction: float, batch_size: int
 ) -> tuple[str, str]:
-    """Top-1 and top-5 in per cent, with their 95 % intervals."""
+    """Returns top-1 and top-5 accuracy in per cent, with their 95 % intervals, as text."""
     hits = np.zeros((len(subject.params), 2))
     models = _at(subject, size)
     for start in range(0, len(images), batch_size):
@@ -80,10 +80,10 @@ def rank_of(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 def likeliest(
     subject: Subject, folder: pathlib.Path, size: tuple[int, int], mode: str | None, fraction: float, top: int
 ) -> Iterator[tuple[str, list[tuple[int, float]]]]:
-    """The path of each picture in a folder and below it, and its likeliest classes, (index, probability), over all seeds.
+    """Yields the path of each picture in a folder and below, and its likeliest classes (index, probability) over all seeds.
 
     Raises:
-      ValueError: a folder without pictures, or one that cannot be read.
+      ValueError: the folder has no pictures, or a picture cannot be read.
     """
     pictures = pictures_in(folder)
     models = _at(subject, size)
@@ -95,10 +95,10 @@ def likeliest(
 
 
 def class_names(subject: Subject, path: str | None) -> tuple[str, ...]:
-    """The names of the model's classes: of a file with one a line, of its configuration or data, or else numbers.
+    """Returns the names of the model's classes: from a file (one a line), its configuration or its data, or else numbers.
 
     Raises:
-      ValueError: for a file of another number of names.
+      ValueError: the file has another number of names.
     """
     count = subject.model.num_classes
     if path is None:
@@ -110,7 +110,7 @@ def class_names(subject: Subject, path: str | None) -> tuple[str, ...]:
 
 
 def _at(subject: Subject, size: tuple[int, int]):
-    """(pixels [n, h, w, C], batch size) -> logits [n, classes] of each seed; rows are filled up to a batch."""
+    """Returns a function (pixels [n, h, w, C], batch size) -> logits [n, classes] of each seed; it fills up batches."""
     changed = [resize_params(subject.model, params, size, subject.method) for params in subject.params]
     model, site = changed[0][0], changed[0][0].sites(*size)
     apply = jax.jit(lambda params, images: model.apply({"params": params}, images, site))
@@ -139,7 +139,7 @@ def _interval(values: np.ndarray, count: int) -> str:
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share of `count` independent trials: Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953."""
+    """Returns a share's 95 % interval over `count` trials: Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953."""
     centre, scale = share + _Z**2 / (2 * count), 1 + _Z**2 / count
     half = _Z * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)
     return (centre - half) / scale, (centre + half) / scale

@@ -1,7 +1,7 @@
 """The reach of attention: its distances, and its flow from patches through all layers.
 
-Weights are what softmax gives in one layer, [B, H, T, T] with the keys along the last axis: NumPy or JAX arrays of any model.
-Which tokens are patches, and where, is said by a `Site` (`posjax.grid(height, width, prefix)`).
+Weights are one layer's softmax, [B, H, T, T] with keys along the last axis: NumPy or JAX arrays of any model. A `Site`
+(`posjax.grid(height, width, prefix)`) holds the places of the tokens that are patches.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from posjax.encoding import Array, Site
 
 
 def patch_index(site: Site) -> Int[np.ndarray, "h w"]:
-    """The token of every patch: row and column here are those where it stands, whatever the order of the tokens.
+    """Returns the token of the patch at each (row, column), whatever the order of the tokens.
 
     Raises:
-      ValueError: the tokens do not stand on two axes, or do not fill a grid, each place once.
+      ValueError: the tokens do not stand on two axes, or do not fill a grid with one token per place.
     """
     position = np.asarray(site.position)
     if position.ndim != 2 or position.shape[1] != 2:
@@ -31,7 +31,7 @@ def patch_index(site: Site) -> Int[np.ndarray, "h w"]:
 
 
 def distances(site: Site, patch_size: float = 1.0) -> Float[np.ndarray, "N N"]:
-    """Euclidean distance between any two patches in raster order, patch_size times that of their positions."""
+    """Returns the Euclidean distance of any two patches in raster order: patch_size times the distance of positions."""
     position = np.asarray(site.position, np.float64)[patch_index(site).ravel()]
     return patch_size * np.linalg.norm(position[:, None] - position[None], axis=-1)
 
@@ -39,15 +39,15 @@ def distances(site: Site, patch_size: float = 1.0) -> Float[np.ndarray, "N N"]:
 def attention_distance(
     weights: Float[Array, "B H T T"], site: Site, patch_size: float = 1.0
 ) -> Float[np.ndarray, " H"]:
-    """Mean distance from a patch to where its attention goes, of each head, in pixels if `patch_size` is (else in patches).
+    """Returns each head's mean distance of attention, in pixels if `patch_size` is in pixels (else in patches).
 
     Dosovitskiy et al. (2020), arXiv 2010.11929, figure 7 right and appendix D.7: the distance between query and key, weighted
-    by the attention and averaged over queries and images. The paper does not say what becomes of the class token: here only
-    patches count, as queries and as keys, and what a query gives to them is renormalised to 1. A query that gives them
-    nothing is left out; nan if all are.
+    by attention and averaged over queries and images. The paper does not mention the class token: here only patches count, as
+    queries and as keys, and a query's attention to patches is renormalised to 1. Queries without attention to patches are
+    left out; nan if none remain.
 
     Raises:
-      ValueError: patches that do not fill a grid, or weights of another number of tokens.
+      ValueError: the patches do not fill a grid, or the weights have another number of tokens.
     """
     among = _among_patches(weights, site)
     total = among.sum(axis=-1)
@@ -63,10 +63,10 @@ def uniform_distance(site: Site, patch_size: float = 1.0) -> float:
 
 
 def share_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[np.ndarray, " H"]:
-    """The share of the patches' attention that goes to tokens which stand nowhere: class token, registers.
+    """Returns the share of the patches' attention to tokens without position: class token, registers.
 
     Raises:
-      ValueError: as `attention_distance`.
+      ValueError: see `attention_distance`.
     """
     patches = patch_index(_checked(weights, site)).ravel()
     beside = np.flatnonzero(np.asarray(site.prefix) > 0)
@@ -78,14 +78,15 @@ def rollout(weights: Sequence[Float[Array, "B H T T"]], residual: float = 0.5) -
     """The share of each input token (last axis) in each output token, if attention alone moved information.
 
     Abnar & Zuidema (2020), arXiv 2005.00928, section 3: A~_l = (1 - residual) mean over heads of A_l + residual I, its rows
-    scaled to sum 1, and A~_L ... A~_1. With residual=0.5 this is the paper's 0.5 A + 0.5 I. Heads are averaged, as there;
-    others take their maximum.
+    scaled to sum 1, and A~_L ... A~_1. residual=0.5 is the paper's 0.5 A + 0.5 I. Heads are averaged as in the paper; other
+    code takes their maximum.
 
     Args:
-      weights: of each layer, the first one first.
+      weights: attention weights of each layer, from the first on.
+      residual: share of the identity.
 
     Raises:
-      ValueError: no layer, layers of other shapes, or a residual outside [0, 1].
+      ValueError: there is no layer, the layers differ in shape, or residual is outside [0, 1].
     """
     if not len(weights):
         raise ValueError("rollout takes the attention weights of at least one layer; got none")
@@ -105,13 +106,15 @@ def rollout(weights: Sequence[Float[Array, "B H T T"]], residual: float = 0.5) -
 
 
 def rollout_map(flow: Float[Array, "B T T"], site: Site, token: int | None = None) -> Float[np.ndarray, "B h w"]:
-    """From which patches an image's answer comes, by `rollout`: shares that sum to 1.
+    """Returns the patches' shares in an image's answer by `rollout`; they sum to 1.
 
     Args:
-      token: the token that is read, 0 for a class token; the mean over patches where None, as in mean pooling.
+      flow: the result of `rollout`.
+      site: site of the tokens.
+      token: the token that the model reads, 0 for a class token; None: the mean over patches, as in mean pooling.
 
     Raises:
-      ValueError: patches that do not fill a grid, or a flow of another number of tokens.
+      ValueError: the patches do not fill a grid, or the flow has another number of tokens.
     """
     index, tokens = patch_index(site), len(site.segment)
     if np.ndim(flow) != 3 or np.shape(flow)[1:] != (tokens, tokens):

@@ -1,4 +1,4 @@
-"""The numbers of `experiments.analyse`."""
+"""Measures the numbers of `experiments.analyse`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ from experiments.analysis.vision.probes import position_probe, right_when_shuffl
 from experiments.analysis.vision.subject import Pictures
 
 SHARES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-_FLOATS = 2**26  # of attention weights of a batch
-_PREDICTED = 250  # images at once
-_PIXEL_STEPS = 8  # shifts below a patch, at most
+_FLOATS = 2**26  # most attention weights of a batch
+_PREDICTED = 250  # images per batch
+_PIXEL_STEPS = 8  # largest number of shifts below a patch
 
 Tick = Callable[[int], Any]
 
@@ -40,7 +40,7 @@ class Told(NamedTuple):
     codes: list[np.ndarray | None]  # [h, w, M]
     agreement: list[np.ndarray | None]  # [H, h, w, h, w]
     bias: list[np.ndarray | None]
-    waves: list[positions.Waves | None]  # of each layer
+    waves: list[positions.Waves | None]  # one for each layer
 
 
 class Robustness(NamedTuple):
@@ -60,10 +60,13 @@ class Findings(NamedTuple):
 
 
 def measure(images: Pictures, look_at: int, show: int, tick: Tick) -> Findings:
-    """Everything. `look_at` images are looked into, `show` of them are shown, all of them are shuffled and moved.
+    """Measures everything: all images are shuffled and moved, `look_at` of them give intermediates, `show` are pictured.
 
     Args:
-      tick: told how many images were read, of `work(images, look_at)`.
+      images: the pictures.
+      look_at: number of images whose intermediates are measured.
+      show: number of images shown.
+      tick: called with the number of images read so far, of `work(images, look_at)`.
     """
     told = _told(images)
     attention = _attention(images, min(look_at, len(images.pixels)), told, tick)
@@ -74,7 +77,7 @@ def measure(images: Pictures, look_at: int, show: int, tick: Tick) -> Findings:
 
 
 def work(images: Pictures, look_at: int) -> int:
-    """Images that will be read."""
+    """Returns the number of images that `measure` will read."""
     passes = len(SHARES) + 4 * len(_shifts(images)) - 3 if _is_moved(images) else 0
     return len(images.subject.params) * (min(look_at, len(images.pixels)) + passes * len(images.pixels))
 
@@ -145,7 +148,7 @@ def _attention(images: Pictures, count: int, told: Told, tick: Tick) -> Attentio
 
 
 def _of_batch(seen: Intermediates, images: Pictures, told: Told | None) -> np.ndarray:
-    """[L, H, 2 + 3 P]: mean distance, share of the prefix, and use, |q| and |k| of the P pairs of channels."""
+    """Returns [L, H, 2 + 3 P]: mean distance, share of the prefix, and use, |q| and |k| of the P pairs of channels."""
     layers = []
     for layer, weights in enumerate(seen.weights):
         columns = [
@@ -190,7 +193,7 @@ def _robustness(images: Pictures, tick: Tick) -> Robustness:
 
 
 def _shifts(images: Pictures) -> list[int]:
-    """Pixels up to a patch, then whole patches up to half the image; something must be left of it."""
+    """Returns the shifts: pixels up to a patch, then whole patches up to half the image, never the whole image."""
     patch, side = images.patch, min(images.size)
     within = {round(i) for i in np.linspace(0, patch, min(patch, _PIXEL_STEPS) + 1)}
     further = range(patch, side // 2 + 1, max(patch, patch * (side // 2 // patch // 4)))

@@ -18,7 +18,7 @@ class Intermediates(NamedTuple):
     `tokens` has depth + 1 entries: the input of the first block, and the output of each.
     """
 
-    output: Float[jax.Array, "B ..."]  # logits, or what the model pools
+    output: Float[jax.Array, "B ..."]  # logits, or the pooled output of a model without head
     weights: list[Float[jax.Array, "B H T T"]]
     query: list[Float[jax.Array, "B T H D"]]  # before `rotate`, which acts on its `turning` channels
     key: list[Float[jax.Array, "B T K D"]]
@@ -26,7 +26,7 @@ class Intermediates(NamedTuple):
 
 
 class Hosted(NamedTuple):
-    """An encoding as a layer hosts it; layers that share parameters share `name`."""
+    """A layer's encoding; layers that share parameters share `name`."""
 
     name: str
     encoding: Encoding
@@ -34,15 +34,16 @@ class Hosted(NamedTuple):
 
 
 def watched(model: ViT, site: Site) -> Callable[[Any, jax.Array], Intermediates]:
-    """A compiled (parameters, images [B, h, w, C]) -> Intermediates.
+    """Returns a compiled function (parameters, images [B, h, w, C]) -> Intermediates.
 
         look = watched(model, model.sites(28, 28))
         distance = attention_distance(look(params, images).weights[0], model.sites(28, 28), model.patch_size)
 
-    Attention is dense, whatever the model's implementation is.
+    Attention is dense, whatever the model's implementation.
 
     Args:
-      site: of all images, as `model.sites` makes it.
+      model: the model.
+      site: the site of all images, from `model.sites`.
     """
 
     def look(params: Any, images: jax.Array) -> Intermediates:
@@ -57,17 +58,17 @@ def watched(model: ViT, site: Site) -> Callable[[Any, jax.Array], Intermediates]
 
 
 def hosted(model: ViT, params: Any) -> list[Hosted]:
-    """The encoding of every layer with its parameters."""
+    """Returns the encoding of every layer with its parameters."""
     found = layer_hosts(parse_layers(model.encoding), model.depth, model.injection)
     return [Hosted(name, encoding, params["trunk"].get(name, ())) for name, encoding in found]
 
 
 def dims_of(model: ViT) -> Dims:
-    """The sizes that the model's encodings were made for: `head_dim` are the channels of a head that they may rotate."""
+    """Returns the sizes of the model for its encodings; `head_dim` is the number of a head's channels that may rotate."""
     grid = model.patches(*model.image_size)
     return Dims(model.width, model.num_heads, model.block.turning_channels, grid=grid, prefix=model.num_prefix)
 
 
 def turning(model: ViT, x: Float[Array, "B T H D"]) -> Float[Array, "B T H C"]:
-    """The channels of queries or keys that encodings may rotate: all, but of latent attention the last ones alone."""
+    """Returns the channels of queries or keys that encodings may rotate: all, or the last ones in latent attention."""
     return x[..., -model.block.turning_channels :]

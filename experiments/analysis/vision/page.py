@@ -1,4 +1,4 @@
-"""The pictures, the numbers and the page of `experiments.analyse`."""
+"""Writes the pictures, the numbers and the page of `experiments.analyse`."""
 
 import json
 import pathlib
@@ -34,14 +34,17 @@ def write_page(
 ) -> list[pathlib.Path]:
     """Writes README.md and a PNG per figure; returns the paths, README.md last.
 
-    A function of its arguments: no clock, no host name. Files appear whole or not at all.
+    The page is a function of the arguments: no clock, no host name. Files appear whole or not at all.
 
     Args:
-      facts: what a reader must know of the model and the images, by name.
-      command: which makes the page again.
+      directory: the folder.
+      title: the page's title.
+      sections: the sections.
+      facts: {name: fact} about the model and the images.
+      command: the command line that makes the page again.
 
     Raises:
-      ValueError: two figures of one name.
+      ValueError: two figures have the same name.
     """
     names = [name for section in sections for name in section.figures]
     if len(set(names)) < len(names):
@@ -62,7 +65,7 @@ def write_page(
 def write(
     images: Pictures, found: Findings, directory: pathlib.Path, title: str, facts: dict[str, str], command: str
 ) -> list[pathlib.Path]:
-    """numbers.json, arrays.npz, a PNG per figure and README.md in the directory; their paths."""
+    """Writes numbers.json, arrays.npz, a PNG per figure and README.md in the directory; returns their paths."""
     sections = [
         *_told(found.told, images),
         _filters(found, images),
@@ -112,7 +115,7 @@ def arrays(found: Findings) -> dict[str, np.ndarray]:
 
 
 def curves_of(found: Robustness) -> tuple[list[tuple[float, Interval]], list[tuple[int, Interval]]]:
-    """Accuracy by share and by shift, with its interval: over seeds, or over images where there is one seed."""
+    """Returns accuracy by share and by shift, with its interval over seeds, or over images if there is one seed."""
     moved = found.translated.mean(axis=2)
     return (
         [(share, _accuracy(found.shuffled[:, i])) for i, share in enumerate(found.shares)],
@@ -174,7 +177,7 @@ def _filters(found: Findings, images: Pictures) -> Section:
         "each with its own contrast, grey is 0. First seed."
     )
     flat = found.filters.filters.shape[1] == 1
-    if flat:  # behind a stem a filter has one pixel, and nothing to show
+    if flat:  # after a stem, a filter has one pixel and nothing to show
         return Section("Patch filters", text, {})
     return Section("Patch filters", text, {"filters": plots.filters(found.filters)})
 

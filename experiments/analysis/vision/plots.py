@@ -1,7 +1,7 @@
 """Pictures of a ViT's parameters and attention, and curves by depth, frequency, shuffle and shift.
 
-Figures belong to nobody; `posjax.describe.figures.save` writes them.
-Values of curves come with the seeds of an ensemble as their first axis R: means with their 95 % interval over seeds.
+Figures are free of pyplot; `posjax.describe.figures.save` writes them. The first axis R of a curve's values is the seed:
+means are drawn with their 95 % interval over seeds.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from experiments.analysis.vision.filters import Components
 from experiments.report.statistics import Interval, mean_interval
 from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
 
-_TILES = 7  # a side, of similarity maps
+_TILES = 7  # most tiles on a side of similarity maps
 _LAYERS, _HEADS = 4, 6  # shown at most
-_GAP, _SCALE = 3, 8  # between tiles, and of a cell in them
-_LEAST = 32  # pixels a side of a filter, at least
+_GAP, _SCALE = 3, 8  # pixels between tiles, and pixels of a cell in them
+_LEAST = 32  # least pixels on a side of a filter
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """Up to `most` of the numbers below count, first and last among them, evenly spread."""
+    """Returns up to `most` evenly spread numbers below `count`, including the first and the last."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
 def similarity(maps: Float[np.ndarray, "h w h w"], title: str) -> Figure:
-    """Tiles [row, column], each the cosine similarity of the code there to all others."""
+    """Draws tiles [row, column], each the cosine similarity of the code there to all others."""
     height, width = maps.shape[:2]
     rows, columns = evenly(height, _TILES), evenly(width, _TILES)
     figure = Figure(figsize=(5.6 * width / max(height, width) + 1.4, 5.6 * height / max(height, width) + 0.9))
@@ -78,7 +78,7 @@ def around_the_middle(
 
 
 def filters(found: Components, columns: int = 7) -> Figure:
-    """The components, each with its own contrast, mid grey for 0; one channel is grey, three are colours."""
+    """Draws components, each with its own contrast, mid grey for 0; one channel is grey, three are colours."""
     pictures = [_picture(each) for each in found.filters]
     columns = min(columns, len(pictures))
     pictures += [np.full_like(pictures[0], 0.9)] * (-len(pictures) % columns)
@@ -99,11 +99,11 @@ def filters(found: Components, columns: int = 7) -> Figure:
 def rollouts(
     images: UInt8[np.ndarray, "N h w c"], maps: Float[np.ndarray, "N h2 w2"], names: Sequence[str], title: str
 ) -> Figure:
-    """Images above, below them the same with the shares of attention by which the answer is made of their patches."""
+    """Draws images, and below them the same images weighted by their patches' shares in the answer."""
     count, (height, width) = len(images), images.shape[1:3]
     figure = Figure(figsize=(1.35 * count + 0.9, 2.7 * height / width + 1.0), layout="constrained")
     panels = figure.subplots(2, count, squeeze=False)
-    ratio = maps * maps[0].size  # 1 where attention is uniform
+    ratio = maps * maps[0].size  # 1 for uniform attention
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
     for index in range(count):
         shown = images[index].mean(axis=-1) if images.shape[-1] == 1 else images[index]
@@ -134,7 +134,7 @@ def _picture(component: Float[np.ndarray, "p p2 C"]) -> Float[np.ndarray, "p p2 
 
 
 def _tiled(tiles: Sequence[Sequence[np.ndarray]], scale: int, empty: float = np.nan) -> np.ndarray:
-    """The pictures, enlarged, in rows and columns with a line of nothing between them."""
+    """Returns the pictures, enlarged, in rows and columns with empty lines between them."""
     edge = ((0, _GAP), (0, _GAP), *[(0, 0)] * (tiles[0][0].ndim - 2))
 
     def one(tile: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ _LAYERS = 6  # shown at most
 
 
 def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float, title: str) -> Figure:
-    """Mean attention distance of every head in every layer, in pixels; `uniform` is that of attention to all alike."""
+    """Draws the mean attention distance of every head by layer, in pixels; `uniform` is the distance of uniform attention."""
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     seeds, layers, heads = distances.shape
@@ -213,7 +213,7 @@ def robustness(
     chance: float,
     title: str,
 ) -> Figure:
-    """Accuracy by share of the patches shuffled, and by pixels of translation; lines mark shifts by whole patches."""
+    """Draws accuracy by share of shuffled patches, and by pixels of translation; lines mark shifts by whole patches."""
     figure = Figure(figsize=(8.4, 3.7), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     _line(left, [100 * share for share, _ in shuffled], [each.scaled(100) for _, each in shuffled], 0, "accuracy")

@@ -1,8 +1,8 @@
 """An encoding's effect on two patches: likeness of their codes, likeness of their rotations, bias of logits.
 
-Together the three maps cover all ways to act on attention: an additive encoding has codes, a rotary one agreement, a bias a
-bias; of what does nothing they show nothing (codes of 0, an agreement of 1, a bias of 0). Then which frequencies of a rotary
-encoding the heads of a trained model use.
+The three maps cover all ways to act on attention: an additive encoding has codes, a rotary one agreement, a bias a bias. An
+encoding without such an action shows codes of 0, an agreement of 1, a bias of 0. `frequency_use` shows the frequencies of a
+rotary encoding that a trained model's heads use.
 """
 
 from typing import NamedTuple
@@ -17,12 +17,12 @@ from posjax.encoding import Array, Dims, Encoding, Params, Site
 
 
 def similarity_map(table: Float[Array, "h w M"]) -> Float[np.ndarray, "h w h w"]:
-    """Cosine similarity of the code at (row, column) to that at every other place; nan for a code of zeros.
+    """Returns the cosine similarity of the code at (row, column) to the code at every other place; nan for zero codes.
 
-    Dosovitskiy et al. (2020), arXiv 2010.11929, figure 7 centre and figure 10: result[row, column] is one of its tiles.
+    Dosovitskiy et al. (2020), arXiv 2010.11929, figure 7 centre and figure 10: result[row, column] is a tile there.
 
     Raises:
-      ValueError: a table that is not [h, w, M].
+      ValueError: the table is not [h, w, M].
     """
     if np.ndim(table) != 3:
         raise ValueError(
@@ -39,10 +39,11 @@ def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Fl
     """The codes that `embed` adds to each patch: to tokens of zeros or, where that depends on the tokens, to random ones.
 
     Args:
-      dims: the sizes of the model. site: its tokens as the model gives them, not yet placed.
+      dims: the sizes of the model.
+      site: the model's tokens, not yet placed.
 
     Raises:
-      ValueError: patches that do not fill a grid.
+      ValueError: the patches do not fill a grid.
     """
     codes, _ = probes.codes(_placed(encoding, params, site), dims)
     return np.asarray(codes)[patch_index(site)]
@@ -53,12 +54,12 @@ def rotation_agreement(
 ) -> Float[np.ndarray, "H h w h w"] | None:
     """The logit of a word with itself under `rotate`, for a query at (row, column) and a key anywhere.
 
-    The mean of q' . k' over q = k of all directions, relative to that of q . k: trace(R_q^T R_k) / D, which for a rotary
-    encoding is the mean of the cosines of its angles between the two places, 1 where both are one. No content enters; what
-    heads make of it is their choice (`frequency_use`). None where `rotate` is not linear in q and k.
+    This is the mean of q' . k' over q = k of all directions, relative to the mean of q . k: trace(R_q^T R_k) / D. For a
+    rotary encoding it is the mean cosine of the angles between the two places, 1 at the same place. It does not depend on
+    content (`frequency_use` does). None if `rotate` is not linear in q and k.
 
     Raises:
-      ValueError: patches that do not fill a grid.
+      ValueError: the patches do not fill a grid.
     """
     found = probes.transform(_placed(encoding, params, site), dims)
     if found is None:
@@ -72,7 +73,7 @@ def bias_map(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Floa
     """The `bias` of a query at (row, column) and a key anywhere; random content if it reads content.
 
     Raises:
-      ValueError: patches that do not fill a grid.
+      ValueError: the patches do not fill a grid.
     """
     found, _ = probes.bias(_placed(encoding, params, site), dims)
     index = patch_index(site)
@@ -85,9 +86,9 @@ def _placed(encoding: Encoding, params: Params, site: Site) -> Part:
 
 
 class Waves(NamedTuple):
-    """The pairs of channels that turn, and by how much from patch to patch.
+    """The pairs of channels that turn, and their angles from patch to patch.
 
-    `wave` are radians per patch along each axis, within a half turn: on whole patches that is all there is to see.
+    `wave` is in radians per patch along each axis, within a half turn: whole patches cannot show more.
     """
 
     pairs: list[tuple[int, int]]
@@ -95,12 +96,12 @@ class Waves(NamedTuple):
 
     @property
     def magnitude(self) -> Float[np.ndarray, "H P"]:
-        """Radians per patch along the direction in which a pair turns fastest."""
+        """Returns radians per patch along the direction in which a pair turns fastest."""
         return np.linalg.norm(self.wave, axis=0)
 
 
 class Use(NamedTuple):
-    """Mean 2-norms of the pairs of channels, and their product: a bound on what a pair adds to a logit."""
+    """Mean 2-norms of the pairs of channels, and their product: a bound on a pair's part of a logit."""
 
     query: Float[np.ndarray, "H P"]
     key: Float[np.ndarray, "H P"]
@@ -111,7 +112,8 @@ def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves |
     """The wave vectors of every head, read off `rotate`; None if it does not turn pairs of channels.
 
     Args:
-      dims: the sizes of the model. site: its tokens as the model gives them; (0, 0) and its neighbours must be among them.
+      dims: the sizes of the model.
+      site: the model's tokens; (0, 0) and its neighbours must be among them.
     """
     placed = encoding.place(params, site)
     found = probes.transform(Part(encoding, params, placed), dims)
@@ -129,13 +131,15 @@ def frequency_use(
 ) -> Use:
     """The share of queries and keys in each pair of channels that turns together.
 
-    Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys; as
-    |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation leaves the norms as they are: q and k
-    may come before or after it.
+    Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys. As
+    |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation keeps norms: q and k may be rotated or
+    not.
 
     Args:
+      q: queries.
+      k: keys.
       pairs: channels (a, b), as in `Waves`.
-      site: of the tokens; those that stand nowhere, which are not turned, are then left out.
+      site: site of the tokens; tokens without position, which do not turn, are then left out.
 
     Raises:
       ValueError: heads of keys that do not divide the heads of queries.

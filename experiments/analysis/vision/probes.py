@@ -30,13 +30,13 @@ class PositionProbe(NamedTuple):
 def shuffle_patches(
     images: Num[np.ndarray, "N h w c"], patch_size: int, share: float, rng: np.random.Generator
 ) -> Num[np.ndarray, "N h w c"]:
-    """Images with a share of their patches, drawn for each image, permuted.
+    """Permutes a share of each image's patches, drawn anew for each image.
 
-    round(share * patches) of them are drawn, in random order; each takes the place of the next, so that none keeps its own.
-    (One alone cannot move: none does.)
+    round(share * patches) patches are drawn in random order; each takes the place of the next, so none keeps its own. (A
+    single patch cannot move.)
 
     Raises:
-      ValueError: patches that do not tile the images, or a share outside [0, 1].
+      ValueError: the patches do not tile the images, or the share is outside [0, 1].
     """
     count, height, width, channels = images.shape
     if patch_size < 1 or height % patch_size or width % patch_size:
@@ -57,10 +57,10 @@ def shuffle_patches(
 def translate(
     images: Num[np.ndarray, "N h w c"], down: int, right: int, padding: str = "black"
 ) -> Num[np.ndarray, "N h w c"]:
-    """Images whose content is moved by so many pixels; what comes in is of zeros ("black"), "edge", "reflect" or "wrap".
+    """Moves the content of images by pixels; `padding` fills the rest: "black" (zeros), "edge", "reflect" or "wrap".
 
     Raises:
-      ValueError: an unknown padding, or a shift by more than the image has to reflect or show.
+      ValueError: the padding is unknown, or the shift is too large for the image to reflect or show.
     """
     if padding not in _PADDINGS:
         raise ValueError(f"no padding is named {padding!r}; {nearest(padding, list(_PADDINGS))}")
@@ -84,7 +84,7 @@ def right_when_shuffled(
     """Marks the images that are classified right with these shares of their patches shuffled, the same draws for whole sets.
 
     Raises:
-      ValueError: as `shuffle_patches`.
+      ValueError: see `shuffle_patches`.
     """
     changed = (shuffle_patches(images, patch_size, share, rng) for share in shares)
     return np.stack([np.asarray(predict(each)) == labels for each in changed])
@@ -100,7 +100,7 @@ def right_when_translated(
     """Marks the images that are classified right when they are moved by so many pixels: right, left, down and up.
 
     Raises:
-      ValueError: as `translate`.
+      ValueError: see `translate`.
     """
     found = []
     for shift in shifts:
@@ -119,7 +119,7 @@ def position_probe(
     positions that a linear map finds; others may be there all the same.
 
     Raises:
-      ValueError: patches that do not fill a grid, no images to fit to or to test on, or a strength that is not positive.
+      ValueError: the patches do not fill a grid, there are no images to fit to or to test on, or strength is not positive.
     """
     index = patch_index(site)
     places = np.stack(np.mgrid[: index.shape[0], : index.shape[1]], axis=-1).reshape(-1, 2).astype(np.float64)

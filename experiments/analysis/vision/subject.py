@@ -14,17 +14,17 @@ from posjax.models.vit import image_channels
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
 
-_METHOD = "torch_bicubic"  # of resizing tables of models that were trained here
+_METHOD = "torch_bicubic"  # method of resizing tables of models that were trained here
 
 
 class Subject(NamedTuple):
     """A model with the parameters of each seed, and the scale of its pixels.
 
     Attributes:
-      data: the fields of the run's config that say which images it saw; None for a file.
-      classes: their names; None where nobody says.
-      method: of resizing tables.
-      about: where it comes from, in a line.
+      data: the fields of the run's config that describe its images; None for a file.
+      classes: names of the classes; None if unknown.
+      method: method of resizing tables.
+      about: origin of the model, in a line.
     """
 
     model: ViT
@@ -46,21 +46,22 @@ class Subject(NamedTuple):
         return layers_text(parse_layers(self.model.encoding))
 
     def normalised(self, images: np.ndarray) -> jax.Array:
-        """Pixels of uint8 at the model's scale: one number is that of all channels, and grey is scaled as the first."""
+        """Scales uint8 pixels for the model; a single mean or std is for all channels, and grey takes the first one."""
         mean, std = (each if len(each) == self.channels else each[:1] * self.channels for each in (self.mean, self.std))
         return data.normalise(images, mean, std)
 
 
 def load(checkpoint: pathlib.Path, *, data_dir: str | None = None, **told: Any) -> Subject:
-    """The subject of a workdir, or of a file of pretrained weights.
+    """Loads the subject of a workdir, or of a file of pretrained weights.
 
     Args:
-      data_dir: where sets are, if not where the run found them.
-      told: what a file does not say; see `posjax.pretrained.load`. None counts as nothing.
+      checkpoint: the workdir or file.
+      data_dir: directory of sets, if it differs from the run's.
+      told: arguments of `posjax.pretrained.load` that a file does not show; None is ignored.
 
     Raises:
-      ValueError: no ViT, something told of a run, and whatever the reader of a file refuses.
-      FileNotFoundError: there is no such checkpoint.
+      ValueError: the model is not a ViT, `told` is given for a run, or the file cannot be read.
+      FileNotFoundError: the checkpoint is missing.
     """
     if not checkpoint.exists():
         raise FileNotFoundError(f"there is no checkpoint {checkpoint}: give a workdir, or a file of weights")
@@ -74,7 +75,7 @@ def load(checkpoint: pathlib.Path, *, data_dir: str | None = None, **told: Any) 
 
 
 def holds_weights(checkpoint: pathlib.Path) -> bool:
-    """Whether it is a file, or a folder with files, of weights; a run is not."""
+    """Whether a checkpoint is a file of weights or a folder with such files, and not a run."""
     return not is_run(checkpoint) and (checkpoint.is_file() or any(checkpoint.glob("*.safetensors*")))
 
 
@@ -101,9 +102,9 @@ class Pictures(NamedTuple):
 
     Attributes:
       pixels: [N, h, w, C] uint8.
-      labels: None where they are not those that the model answers with.
-      padding: what comes in when they are moved.
-      about: which they are.
+      labels: labels; None if their classes are not the model's.
+      padding: padding of moved images.
+      about: name of the images, in a line.
     """
 
     subject: Subject
@@ -135,10 +136,10 @@ def pictures(
     """Draws so many images from seed 0, or takes all; None for the run's own evaluation.
 
     Args:
-      name: of the set; a file of weights knows none of its own.
+      name: name of the set; a file of weights has no set of its own.
 
     Raises:
-      ValueError: there is no such set.
+      ValueError: the set is unknown.
     """
     own, size, mode, note = subject.data, tuple(subject.model.image_size), "crop", ""
     if own is not None:
@@ -149,7 +150,7 @@ def pictures(
             padding or own.padding,
         )
         mode = own.mode
-    if mode == "native":  # whose model.image_size is that of its tables, and no image's
+    if mode == "native":  # its model.image_size is the size of its tables, not of an image
         size, mode = (subject.model.patch_size * math.isqrt(own.max_patches),) * 2, "crop"
         note = f", squares of as many patches as it was trained on ({own.max_patches} at most)"
     split, channels = split or "test", subject.channels
