@@ -30,7 +30,7 @@ install_import_hook(MODULES, "beartype.beartype(conf=beartype.BeartypeConf(is_pe
 
 
 def pytest_configure(config):
-    """What one worker has compiled, or an earlier run, serves the others; `pytest --cache-clear` forgets it."""
+    """Shares compiled programs between workers and runs; `pytest --cache-clear` removes them."""
     from experiments.studies.environment import (
         compilation_cache,  # posjax is imported behind the hook above, or it is not checked
     )
@@ -58,7 +58,7 @@ _run = 0
 
 
 def pytest_runtest_teardown():
-    """What JAX has compiled for one encoding hardly serves another: kept for all of them it would fill the memory."""
+    """Drops compiled programs: they rarely serve another encoding, and would fill the memory."""
     global _run
     _run += 1
     if _run % 1200 == 0:

@@ -11,7 +11,7 @@ FACTORS = ("scale", "L_multiplier")  # of norms, of FIRE
 
 
 def drawn(init, *inputs, spread=0.3, encoding="none"):
-    """What `init(*inputs)` would return, with random numbers in every leaf: around 1 in factors, around 0 elsewhere.
+    """Returns the tree of `init(*inputs)` with random numbers in every leaf: around 1 in factors, around 0 elsewhere.
 
     Initial values hide much (a head of zeros everything). They are what numbers are added to where the encoding has constants
     among its parameters.

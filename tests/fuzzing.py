@@ -4,7 +4,7 @@
     def test_archives(count, tmp_path):
         fuzz(count, damaged(ARCHIVE), lambda content: read(written(tmp_path, content)))
 
-The first count is for the fast tests, the second for the slow ones. What is drawn is the same each time.
+The first count is for the fast tests, the second for the slow ones. The draws are the same each time.
 """
 
 import collections
@@ -67,7 +67,7 @@ def counts(fast: int, slow: int):
 def fuzz(
     count: int, strategy, read: Callable, refusals: tuple[type[Exception], ...] = (ValueError,)
 ) -> collections.Counter:
-    """Reads what is drawn `count` times; how often it was read and how often refused."""
+    """Reads `count` draws; returns how many were read and how many refused."""
     found: collections.Counter = collections.Counter()
 
     @settings(
@@ -143,7 +143,7 @@ def damaged_json(draw, value, most: int = 3):
 
 
 def _places(value) -> list[tuple[dict | list, str | int]]:
-    """Where in a tree something stands: its holder, and the key or index."""
+    """Returns the places of a tree: the holder, and the key or index in it."""
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [(value, key) for key in keys] + [place for key in keys for place in _places(value[key])]
 

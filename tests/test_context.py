@@ -1,4 +1,4 @@
-"""How long may the input be: the command on a tiny model, and its table."""
+"""The command for the longest possible input, on a tiny model, and its table."""
 
 import json
 import pathlib

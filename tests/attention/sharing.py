@@ -1,6 +1,6 @@
-"""What devices that share a sequence compute, beside what one does: a program for 8 devices.
+"""Compares attention of devices that share a sequence with attention of one device: a program for 8 devices.
 
-It reads jobs as JSON, [[name of a check below, its arguments], ...], and prints what each of them returned.
+It reads jobs as JSON, [[name of a check below, its arguments], ...], and prints their results.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Kernels that come with jax beside the dense oracle, what they refuse, and what "auto" chooses."""
+"""jax's own kernels beside the dense oracle, their refusals, and the choices of "auto"."""
 
 import functools
 import re
@@ -85,7 +85,7 @@ def tokens(length: int, dtype=jnp.bfloat16, width: int = 64):
 
 
 def operands(site, order=None, **sizes):
-    """Of an attention that is asked for."""
+    """Returns the operands of a requested attention."""
     q, k, v = tokens(LENGTH, **sizes)
     return Operands(None, q, k, None, None, v, site, site, order, order)
 
@@ -180,7 +180,7 @@ def test_what_is_asked_for():
 
 @pytest.fixture
 def own_backends(monkeypatch):
-    """What is registered here is forgotten afterwards."""
+    """Forgets backends that a test registers."""
     monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
 
 

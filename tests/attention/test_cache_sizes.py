@@ -1,4 +1,4 @@
-"""What a cache holds: key heads, channels, and what it refuses."""
+"""Contents of a cache (key heads, channels), and its refusals."""
 
 import jax
 import jax.numpy as jnp

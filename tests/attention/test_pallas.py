@@ -1,4 +1,4 @@
-"""The kernel for GPUs: its arithmetic, interpreted, beside the dense oracle; that it lowers for CUDA; what it refuses."""
+"""The kernel for GPUs: its arithmetic, interpreted, beside the dense oracle; lowering for CUDA; refusals."""
 
 import re
 from dataclasses import dataclass
@@ -212,7 +212,7 @@ class OfOffset(Alibi):
 
 
 def test_a_changed_bias():
-    """Where it is `logit` the kernel computes the change too; a change of another method is refused."""
+    """The kernel computes a changed `logit` too; a change of another method is refused."""
     _, params, qkv = world("alibi()")
     site = documents(LENGTH, registers=False)
     out, expected = (read(Steeper(), params, *qkv, site, True, **how) for how in (dict(interpret=True, tile=8), {}))

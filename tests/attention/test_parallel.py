@@ -27,7 +27,7 @@ MESH = Mesh(np.array(jax.devices()[:1]), ("context",))
 
 
 def on_devices(*jobs, count=8):
-    """What the checks of sharing.py return on so many devices."""
+    """Returns the results of checks in sharing.py on `count` devices."""
     flags = {"JAX_NUM_CPU_DEVICES": str(count), "JAX_PLATFORMS": "cpu"}
     path = {"PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS)))}
     command = [sys.executable, str(TESTS / "attention" / "sharing.py"), json.dumps(jobs)]
@@ -69,7 +69,7 @@ def test_what_devices_hold_and_send():
     assert max(gathered) == 2 * 4096 * HEADS * HEAD_DIM  # the keys of a group's half of the batch, not of all of it
     assert gathered.count(max(gathered)) == 2  # once the keys, once the values
     chunk = 2 * 4096 // 8 * HEADS * HEAD_DIM
-    assert sent.count(chunk) == 8  # the two chunks of queries there, what they read back, and the gradients of both
+    assert sent.count(chunk) == 8  # the two chunks of queries there, their outputs, and the gradients of both
     assert max(sent) == chunk
     assert [sorted(shard) for shard in held] == np.sort(zigzag(np.arange(16), 4).reshape(4, 4)).tolist()
 
@@ -101,7 +101,7 @@ def test_devices_compute_what_one_does_for_every_encoding():
 
 @pytest.mark.thorough
 def test_models_on_devices_compute_what_they_do_on_one():
-    """In training: packed rows, drawn positions and dropout; and 18 tokens of 3 images on 2 x 4 devices."""
+    """Covers training with packed rows, random positions and dropout, and 18 tokens of 3 images on 2 x 4 devices."""
     ((decoder, d_decoder, vit, d_vit),) = on_devices(["models", []])
     assert decoder < 1e-5 * max(d_decoder, 1)
     assert vit < 1e-5 * max(d_vit, 1)
@@ -126,7 +126,7 @@ def test_chunks_that_do_not_come_out_even_are_refused():
 
 
 def tiles_of_each(order, size=4):
-    """How many tiles each device computes, of 128 x 128 pairs, for a causal sequence whose queries lie in `order`."""
+    """Counts each device's tiles of 128 x 128 pairs for a causal sequence whose queries lie in `order`."""
     site = pj.sites(len(order))
     plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, 128, 128)
     counts = []
@@ -176,14 +176,14 @@ def test_shares_in_half_precision_are_rounded_once():
 
 
 def test_the_backward_pass_keeps_no_keys_of_others():
-    """What is kept between the passes is of a device's own tokens, or what `attend` was given."""
+    """Between the passes a device keeps only values of its own tokens, and the inputs of `attend`."""
     encoding, site = pj.parse("rope()"), pj.sites(64)
     q = jnp.ones((64, 2, 8))
     options = dict(context=ContextParallel(MESH), causal=True, implementation="blockwise")
     read = lambda k: attend_parallel(encoding, (), q, k, k, site, site, **options)  # noqa: E731
     pull = jax.eval_shape(lambda k: jax.vjp(read, k)[1], q)
     kept = sum(leaf.size for leaf in jax.tree.leaves(pull) if leaf.dtype == jnp.float32)
-    # q, k, v, what was read, a number for each query and head; and some constants of less than another array of tokens.
+    # q, k, v, the output, a number for each query and head; and some constants of less than another array of tokens.
     assert 4 * q.size + 64 * 2 <= kept < 4.5 * q.size
 
 

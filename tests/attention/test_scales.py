@@ -1,4 +1,4 @@
-"""What is passed on to an implementation arrives there: scales, both sides of a window, and what a ring has forgotten."""
+"""Options reach the implementation: scales, both sides of a window, and the forgotten tokens of a ring."""
 
 import jax
 import jax.numpy as jnp

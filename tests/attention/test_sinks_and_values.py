@@ -88,7 +88,7 @@ def reads_with_content_sinks(encoding, x, weight, qkv, **options):
 
 @pytest.mark.parametrize("encoding", ["alone", "sum", "placed"])
 def test_a_sink_of_each_query(encoding):
-    """By hand where all logits are 0; tiles with their gradients as dense."""
+    """Equals numbers by hand if all logits are 0; tiles and their gradients equal dense."""
     x = jax.random.normal(jax.random.key(3), (100, 8))
     weight, qkv = jax.random.normal(jax.random.key(4), (8, HEADS)), jnp.zeros((3, 100, HEADS, DIM)).at[2].set(1.0)
     sinks, seen = np.exp(np.asarray(x @ weight, np.float64)), np.arange(1, 101)[:, None]

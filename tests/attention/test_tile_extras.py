@@ -16,7 +16,7 @@ from posjax.mask import Mask, Memory
 
 
 def differences(encoding, site):
-    """How far tiles of 16 are from the dense attention of one document, or some."""
+    """Returns the differences of tiles of 16 from dense attention, for one document and for several."""
     q = jax.random.normal(jax.random.key(0), (len(site.segment), 2, 8))
     params = encoding.init(jax.random.key(1), pj.Dims(16, 2, 8))
 

@@ -1,4 +1,4 @@
-"""Which tiles blockwise attention computes: those that hold a pair that is seen, and few others."""
+"""Blockwise attention computes every tile with a visible pair, and few others."""
 
 import functools
 import re
@@ -72,7 +72,7 @@ def seen_by_tile(plan, operands):
 @pytest.mark.parametrize("tile", [pytest.param(None, marks=pytest.mark.thorough), 4])
 @pytest.mark.parametrize("spec", [pytest.param(m, marks=[] if m in OF_A_KIND else pytest.mark.slow) for m in MASKS])
 def test_no_tile_is_missed(spec, tile):
-    """Of 8 tiles, which are one group, and of 128, which are several."""
+    """Covers 8 tiles, which are one group, and 128 tiles, which are several groups."""
 
     def computed_and_seen(site):
         for causal in (True, False):
@@ -125,7 +125,7 @@ def test_what_is_listed_and_compared_grows_linearly(spec):
         listed.append(largest(jax.make_jaxpr(first_group)(read)))
         seen = seen_tiles(plan, operands)
         compared.append(int(seen.count) * np.prod(seen.sides) / (length / 128))
-    assert max(compared) <= 3 * 64  # by each tile of queries: those of the two last groups, and of the first
+    assert max(compared) <= 3 * 64  # by each tile of queries: keys of the two last groups, and of the first
     assert listed == [2**16, 2**18]  # the sites
 
 

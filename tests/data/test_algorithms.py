@@ -32,7 +32,7 @@ def value(tokens):
 
 
 def missing(asked):
-    """Of "0110 0210" and the like."""
+    """Returns the missing symbol of "0110 0210" and the like."""
     asked = [token for token in asked if token != 3]
     if len(asked) < 2:
         return [1]
@@ -189,7 +189,7 @@ def test_digits_have_the_places_and_ids_of_their_encodings(name):
 
 
 def coupled_from_the_end(problem):
-    """As `coupled_positions` has it, with the sum most significant digit first: from the end of each number on."""
+    """Returns the ids of `coupled_positions` for sums with the most significant digit first: counted from each end."""
     asked, answer = parts(problem)
     at = asked.index(10)
     sizes = at, len(asked) - at - 1, len(answer)
@@ -219,7 +219,7 @@ def test_an_encoder_fills_blanks_and_a_decoder_predicts_the_next_token():
 
 
 def test_what_a_row_holds_does_not_depend_on_how_far_it_is_padded():
-    """Where outputs stand follows from the problem alone."""
+    """The places of outputs depend only on the problem."""
     rng = np.random.default_rng(4)
     problems = [ALGORITHMS["bucket_sort"].of_length(rng, length) for length in (1, 5, 9)]
     for layout in ("tape", "next"):

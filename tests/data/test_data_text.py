@@ -72,7 +72,7 @@ def test_a_ladder_shows_what_the_papers_mask_shows():
     [("linear", [32, 280, 528, 1024]), ("sinusoidal", [32, 411, 733, 1024]), ("exponential", [32, 76, 181, 1024])],
 )
 def test_schedules_of_a_ladder(schedule, contexts):
-    """As computed by lit_gpt/packed_dataset.py of sail-sg/SkyLadder: lin, sin and exp, at 0, 1/4, half and all of the way."""
+    """Equals lit_gpt/packed_dataset.py of sail-sg/SkyLadder: lin, sin and exp, after 0, 1/4, 1/2 and all of the steps."""
     ladder = Ladder(start=32, steps=40, schedule=schedule)
     assert [ladder.context(step, 1024) for step in (0, 10, 20, 40)] == contexts
 

@@ -1,4 +1,4 @@
-"""What is drawn is drawn by its law: seeds, shares, sides and distances, counted where the law is known."""
+"""Random draws follow their distributions: seeds, shares, sides and distances, counted if the distribution is known."""
 
 import io
 
@@ -48,7 +48,7 @@ def test_resolutions_are_uniform_in_their_side():
 
 
 def test_recall_asks_mostly_soon_after_the_pairs():
-    """By a power law of -0.99 nine queries of ten lie in the first half of the room there is."""
+    """A power law of -0.99 puts nine queries of ten into the first half of the room."""
     batch = data.retrieval_batch("recall", length=1023, count=64, seed=0, depth=0.0)
     at = np.flatnonzero(batch["weight"]) % 1023
     assert 0.82 < (at < 16 + 504).mean() < 0.97

@@ -1,4 +1,4 @@
-"""What is asked for has been said exactly once, where `depth` puts it, and nowhere is the answer given away."""
+"""The answer to a question stands exactly once before it, at `depth`, and is given away nowhere else."""
 
 import numpy as np
 import pytest

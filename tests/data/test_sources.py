@@ -54,7 +54,7 @@ SMALL_TEXT = {"data.length": 16, "eval_lengths": (16,), "eval_batch_size": 4, "d
 
 @pytest.fixture
 def own_sources(monkeypatch):
-    """What is registered here is forgotten afterwards."""
+    """Forgets sets and backends that a test registers."""
     monkeypatch.setattr(sets, "SOURCES", {})
     monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
 
@@ -75,7 +75,7 @@ def code(tmp_path):
     ],
 )
 def test_a_run_on_data_and_by_attention_of_ones_own(config, sizes, metric, code, tmp_path, monkeypatch):
-    """What `train --config.data.name=rings --config.model.implementation=mine --import=mine.py` runs."""
+    """Runs the training of `train --config.data.name=rings --config.model.implementation=mine --import=mine.py`."""
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     cli.import_user_code([str(code)])
     config = runpy.run_path(f"configs/{config}.py")["get_config"]()

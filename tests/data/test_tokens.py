@@ -164,7 +164,7 @@ def test_windows_of_tokens_know_their_documents(tmp_path, tokenizer):
 
 @pytest.mark.parametrize("task", ["passkey", "needle", "recall", "induction", "copy"])
 def test_retrieval_is_written_in_any_vocabulary(tokenizer, task):
-    """What is asked for is there before, and nothing in it is unknown."""
+    """The answer stands before the question, without unknown tokens."""
     haystack = tokenizer.encode([b" ".join(TEXTS)])[0]
     given = dict(length=120, count=4, seed=0, depth=0.5, haystack=haystack, tokenizer=tokenizer)
     batch = data.retrieval_batch(task, **given)
@@ -196,7 +196,7 @@ def nothing(self, texts, **options):
 
 
 def test_a_space_may_be_joined_with_an_answer():
-    """Tokens are then others than those of question and answer alone."""
+    """Tokens then differ from the tokens of question and answer apart."""
 
     def encode(self, texts, **options):
         return [

@@ -1,4 +1,4 @@
-"""Which channels turn within a length, of a model's own rotary encodings."""
+"""Channels of a model's own rotary encodings that make a full turn within a length."""
 
 import jax
 import numpy as np

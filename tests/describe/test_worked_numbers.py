@@ -84,7 +84,7 @@ def test_alibi_falls_all_the_way():
 
 
 def test_offsets_are_read_on_other_pairs_than_those_that_were_fitted():
-    """Of noise a line explains some of what it was fitted to, and nothing else."""
+    """A line that is fitted to noise explains part of its own sample, and nothing of another."""
     noise = np.random.default_rng(0).normal(size=(8, 16, 128, 128)).astype(np.float32)
     found = measures.decodability(Operator(noise, np.ones((128, 128), bool)), probe("none", (128,)))
     assert -0.2 < found.value < 0

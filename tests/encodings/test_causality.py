@@ -55,7 +55,7 @@ def small(encoding: pj.Encoding) -> World:
 
 
 def outputs(w: World, **options) -> np.ndarray:
-    """Of one causal layer: [0] as it is, and [t] with another token t."""
+    """Returns outputs of one causal layer: [0] unchanged, and [t] with another token t."""
     others = w.x + np.eye(COUNT)[..., None] * np.where(np.arange(COUNT) > 0, 3, 0)[:, None, None]
     run = jax.vmap(lambda x: forward(**w._replace(x=x)._asdict() | options, causal=True))
     return np.asarray(jax.jit(run)(jnp.float32(others)))
@@ -148,7 +148,7 @@ def test_ids_that_tokens_share_tell_no_order(reader):
 
 
 def test_jitter_moves_no_token_past_another_in_a_sum():
-    """In training `cape` may show a later token before an earlier one."""
+    """`cape` may move a later token before an earlier one in training."""
     w = small(pj.parse("cape(max_local_shift=3) >> (fox() + cope(npos=3, stddev=1))"))
     site = w.encoding.place(w.params, w.site, jax.random.key(0))
     assert np.any(np.diff(site.position) < 0)

@@ -1,4 +1,4 @@
-"""What the papers of content-dependent encodings and their code say, where the sweep over all encodings does not look."""
+"""Facts from the papers and code of content-dependent encodings that the sweep over all encodings does not check."""
 
 import jax
 import jax.numpy as jnp
@@ -126,7 +126,7 @@ def test_deberta_without_buckets_is_clipped_as_in_the_paper():
 
 
 def test_deberta_reads_both_tables_at_query_minus_key():
-    """As checkpoints were trained. The paper's third term has Q_delta(j, i), which would be row -2 here."""
+    """Checkpoints were trained this way. The paper's third term has Q_delta(j, i), which would be row -2 here."""
     site = pj.sites(6)
     spec = "deberta(position_buckets=-1, max_relative_positions=6)"
     for name in ("pos_key", "pos_query"):
@@ -171,7 +171,7 @@ def test_tupe_unties_class_tokens():
 
 
 def test_tupe_looks_at_its_table_through_a_layer_norm():
-    """As the authors' code and not the paper: neither the table's scale nor its mean matters."""
+    """Follows the authors' code, not the paper: neither the table's scale nor its mean matters."""
     w = world(Case("tupe(stddev=1)"))
     table = w.params["table"]
     other = w.params | {"table": type(table)(5 * table.rows + 3, table.extent)}
@@ -213,7 +213,7 @@ def test_cope_scales_its_gates():
 
 
 def test_cope_counts_its_own_document_by_position():
-    """In whatever order tokens come, with documents and padding between them; tokens of one position count together."""
+    """The order of tokens, other documents and padding do not matter; tokens of one position count together."""
     first, second = pj.sites(5), pj.sites(4, start=2)._replace(segment=np.full(4, 2, np.int32))
     pad = pj.sites(3)._replace(segment=np.zeros(3, np.int32))
     together = joined(first, pad, second)

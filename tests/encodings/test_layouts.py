@@ -1,4 +1,4 @@
-"""Where tokens of text with images stand, and those of sentences. Layouts beside their authors': tests/test_goldens.py."""
+"""Positions of tokens in text with images, and in sentences. Layouts beside their authors': tests/test_goldens.py."""
 
 import jax
 import numpy as np

@@ -15,7 +15,7 @@ def mask(spec, site, k_site=None):
 
 
 def keys_seen(spec, length=40):
-    """How many keys the middle query sees, on both sides and causal."""
+    """Counts the keys that the middle query sees, on both sides and causal."""
     seen = mask(spec, pj.sites(length))[length // 2]
     return seen.sum(), seen[: length // 2 + 1].sum()
 
@@ -81,7 +81,7 @@ def test_bigbird_draws_do_not_depend_on_length_but_on_the_seed():
 
 
 def test_bigbird_draws_are_spread():
-    """Of 400 blocks that choose among those before them, each fifth of the choice is drawn about as often."""
+    """400 blocks choose among earlier blocks; each fifth of the range is drawn about equally often."""
     e = pj.encodings.bigbird(num_random=1, num_global=0)
     place = [next(iter(bigbird_draws(block, e))) / (block - 1) for block in range(50, 450)]
     share = np.histogram(place, bins=5, range=(0, 1))[0] / 400
@@ -96,7 +96,7 @@ def test_bigbird_of_transformers_draws_nothing_in_evaluation():
 
 
 def test_a_window_of_many_keys_is_tiled():
-    """What a query sees does not depend on the tile that asks."""
+    """The keys of a query do not depend on the tile."""
     site = pj.sites(64, start=7)
     for spec in (
         "bigbird(block_size=4, num_random=2)",

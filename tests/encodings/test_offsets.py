@@ -57,7 +57,7 @@ def traced(site):
 
 @pytest.mark.parametrize("name", SITES)
 def test_what_is_a_line_and_in_order(name):
-    """As numpy arrays, which is known at tracing time, and as data."""
+    """Covers numpy arrays, known at tracing time, and traced data."""
     site = SITES[name]
     for one in (site, traced(site)):
         line = offsets.line_of(one, one)
@@ -97,7 +97,7 @@ def stacked(sites, *batch):
 
 @pytest.mark.parametrize(("num_q", "num_k"), [(12, 12), (70, 5), (5, 70), (300, 40)])
 def test_products_are_those_of_each_pair(num_q, num_k):
-    """300 queries: blocks of 38, the last of which is not full."""
+    """300 queries make blocks of 38; the last is not full."""
     x, table = noise(num_q, 2, 4), noise(num_q + num_k, 2, 4)
     row = np.arange(num_k) - np.arange(num_q)[:, None] + num_q - 1
     expected = np.einsum("thd,tshd->hts", x, np.asarray(table)[row])
@@ -188,7 +188,7 @@ def test_known_sites_leave_no_choice():
 
 @pytest.mark.parametrize("npos", [5, 200])
 def test_gradients_of_counts_are_those_of_the_interpolation(npos):
-    """By the sum over keys for few counts, by a scatter for many: both as JAX derives them."""
+    """A sum over keys (few counts) and a scatter (many counts) both equal JAX's derivative."""
     by_count = jax.random.normal(jax.random.key(0), (2, 3, npos))
     counted = jnp.linspace(0, npos - 1, 2 * 3 * 7).reshape(2, 3, 7) * 0.999
     x = jax.random.normal(jax.random.key(1), counted.shape)

@@ -81,7 +81,7 @@ def test_a_crop_reads_the_rows_of_its_patches():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_padding_may_stand_outside(compiled):
-    """As left padding does, at positions before 0."""
+    """Left padding may have positions before 0."""
     site = pj.sites(5, start=-2)._replace(segment=np.array([0, 0, 1, 1, 1], np.int32))
     params = table(length=3)
     code = (jax.jit(embed) if compiled else embed)(params, site)
@@ -99,7 +99,7 @@ def test_known_positions_with_unknown_documents():
 
 
 def test_tables_may_be_numpy_arrays():
-    """As they are fresh from a checkpoint."""
+    """Tables from a checkpoint are NumPy arrays."""
     params = jax.tree.map(np.asarray, table(length=4))
     np.testing.assert_array_equal(embed(params, pj.sites(4)), params.rows)
 

@@ -11,7 +11,7 @@ T, HEADS, DIM = 6, 2, 4
 
 
 def test_gradients_are_slopes():
-    """Of the logits, with respect to the directions and strengths of the transforms."""
+    """Covers gradients of the logits to the directions and strengths of the transforms."""
     encoding, site = pj.parse("path(stddev=0.5)"), pj.sites(T)
     params = encoding.init(jax.random.key(0), pj.Dims(HEADS * DIM, HEADS, DIM))
     x, q, k = jax.random.normal(jax.random.key(1), (3, T, HEADS * DIM))

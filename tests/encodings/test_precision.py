@@ -129,7 +129,7 @@ def test_interpolation_is_division():
 
 
 def test_interpolated_positions_are_exact_quotients():
-    """As NumPy's, wherever they are computed: XLA divides by a number that it knows by a product with its reciprocal."""
+    """Equals NumPy's quotients everywhere: XLA replaces a division by a constant with a product by its reciprocal."""
     encoding, site = pj.parse("interpolate(factor=41)"), pj.sites(500)
     for place in (encoding.place, jax.jit(encoding.place)):
         position = place((), jax.tree.map(jnp.asarray, site)).position

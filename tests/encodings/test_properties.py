@@ -18,7 +18,7 @@ from posjax.describe.runs import Runs
 
 
 def attention_is_by_the_paper(runs: Runs) -> float:
-    """In float64, token by token and pair by pair: see tests/members."""
+    """Compares with float64 oracles, token by token and pair by pair: see tests/members."""
     w, (x, site) = runs.world, runs.sequences["documents"]
     expected = [oracle.attention(w.encoding, w.params, x, site, w.weights, causal=causal) for causal in (False, True)]
     return gap((runs.known["documents"], np.stack(expected)))

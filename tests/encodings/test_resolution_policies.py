@@ -64,7 +64,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_resized_encodings_run_on_their_new_grid(spec):
-    """As far as tracing goes, where sites are known and a position without a row is refused."""
+    """Traces only: sites are known then, and a position without a row is refused."""
     encoding, site = pj.parse(spec), pj.grid(*NEW, prefix=PREFIX)
     found = []
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_resized(spec, old, message):
     ],
 )
 def test_run_time_resize_is_that_of_load_time(name, method):
-    """Of images of any grid, alone, packed or padded, with sites that are known or data."""
+    """Covers images of any grid, alone, packed or padded, with known or traced sites."""
     at_run_time, params = made(f"{name}(stddev=1, resize='{method}')")
     images = [OLD, NEW, (2, 12), (3, 2)]
     embed = jax.jit(lambda site: at_run_time.embed(params, jnp.zeros((len(site.segment), WIDTH)), site))

@@ -25,7 +25,7 @@ def logits(encoding, params, q, k, site):
     "case", [pytest.param(case, marks=[] if case in FIRST else pytest.mark.slow) for case in FAR], ids=str
 )
 def test_logits_far_out(case):
-    """At position 2^17: float32's are within 1e-4 of the paper's formula in float64, bfloat16's within 1 % of float32's."""
+    """Logits at position 2^17: float32 is within 1e-4 of the paper's formula in float64, bfloat16 within 1 % of float32."""
     w = world(case)
     if w.encoding.reach < 2**18:
         pytest.skip("stands nowhere so far out")

@@ -1,4 +1,4 @@
-"""Which channels see which axis, in which coordinates: what sources print, and where they differ."""
+"""The axis and the coordinates of each channel: numbers printed by sources, and their differences."""
 
 import jax
 import jax.numpy as jnp

@@ -134,7 +134,7 @@ def test_polar_phases_count_modulo_a_turn_and_never_die():
 
 
 def defect(generator_dim, dims, first, second):
-    """How far R(p)^T R(q) is from R(q - p)."""
+    """Returns the distance of R(p)^T R(q) from R(q - p)."""
     encoding, params = made(f"liere(generator_dim={generator_dim})", dims)
     eye = jnp.eye(D)[:, None, :].repeat(H, axis=1)  # a token for each column of R
 
@@ -293,7 +293,7 @@ def test_dropped_frequencies_carry_content_twice():
 
 
 def test_fope_without_noise_is_a_choice_of_rope_channels():
-    """Of the frequencies 1, 0.1, 0.01 above 2 pi / 1000 every second one: rotations of the first two pairs."""
+    """Every second one of the frequencies 1, 0.1, 0.01 above 2 pi / 1000: rotations of the first two pairs."""
     encoding, params = made("fope(base=10000, original_length=1000, gain=0)")
     np.testing.assert_array_equal(params["cos"][0], [[1, 0], [0, 0], [0, 1]])
     site = pj.sites(T)

@@ -27,11 +27,11 @@ def attention(spec, length=None):
     return float(np.squeeze(scaling(spec).attention(np.full((1, 1), 5), length)))
 
 
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample what it checks
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample items for its checks
 @settings(max_examples=300, deadline=None)
 @given(scalings())
 def test_frequencies_by_the_papers(value):
-    """Of a rotary dim of 6, in documents below and above the trained length."""
+    """Covers a rotary dim of 6, in documents below and above the trained length."""
     if value is None:
         return
     spectrum = Spectrum(500.0, 3, np.arange(3))
@@ -147,7 +147,7 @@ def test_longrope_start_tokens_are_as_they_were():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_document_lengths(compiled):
-    """Of arbitrary ids in any order, holes and strangers among them; padding and tokens that stand nowhere do not count."""
+    """Covers arbitrary ids in any order, with gaps; padding and tokens without position do not count."""
     segment = np.array([7, -3, 7, 2**30, 0, -3, 7, 2**30, 5], np.int32)
     position = np.array([4, 90, 9, 0, 1000, 17, 2, 3, 50], np.int32)
     prefix = np.array([0, 1, 0, 0, 0, 0, 0, 0, 1], np.int32)
@@ -179,7 +179,7 @@ def test_clipping_falls_along_half_a_cosine():
 
 
 def test_resonance_has_whole_periods():
-    """In the order of the authors' Resonance YaRN: scaled, then rounded."""
+    """Follows the order of the authors' Resonance YaRN: scaled, then rounded."""
     np.testing.assert_allclose(2 * np.pi / frequencies("resonance", 8), [6, 63, 628, 6283], rtol=1e-12)
     halved = frequencies("resonance(scaling=linear(factor=2))", 8)
     np.testing.assert_allclose(2 * np.pi / halved, [13, 126, 1257, 12566])
@@ -205,7 +205,7 @@ def test_riflex_lowers_one_frequency_of_one_axis():
 
 
 def test_dype_ends_unscaled():
-    """At noise it is the vision YaRN of its code, at the picture nothing; where its ramps crossed, all was divided."""
+    """It equals the vision YaRN of its code at pure noise, and no scaling at the finished picture; crossed ramps divided all."""
     plain = frequencies("clipped(count=0)", 56)
     for time in (0, 0.001):
         np.testing.assert_allclose(frequencies(f"dype(factor=4, original_length=64, time={time})", 56), plain)

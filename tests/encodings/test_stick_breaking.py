@@ -1,4 +1,4 @@
-"""Stick-breaking attention by hand, and what it does to the rest of a sum."""
+"""Stick-breaking attention by hand, and its effect on the other parts of a sum."""
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ def test_a_sure_key_takes_all_that_is_left():
 
 
 def test_a_long_walk_keeps_what_is_left():
-    """Of 2000 keys that take 1/1000 each, the farthest: logs in float32 add up to within 2e-5."""
+    """Checks the farthest of 2000 keys that take 1/1000 each: logs in float32 add up to within 2e-5."""
     beta = 1e-3
     q = np.full((1, 1, 1), np.log(beta / (1 - beta)), np.float32)
     k, last = np.ones((2000, 1, 1), np.float32), pj.sites(1, start=2000)
@@ -137,7 +137,7 @@ SLOPES, VECTORS = jnp.array([0.5, 2.0]), jnp.ones((HEADS, DIM))
     ],
 )
 def test_what_weighs_or_reads_gets_its_gradient(other, own, params):
-    """Beside a bias that tiles share, and one that reads values too."""
+    """Covers a sum with a bias that tiles share, and a sum with an encoding that also reads values."""
     encoding = pj.parse(other) + own
     params = encoding.init(jax.random.key(1), pj.Dims(8, HEADS, DIM))[0], params
     whole = other.startswith("t5")

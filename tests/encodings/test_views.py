@@ -16,7 +16,7 @@ from posjax.encoding import Needs
 
 @dataclass(frozen=True)
 class Distance(pj.Encoding):
-    """A bias that is the distance itself, and a value read beside the others: the mean distance of what is read."""
+    """A bias that is the distance, and a read-out that is the mean distance of the attended keys."""
 
     def bias(self, params, q, q_site, k, k_site):
         return jnp.asarray(q_site.position[:, None] - k_site.position[None], jnp.float32)[None]
@@ -88,7 +88,7 @@ def test_dual_chunk():
 
 
 def test_dual_chunk_is_exact_near_and_never_out_of_the_trained_context():
-    """At most s + w - 1, as in the paper; ChunkLlama's code lets s + w through."""
+    """Offsets reach at most s + w - 1, as in the paper; ChunkLlama's code allows s + w."""
     seen, true = distances("dual_chunk(chunk=6, local=4)", 40), np.arange(40)[:, None] - np.arange(40)
     near = (true >= 0) & (true < 4)
     np.testing.assert_array_equal(seen[near], true[near])
@@ -164,7 +164,7 @@ def test_views_within_views():
 
 @pytest.mark.parametrize("implementation", ["dense", "blockwise"])
 def test_views_of_parts_that_bias_only_widen_nothing(implementation):
-    """Queries and keys are those of the model; each part sees the site of its own view."""
+    """Queries and keys stay the model's own; each part sees the site of its own view."""
     views, q = pj.parse("self_extend(group=2, window=3)"), jax.random.normal(jax.random.key(0), (9, 2, 4))
     encoding, params = views >> (pj.parse("interpolate(factor=2) >> alibi") + Distance()), ((), (((), ()), ()))
     assert Needs.HEAD_DIM not in encoding.needs
@@ -204,7 +204,7 @@ def test_refusals(spec, message):
 
 
 def test_the_softmax_of_a_view_reads_no_states():
-    """What does not weigh by positions is also asked by reports, of sites that nothing was placed at."""
+    """Reports call the softmax with unplaced sites, which have no states."""
     encoding, site = pj.parse("self_extend(group=2, window=4) >> rope()"), pj.sites(6)
     logits, seen = jax.random.normal(jax.random.key(0), (2, 6, 6)), np.tril(np.ones((6, 6), bool))
     expected = jax.nn.softmax(logits, axis=-1, where=seen)

@@ -1,4 +1,4 @@
-"""Records: what is written is read, edited files lose only their damaged lines, and the long table finds its cells."""
+"""Records: written records are read back, edited files lose only their damaged lines, and the long table finds its cells."""
 
 import json
 import math

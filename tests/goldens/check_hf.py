@@ -49,7 +49,7 @@ def write(file: Path) -> int:
 
 
 def _frequencies(config) -> list[list[float]] | None:
-    """Those of the configuration's own rotary module, of each layer type; None where that is not to be had."""
+    """Returns the frequencies of the configuration's own rotary module by layer type; None if it has none."""
     try:
         module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
         own = type(config).__name__.removesuffix("Config") + "RotaryEmbedding"
@@ -96,7 +96,7 @@ def _verdict(config, frequencies) -> tuple[str, str]:
 
 
 def _same(encoding, theirs: np.ndarray) -> bool:
-    """At the head dim of which there are so many frequencies."""
+    """Compares frequencies at the head dim that has this number of them."""
     if encoding.spec_name == "axial_rope":
         count = len(theirs) * (1 if encoding.frequencies == "split" else 2)
         wave = encoding.wave(2, count)

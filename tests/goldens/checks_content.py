@@ -29,7 +29,7 @@ def repositioned(what):
 
 
 def convolved():
-    """Of keys up to their query; the authors' last query reads other zeros than all before it, and is left out."""
+    """Compares keys up to their query; the authors' last query, which reads other zeros than earlier ones, is left out."""
     file, encoding = vectors(), pj.parse("dape(encoding=alibi(), hidden_dim=5, kernel_size=3)")
     layers = [{"kernel": file[f"dape_kernel_{n}"], "bias": file[f"dape_bias_{n}"]} for n in range(2)]
     site = pj.sites(len(file["q"]), start=3)

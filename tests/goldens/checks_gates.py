@@ -1,4 +1,4 @@
-"""Gates beside their authors' formulas, and masks beside those of transformers; make_gates.py made the vectors."""
+"""Gates beside their authors' formulas, and masks beside transformers' masks; make_gates.py made the vectors."""
 
 import functools
 
@@ -19,7 +19,7 @@ TRANSCRIBED = {
 
 
 def through(hook, encoding, params, file):
-    """What `hook` makes of (params, q, k, v, site) once the encoding has read its state off the tokens."""
+    """Returns `hook`'s result for (params, q, k, v, site), after `observe` has set the state."""
 
     @jax.jit
     def run(params, x, *qkv):
@@ -29,7 +29,7 @@ def through(hook, encoding, params, file):
 
 
 def attention(spec, golden):
-    """What queries read through forgetting attention, causal."""
+    """Returns the output of causal forgetting attention."""
     file, encoding = load("gates"), pj.parse(spec)
     params = {"kernel": file["gate_kernel"], "bias": file["gate_bias"]}
     params = (params, *((),) * (len(encoding.parts) - 1)) if "+" in spec else params
@@ -67,7 +67,7 @@ def window(spec, golden):
 
 
 def sparse(spec, golden, tokens=slice(None)):
-    """What queries read under a mask, of the tokens that the reference shows."""
+    """Returns the output of masked attention for the tokens that the reference shows."""
     file = load("masks")
     q, k, v, out = (file[f"{golden}_{name}"][tokens] for name in (*"qkv", "out"))
     site = pj.sites(len(q))

@@ -11,7 +11,7 @@ FILE, WIDTH, HEADS = "graphs", 24, 3
 
 
 def codes(spec, params, site):
-    """What is added to tokens."""
+    """Returns the codes that are added to tokens."""
     encoding = pj.parse(spec)
     return jax.jit(lambda params, x: encoding.embed(params, x, site))(params, np.zeros((len(site.segment), WIDTH)))
 
@@ -31,7 +31,7 @@ def centrality():
 
 
 def mapped(spec, features):
-    """By an identity that shows the features, of tokens at the places of their nodes."""
+    """Returns the features by an identity map, for tokens in the order of their nodes."""
     file = load(FILE)
     site = graph(file["adjacency"][: len(features), : len(features)], position=features)
     params = {"kernel": np.eye(features.shape[1], WIDTH, dtype=np.float32), "bias": np.zeros(WIDTH, np.float32)}

@@ -27,7 +27,7 @@ def _name(encoding: pj.Encoding) -> str:
 
 
 def _growth(head_dim: int, case: int, encoding: pj.Encoding):
-    """What the unscaled frequencies are multiplied by, and the attention factor, at all lengths."""
+    """Returns the factors of the unscaled frequencies, and the attention factor, at all lengths."""
     theirs, channels = _file()[f"frequency_{head_dim}"][case], head_dim // 2
     unscaled = float(encoding.base) ** (-np.arange(channels) / channels)
     ours = [_ours(encoding, channels, length) for length in _file()["lengths"]]

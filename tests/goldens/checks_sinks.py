@@ -8,7 +8,7 @@ from goldens.check import Check, load
 
 
 def read(spec, q, k, v, sink):
-    """What causal attention reads; the last part of the spec is learned_sink()."""
+    """Returns the output of causal attention; the last part of the spec is learned_sink()."""
     encoding, site = pj.parse(spec), pj.sites(len(q))
     params = (*((),) * (len(encoding.parts) - 1), {"sink": sink})
     return jax.jit(lambda *qkv: pj.attend(encoding, params, *qkv, site, site, causal=True))(q, k, v)

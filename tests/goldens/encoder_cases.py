@@ -52,7 +52,7 @@ def batch_of(*rows: tuple[int, int, int]) -> tuple[np.ndarray, pj.Site]:
 
 
 def errors(case: str, model: Any, params: Any) -> dict[str, float]:
-    """The largest error, over the largest value, of features and logits: `errors_of_t5` or those of one stack.
+    """The largest error, over the largest value, of features and logits: `errors_of_t5`, or the errors of one stack.
 
     "short" and "long" are of a line of tokens alone, "padded" of both in batches with padding before and behind them.
     """
@@ -78,7 +78,7 @@ def errors(case: str, model: Any, params: Any) -> dict[str, float]:
 
 
 def errors_of_t5(case: str, model: Any, params: Any) -> dict[str, float]:
-    """Of the encoder's features and the decoder's logits; "decoded" is token by token behind a prompt of the short length.
+    """Returns errors of the encoder's features and the decoder's logits; "decoded" goes token by token after a short prompt.
 
     The source is the long line, in a batch padded before and behind; the decoder reads the lines turned round.
     """

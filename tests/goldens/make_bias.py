@@ -52,7 +52,7 @@ def noise(*shape):
 
 
 def randomized(module):
-    """In evaluation mode, with weights exact in half precision, and an output projection that changes nothing."""
+    """Sets evaluation mode, weights that are exact in half precision, and an identity as output projection."""
     for weight in module.parameters():
         weight.data = half(0.5 * torch.randn_like(weight))
     for name in ("proj", "o", "o_proj", "out_proj", "dense"):

@@ -1,4 +1,4 @@
-"""What transformers makes of whole configurations: queries turned by each model's own rotary module, and its layers' types.
+"""transformers' results for whole configurations: queries turned by each model's own rotary module, and its layers' types.
 
     /tmp/goldens/bin/python tests/goldens/make_hf.py
 

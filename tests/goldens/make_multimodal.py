@@ -30,7 +30,7 @@ def frequencies(base, dim):
 
 
 def of_qwen2():
-    """Where Qwen2-VL has tokens; no video may have more frames than rows and columns (see docs/errata.md)."""
+    """Returns Qwen2-VL's positions; no video may have more frames than rows and columns (see docs/errata.md)."""
     kinds, images, videos = [], [], []
     for part in PARTS:
         grid = part if isinstance(part, tuple) else None

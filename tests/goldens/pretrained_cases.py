@@ -19,7 +19,7 @@ _ENCODINGS = {"timm rope": {"encoding": _ROPE}, "timm rope_ape": {"encoding": f"
 
 
 def asked(case: str) -> dict:
-    """What a file of timm's does not tell."""
+    """Returns the arguments that a file of timm does not hold."""
     told = {"num_heads": 2} if case.startswith("timm") else {}
     return told | _ENCODINGS.get(case, {})
 

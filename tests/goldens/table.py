@@ -31,7 +31,7 @@ bounds are tests. Those without a reference have none that runs.
 
 
 def formula_error(case) -> float:
-    """Of a layer with two documents and padding, as in tests/encodings/test_properties.py."""
+    """Returns the error of a layer with two documents and padding, as in tests/encodings/test_properties.py."""
     w = world(case)
     segment = np.where(np.arange(len(w.x)) < 2, 2, 1).astype(np.int32)
     segment[5] = 0

@@ -1,4 +1,4 @@
-"""What a test must know of a registered encoding: specs to try, its formula in float64, what its arguments may be."""
+"""A registered encoding's facts for tests: specs to try, its formula in float64, the values of its arguments."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -55,7 +55,7 @@ class Oracle:
         self.e, self.params = e, params
 
     def place(self, positions, prefix, segment):
-        """Where the tokens of a row stand after a position map; by default each is moved by `move`."""
+        """Returns the positions of a row's tokens after a position map; by default `move` moves each."""
         return [None if p is None else self.move(p) for p in positions]
 
     def move(self, p):
@@ -79,7 +79,7 @@ class Oracle:
         return vector
 
     def logit(self, row, head, i, j):
-        """What is added to the logit; by default `bias` of the two positions, 0 where a token stands nowhere."""
+        """Returns the term added to the logit; by default `bias` of the two positions, 0 for tokens without position."""
         if row.position[i] is None or row.position[j] is None:
             return 0.0
         return self.bias(head, row.num_heads, row.position[i], row.position[j])
@@ -103,7 +103,7 @@ class Oracle:
         return v
 
     def value(self, row, head, i, j, dim):
-        """What query i reads from key j beside its value."""
+        """Returns the part that query i reads from key j besides its value."""
         return np.zeros(dim)
 
 

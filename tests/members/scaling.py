@@ -1,4 +1,4 @@
-"""What a frequency scaling makes of 1-D frequencies, by its paper; the strategies of their arguments."""
+"""Oracles of frequency scalings of 1-D frequencies, by their papers; the strategies of their arguments."""
 
 import math
 

@@ -29,7 +29,7 @@ def read_at(table, position, size, method):
 
 
 class ResizedOracle(Oracle):
-    """Where there is `resize`, each document reads a table of its own size."""
+    """With `resize`, each document reads a table of its own size."""
 
     def codes(self, x, row):
         self.sizes = {}

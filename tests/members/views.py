@@ -9,18 +9,18 @@ from members.member import Member, Oracle, lines
 
 
 class ViewsOracle(Oracle):
-    """`around(inner)` is what it makes of other oracles: each pair of tokens stands where `pair` says."""
+    """`around(inner)` wraps other oracles: each pair of tokens stands where `pair` says."""
 
     def around(self, inner):
         self.inner = inner
         return self
 
     def pair(self, i: float, j: float) -> tuple[float, float]:
-        """Where a query at i and a key at j stand for each other."""
+        """Returns the positions of a query at i and a key at j for each other."""
         raise NotImplementedError
 
     def alone(self, p: float) -> float:
-        """Where a token stands for one that stands nowhere."""
+        """Returns the position of a token for tokens without position."""
         return p
 
     def seen_by(self, row, i, j):

@@ -1,4 +1,4 @@
-"""What a block computes, beside a float64 oracle; how blocks are run changes no number."""
+"""A block beside a float64 oracle; the way that blocks are run changes no number."""
 
 import functools
 import math
@@ -65,7 +65,7 @@ class Oracle:
         return self.mixed(q.reshape(len(x), -1, *q.shape[3:]), k, v, p, self.causal)
 
     def qk_norm(self, x, p):
-        """Of heads [B, H, T, D]."""
+        """Normalises heads [B, H, T, D]."""
         if self.c.qk_norm == "unit":
             return self.norm(x, {"scale": 1 - self.c.norm_offset}, "rms")
         if self.c.qk_norm == "all_heads":

@@ -1,4 +1,4 @@
-"""What tokens are drawn from, and how generation ends; that it continues full passes is in test_decoder.py."""
+"""The distribution of drawn tokens, and the end of generation; test_decoder.py compares it with full passes."""
 
 import functools
 
@@ -26,7 +26,7 @@ def decoder(spec="rope"):
 
 
 def nucleus(logits, top_k, top_p):
-    """By the definition, one token after the other."""
+    """Returns the nucleus by its definition, one token after the other."""
     likeliest = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
     likeliest = likeliest[: top_k or len(logits)]
     weight = np.exp(logits[likeliest] - logits.max())

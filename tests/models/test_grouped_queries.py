@@ -34,7 +34,7 @@ def test_keys_and_values_have_heads_of_their_own(num_kv_heads, heads):
 
 @pytest.mark.slow
 def test_shared_keys_are_keys_repeated():
-    """Beside a model with as many keys as queries, those of a group alike; the cache holds one for each group."""
+    """Equals a model with a key for each query, equal keys in a group; the cache holds one key for each group."""
     few, all_ = decoder(2), decoder(None)
     params = drawn(few.init, jax.random.key(0), TOKENS, SITE)["params"]
     repeated = jax.tree.map(lambda x: x, params)

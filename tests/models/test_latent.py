@@ -232,7 +232,7 @@ HOSTED += ("self_extend(window=3, group=2) >> (rope + stick_breaking)",)
     ],
 )
 def test_decoding_is_the_full_pass(spec):
-    """Of a packed row and one that is padded left; only of the last tokens, where logits depend on the length so far."""
+    """Covers a packed row and a left-padded row; only the last tokens if logits depend on the length so far."""
     model = decoder(spec)
 
     @jax.jit

@@ -110,7 +110,7 @@ def test_a_pattern_decodes_token_by_token():
 
 
 def test_local_and_global_layers_differ_from_either_alone():
-    """As in Gemma 3: other bases in other layers."""
+    """Follows Gemma 3: different bases in different layers."""
     trunk = (variables := initial(decoder("rope")))["params"]["trunk"]
     trunk |= {"encoding_0": (), "encoding_1": ()}
     mixed, local, whole = (

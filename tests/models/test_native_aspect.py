@@ -95,7 +95,7 @@ def by_image(batch, logits):
 
 
 def scrambled(batch):
-    """What a slot of padding or prefix holds changes, as does the order of a row's tokens; padding ends up anywhere."""
+    """Changes the content of padding and prefix slots, and the order of a row's tokens; padding ends up anywhere."""
     rng = np.random.default_rng(1)
     batch = {name: array.copy() for name, array in batch.items()}
     padding, prefix = batch["segment"] == 0, batch["prefix"] > 0
@@ -143,7 +143,7 @@ def test_neither_padding_nor_the_order_of_tokens_matters(spec):
 
 @every_spec
 def test_positions_matter_unless_there_is_no_encoding(spec):
-    """So that the tests above do not pass for want of any difference."""
+    """Guards the tests above: they must not pass for lack of any difference."""
     model, variables = made(spec)
     batch = batch_of(model, packed=True)
     stretched = np.minimum(batch["position"] * (2, 1), 5).astype(np.int32)

@@ -1,4 +1,4 @@
-"""What is drawn in training and in sampling, and what models start from: rates, sizes and independence."""
+"""Random draws of training and sampling, and initial parameters: rates, sizes and independence."""
 
 import flax.linen as nn
 import jax
@@ -26,7 +26,7 @@ def initial(model):
 
 
 def decoder(vocab_size, **options):
-    """A small decoder, and what it starts from."""
+    """A small decoder, and its initial parameters."""
     model = Decoder(vocab_size, **dict(encoding="rope", width=8, depth=1, num_heads=1) | options)
     return model, jax.jit(lambda key: model.init(key, TOKENS, SITE))(jax.random.key(0))
 
@@ -126,7 +126,7 @@ def test_units_of_a_resnet_start_as_their_shortcut():
 
 
 def test_every_step_draws_anew():
-    """Of a model that finds all tokens equally likely."""
+    """Draws from a model that finds all tokens equally likely."""
     model, variables = decoder(50)
     variables = jax.tree.map(jnp.zeros_like, variables)
     drawn = generate(model, variables, TOKENS, SITE, steps=12, temperature=1.0, key=jax.random.key(0))

@@ -1,4 +1,4 @@
-"""The parts of a ViT beside its blocks: sizes, stems, pooling, what is dropped in training, native-aspect rows."""
+"""The parts of a ViT beside its blocks: sizes, stems, pooling, dropouts in training, native-aspect rows."""
 
 import functools
 
@@ -226,7 +226,7 @@ def row(shapes, prefix, total, size=2):
 
 
 def test_prefix_tokens_that_do_not_fit_are_refused():
-    """Where sites are data: NaN. Without it a model that lacks its class token would answer the same for all images."""
+    """Traced sites give NaN. Without it a model that lacks its class token would answer the same for all images."""
     model = vit(encoding="rope(base=100)")
     variables, x, _ = made(model)
     with pytest.raises(ValueError, match=r"prefix tokens of an image come first.* take model.sites\(4, 6\); got \[0 0"):

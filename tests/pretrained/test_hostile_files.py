@@ -1,4 +1,4 @@
-"""Files of weights that are damaged, or lie: each is read or refused with what is wrong, in the memory that it is long."""
+"""Files of weights that are damaged, or lie: each is read or refused with the reason, in the memory of its size."""
 
 import io
 import json
@@ -149,7 +149,7 @@ def test_a_damaged_configuration_of_a_vision_model(count, tmp_path):
 
 @counts(3, 12)
 def test_models_of_damaged_files_are_read_whole_or_refused(count, tmp_path, own):
-    """As the tests above, up to the parameters: what is read there can be loaded."""
+    """Continues the tests above up to the parameters: files that can be read can be loaded."""
     header, body = header_of(own)
     spec = json.loads(header["__metadata__"]["posjax"])
     path = tmp_path / "weights.safetensors"

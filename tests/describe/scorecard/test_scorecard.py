@@ -1,4 +1,4 @@
-"""The scorecard tells apart what it should, by the numbers that are known, and says where a measure does not apply."""
+"""The scorecard gives known numbers, separates encodings that differ, and marks measures that do not apply."""
 
 import functools
 import json
@@ -44,7 +44,7 @@ def card_of_ones(**verdicts):
 
 @pytest.mark.slow
 def test_published_and_expected_values():
-    """Of NoPE, Vaswani's code, RoPE, ALiBi and a table: what theory says, at 256 tokens, 8 heads of 32."""
+    """NoPE, Vaswani's code, RoPE, ALiBi and a table have the values of theory, at 256 tokens, 8 heads of 32."""
     assert (card("none()")["U_coll"], card("none()")["R_shift"]) == (100, 0)
     np.testing.assert_allclose(card("none()")["X_mass"], 0.75, rtol=1e-6)
     np.testing.assert_allclose(card("none()")["X_ent"], np.log(1024) / np.log(256), rtol=1e-6)
@@ -88,7 +88,7 @@ def test_a_card_holds_every_measure_and_says_why_one_is_missing():
 
 
 class CountsKeys(pj.Encoding):
-    """What no encoding may do: the bias depends on the array, not on where its tokens stand."""
+    """A forbidden encoding: its bias depends on indices of the array, not on sites."""
 
     def bias(self, params, q, q_site, k, k_site):
         return jnp.arange(k.shape[0]) * jnp.ones((1, q.shape[0], 1))

@@ -1,4 +1,4 @@
-"""Attention distance and rollout against what they are by hand."""
+"""Attention distance and rollout against numbers by hand."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +48,7 @@ def test_what_is_no_grid_is_refused(site, parts):
 
 
 def test_uniform_attention_on_two_by_two_patches():
-    """Of four keys one is the query's own, two are a side away, and one a diagonal."""
+    """One of four keys is the query's own, two are a side away, and one is a diagonal away."""
     site, expected = grid(2, 2), (0 + 1 + 1 + np.sqrt(2)) / 4
     weights = jnp.full((3, 2, 4, 4), 0.25)
     np.testing.assert_allclose(attention_distance(weights, site), [expected] * 2, rtol=1e-6)

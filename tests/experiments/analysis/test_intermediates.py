@@ -1,4 +1,4 @@
-"""What is seen inside a model is what it computed with."""
+"""Intermediates of a model equal the arrays that it computes with."""
 
 import jax
 import jax.numpy as jnp

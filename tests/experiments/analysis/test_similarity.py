@@ -1,4 +1,4 @@
-"""What two patches look like to an encoding, against tables and angles that are known."""
+"""Similarity of two patches under an encoding, against known tables and angles."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the atlas reads: tables of the documentation, and configurations of well-known models."""
+"""Sources of the atlas: tables of the documentation, and configurations of well-known models."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What breaks: every bug has its row of the errata, and its two pictures differ where they say."""
+"""The page of bugs: every bug has its row of the errata, and its two pictures differ in the described places."""
 
 import numpy as np
 import pytest

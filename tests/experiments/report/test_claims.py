@@ -56,7 +56,7 @@ def claim(name, *expects):
 
 
 def test_verdicts():
-    """Of five claims of one folder four can be tested; the largest Holm factor is four."""
+    """Four of five claims of one folder can be tested; the largest Holm factor is four."""
     tie = within(IMAGES("rope") - IMAGES("none"), 0.1)
     asked = [
         claim("right", above(IMAGES("rope") - IMAGES("none"))),

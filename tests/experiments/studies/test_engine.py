@@ -1,4 +1,4 @@
-"""What the engine does around rows, with trainings that are not run: seeds, parts, data, tuning, records and pages."""
+"""The engine's work around rows, with stubbed trainings: seeds, parts, data, tuning, records and pages."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ class Toy:
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch):
-    """What would have been trained: (spec, rates, seeds, split). The loss is the distance to the encoding's best rate, in
+    """Records the stubbed trainings: (spec, rates, seeds, split). The loss is the distance to the encoding's best rate, in
     octaves, and a hundredth of the seed; an encoding of alibi diverges."""
     calls = []
 

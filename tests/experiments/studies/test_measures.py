@@ -1,4 +1,4 @@
-"""What measures return of models whose answers are known."""
+"""Results of measures on models with known answers."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""The rows that a config plans, what flags make of them, and what is refused before anything is trained."""
+"""The rows that a config plans, the effect of flags, and refusals before anything is trained."""
 
 import pathlib
 import runpy
@@ -193,7 +193,7 @@ def test_readings_of_pretrained_models_change_the_layers_without_a_window(label,
         assert made == want.replace("none()", "none()")
 
 
-# What is refused.
+# Refusals.
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_fine_tune_on_images_differs_in_resolution_and_length_alone():
 
 
 def test_a_tuned_context_keeps_its_retrieval_and_sees_whole_windows():
-    """Of the two rows of a step a quarter, the share of training, would be none: tuning would unlearn what is asked."""
+    """A quarter of a step's two rows, training's share, would be none: tuning would unlearn retrieval."""
     tuned = [row for row in rows(config("papers/context_extension")) if row.finetune]
     assert len(tuned) == 4
     for row in tuned:

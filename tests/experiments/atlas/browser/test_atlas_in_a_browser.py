@@ -30,7 +30,7 @@ FIRST_PICTURE = 15.0  # seconds, on a busy machine: a page that never draws is w
 
 
 def too_wide(page):
-    """By how many pixels a page must be scrolled sideways."""
+    """Returns the pixels by which a page scrolls sideways."""
     return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
@@ -152,7 +152,7 @@ def test_a_grid_is_dragged_to_its_size_and_aspect(watched):
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 20 / 24, box["y"] + box["height"] * 5 / 24, steps=5)
     page.mouse.up()
-    page.mouse.move(box["x"] + 2, box["y"] + 2)  # what is not held is not dragged
+    page.mouse.move(box["x"] + 2, box["y"] + 2)  # without a pressed button nothing is dragged
     page.get_by_role("heading", name="Extrapolated to 5 × 20").wait_for()
     page.get_by_role("img", name="The new grid, 5 × 20 patches").wait_for()
     assert page.get_by_role("slider", name="new width").input_value() == "20"
@@ -256,7 +256,7 @@ def test_a_tap_reads_a_logit(watched):
 
 
 def test_three_questions_are_answered_by_a_few_clicks(watched):
-    """As docs/atlas.md tells a newcomer to click."""
+    """Follows the clicks of docs/atlas.md for newcomers."""
     page = watched.open("map")
     menu, said = page.get_by_role("navigation", name="Pages"), page.locator("main [aria-live]").first
 
@@ -297,7 +297,7 @@ def test_weight_and_time_to_the_first_picture(atlas, browser):
 
 
 def test_every_bug_changes_its_picture(atlas):
-    """In the data as they were written: a switch that changes nothing shows nothing."""
+    """Reads the written data: a switch without an effect would show nothing."""
     text = (atlas / "data" / "breaks.js").read_text()
     shown = json.loads(text[text.index("{") : text.rindex(")")])["breaks"]
     assert [bug["name"] for bug in shown if bug["cells"]["right"] == bug["cells"]["wrong"]] == []
