@@ -205,7 +205,7 @@ def test_riflex_lowers_one_frequency_of_one_axis():
 
 
 def test_dype_ends_unscaled():
-    """It equals the vision YaRN of its code at pure noise, and no scaling at the finished picture; crossed ramps divided all."""
+    """It equals its code's vision YaRN at pure noise, and no scaling at the finished picture; crossed ramps divided all."""
     plain = frequencies("clipped(count=0)", 56)
     for time in (0, 0.001):
         np.testing.assert_allclose(frequencies(f"dype(factor=4, original_length=64, time={time})", 56), plain)
