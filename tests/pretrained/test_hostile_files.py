@@ -236,15 +236,15 @@ def test_what_a_header_says_is_checked_before_a_model_is_made(changes, message, 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("config.json", "[1]", "config.json is no JSON object but list"),
-        ("config.json", '{"a": NaN}', "config.json is no JSON: NaN is no number of JSON's"),
-        ("config.json", "[" * 10**5, "config.json is no JSON: "),
+        ("config.json", "[1]", "config.json is not a JSON object but list"),
+        ("config.json", '{"a": NaN}', "config.json is not JSON: NaN is not a JSON number"),
+        ("config.json", "[" * 10**5, "config.json is not JSON: "),
         (
             "model.safetensors.index.json",
             '{"weight_map": {"a": "../a.safetensors"}}',
-            "'../a.safetensors', which is no name",
+            "'../a.safetensors', which is not the name",
         ),
-        ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "has 3, which is no name"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "has 3, which is not the name"),
         ("model.safetensors.index.json", '{"weight_map": ["a"]}', "has no weight_map"),
     ],
 )
