@@ -1,7 +1,7 @@
 # Two commands, on any machine with Python 3.11+ and a package registry:
 #   make ablate   the main job, on data that needs no download; into runs/quickstart
-#   make test     the tests; make slow the longer ones; make thorough what neither needs to be sure
-# Both make their own .venv, which is all that `make` does: posjax and its commands then run in it from any folder.
+#   make test     the tests; make slow the longer ones; make thorough extra checks beyond both
+# Both make their own .venv (plain `make` does only that): posjax and its commands then run in it from any folder.
 # Another interpreter: make PYTHON=python3.12 ablate
 
 PYTHON ?= python3

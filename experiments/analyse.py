@@ -21,16 +21,18 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("analyse", __doc__)
     parser.add_argument("--checkpoint", required=True, help="workdir of a run or a row, or a file of weights")
-    parser.add_argument("--out", required=True, help="where the page, pictures and numbers go")
-    parser.add_argument("--data", help="set of images (default: what the run was trained on)")
-    parser.add_argument("--split", help="of the set (default: what the run was evaluated on; test)")
-    parser.add_argument("--data_dir", help="where sets are, or the folder of pictures")
-    parser.add_argument("--num_images", type=cli.positive, default=1000, help="shuffled and moved (default: 1000)")
+    parser.add_argument("--out", required=True, help="folder of the page, pictures and numbers")
+    parser.add_argument("--data", help="set of images (default: the run's training set)")
+    parser.add_argument("--split", help="split of the set (default: the run's evaluation split; test)")
+    parser.add_argument("--data_dir", help="directory of sets, or folder of pictures")
     parser.add_argument(
-        "--num_looked_into", type=cli.positive, default=128, help="of these, for attention (default: 128)"
+        "--num_images", type=cli.positive, default=1000, help="number of images to shuffle and move (default: 1000)"
     )
-    parser.add_argument("--num_shown", type=cli.positive, default=8, help="of these, for rollouts (default: 8)")
-    parser.add_argument("--padding", help="what comes in when images move: black, edge, reflect, wrap")
+    parser.add_argument(
+        "--num_looked_into", type=cli.positive, default=128, help="number of these for attention (default: 128)"
+    )
+    parser.add_argument("--num_shown", type=cli.positive, default=8, help="number of these for rollouts (default: 8)")
+    parser.add_argument("--padding", help="padding of moved images: black, edge, reflect, wrap")
     args = parser.parse_args(argv)
     given = sys.argv[1:] if argv is None else argv
     return cli.answer(lambda: _analyse(args, given), args.imports, traceback=args.traceback)

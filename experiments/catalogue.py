@@ -20,7 +20,7 @@ PAGE = pathlib.Path(__file__).parents[1] / "docs" / "catalogue.md"
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("catalogue", __doc__)
-    parser.add_argument("--family", help="of this family (module) only")
+    parser.add_argument("--family", help="show only this family (module)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.parent.name}/{PAGE.name}, the whole of it")
     args = parser.parse_args(argv)
 

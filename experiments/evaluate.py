@@ -22,22 +22,24 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("evaluate", __doc__)
     parser.add_argument("--checkpoint", required=True, help="file or folder of weights, or workdir of a run or a row")
-    parser.add_argument("--data", help="set of images (default: what the run was evaluated on)")
-    parser.add_argument("--split", help="of the set (default: the run's; test)")
-    parser.add_argument("--data_dir", help="where sets are")
-    parser.add_argument("--images", help="folder of pictures, with all below it, whose likeliest classes are printed")
-    parser.add_argument("--classes", help="text file with the name of a class a line")
+    parser.add_argument("--data", help="set of images (default: the run's evaluation set)")
+    parser.add_argument("--split", help="split of the set (default: the run's; test)")
+    parser.add_argument("--data_dir", help="directory of sets")
+    parser.add_argument("--images", help="folder of pictures (and folders below) to classify")
+    parser.add_argument("--classes", help="text file with a class's name on each line")
     parser.add_argument("--image_size", type=_size, help="H or HxW in pixels (default: the model's)")
     parser.add_argument("--resolutions", help="several: pixels (224, 192x320), or factors of the model's size below 10")
-    parser.add_argument("--method", help="how tables are resized (default: as the file's own code does)")
+    parser.add_argument("--method", help="method of resizing tables (default: the file's own code's)")
     parser.add_argument("--mode", help="crop, pad or stretch pictures to the size (default: the run's; crop)")
-    parser.add_argument("--crop_fraction", type=float, default=1.0, help="of the picture that is cut out (default: 1)")
+    parser.add_argument(
+        "--crop_fraction", type=float, default=1.0, help="share of the picture that is cut out (default: 1)"
+    )
     parser.add_argument("--batch_size", type=cli.positive, default=64)
-    parser.add_argument("--limit", type=cli.positive, help="as many images, spread over the split (default: all)")
+    parser.add_argument("--limit", type=cli.positive, help="number of images, spread over the split (default: all)")
     parser.add_argument("--top", type=cli.positive, default=5, help="likeliest classes of a picture (default: 5)")
-    parser.add_argument("--num_heads", type=cli.positive, help="where the file does not tell it")
-    parser.add_argument("--grid", type=_size, help="HxW in patches of the file's table, where that is no square")
-    parser.add_argument("--encoding", help="of a file whose rotary encoding left no trace in it")
+    parser.add_argument("--num_heads", type=cli.positive, help="number of heads, if the file does not show it")
+    parser.add_argument("--grid", type=_size, help="HxW in patches of the file's table, if it is not square")
+    parser.add_argument("--encoding", help="encoding of a file that shows no trace of its rotary one")
     args = parser.parse_args(argv)
     return cli.answer(lambda: _evaluate(args), args.imports, traceback=args.traceback)
 
@@ -48,7 +50,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     if args.images and (args.data or args.split or args.data_dir or args.limit):
         raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
     if args.classes and not args.images:
-        raise ValueError("--classes names what is seen in pictures: give --images=DIR, or leave it out")
+        raise ValueError("--classes names the classes of pictures: give --images=DIR, or leave it out")
     if args.image_size and args.resolutions:
         raise ValueError("--image_size is one size, --resolutions are several: give one of them")
     options = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)

@@ -34,10 +34,12 @@ def main(argv: list[str] | None = None) -> int:
         "--lengths", type=_lengths, default=(), help="tokens of sequences, with commas (a checkpoint's)"
     )
     parser.add_argument(
-        "--trained_length", type=cli.positive, help="of a checkpoint (default: what its config.json says)"
+        "--trained_length", type=cli.positive, help="trained length of a checkpoint (default: config.json's)"
     )
     scalings = ("linear", "ntk", "yarn", "llama3")
-    parser.add_argument("--scaling", choices=scalings, help="of a checkpoint's ropes, by the factor of each length")
+    parser.add_argument(
+        "--scaling", choices=scalings, help="scaling of a checkpoint's ropes, by the factor of each length"
+    )
     parser.add_argument("--ignore", help="keys of its config.json to pass over, with commas: they change no numbers")
     parser.add_argument("--length", type=cli.positive, help="tokens on the line (default: 16, in plots 128)")
     parser.add_argument("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")

@@ -20,9 +20,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser("export", __doc__)
     parser.add_argument("--checkpoint", required=True, help="workdir of a run")
     parser.add_argument("--out", help="folder to write (not with --all)")
-    parser.add_argument("--family", help="model_type of transformers (default: the first that has such a model)")
-    parser.add_argument("--all", action="store_true", help="write nothing: list what stands against it in each family")
-    parser.add_argument("--seed", type=int, help="of the run (default: its first one)")
+    parser.add_argument("--family", help="model_type of transformers (default: the first that has the model)")
+    parser.add_argument("--all", action="store_true", help="write nothing: list the obstacles in each family")
+    parser.add_argument("--seed", type=int, help="seed of the run (default: the first)")
     args = parser.parse_args(argv)
     return cli.answer(lambda: _export(args), args.imports, traceback=args.traceback)
 

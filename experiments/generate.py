@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) takes the likeliest token")
     parser.add_argument("--top_k", type=cli.positive, help="draws from the k likeliest tokens")
     parser.add_argument("--top_p", type=float, help="draws from the likeliest tokens that hold this probability")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
     args = parser.parse_args(argv)
     return cli.answer(lambda: _generate(args), args.imports, traceback=args.traceback)
 

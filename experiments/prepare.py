@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument("--name", help="the set; --list shows them")
     what.add_argument("--list", action="store_true", help="show the known sets")
     parser.add_argument("--from", dest="source", metavar="DIR", help="directory with the original raw files")
-    parser.add_argument("--data_dir", metavar="DIR", help="where prepared sets lie (default: TFDS's own)")
+    parser.add_argument("--data_dir", metavar="DIR", help="directory of prepared sets (default: TFDS's own)")
     args = parser.parse_args(argv)
     return cli.answer(_list if args.list else lambda: _prepare(args), traceback=args.traceback)
 

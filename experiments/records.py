@@ -148,7 +148,9 @@ def _at(text: str) -> At:
     try:
         numbers = tuple(int(part) if part.isdigit() else float(part) for part in text.split("/"))
     except ValueError:
-        raise ValueError(f"a metric is given at {text!r}, which is no number: write 256, or 256/0.5 for two") from None
+        raise ValueError(
+            f"a metric is given at {text!r}, which is not a number: write 256, or 256/0.5 for two"
+        ) from None
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"a metric is given at {text!r}, which is not finite")
     return numbers[0] if len(numbers) == 1 else numbers
@@ -172,7 +174,7 @@ def read_records(path: pathlib.Path) -> list[Record]:
                 raise line
             records.append(Record.of(line))
         except ValueError as error:
-            logging.warning("%s, line %d is no record and is left out: %s", path, number, error)
+            logging.warning("%s, line %d is not a record and is left out: %s", path, number, error)
     return records
 
 

@@ -38,12 +38,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser("scorecard", __doc__)
     parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
     parser.add_argument("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
-    parser.add_argument("--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure what this run has learned")
+    parser.add_argument(
+        "--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure this run's learned encodings"
+    )
     parser.add_argument(
         "--missing", action="store_true", help="keep the cards that lie in --out and make those it lacks"
     )
     parser.add_argument("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
-    parser.add_argument("--seed", type=int, default=0, help="of parameters and contents (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of parameters and contents (default: 0)")
     args = parser.parse_args(argv)
     given = sys.argv[1:] if argv is None else argv
 

@@ -77,7 +77,7 @@ def parse_line(line: bytes, path: str | pathlib.Path, number: int) -> dict[str, 
     """The object of a line.
 
     Raises:
-      ValueError: it is no JSON object; names the file and the line.
+      ValueError: a line is not a JSON object; the message names the file and the line.
     """
     try:
         record = json.loads(line, parse_constant=_refuse_constant)
@@ -89,7 +89,7 @@ def parse_line(line: bytes, path: str | pathlib.Path, number: int) -> dict[str, 
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON's")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def whole_lines(path: str | pathlib.Path) -> list[bytes]:

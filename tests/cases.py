@@ -13,7 +13,7 @@ from posjax.describe.worlds import World, forward, joined, project, rows  # noqa
 from posjax.encoding import Needs
 from posjax.encodings.graphs import shortest_paths
 
-HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is no power of two
+HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is not a power of two
 WIDTH = HEADS * HEAD_DIM
 COMPOSITIONS: list[Case] = [
     *lines("(interpolate(factor=2) >> rope()) + t5() + sinusoidal()"),
@@ -80,8 +80,8 @@ def world(case: Case) -> World:
 
 
 def with_relation(site: pj.Site) -> pj.Site:
-    """The site, with tokens in no order as nodes of a graph in two parts, of which edges lead both ways but for one."""
-    random, count = np.random.default_rng(0), 16  # as many nodes as there are, and more
+    """Adds a graph in two parts to the site: unordered tokens are its nodes, and all edges but one lead both ways."""
+    random, count = np.random.default_rng(0), 16  # the graph's nodes, and more
     adjacency = np.zeros((count, count))
     for part in (np.arange(9), np.arange(9, count)):
         parent = [random.integers(0, n) for n in range(1, len(part))]

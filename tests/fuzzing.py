@@ -4,7 +4,7 @@
     def test_archives(count, tmp_path):
         fuzz(count, damaged(ARCHIVE), lambda content: read(written(tmp_path, content)))
 
-The first count is for the fast tests, the second for the slow ones. What is drawn is the same each time.
+The first count is for the fast tests, the second for the slow ones. The draws are the same each time.
 """
 
 import collections
@@ -67,7 +67,7 @@ def counts(fast: int, slow: int):
 def fuzz(
     count: int, strategy, read: Callable, refusals: tuple[type[Exception], ...] = (ValueError,)
 ) -> collections.Counter:
-    """Reads what is drawn `count` times; how often it was read and how often refused."""
+    """Reads `count` draws; returns how many were read and how many refused."""
     found: collections.Counter = collections.Counter()
 
     @settings(

@@ -5,7 +5,7 @@
 Prints which test killed each mutant. Exits 1 where one is alive, or where the lines that it changes are not there exactly
 once: then write them anew. The tree itself is not touched; its tests have to pass.
 
-`MUTANTS` says of each: what is wrong | a file | the tests that notice, below tests/, with pytest's options;
+`MUTANTS` has for each: its mistake | a file | the tests that notice, below tests/, with pytest's options;
 then, as in a diff, the lines that change. All but the last twelve once lived: the fast tests of their subject passed.
 """
 

@@ -1,4 +1,4 @@
-"""Made-up records of studies, for tests of what is shown of them."""
+"""Made-up records of studies, for tests of pages and figures."""
 
 from experiments.records import Record, Records
 

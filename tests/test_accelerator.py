@@ -1,4 +1,4 @@
-"""The accelerator's command: what it checks, that it ends in time and keeps what was measured, and what it needs."""
+"""The accelerator's command: its checks, its time limit, its records, and its requirements."""
 
 import json
 import os

@@ -54,7 +54,7 @@ def exported(run, tmp_path_factory):
 
 @pytest.mark.slow
 def test_what_is_exported_is_what_was_trained(run, exported, tmp_path, capsys):
-    """Logits bit by bit, the length of training and the tokenizer; the record says what it puts first."""
+    """Logits bit by bit, the length of training and the tokenizer; the record has its BOS."""
     before, (model, params) = load_run(run), pretrained.load(exported)
     tokens = np.arange(40, dtype=np.int32)[None]
     logits = jax.jit(before.model.apply)({"params": before.of(0)}, tokens, pj.sites(40))

@@ -1,4 +1,4 @@
-"""What a user can get wrong on a command line is answered by one line and exit code 2."""
+"""Users' mistakes on a command line are answered by one line and exit code 2."""
 
 import json
 import os

@@ -79,7 +79,7 @@ def count(path):
 
 
 def records(path):
-    """What was measured, without what differs from run to run (the commit, too, where somebody works meanwhile)."""
+    """Returns measured results without fields that differ from run to run (also the commit, which may change meanwhile)."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines = [line | {"versions": line["versions"] | {"commit": None}} for line in lines]
     return [{name: x for name, x in line.items() if name not in ("step_time", "wall_time")} for line in lines]
@@ -198,7 +198,7 @@ def test_an_ablation_killed_in_its_second_row_ends_as_if_it_had_not_been(ablatio
 
 
 def table(out):
-    """The labels and scores that are printed, without times (and what is computed from them) and paths."""
+    """The labels and scores that are printed, without times (and numbers computed from them) and paths."""
     lines = [line for line in out.splitlines() if any(label in line for label in ("plain", "rope 100", "t5"))]
     cells = [line.replace("│", " ").split()[:3] for line in lines if "/" not in line]
     assert len(cells) >= 3

@@ -53,7 +53,7 @@ SMALL_VIT = {"model.patch_size": 4}
     ],
 )
 def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatch):
-    """By one kind of run or another."""
+    """Every field is read by some kind of run."""
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     dead = None
     for kind, sizes in enumerate(kinds):

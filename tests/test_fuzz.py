@@ -1,4 +1,4 @@
-"""Specs, arguments of `attend` and command lines as nobody would write them: an answer, or one line of what is wrong."""
+"""Specs, arguments of `attend` and command lines as nobody would write them: an answer, or one line with the mistake."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_specs_that_are_too_much(text):
 
 
 class Arguments:
-    """Of one call of `attend`: shapes, types and sites, most of them right."""
+    """Arguments of one call of `attend`: shapes, types and sites, most of them right."""
 
     @staticmethod
     @st.composite
@@ -199,7 +199,7 @@ def test_command_lines(count, tmp_path):
 
 
 def test_the_fuzzers_find_what_is_wrong():
-    """A reader that fails otherwise, one that refuses without a word and damage that is none are told."""
+    """The fuzzers report a reader with other errors, a refusal without a message, and damage that changes nothing."""
 
     def reader(content):
         return content[3]

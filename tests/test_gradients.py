@@ -32,7 +32,7 @@ def wave(tree):
 
 @each_case(params_of_long(beside=SLOW))
 def test_forward_mode_in_tiles_is_dense(case):
-    """Derivatives, and those of gradients, along one direction, to parameters, tokens and projections."""
+    """Derivatives, and derivatives of gradients, along one direction, to parameters, tokens and projections."""
     w = world(case)
     given = w.params, w.x, w.weights
 
@@ -69,7 +69,7 @@ def test_transforms(transform):
 
 
 def test_a_loss_that_holds_a_derivative_still():
-    """As in MeanFlow: the gradient passes by the output of `jvp`, not by its tangent."""
+    """Follows MeanFlow: the gradient flows through the output of `jvp`, not through its tangent."""
 
     def gradient(name):
         def loss(s):

@@ -15,7 +15,7 @@ from posjax.encodings.scaling import Spectrum
 from posjax.hf import models
 from posjax.hf.kinds import KINDS
 
-# As published, without what does not concern the encoding.
+# As published, without keys that do not concern the encoding.
 LLAMA_31 = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -108,7 +108,7 @@ def test_published_configurations(config, spec):
     assert pj.from_hf(config) == pj.parse(spec)
 
 
-# Whole files, as published; what does not concern the encoding is shortened.
+# Whole files, as published; parts that do not concern the encoding are shortened.
 GPT_2 = {"model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_positions": 1024}
 BERT = {"model_type": "bert", "hidden_size": 768, "max_position_embeddings": 512, "position_embedding_type": "absolute"}
 ROBERTA = {"model_type": "roberta", "hidden_size": 768, "max_position_embeddings": 514, "pad_token_id": 1}
@@ -653,11 +653,11 @@ def arguments(name):
     return st.fixed_dictionaries(dict(MEMBERS[name].arguments)).map(lambda kw: pj.parse(name + "()").__class__(**kw))
 
 
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample what it checks
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample items for its checks
 @settings(deadline=None)
 @given(arguments("rope").filter(describable))
 def test_round_trip(encoding):
-    """Into transformers' spelling and back; what it cannot say (one mscale) is said otherwise, or refused."""
+    """Writes transformers' spelling and reads it back; other settings (one mscale) are spelled otherwise, or refused."""
     if getattr(encoding.scaling, "start_tokens", 0):
         with pytest.raises(ValueError, match="no rope_type for the scaling longrope"):
             pj.to_hf(encoding, layout=encoding.layout)
@@ -717,7 +717,7 @@ def test_what_transformers_cannot_say(spec, message):
 
 
 def test_a_whole_longrope_has_a_text_that_is_read():
-    """Of as many factors as Phi-3 has, with all their digits."""
+    """Covers Phi-3's number of factors, with all their digits."""
     factors = [1 + 0.1234567890123 * c for c in range(64)]
     config = {"rope_type": "longrope", "short_factor": factors, "long_factor": factors[::-1], "factor": 32.0}
     encoding = pj.from_hf(config, original_max_position_embeddings=4096)

@@ -1,4 +1,4 @@
-"""Hosting: the recipes of docs/hosting.md beside our own models, and what is refused when a hook was not run."""
+"""Hosting: the recipes of docs/hosting.md beside our own models, and refusals if a hook was not run."""
 
 import ast
 import functools
@@ -269,7 +269,7 @@ def test_a_batch_is_its_sequences(spec):
 
 
 def test_shared_sites_stay_shared():
-    """So that what depends on sites alone is computed once for a batch."""
+    """Functions of shared sites are then computed once for a batch."""
     x, site = jnp.ones((4, 6, 24)), pj.sites(6)
     for spec, key, shared in [
         ("learned + rope", jax.random.key(0), True),
@@ -309,7 +309,7 @@ def test_a_model_that_forgets_to_host_is_told():
 
 
 class OwnAttention(nn.Module):
-    """A layer whose attention is flax's, which hosts an encoding, or what is given in its place."""
+    """A layer with flax's attention, which hosts an encoding, or with a replacement."""
 
     spec: str
     given: object = None

@@ -83,7 +83,7 @@ def third_party(path):
 
 
 def required(path):
-    """Modules that a file, or a package that holds it, names to `require`; those of a table of packages too."""
+    """Modules that a file, or a package that holds it, names to `require`, modules in a table of packages included."""
     for file in (path, *(parent / "__init__.py" for parent in path.parents if parent.is_relative_to(REPO / "posjax"))):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("require", "_Known"):
@@ -96,7 +96,7 @@ def test_a_package_that_may_be_missing_is_required_by_name():
         used = set(third_party(path)) - set(sys.stdlib_module_names) - {"posjax"} - CORE_MODULES - set(required(path))
         if used:
             loose[str(path.relative_to(REPO))] = used
-    # The commands say what it takes to plot; requests comes with tensorflow-datasets.
+    # The commands name the extra for plots; requests comes with tensorflow-datasets.
     drawn = {"posjax/describe/figures.py": {"matplotlib", "PIL"}, "posjax/describe/plots.py": {"matplotlib"}}
     assert loose == {**drawn, "posjax/data/preparing.py": {"requests"}}
 

@@ -113,7 +113,7 @@ def test_grids_of_equal_count_are_resized(old, new):
 
 @on_grids
 def test_grids_of_equal_count_are_told_apart(spec):
-    """As many tokens with the same content, in other places: 2 x 6 is not 3 x 4."""
+    """Equal numbers of tokens with the same content stand in other places: 2 x 6 is not 3 x 4."""
     encoding, params = made(spec)
     x = tokens(14)
     wide, tall = (forward(encoding, params, x, pj.grid(*size, prefix=2), WEIGHTS) for size in ((2, 6), (3, 4)))
@@ -156,7 +156,7 @@ def test_registers_and_relative_tables_live_together():
 
 
 def test_every_resolution_compiles():
-    """Of tables that are traced: sizes are static and never computed from arrays."""
+    """Traced tables have static sizes, never computed from arrays."""
     for size in ((1, 1), (3, 5), (7, 2)):
         compiled = jax.jit(lambda table, size=size: resize(table, size))
         assert compiled.eval_shape(jnp.zeros((4, 4, 2))).shape == (*size, 2)
@@ -206,7 +206,7 @@ def test_columns_and_rows_may_be_exchanged(spec):
     site = encoding.place(params, pj.grid(4, 4))
     transposed = encoding.place(params, pj.grid(4, 4)._replace(position=pj.grid(4, 4).position[:, ::-1]))
     x = jax.random.normal(KEY, (16, 1, HEAD_DIM))
-    blocks = np.arange(HEAD_DIM).reshape(2, 2, 2)[:, ::-1].ravel()  # the channels of one axis for those of the other
+    blocks = np.arange(HEAD_DIM).reshape(2, 2, 2)[:, ::-1].ravel()  # the channels of one axis exchanged for the other's
     a = encoding.rotate(params, x, site, x, site)[0]
     b = encoding.rotate(params, x[..., blocks], transposed, x[..., blocks], transposed)[0]
     close(b[..., np.argsort(blocks)], a)

@@ -53,7 +53,7 @@ def test_a_model_returns_what_linen_returns(module, example):
 
 @pytest.mark.slow
 def test_parameters_come_from_linen_and_go_there():
-    """So functions of Linen models take an NNX model, and its methods are called by name."""
+    """Functions of Linen models thus take an NNX model, and call its methods by name."""
     model = Model(DECODER, linen())
     jax.tree.map(np.testing.assert_array_equal, model.variables, dict(linen()))
     module = DECODER.clone(encoding="learned + t5")

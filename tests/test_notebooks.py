@@ -45,7 +45,7 @@ def read(script):
 
 @each_script
 def test_a_notebook_is_the_pair_of_its_script(script):
-    """So that none shows what its script no longer says: `python docs/notebooks/make.py` makes them anew."""
+    """Finds notebooks that are older than their scripts: `python docs/notebooks/make.py` makes them anew."""
     expected = MAKE["notebook"](MAKE["cells_of"](script.read_text()), {})
     made = read(script)
     assert [cell | dict(outputs=[]) if cell["cell_type"] == "code" else cell for cell in made["cells"]] == expected[
@@ -82,7 +82,7 @@ def test_cells_of_a_script():
 
 
 def test_outputs_of_cells():
-    """In the order in which a cell prints and shows; names live on."""
+    """Outputs keep the order of a cell's prints and figures; names persist between cells."""
     shown = plt.show
     source = 'import matplotlib.pyplot as plt\nprint("before")\nplt.figure(figsize=(1, 1))\nplt.show()\nx = "after"\nprint(x)'
     cells = [MAKE["Cell"]("code", source), MAKE["Cell"]("markdown", "words"), MAKE["Cell"]("code", "print(x * 2)")]

@@ -38,7 +38,7 @@ def test_a_prediction_is_arithmetic():
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory):
-    """The config of a decoder of which attention is a good part, and its plan."""
+    """The config of a decoder with a large share of attention, and its plan."""
     sizes = dict(model__width=32, data__length=96, eval_lengths=(96,), eval_batch_size=64)
     config = small_decoder(tmp_path_factory.mktemp("data"), batch_size=4, model__implementation="dense", **sizes)
     return config, plan(config, SEEDS)
@@ -106,9 +106,9 @@ print(json.dumps([found.held, taken()]))
 
 @pytest.mark.thorough
 def test_memory_is_what_a_running_step_takes(tmp_path):
-    """To a tenth, of a process that has compiled before: its peak over what it held without state and step.
+    """Agrees within a tenth with a warm process: its peak over its memory without state and step.
 
-    Of blockwise attention: XLA's own products on a CPU work in arrays that its account leaves out, which are large in dense.
+    Uses blockwise attention: XLA's products on a CPU need arrays that its count leaves out, large ones in dense attention.
     """
     line = [sys.executable, "-c", MEASURED, str(tmp_path), "blockwise"]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(REPO), "POSJAX_ALLOCATOR": "default"}
@@ -121,7 +121,7 @@ def test_memory_is_what_a_running_step_takes(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_plans_for_devices_that_are_not_there(tmp_path):
-    """Those of one device share the batch: its rows and temporaries are a fourth, the state is not."""
+    """Four devices share the batch: its rows and temporaries are a fourth on each, but the state is not."""
     sizes = [
         "--config=configs/decoder.py",
         "--config.model.width=32",

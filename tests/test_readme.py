@@ -1,9 +1,9 @@
-"""README.md and docs/*.md as they stand: python blocks run, commands run or parse, and what is named exists.
+"""README.md and docs/*.md as they stand: python blocks run, commands run or parse, and named files exist.
 
-The python blocks of a document run in their order, in one namespace and an empty directory, with nothing but what they show.
+The python blocks of a document run in their order, in one namespace and an empty directory, with no other names or files.
 A block that begins with `# name.py` is also a file of that name, for the commands that import it.
 
-Commands, by what is done with each (`HOW`):
+Commands, by their treatment (`HOW`):
   run     in this process, as it stands
   slow    in a process of its own, made small by the arguments given here; marked slow
   parsed  the real parser reads the line, the config loads, and every override names a field and fits its type; because the
@@ -37,7 +37,7 @@ TEXT = [
     "--config.eval_batch_size=512",
     "--config.eval_every=0",
 ]
-# (start of the command behind "python -m experiments.", what is done, arguments that make it small); else it is parsed.
+# (start of the command behind "python -m experiments.", treatment, arguments that make it small); else it is parsed.
 HOW = [
     ("explain --checkpoint", "parsed", []),
     ("explain inverse", "run", []),
@@ -108,7 +108,7 @@ def each_command(*treatments):
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
-    """An empty directory to work in, and registries that forget what is added."""
+    """An empty directory to work in, and registries that forget additions."""
     monkeypatch.chdir(tmp_path)
     for module, name in ((posjax.spec, "REGISTRY"), (backends, "BACKENDS"), (sets, "SOURCES")):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
@@ -223,7 +223,7 @@ def test_what_is_named_exists():
 
 
 def test_how_many_there_are():
-    """So that none is lost by the way they are found."""
+    """Guards against blocks and commands that the search misses."""
     how = [treatment(module, arguments)[0] for _, module, arguments in EXPERIMENTS]
     count = {name: how.count(name) for name in ("run", "slow", "parsed")}
     for path in DOCUMENTS:

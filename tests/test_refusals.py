@@ -1,4 +1,4 @@
-"""What is wrong with the last row of a study is told before the first one trains."""
+"""A mistake in the last row of a study is reported before the first row trains."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""The text form: what is read, what is written, what is refused and with which words."""
+"""The text form: reading, writing, and refusals with their messages."""
 
 import dataclasses
 import itertools
@@ -52,7 +52,7 @@ compositions = st.recursive(
 )
 
 
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample what it checks
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample items for its checks
 @settings(max_examples=200, deadline=None)
 @given(compositions)
 def test_round_trip_of_compositions(encoding):
@@ -120,7 +120,7 @@ WRONG = [
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_any_value_of_any_argument_is_taken_or_refused(name, unchecked_shapes):
-    """By a ValueError of one line, and read back where it is taken."""
+    """Refusals are a ValueError of one line; accepted values are read back."""
     fields = dataclasses.fields(REGISTRY[name])
     required = {f.name: REQUIRED[f.type] for f in fields if f.default is dataclasses.MISSING}
     for field, value in itertools.product([f.name for f in fields], WRONG):

@@ -55,7 +55,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture
 def own_registry(monkeypatch):
-    """What is registered here is forgotten afterwards."""
+    """Forgets names that a test registers."""
     monkeypatch.setattr(posjax.spec, "REGISTRY", dict(posjax.spec.REGISTRY))
 
 
@@ -103,7 +103,7 @@ class TooNear(Mask):
 
 
 def test_a_memory_that_forgets_what_is_seen_fails():
-    """Caches hold as many tokens as `spans` say."""
+    """Caches hold the number of tokens that `spans` give."""
     world = make_world(Forgetful(), default_dims(Forgetful(), 1), 1)
     row = properties.check_one("decoding token by token is the full pass", Runs(world))
     assert not row.ok

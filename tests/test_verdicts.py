@@ -1,4 +1,4 @@
-"""Verdicts and estimates of all claims are those of the committed copy: code may change, results do not by it."""
+"""Verdicts and estimates of all claims equal the committed copy: changes of code must not change results."""
 
 import json
 

@@ -104,7 +104,7 @@ print(f"{type(model).__name__} with {model.encoding}, {count:,} parameters in {j
 #
 # Another encoding is another text: `with_encoding` keeps the weights. Frequencies are scaled for 8 times the trained length
 # by position interpolation (`linear`), by a larger base (`ntk`) or channel by channel (`yarn`); ReRoPE keeps near distances
-# as they are and sees all farther ones alike; a window hides what is far.
+# as they are and sees all farther distances alike; a window hides far tokens.
 
 # %%
 FACTOR = LONG // TRAINED
@@ -174,7 +174,7 @@ plt.show()
 #
 # ## A short fine-tune
 #
-# A few steps on long windows take most of the price away. What is saved is a folder again: its `config.json` says how the
+# A few steps on long windows take most of the price away. The result is a folder again: its `config.json` says how the
 # frequencies are scaled, in transformers' words.
 
 # %%

@@ -84,7 +84,7 @@ def outputs_of(cells: list[Cell], name: str) -> dict[int, list[dict[str, Any]]]:
 
 
 def _flush(outputs: list[dict[str, Any]], printed: io.StringIO) -> None:
-    """What was printed becomes an output."""
+    """Turns the printed text into an output."""
     if text := printed.getvalue():
         outputs.append(dict(output_type="stream", name="stdout", text=_lines(text)))
     printed.seek(0)
@@ -92,7 +92,7 @@ def _flush(outputs: list[dict[str, Any]], printed: io.StringIO) -> None:
 
 
 def _shows(plt: Any, outputs: list[dict[str, Any]], printed: io.StringIO) -> Callable[[], None]:
-    """What stands for `plt.show`: every open figure becomes an output, behind what was printed before."""
+    """Returns a stand-in for `plt.show`: every open figure becomes an output, after the text printed so far."""
 
     def show():
         _flush(outputs, printed)

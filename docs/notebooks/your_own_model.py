@@ -186,10 +186,10 @@ for spec in SPECS:
 # its biases are the same to the left and to the right, so it cannot tell the third before from the third behind. RoPE and
 # the composition find the token.
 #
-# ## What is forgotten is refused
+# ## Forgotten hooks are refused
 #
 # A hook that nobody runs would change results in silence. Attention alone therefore refuses an encoding that acts before
-# it, and a layer of flax refuses what it cannot host.
+# it, and a layer of flax refuses encodings that it cannot host.
 
 # %%
 x = jnp.ones((LENGTH, HEADS, WIDTH // HEADS))

@@ -123,7 +123,7 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
         saved = json.loads((directory / "scorecard.json").read_text())
         return write_pages(saved["cards"], directory, saved["notes"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{directory / 'scorecard.json'} is no scorecard of today's form: {error!r}") from error
+        raise ValueError(f"{directory / 'scorecard.json'} is not a scorecard of the current form: {error!r}") from error
 
 
 def good(measure: Measure) -> str:

@@ -607,7 +607,7 @@ def problem_batches(
     import grain
 
     if not 1 <= shortest <= longest:
-        raise ValueError(f"lengths from shortest={shortest} to longest={longest} are none")
+        raise ValueError(f"shortest={shortest} to longest={longest} is not a range of lengths")
     first, share = share_of(batch_size, seed, process_index, process_count)
     tokens = rows.tokens(problems, longest)
 

@@ -157,7 +157,7 @@ def _opened(path: pathlib.Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except _DAMAGED as error:
-        raise ValueError(f"{path} is no whole zip ({error}): fetch or pack it again") from error
+        raise ValueError(f"{path} is not a whole zip ({error}): fetch or pack it again") from error
 
 
 def _read(path: pathlib.Path, listed: list[tuple[str, str]]) -> Iterator[Picture]:

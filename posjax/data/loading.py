@@ -81,7 +81,7 @@ def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ..
     if lacks or (known is not None and known.kind != kind):
         other = {"images": "load_text", "text": "load_images"}[kind]
         has = ", ".join(builder.info.features)
-        raise ValueError(f"{name!r} is no set of {kind}: its features are {has}; perhaps {other}({name!r}, ...)?")
+        raise ValueError(f"{name!r} is not a set of {kind}: its features are {has}; perhaps {other}({name!r}, ...)?")
     if not is_prepared(builder):
         if known is None or not known.bundled:
             where = builder.data_dir_root

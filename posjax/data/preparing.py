@@ -125,7 +125,7 @@ def run_builder(builder: DatasetBuilder, name: str, root, source, extracted, pro
 def _not_installed(name: str, error: TensorFlowNeeded | ImportError) -> ValueError:
     module = getattr(error, "name", None) if isinstance(error, ImportError) else "tensorflow"
     mend = install_command(module or "tensorflow") or f"pip install {module}"
-    return ValueError(f"the builder of {name!r} needs what is not installed ({error}): {mend}")
+    return ValueError(f"the builder of {name!r} needs a missing package ({error}): {mend}")
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ def read_texts(path: pathlib.Path, field: str) -> list[tuple[str, bytes]]:
     try:
         return [(f"{path.name}:{number}", text.encode()) for number, text in enumerate(rows, 1) if text]
     except UnicodeError as error:  # half of a surrogate pair, which JSON can spell, or a damaged column
-        raise ValueError(f"{path.name} holds text that is no Unicode: {error}") from None
+        raise ValueError(f"{path.name} holds text that is not Unicode: {error}") from None
 
 
 def _kind(path: pathlib.Path) -> str:

@@ -76,7 +76,7 @@ class _RustErrors:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         if kind is Exception or (kind is not None and kind.__name__ == "PanicException"):
-            raise ValueError(f"{self._path} is no tokenizer.json that can be read: {error}") from None
+            raise ValueError(f"{self._path} is not a readable tokenizer.json: {error}") from None
 
 
 def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> Tokenizer:
@@ -106,9 +106,9 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
     try:
         found = json.loads(content)
     except ValueError as error:
-        raise ValueError(f"{path} is no tokenizer.json: {error}") from None
+        raise ValueError(f"{path} is not a tokenizer.json: {error}") from None
     if not isinstance(found, dict) or "model" not in found:
-        raise ValueError(f"{path} is no tokenizer.json: it has no 'model'")
+        raise ValueError(f"{path} is not a tokenizer.json: it has no 'model'")
     with _RustErrors(str(path)):
         rust = tokenizers.Tokenizer.from_buffer(content)
         rust.encode(_UNKNOWN)

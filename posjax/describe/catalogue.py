@@ -240,7 +240,7 @@ def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
     """One family for a terminal of `width` columns."""
     view = Table(title=Text(family), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True)
     view.add_column("encoding", no_wrap=True)
-    view.add_column("what it is", ratio=5)
+    view.add_column("summary", ratio=5)
     view.add_column("acts", ratio=2)
     view.add_column("learns", ratio=2)
     view.add_column("axes", no_wrap=True)
@@ -261,7 +261,7 @@ def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
         title=Text(f"{family}: arguments of encodings"), title_justify="left", box=box.SIMPLE_HEAD, expand=True
     )
     view.add_column("value", no_wrap=True)
-    view.add_column("what it is", ratio=1)
+    view.add_column("summary", ratio=1)
     view.add_column("arXiv", no_wrap=True)
     for cls in kinds:
         text = documentation(cls)
@@ -297,7 +297,7 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
         "",
         escape_markdown(summing_up(rows, kinds)),
     ]
-    headers = ["encoding", "what it is", "acts", "learns", "axes", "relative", "declares", "reference"]
+    headers = ["encoding", "summary", "acts", "learns", "axes", "relative", "declares", "reference"]
     for family, members in itertools.groupby(rows, key=lambda row: row.family):
         rows_of_family = []
         for row in members:
@@ -310,9 +310,9 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
             text = documentation(cls)
             cells = [f"`{cls.spec_name}`", escape_markdown(summary(text)), escape_markdown(family_of(cls))]
             arguments.append([*cells, _link(citation(text), arxiv_number(text))])
-        header = ["value", "what it is", "family", "reference"]
+        header = ["value", "summary", "family", "reference"]
         lines += ["", "## Arguments of encodings", "", grid(header, arguments, left=len(header))]
-    lines += ["", "## What is declared", ""]
+    lines += ["", "## Declared traits", ""]
     lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in declared_meanings().items()]
     return "\n".join(lines) + "\n"
 

@@ -154,7 +154,7 @@ def _inside(folder: Path) -> Path:
     named = read_json(index).get("weight_map")
     if whole.exists() and isinstance(named, dict) and whole.name not in named.values():
         raise ValueError(
-            f"{folder} holds {whole.name} and {index.name}, which is of other files: remove what is left of another model, "
+            f"{folder} holds {whole.name} and {index.name}, which indexes other files: remove the files of the other model, "
             "or give the file of weights or the index itself"
         )
     for path in (index, whole):
@@ -174,14 +174,14 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+        raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is no JSON object but {type(found).__name__}")
+        raise ValueError(f"{path} is not a JSON object but {type(found).__name__}")
     return found
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON's")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 # Types of tensors by their names in the header of a safetensors file.
@@ -194,7 +194,7 @@ _DTYPES = {
 
 def _safetensors(path: Path) -> Weights:
     if not path.is_file():
-        raise ValueError(f"{path} is no file")
+        raise ValueError(f"{path} is not a file")
     try:
         # It checks the header: tensors lie within the file, without gaps, and their bytes match their shapes.
         file = safetensors.safe_open(path, framework="np")
@@ -223,10 +223,12 @@ def _shards(path: Path) -> Weights:
     """Opens several safetensors files by their JSON index, the format of large models."""
     index = read_json(path).get("weight_map")
     if not index or not isinstance(index, dict):
-        raise ValueError(f"{path} has no weight_map: it is no index of safetensors files")
+        raise ValueError(f"{path} has no weight_map: it is not an index of safetensors files")
     for name in index.values():
         if not isinstance(name, str) or Path(name).name != name or Path(name).suffix != ".safetensors":
-            raise ValueError(f"the weight_map of {path} has {name!r}, which is no name of a safetensors file beside it")
+            raise ValueError(
+                f"the weight_map of {path} has {name!r}, which is not the name of a safetensors file beside it"
+            )
     files = {name: _safetensors(path.parent / name) for name in sorted(set(index.values()))}
     if lacking := sorted(name for name, file in index.items() if name not in files[file].shapes):
         raise ValueError(f"{path} promises {lacking[0]} in {index[lacking[0]]}, which does not hold it")

@@ -1,6 +1,6 @@
 """A program for 8 devices that compares devices sharing a sequence with a single one.
 
-It reads jobs as JSON, [[name of a check below, its arguments], ...], and prints what each of them returned.
+It reads jobs as JSON, [[name of a check below, its arguments], ...], and prints their results.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`attend` itself: what it returns, which implementation it takes, and what it says when it cannot."""
+"""`attend` itself: its result, its choice of an implementation, and its messages."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Kernels that come with jax beside the dense oracle, what they refuse, and what "auto" chooses."""
+"""jax's own kernels beside the dense oracle, their refusals, and the choices of "auto"."""
 
 import functools
 import re

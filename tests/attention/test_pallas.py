@@ -1,4 +1,4 @@
-"""The kernel for GPUs: its arithmetic, interpreted, beside the dense oracle; that it lowers for CUDA; what it refuses."""
+"""The kernel for GPUs: its arithmetic, interpreted, beside the dense oracle; lowering for CUDA; refusals."""
 
 import re
 from dataclasses import dataclass

@@ -69,7 +69,7 @@ def test_what_devices_hold_and_send():
     assert max(gathered) == 2 * 4096 * HEADS * HEAD_DIM  # the keys of a group's half of the batch, not of all of it
     assert gathered.count(max(gathered)) == 2  # once the keys, once the values
     chunk = 2 * 4096 // 8 * HEADS * HEAD_DIM
-    assert sent.count(chunk) == 8  # the two chunks of queries there, what they read back, and the gradients of both
+    assert sent.count(chunk) == 8  # the two chunks of queries there, their outputs, and the gradients of both
     assert max(sent) == chunk
     assert [sorted(shard) for shard in held] == np.sort(zigzag(np.arange(16), 4).reshape(4, 4)).tolist()
 
@@ -183,7 +183,7 @@ def test_the_backward_pass_keeps_no_keys_of_others():
     read = lambda k: attend_parallel(encoding, (), q, k, k, site, site, **options)  # noqa: E731
     pull = jax.eval_shape(lambda k: jax.vjp(read, k)[1], q)
     kept = sum(leaf.size for leaf in jax.tree.leaves(pull) if leaf.dtype == jnp.float32)
-    # q, k, v, what was read, a number for each query and head; and some constants of less than another array of tokens.
+    # q, k, v, the output, a number for each query and head; and some constants of less than another array of tokens.
     assert 4 * q.size + 64 * 2 <= kept < 4.5 * q.size
 
 

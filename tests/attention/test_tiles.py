@@ -125,7 +125,7 @@ def test_what_is_listed_and_compared_grows_linearly(spec):
         listed.append(largest(jax.make_jaxpr(first_group)(read)))
         seen = seen_tiles(plan, operands)
         compared.append(int(seen.count) * np.prod(seen.sides) / (length / 128))
-    assert max(compared) <= 3 * 64  # by each tile of queries: those of the two last groups, and of the first
+    assert max(compared) <= 3 * 64  # by each tile of queries: keys of the two last groups, and of the first
     assert listed == [2**16, 2**18]  # the sites
 
 

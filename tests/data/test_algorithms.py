@@ -302,7 +302,7 @@ def test_the_length_split_of_scan_is_the_published_one():
         (lambda path: Rows(2, "tabe"), "layout='tabe' must be one of 'tape', 'next'"),
         (lambda path: Rows(2, "tape", "coupled").batch(one_sorted(), 9, 1), "positions='coupled' are not defined"),
         (lambda path: Rows(5, "tape").batch(one_sorted(), 5, 1), "of 6 tokens does not fit into rows of 5"),
-        (lambda path: batches_of(shortest=4, longest=3), "lengths from shortest=4 to longest=3 are none"),
+        (lambda path: batches_of(shortest=4, longest=3), "shortest=4 to longest=3 is not a range of lengths"),
     ],
 )
 def test_what_cannot_be_is_refused(make, message, tmp_path):

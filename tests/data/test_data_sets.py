@@ -242,7 +242,7 @@ def test_no_network_says_what_to_fetch(tmp_path, monkeypatch):
 def test_sets_that_need_more_of_tensorflow_say_so(tmp_path):
     if importlib.util.find_spec("tensorflow"):
         pytest.skip("TensorFlow is installed, so nothing is missing")
-    with pytest.raises(ValueError, match=r"'pg19' needs what is not installed.*pip install .*\[tf\]'"):
+    with pytest.raises(ValueError, match=r"'pg19' needs a missing package.*pip install .*\[tf\]'"):
         data.prepare("pg19", tmp_path)
     with pytest.raises(FileNotFoundError, match=r"imagenet2012 has to be fetched by hand.*--from=DIR"):
         data.prepare("imagenet2012", tmp_path)

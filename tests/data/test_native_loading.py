@@ -130,7 +130,7 @@ def test_damaged_zips_are_refused(folder):
     with pytest.raises(ValueError, match=r"train\.zip is damaged \(.*CRC"):
         load(folder)
     target.write_bytes(content[:200])
-    with pytest.raises(ValueError, match=r"train\.zip is no whole zip"):
+    with pytest.raises(ValueError, match=r"train\.zip is not a whole zip"):
         load(folder)
 
 

@@ -167,7 +167,7 @@ def test_what_is_no_picture_is_named(tmp_path):
 @pytest.mark.parametrize("size", [(1, 65000), (65000, 1), (2, 9001)])
 @pytest.mark.parametrize("mode", ["crop", "pad", "stretch"])
 def test_memory_is_bounded_by_the_size_asked_for(size, mode, monkeypatch):
-    """A strip of pixels would cover the target as 65000 times its height, of which all but the middle is cut off."""
+    """A strip of pixels that covers the target has 65000 times its height; all but the middle is cut off."""
     most = []
 
     def resized(picture, to, *arguments, own=Image.Image.resize, **options):

@@ -46,7 +46,7 @@ def test_half_a_character_at_a_cut_is_left_out(tokenizer):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "is no tokenizer.json: Expecting"), ("{}", "is no tokenizer.json: it has no 'model'")],
+    [("{", "is not a tokenizer.json: Expecting"), ("{}", "is not a tokenizer.json: it has no 'model'")],
 )
 def test_what_is_no_tokenizer_is_told(tmp_path, content, message):
     with pytest.raises(FileNotFoundError, match=r"there is no tokenizer .*give a tokenizer\.json or a folder"):
@@ -73,7 +73,7 @@ LACKING = {
 def test_a_vocabulary_without_its_unknown_token_is_refused_when_loaded(kind, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps({"version": "1.0", "model": {"type": kind, **LACKING[kind]}, "added_tokens": []}))
-    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer\.json that can be read: .*([Uu]nk|UNK)"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not a readable tokenizer\.json: .*([Uu]nk|UNK)"):
         data.load_tokenizer(path)
 
 
@@ -196,7 +196,7 @@ def nothing(self, texts, **options):
 
 
 def test_a_space_may_be_joined_with_an_answer():
-    """Tokens are then others than those of question and answer alone."""
+    """Tokens then differ from the tokens of question and answer apart."""
 
     def encode(self, texts, **options):
         return [

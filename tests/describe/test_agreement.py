@@ -1,4 +1,4 @@
-"""One implementation of attention against another: layers, what is compared, and that a wrong one is seen."""
+"""One implementation of attention against another: layers, compared arrays, and detection of a wrong one."""
 
 import jax
 import jax.numpy as jnp

@@ -104,7 +104,7 @@ class BadGradient(pj.Encoding):
 
 @dataclasses.dataclass(frozen=True)
 class Unused(pj.Encoding):
-    """Learns what it never reads."""
+    """Learns a parameter that it never reads."""
 
     def init(self, key, dims):
         return {"dead": jnp.ones(3)}

@@ -36,7 +36,7 @@ def test_sines_on_a_grid_differ_by_the_order_of_axes():
 
 
 def test_big_vision_divides_the_exponent_by_one_less():
-    """Its last wave is 2 pi base patches long; MoCo v3's and MAE's, of which it says that it follows them, is not."""
+    """Its last wave is 2 pi base patches long, unlike in MoCo v3 and MAE, which it claims to follow."""
     far = pj.grid(1, 1)._replace(position=np.int32([[0, 100]]))
     for spec, last in (("sincos2d_big_vision(base=100)", 1.0), ("sincos2d_mae(base=100)", 100 * 100**-0.75)):
         np.testing.assert_allclose(code(spec, far, 16)[0, 3], np.sin(last), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Arguments do what they say, each beside numbers worked out by hand, also where they are not at their defaults."""
+"""Arguments have their documented effect, compared with numbers worked out by hand, also away from their defaults."""
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def test_kernels_know_the_side_that_split_heads_do_not_see():
 
 
 def test_dpb_sees_the_logarithm_of_an_offset():
-    """ln(1 + |x|) with log_distance: what it says at x without, it says at e^x - 1."""
+    """With log_distance it reads ln(1 + |x|): its value at e^x - 1 is the value at x without."""
     origin, far = at(0, dtype=np.float32), np.array([-2.0, -0.5, 0.0, 0.25, 1.5])
     plain = bias("dpb(hidden_dim=5)", origin, at(*far, dtype=np.float32))
     further = at(*np.sign(far) * np.expm1(abs(far)), dtype=np.float32)
@@ -79,7 +79,7 @@ def test_sandwich_takes_its_base():
 
 @pytest.mark.parametrize("gamma", [0.4, 1.0, 3.0])
 def test_the_slowest_pair_of_xpos_keeps_gamma_of_one_and_gamma(gamma):
-    """A scale_base away; in keys of which only that pair is not 0, and base 1 for a pair that turns by the distance."""
+    """Compares positions a scale_base apart, with keys that have only this pair; with base 1 it turns by the distance."""
     encoding, site = pj.parse(f"xpos(base=1, scale_base=710, gamma={gamma})"), at(710, 0)  # 710 is 113 turns to 6e-5
     x = jnp.zeros((2, 1, 8)).at[:, :, 0].set(1.0)
     q, k = encoding.rotate((), x, site, x, site)

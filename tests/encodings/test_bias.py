@@ -1,4 +1,4 @@
-"""Published constants and behaviours of logit biases, and what they refuse."""
+"""Published constants and behaviours of logit biases, and their refusals."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Graphs and trees as data: what is made of an adjacency matrix, and relations that travel with their tokens."""
+"""Graphs and trees as data: relations from an adjacency matrix, which follow their tokens."""
 
 import jax
 import jax.numpy as jnp

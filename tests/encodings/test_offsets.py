@@ -97,7 +97,7 @@ def stacked(sites, *batch):
 
 @pytest.mark.parametrize(("num_q", "num_k"), [(12, 12), (70, 5), (5, 70), (300, 40)])
 def test_products_are_those_of_each_pair(num_q, num_k):
-    """300 queries: blocks of 38, the last of which is not full."""
+    """300 queries make blocks of 38; the last is not full."""
     x, table = noise(num_q, 2, 4), noise(num_q + num_k, 2, 4)
     row = np.arange(num_k) - np.arange(num_q)[:, None] + num_q - 1
     expected = np.einsum("thd,tshd->hts", x, np.asarray(table)[row])

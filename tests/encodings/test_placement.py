@@ -63,7 +63,7 @@ def test_randomized_is_a_sorted_sample_of_as_many_as_there_are_tokens():
 )
 @pytest.mark.parametrize("training", [True, False])
 def test_a_document_is_drawn_as_if_alone(spec, training):
-    """Whatever else is in its row: neither padding nor other documents change what it draws from a key."""
+    """Whatever else is in its row: neither padding nor other documents change its draws from a key."""
     encoding, key = pj.parse(spec), KEYS[3] if training else None
     packed = encoding.place((), SHUFFLED, key).position
     for mine in ([0, 1, 2], [3, 4]):
@@ -188,7 +188,7 @@ def test_reset_and_unpad():
     for spec in ("reset", "unpad"):
         encoding = pj.parse(spec)
         known, unknown = encoding.place((), site).position, jax.jit(encoding.place)((), site).position
-        assert isinstance(known, np.ndarray)  # so that what it is out of range of can refuse it
+        assert isinstance(known, np.ndarray)  # so an encoding can refuse it as out of range
         np.testing.assert_array_equal(known, unknown)
         grid = pj.grid(2, 3, prefix=1)
         away = grid._replace(position=grid.position + np.int32([[5, -2]]) * (grid.prefix == 0)[:, None])

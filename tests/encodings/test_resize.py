@@ -100,7 +100,7 @@ def test_rows_are_those_of_the_matrix(method):
         for rows in (resize_rows(position, old, size, method), traced(position, size), traced(position, per_token)):
             for a, b in zip(rows, expected, strict=True):
                 assert a.dtype == np.float32
-                close(a, b, atol=1.5e-6 if method == "dinov2" else 4e-7)  # its offset is no fraction of float32's
+                close(a, b, atol=1.5e-6 if method == "dinov2" else 4e-7)  # its offset is not exact in float32
 
 
 @every_method

@@ -1,4 +1,4 @@
-"""Rotations in learned bases and with commuting generators: what contains what, and what is relative."""
+"""Rotations in learned bases and with commuting generators: special cases of one another, and relativity."""
 
 import jax
 import jax.numpy as jnp

@@ -27,7 +27,7 @@ def attention(spec, length=None):
     return float(np.squeeze(scaling(spec).attention(np.full((1, 1), 5), length)))
 
 
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample what it checks
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample items for its checks
 @settings(max_examples=300, deadline=None)
 @given(scalings())
 def test_frequencies_by_the_papers(value):

@@ -9,7 +9,7 @@ import posjax as pj
 WIDTH, HEADS, HEAD_DIM = 288, 6, 48
 LINE = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=60, prefix=4)
 ON_GRID = LINE._replace(grid=(12, 14))
-UNIFORM = 3**-0.5  # the deviation of what is uniform within 1 of 0
+UNIFORM = 3**-0.5  # the deviation of a uniform number in [-1, 1]
 
 STARTS = {
     "abacus(stddev=0.3)": (LINE, {"rows": 0.3}),

@@ -1,4 +1,4 @@
-"""Stick-breaking attention by hand, and what it does to the rest of a sum."""
+"""Stick-breaking attention by hand, and its effect on the other parts of a sum."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Token-aware phases by their formula, with queries and keys as long as those of models."""
+"""Token-aware phases by their formula, with queries and keys of a model's usual length."""
 
 import jax
 import jax.numpy as jnp

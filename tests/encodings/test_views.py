@@ -16,7 +16,7 @@ from posjax.encoding import Needs
 
 @dataclass(frozen=True)
 class Distance(pj.Encoding):
-    """A bias that is the distance itself, and a value read beside the others: the mean distance of what is read."""
+    """A bias that is the distance, and a read-out that is the mean distance of the attended keys."""
 
     def bias(self, params, q, q_site, k, k_site):
         return jnp.asarray(q_site.position[:, None] - k_site.position[None], jnp.float32)[None]
@@ -164,7 +164,7 @@ def test_views_within_views():
 
 @pytest.mark.parametrize("implementation", ["dense", "blockwise"])
 def test_views_of_parts_that_bias_only_widen_nothing(implementation):
-    """Queries and keys are those of the model; each part sees the site of its own view."""
+    """Queries and keys stay the model's own; each part sees the site of its own view."""
     views, q = pj.parse("self_extend(group=2, window=3)"), jax.random.normal(jax.random.key(0), (9, 2, 4))
     encoding, params = views >> (pj.parse("interpolate(factor=2) >> alibi") + Distance()), ((), (((), ()), ()))
     assert Needs.HEAD_DIM not in encoding.needs

@@ -1,4 +1,4 @@
-"""Records: what is written is read, edited files lose only their damaged lines, and the long table finds its cells."""
+"""Records: written records are read back, edited files lose only their damaged lines, and the long table finds its cells."""
 
 import json
 import math
@@ -111,8 +111,8 @@ def changed(**fields):
         (changed(seed=...), r"lacks \['seed'\]"),
         (changed(metrics=None), "metrics is None, which is not a group"),
         (changed(metrics={"accuracy": "0.5"}), "metrics is .* which is not"),
-        (changed(metrics={"accuracy": math.nan}), "NaN is no number of JSON's"),
-        (changed(metrics={"loss": {"long": 1.0}}), "given at 'long', which is no number"),
+        (changed(metrics={"accuracy": math.nan}), "NaN is not a JSON number"),
+        (changed(metrics={"loss": {"long": 1.0}}), "given at 'long', which is not a number"),
         (changed(metrics={"loss": {"nan": 1.0}}), "given at 'nan', which is not finite"),
         (changed(wall_time="12"), "wall_time is '12', which is not a number of 0 or more"),
         (changed(seed=True), "seed is True, which is not a whole number"),
@@ -131,7 +131,7 @@ def test_a_line_that_is_no_record_is_named_and_the_others_are_kept(line, message
     path.write_text("\n".join([first, line, second, ""]))
     assert [each.seed for each in read_records(path)] == [json.loads(each)["seed"] for each in (first, second)]
     (warning,) = warnings
-    assert f"{path}, line 2 is no record and is left out: " in warning
+    assert f"{path}, line 2 is not a record and is left out: " in warning
     assert re.search(message, warning), warning
 
 

@@ -18,7 +18,7 @@ class Check(NamedTuple):
     reference: (
         str  # what ran, as in "transformers llama" (its version is in the .npz) or "naver-ai/rope-vit, transcribed"
     )
-    setting: str  # what is particular, as in "13 heads" or "positions above the trained length"
+    setting: str  # its particularity, such as "13 heads" or "positions above the trained length"
     arrays: Callable[[], tuple[np.ndarray, np.ndarray]]  # () -> (ours, theirs), of one shape
     atol: float = 1e-5
 

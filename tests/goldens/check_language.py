@@ -1,4 +1,4 @@
-"""Language models here beside transformers, family by family, and what it takes to load a large file.
+"""Language models here beside transformers, family by family, and the cost of loading a large file.
 
     python tests/goldens/check_language.py save DIR
     /tmp/goldens/bin/python tests/goldens/make_language.py --saved DIR
@@ -7,7 +7,7 @@
     /tmp/goldens/bin/python tests/goldens/make_language.py --logits DIR/large
     python tests/goldens/check_language.py large DIR
 
-`table` prints the table of docs/language.md, `large` what it says of loading: files of Llama 3.1 8B's configuration with 2
+`table` prints the table of docs/language.md, `large` its numbers on loading: files of Llama 3.1 8B's configuration with 2
 layers and a quarter of the width, of random numbers, loaded in a process of its own; and, where transformers' logits lie
 beside them, the largest difference, of each token's over the largest logit.
 """

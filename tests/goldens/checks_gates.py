@@ -1,4 +1,4 @@
-"""Gates beside their authors' formulas, and masks beside those of transformers; make_gates.py made the vectors."""
+"""Gates beside their authors' formulas, and masks beside transformers' masks; make_gates.py made the vectors."""
 
 import functools
 

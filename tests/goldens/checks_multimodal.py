@@ -38,7 +38,7 @@ def turned(golden, tokens, spec):
 
 
 def rope_pp():
-    """Two query heads of theirs are four of ours, of which every second one is not looked at."""
+    """Two of their query heads are four of ours; every second one is not compared."""
     file, encoding = load("multimodal"), pj.parse("rope_pp()")
     q, k, v = (file[name] for name in "qkv")
     q, site = np.stack([q, np.full_like(q, np.nan)], axis=2).reshape(len(q), 4, -1), pj.sites(len(q))

@@ -52,7 +52,7 @@ def batch_of(*rows: tuple[int, int, int]) -> tuple[np.ndarray, pj.Site]:
 
 
 def errors(case: str, model: Any, params: Any) -> dict[str, float]:
-    """The largest error, over the largest value, of features and logits: `errors_of_t5` or those of one stack.
+    """The largest error, over the largest value, of features and logits: `errors_of_t5`, or the errors of one stack.
 
     "short" and "long" are of a line of tokens alone, "padded" of both in batches with padding before and behind them.
     """

@@ -4,7 +4,7 @@
     /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
     /tmp/goldens/bin/python tests/goldens/make_additive.py
 
-additive.npz holds inputs, outputs and `versions`. What is not in transformers or timm is written out here from the
+additive.npz holds inputs, outputs and `versions`. Codes that transformers and timm lack are written out here from the
 authors' formula, in float64 and without a line of theirs.
 """
 

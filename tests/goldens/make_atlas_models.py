@@ -1,8 +1,8 @@
-"""Writes experiments/atlas/models.json: what configurations of well-known models say of positions.
+"""Writes experiments/atlas/models.json: the configurations of well-known models on positions.
 
     /tmp/goldens/bin/python tests/goldens/make_atlas_models.py
 
-They are the defaults of transformers' classes, of which each class names the checkpoint that it was made after; a published
+They are the defaults of transformers' classes; each class names the checkpoint that it was made after; a published
 checkpoint may change some of them. Kept are the keys that posjax.from_hf_layers reads, and the number of layers.
 """
 

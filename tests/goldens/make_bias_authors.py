@@ -6,7 +6,7 @@
     /tmp/goldens/bin/python tests/goldens/make_bias_authors.py /tmp/DAPE /tmp/lookhere
 
 in the environment that tests/goldens/make.py describes; the result is bias_authors.npz. DAPE.py is a reference for KERPLE and
-FIRE too. They are causal: what it holds above the diagonal is not what a bidirectional model would add.
+FIRE too. They are causal: numbers above the diagonal are not a bidirectional model's biases.
 """
 
 import sys

@@ -39,7 +39,7 @@ def repo(x, q, k):
 
 
 def dape(q, k):
-    """ALiBi and two convolutions over the keys of the lower triangle; what is right of it they read as zeros."""
+    """ALiBi and two convolutions over the keys of the lower triangle; they read keys to its right as zeros."""
     products = torch.einsum("ihd,jhd->hij", q, k) / DIM**0.5
     place = torch.arange(LENGTH)
     slopes = torch.tensor([2**-4, 2**-8, 2**-2])  # of two heads, and the first of four

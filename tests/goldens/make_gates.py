@@ -4,7 +4,7 @@
     /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
     /tmp/goldens/bin/python tests/goldens/make_gates.py
 
-Masks are those of transformers: Mistral's and the bidirectional sliding window as they are, Longformer's and BigBird's by
+Masks come from transformers: Mistral's and the bidirectional sliding window as they are, Longformer's and BigBird's by
 what their attention returns for given queries, keys and values. Gates come in no package that runs on a CPU: here they
 follow the authors' code (the names hold `transcribed`) on whole sequences, with torch's own cumsum and convolution.
 """

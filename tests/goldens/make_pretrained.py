@@ -101,7 +101,7 @@ def hf_models():
 
 
 def remade(model):
-    """Sets every parameter to what is made of the name that it has in the file, which is what the file is read for."""
+    """Sets every parameter to numbers made from its name in the file."""
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(model, transformers.PreTrainedModel):
             model.save_pretrained(folder)

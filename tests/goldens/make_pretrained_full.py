@@ -3,7 +3,7 @@
     /tmp/goldens/bin/python tests/goldens/make_pretrained_full.py DIR [NAME ...]
 
 Real files, as timm and transformers save them (1.5 GB in all), too large to be committed: see make_pretrained.py for the
-small ones and for what it needs.
+small ones and the requirements.
 """
 
 import sys

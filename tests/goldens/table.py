@@ -23,7 +23,7 @@ HEAD = """# Proof, in numbers
 The largest absolute error of every encoding and frequency scaling in float32: of a layer of attention against the
 formula of its paper transcribed in float64 (`tests/members`, {cases} cases, causal and not), and against independent
 references (`tests/goldens`, {checks} comparisons of {covered} names). Written by `python tests/goldens/table.py`; the
-bounds are tests. Those without a reference have none that runs.
+bounds are tests. Rows without references have no independent implementation that runs.
 
 | encoding | cases | formula in float64 | references | comparisons | largest error | bound |
 | --- | ---: | ---: | --- | ---: | ---: | ---: |

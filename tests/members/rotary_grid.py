@@ -41,7 +41,7 @@ class AxialOracle(Oracle):
 
 
 class MRopeOracle(Oracle):
-    """Qwen's text model: three sets of angles, of which each channel takes the one of its section."""
+    """Qwen's text model: three sets of angles; each channel takes the set of its section."""
 
     def rotate(self, vector, p, head):
         if p is None:

@@ -9,7 +9,7 @@ from members.member import Member, Oracle, lines
 
 
 class ViewsOracle(Oracle):
-    """`around(inner)` is what it makes of other oracles: each pair of tokens stands where `pair` says."""
+    """`around(inner)` wraps other oracles: each pair of tokens stands where `pair` says."""
 
     def around(self, inner):
         self.inner = inner

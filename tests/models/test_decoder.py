@@ -1,6 +1,6 @@
 """The decoder hosts every encoding; decoding with a cache, padding and packing change nothing.
 
-What is done for many encodings is one program for each.
+Work for many encodings is one program for each.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ every_way = pytest.mark.parametrize(
     "spec",
     [pytest.param(spec, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, spec in WAYS.items()],
 )
-HOSTS = [  # where a code is injected matters to what learns and to what is added
+HOSTS = [  # injection matters to encodings that learn or add codes
     (name, injection)
     for name in WAYS
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
@@ -56,7 +56,7 @@ every_host, some_hosts = (
 
 
 def depth_of(spec):
-    """Two layers for one of each way to act; the others do in one what they do in each."""
+    """Two layers for one of each way to act; for the others all layers are alike."""
     return 2 if spec in {SPECS[name] for name in SAMPLE} else 1
 
 

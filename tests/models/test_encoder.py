@@ -1,4 +1,4 @@
-"""Encoders of text and encoder-decoders: what they see, what they share, how they are computed."""
+"""Encoders of text and encoder-decoders: visible tokens, shared parameters, implementations."""
 
 import functools
 

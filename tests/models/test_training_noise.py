@@ -26,7 +26,7 @@ def initial(model):
 
 
 def decoder(vocab_size, **options):
-    """A small decoder, and what it starts from."""
+    """A small decoder, and its initial parameters."""
     model = Decoder(vocab_size, **dict(encoding="rope", width=8, depth=1, num_heads=1) | options)
     return model, jax.jit(lambda key: model.init(key, TOKENS, SITE))(jax.random.key(0))
 

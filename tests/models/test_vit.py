@@ -1,4 +1,4 @@
-"""The ViT hosts every encoding, wherever it is injected, and pools what it says it pools.
+"""The ViT hosts every encoding, wherever it is injected, and pools by its setting.
 
 Everything runs eagerly on one small shape: JAX compiles each operation once for all the encodings.
 """
@@ -36,7 +36,7 @@ def marks(name):
 every_way = pytest.mark.parametrize(
     "spec", [pytest.param(spec, id=name, marks=marks(name)) for name, spec in WAYS.items()]
 )
-HOSTS = [  # where a code is injected matters to what learns and to what is added
+HOSTS = [  # injection matters to encodings that learn or add codes
     (name, injection)
     for name in SAMPLE
     for injection in {"learned": INJECTIONS, "t5": sorted({*INJECTIONS} - {"lape"})}.get(name, ["every_layer"])
@@ -47,7 +47,7 @@ some_hosts = pytest.mark.parametrize(
 
 
 def depth_of(spec):
-    """Two layers for one of each way to act; the others do in one what they do in each."""
+    """Two layers for one of each way to act; for the others all layers are alike."""
     return 2 if spec in {SPECS[name] for name in SAMPLE} else 1
 
 

@@ -1,4 +1,4 @@
-"""The parts of a ViT beside its blocks: sizes, stems, pooling, what is dropped in training, native-aspect rows."""
+"""The parts of a ViT beside its blocks: sizes, stems, pooling, dropouts in training, native-aspect rows."""
 
 import functools
 

@@ -1,5 +1,5 @@
-"""Encoders in transformers' folders: its features and logits, alone and in padded batches; T5's decoder token by token; what
-is saved comes back; what is not known is refused."""
+"""Encoders in transformers' folders: its features and logits, alone and in padded batches; T5's decoder token by token;
+saved models come back; unknown keys and tensors are refused."""
 
 import functools
 import json
@@ -189,7 +189,7 @@ def test_what_a_configuration_says_is_computed_or_refused(case, config, message,
 
 
 def test_tensors_are_all_known(tmp_path):
-    """Those that are missing or left over are named; copies must be copies; old spellings are read."""
+    """Missing and left-over tensors are named; copies must be equal; old spellings are read."""
     tensors = weights_of("bert")
     table, bias = tensors["bert.embeddings.word_embeddings.weight"], tensors["cls.predictions.bias"]
     spelt = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor for name, tensor in tensors.items()}

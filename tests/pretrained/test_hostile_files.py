@@ -1,4 +1,4 @@
-"""Files of weights that are damaged, or lie: each is read or refused with what is wrong, in the memory that it is long."""
+"""Files of weights that are damaged, or lie: each is read or refused with the reason, in the memory of its size."""
 
 import io
 import json
@@ -149,7 +149,7 @@ def test_a_damaged_configuration_of_a_vision_model(count, tmp_path):
 
 @counts(3, 12)
 def test_models_of_damaged_files_are_read_whole_or_refused(count, tmp_path, own):
-    """As the tests above, up to the parameters: what is read there can be loaded."""
+    """Continues the tests above up to the parameters: files that can be read can be loaded."""
     header, body = header_of(own)
     spec = json.loads(header["__metadata__"]["posjax"])
     path = tmp_path / "weights.safetensors"
@@ -236,15 +236,15 @@ def test_what_a_header_says_is_checked_before_a_model_is_made(changes, message, 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("config.json", "[1]", "config.json is no JSON object but list"),
-        ("config.json", '{"a": NaN}', "config.json is no JSON: NaN is no number of JSON's"),
-        ("config.json", "[" * 10**5, "config.json is no JSON: "),
+        ("config.json", "[1]", "config.json is not a JSON object but list"),
+        ("config.json", '{"a": NaN}', "config.json is not JSON: NaN is not a JSON number"),
+        ("config.json", "[" * 10**5, "config.json is not JSON: "),
         (
             "model.safetensors.index.json",
             '{"weight_map": {"a": "../a.safetensors"}}',
-            "'../a.safetensors', which is no name",
+            "'../a.safetensors', which is not the name",
         ),
-        ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "has 3, which is no name"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "has 3, which is not the name"),
         ("model.safetensors.index.json", '{"weight_map": ["a"]}', "has no weight_map"),
     ],
 )

@@ -1,5 +1,5 @@
-"""Language models in transformers' folders: its logits, however they are computed; what is saved comes back; what is not
-known is refused."""
+"""Language models in transformers' folders: logits of all ways to compute them; saved models come back; unknown
+keys and tensors are refused."""
 
 import functools
 import json
@@ -46,7 +46,7 @@ def loaded(folder_of):
 
 @every_case
 def test_logits_are_theirs(case, loaded):
-    """In one pass beyond the trained length, behind padding, and token by token."""
+    """Covers one pass beyond the trained length, left padding, and decoding token by token."""
     found = errors(case, *loaded(case))
     assert max(found.values()) < BOUND, found
     assert len(found) >= 2 + ("dynamic" not in loaded(case)[0].encoding)
@@ -117,7 +117,7 @@ def test_what_a_family_does_not_compute_is_refused(case, config, message, tmp_pa
 
 @pytest.mark.parametrize("case", FAMILIES)
 def test_keys_that_say_nothing_of_numbers_are_passed_over(case):
-    """Of every family: keys that begin with "_", bookkeeping, and keys that the caller names; none that changes numbers."""
+    """Every family ignores keys that begin with "_", bookkeeping, and keys that the caller names; none changes numbers."""
     config = CASES[case]["config"]
     family = ALL_FAMILIES[config["model_type"]]
     plain = family.made(config)
@@ -192,7 +192,7 @@ def test_a_head_is_its_copy_bit_by_bit(tmp_path):
 
 @pytest.mark.parametrize("case", [case for case in FAMILIES if "gptj" not in case])
 def test_a_file_without_its_head_says_which_key_to_set(case, tmp_path):
-    """Of every family of decoders whose head may be one of its own."""
+    """Covers every family of decoders that may have an untied head."""
     written(case, tmp_path, tie_word_embeddings=False)
     names = {name: tensor for name, tensor in weights_of(case).items() if not name.startswith(("lm_head", "embed_out"))}
     safetensors.numpy.save_file(names, tmp_path / "model.safetensors")
@@ -267,7 +267,7 @@ pretrained.save(sys.argv[2], model, params)
 
 @pytest.mark.slow
 def test_parameters_lie_on_the_devices_that_are_asked_for(folder_of, tmp_path):
-    """Each of four devices gets its quarter; what they share is saved whole."""
+    """Each of four devices gets its quarter; sharded parameters are saved whole."""
     flags = {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", _ON_DEVICES, str(folder_of("llama")), str(tmp_path)]
     done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""What `save` writes, `load` reads again; what cannot be read is refused with the mend."""
+"""`load` reads the files of `save`; unreadable files are refused with the mend."""
 
 import json
 import pickle
@@ -223,7 +223,7 @@ def test_every_grid_that_a_message_names_is_taken(prefixes):
 
 
 def test_prefixes_of_wrappers_and_stray_weights_are_not_read_for_a_model(tmp_path):
-    """As of language models: all weights are opened in one place."""
+    """The same holds for language models: all weights are opened in one place."""
     model = ViT(num_classes=3, image_size=(8, 8), patch_size=4, width=8, depth=1, num_heads=2, mlp="gelu_exact")
     params = model.init(jax.random.key(0), *model.example(3))
     file = tmp_path / "model.safetensors"

@@ -146,7 +146,7 @@ def test_a_table_holds_as_many_positions_as_the_data_have(data_dir):
         ({"eval_lengths": (0, 16)}, r"eval_lengths=\(0, 16\) must be lengths of at least 1"),
         ({"eval_lengths": (16, 16 * 4096)}, r"'pydoc_topics' has 46,390 tokens, fewer than one window of length=65536"),
         ({"data__positions": "offset"}, r"positions='offset' must be one of 'document', 'window'"),
-        ({"data__name": "digits"}, r"'digits' is no set of text: .*load_images"),
+        ({"data__name": "digits"}, r"'digits' is not a set of text: .*load_images"),
         ({"data__eval_split": "validaton"}, r"no split 'validaton', .* did you mean 'validation'\?"),
         (
             {"data__ladder": {"start": 99, "steps": 2}},
@@ -172,7 +172,7 @@ def test_sizes_of_text_that_cannot_be_are_refused_before_training(data_dir, over
         ),
         ({"eval_batch_size": 0}, r"batch_size=0 must be at least 1"),
         ({"label_smoothing": 1.5}, r"label_smoothing=1\.5 must lie in \[0, 1\)"),
-        ({"data__name": "pydoc_topics"}, r"'pydoc_topics' is no set of images"),
+        ({"data__name": "pydoc_topics"}, r"'pydoc_topics' is not a set of images"),
     ],
 )
 def test_sizes_of_images_that_cannot_be_are_refused_before_training(data_dir, overrides, message):

@@ -163,7 +163,7 @@ _GEMMA_CONSTANTS = dict(norm_offset=1.0, embedding_scale=None, mlp_bias=False)
 
 def _inverse_root(scalar: float | None) -> float:
     if scalar is None:
-        raise ValueError("null is no number")
+        raise ValueError("null is not a number")
     return scalar**-0.5
 
 

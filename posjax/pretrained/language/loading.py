@@ -57,7 +57,7 @@ def load(
             raise ValueError(f"{name} is read off the files; what may be given is dtype and {nearest(name, free)}")
     weights = Weights.of(path)
     if not weights.config:
-        raise ValueError(f"there is no config.json beside {weights.path}, which says what its tensors are")
+        raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
     family = family_of(weights.config)
     try:
         model = family.made(weights.config, weights.shapes, ignore)
@@ -124,7 +124,7 @@ def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str
     name = _embedding(family, model)
     dtype = jnp.dtype(weights.mapped(names[name]).dtype if name in names else jnp.float32)
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise ValueError(f"{names[name]} of the file is of {dtype}, which is no type of weights; give dtype=...")
+        raise ValueError(f"{names[name]} of the file is of {dtype}, which is not a type of weights; give dtype=...")
     return dtype
 
 

@@ -80,7 +80,7 @@ def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str
     try:
         spec = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is no JSON: {error}") from None
+        raise ValueError(f"{where} is not JSON: {error}") from None
     kinds = {"names": Kind(f"{OWN!r} or {_TIMM!r}", lambda value: value in (OWN, _TIMM)), "model": GROUP}
     kinds |= dict.fromkeys(("mean", "std"), maybe(several(NUMBER, 1, 4)))
     if not GROUP.holds(spec) or not {"names", "model"} <= spec.keys():

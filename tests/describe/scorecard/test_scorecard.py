@@ -1,4 +1,4 @@
-"""The scorecard tells apart what it should, by the numbers that are known, and says where a measure does not apply."""
+"""The scorecard gives known numbers, separates encodings that differ, and marks measures that do not apply."""
 
 import functools
 import json

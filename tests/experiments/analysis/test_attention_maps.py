@@ -1,4 +1,4 @@
-"""Attention distance and rollout against what they are by hand."""
+"""Attention distance and rollout against numbers by hand."""
 
 import jax.numpy as jnp
 import numpy as np

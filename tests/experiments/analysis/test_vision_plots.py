@@ -1,4 +1,4 @@
-"""Pictures show what they are given, also on grids that are not square, of one head and of one seed."""
+"""Pictures show their data, also for grids that are not square, for one head and for one seed."""
 
 import numpy as np
 import pytest

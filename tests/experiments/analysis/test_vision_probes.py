@@ -1,4 +1,4 @@
-"""Shuffling and shifting move what they say, and the position probe finds position where it is and only there."""
+"""Shuffling and shifting move the requested patches and pixels; the probe finds positions only if tokens have them."""
 
 import numpy as np
 import pytest

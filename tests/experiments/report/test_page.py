@@ -1,4 +1,4 @@
-"""Pages of studies: what is written, that it is whole and escaped, and that equal records give equal files."""
+"""Pages of studies: their content, whole and escaped, and equal files for equal records."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""A trained ensemble at other resolutions: policies do what they say, and nothing at all at the resolution of training."""
+"""A trained ensemble at other resolutions: policies have their effect, and none at the resolution of training."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def data_dir(tmp_path_factory):
 
 
 def ensemble(encoding, size=(8, 8), channels=1):
-    """A small ViT, and parameters that are nowhere at what they start from, with a leading axis of seeds."""
+    """A small ViT, and parameters that all differ from their initial values, with a leading axis of seeds."""
     model = ViT(10, encoding, image_size=size, patch_size=2, width=8, depth=1, num_heads=1, pooling="mean")
     image, site = jnp.zeros((1, *size, channels)), model.sites(*size)
     keys = jax.random.split(jax.random.key(0), SEEDS)

@@ -16,7 +16,7 @@ TEXT = np.random.default_rng(0).integers(0, 256, 400).astype(np.uint8)
 
 
 def decoder(encoding="rope", **sizes):
-    """A small model with weights that are not those of a start, at which every byte is as likely."""
+    """A small model whose weights differ from the initial ones, under which all bytes are equally likely."""
     model = Decoder(**{"vocab_size": 256, "encoding": encoding, "width": 8, "depth": 1, "num_heads": 2, **sizes})
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), sites(2))["params"])
     rng = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def test_temporaries_grow_with_the_length_and_not_its_square():
 
 
 def test_of_a_large_vocabulary_few_logits_are_held():
-    """Less than those of `_CHUNK` tokens: 2048 of 32,768 float32 are 256 MiB."""
+    """Holds fewer logits than `_CHUNK` tokens have: 2048 x 32,768 float32 are 256 MiB."""
     model, params = decoder(vocab_size=2**15, width=16)
     assert Reader(model, params, 1, 2048).temp_bytes < 2**27
 

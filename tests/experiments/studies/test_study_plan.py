@@ -1,4 +1,4 @@
-"""The rows that a config plans, what flags make of them, and what is refused before anything is trained."""
+"""The rows that a config plans, the effect of flags, and refusals before anything is trained."""
 
 import pathlib
 import runpy
@@ -193,7 +193,7 @@ def test_readings_of_pretrained_models_change_the_layers_without_a_window(label,
         assert made == want.replace("none()", "none()")
 
 
-# What is refused.
+# Refusals.
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,7 @@ def test_rows_are_trained_short_and_judged_by_longer_or_other_problems(name):
     assert not {*made.seeds} & {*made.tune.seeds}
     for row in plan(made).rows:
         data = row.training.data
-        assert min(row.training.eval_lengths) == data.length  # what is trained is evaluated, too
+        assert min(row.training.eval_lengths) == data.length  # trained rows are evaluated, too
         assert max(row.training.eval_lengths) >= 2 * data.length or data.others
         assert row.training.model.kind == ("encoder" if name == "randomized_positions" else "decoder")
 

@@ -38,7 +38,7 @@ def axe():
 
 @pytest.fixture(scope="session")
 def atlas(browser, tmp_path_factory) -> pathlib.Path:
-    """The site from the committed records, with pictures of a few encodings: those of all take most of a minute."""
+    """The site from the committed records, with pictures of a few encodings: pictures of all take most of a minute."""
     from experiments.atlas.__main__ import main
 
     out = tmp_path_factory.mktemp("atlas") / "site"
@@ -50,7 +50,7 @@ def atlas(browser, tmp_path_factory) -> pathlib.Path:
 
 
 class Watched:
-    """A page that remembers what went wrong, and what it asked of others than the disk."""
+    """A page that records its errors, and its requests beyond the disk."""
 
     def __init__(self, page, site: pathlib.Path):
         self.page, self.site, self.troubles = page, site, []

@@ -152,7 +152,7 @@ def test_a_grid_is_dragged_to_its_size_and_aspect(watched):
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 20 / 24, box["y"] + box["height"] * 5 / 24, steps=5)
     page.mouse.up()
-    page.mouse.move(box["x"] + 2, box["y"] + 2)  # what is not held is not dragged
+    page.mouse.move(box["x"] + 2, box["y"] + 2)  # without a pressed button nothing is dragged
     page.get_by_role("heading", name="Extrapolated to 5 × 20").wait_for()
     page.get_by_role("img", name="The new grid, 5 × 20 patches").wait_for()
     assert page.get_by_role("slider", name="new width").input_value() == "20"
