@@ -141,7 +141,7 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
         "expected sizes and factors": [f"--checkpoint={path}", "--resolutions=1,big"],
         "give one of them": [f"--checkpoint={path}", "--resolutions=1", "--image_size=8"],
         "--split, --data_dir and --limit are for sets": [f"--checkpoint={path}", "--images=x", "--split=test"],
-        "--classes names what": [f"--checkpoint={path}", "--data=digits", "--classes=x"],
+        "--classes names the classes": [f"--checkpoint={path}", "--data=digits", "--classes=x"],
         "--num_heads, --encoding: for files of weights": [f"--checkpoint={run}", "--num_heads=2", "--encoding=rope"],
         "no resize is named": [f"--checkpoint={path}", "--images=x", "--method=bicubic"],
     }  # fmt: skip

@@ -29,18 +29,18 @@ class Field(NamedTuple):
 
 
 FIELDS: Mapping[str, Field] = {
-    "seeds": Field(tuple, "whole numbers, each training is run once for each; a table may have its own"),
-    "name": Field(str, "of the folder below runs/; the name of the file where it is left out"),
-    "title": Field(str, "of the page; the name where it is left out"),
+    "seeds": Field(tuple, "whole numbers; each row is trained once for each seed; a table may have its own"),
+    "name": Field(str, "name of the folder below runs/; by default the file's name"),
+    "title": Field(str, "title of the page; by default the name"),
     "point": Field(str, "the question, a sentence at the head of the page"),
-    "notes": Field(str, "what a reader must know, below the findings"),
+    "notes": Field(str, "remarks below the findings"),
     "page": Field(ConfigDict, "sentences and headings of the page: see `experiments.report.page`"),
     "studies": Field(ConfigDict, "{name: table}; a config without it is one table"),
     "tune": Field(
         ConfigDict, "values that are tried for each row: see `experiments.studies.tuner`", ("seeds", "share")
     ),
     "axis": Field(
-        ConfigDict, "a quantity on which the studies lie: {study: number} and its title", ("title", "values")
+        ConfigDict, "a quantity that varies over the studies: {study: number} and its title", ("title", "values")
     ),
     "paper": Field(ConfigDict, "a published table: see `experiments.report.paper`", ("source",)),
     "curves": Field(ConfigDict, "published curves: see `experiments.report.paper`", ("source",)),
@@ -49,7 +49,7 @@ FIELDS: Mapping[str, Field] = {
 TABLE: Mapping[str, Field] = {
     "encodings": Field(ConfigDict, "{label: spec}: a row for each"),
     "rows": Field(ConfigDict, "{label: fields}: rows that set any fields of the training"),
-    "variants": Field(ConfigDict, "{base: {label: reading}}: the weights of a row read otherwise"),
+    "variants": Field(ConfigDict, "{base: {label: reading}}: the weights of a row read under another encoding"),
     "finetune": Field(ConfigDict, "{base: {label: fields}}: the weights of a row trained further"),
     "measures": Field(ConfigDict, "{name: options}: see `experiments.studies.measures`; `scores` where left out"),
     "tune": Field(ConfigDict, "of this table, in place of the study's", ("seeds", "share")),
