@@ -42,8 +42,8 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     from experiments.analysis.vision import page
     from experiments.analysis.vision.findings import left_out, measure, work
     from experiments.analysis.vision.subject import holds_weights, load, pictures
-    from experiments.studies.environment import describe
     from experiments.studies.running import bar
+    from posjax.environment import describe
 
     checkpoint = pathlib.Path(args.checkpoint)
     if args.data is None and holds_weights(checkpoint):

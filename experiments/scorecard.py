@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
 
     def work() -> None:
-        from experiments.studies.environment import describe
+        from posjax.environment import describe
 
         began = time.monotonic()
         rows, notes = _rows(args)
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         kept, before = _kept(args.out, rows, args) if args.missing else ({}, {})
         new = _cards({label: row for label, row in rows.items() if label not in kept}, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
-        about |= {"command": cli.command_line("scorecard", given), **describe(tune_allocator())}
+        about |= {"command": cli.command_line("scorecard", given), **describe(), "allocator": tune_allocator()}
         if before:
             added = {"commit": about["commit"], "seconds": about["seconds"], "labels": list(new)}
             about = before | {"added": [*before.get("added", []), *([added] if new else [])]}

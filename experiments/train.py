@@ -73,9 +73,10 @@ def _record(weights):
     """Returns the record of a finished training."""
     from experiments.records import Record
     from experiments.studies import environment
-    from experiments.studies.engine import about_run, rate_of, trained_at, unit_of_lengths
+    from experiments.studies.engine import about_run, trained_at, unit_of_lengths
     from experiments.studies.measures import Subject, scores
     from experiments.studies.plan import Row, encoding_of
+    from experiments.studies.weights import rate_of
 
     config, task = weights.run.config, weights.run.task
     row = Row("train", config.model.encoding, config.model.encoding, config)

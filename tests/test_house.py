@@ -37,9 +37,10 @@ MAY_IMPORT = {
     "jsonl": {"files"},
     "extras": set(),
     "checks": set(),
+    "environment": set(),
     "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
     "data": {"encoding", "files", "extras"},
-    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files", "jsonl", "extras"},
+    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files", "jsonl", "extras", "environment"},
     "describe": {
         *_CONTRACT,
         "encodings",

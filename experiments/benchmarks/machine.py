@@ -1,10 +1,11 @@
-"""The machine and the code that were measured. Needs neither jax nor what trains."""
+"""The machine and the code of a measurement."""
 
 import os
 import pathlib
 import platform
-import subprocess
 import time
+
+from posjax.environment import commit
 
 
 def about() -> dict[str, object]:
@@ -30,21 +31,3 @@ def _processor() -> str:
     name = fields.get("model name", platform.machine())
     where = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
     return name + where
-
-
-def commit() -> str | None:
-    """The commit of this code, with "-dirty" behind it if tracked files differ; None outside a repository."""
-    line = [
-        "git",
-        "-C",
-        str(pathlib.Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-        "--exclude=*",
-    ]
-    try:
-        return subprocess.run(line, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return None

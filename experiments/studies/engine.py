@@ -40,7 +40,7 @@ from experiments.studies.readings import RESIZED, is_searched, read_as, resized,
 from experiments.studies.running import Progress, StopRequest
 from experiments.studies.search import check_search, find_factors
 from experiments.studies.tuner import Tuner, with_tune
-from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, row_hash
+from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, rate_of, row_hash
 from posjax import data
 from posjax.files import replace_file
 from posjax.jsonl import config_hash, strict
@@ -173,10 +173,8 @@ class Engine:
       ValueError: names a row that cannot be trained or measured.
     """
 
-    def __init__(
-        self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None = None, machine: Mapping[str, Any] = {}
-    ):
-        self.study, self.workdir, self.where, self._machine = study, workdir, "", dict(machine)
+    def __init__(self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None, machine: Mapping[str, Any]):
+        self.study, self.workdir, self.where, self._machine = study, workdir, "", machine
         self.rows = _part_of(study.rows, part)
         self._path, self._records = _records_of(workdir, RESULTS, part)
         points, recorded = _records_of(workdir, TUNING, part)
@@ -197,7 +195,7 @@ class Engine:
                 if self.missing(row):
                     self._check(row, shapes)
 
-    # What a row needs before anything is trained.
+    # The checks before anything is trained.
 
     def _prepare(self, row: Row) -> None:
         table, key = self.study.tables[row.study], (row.study, row.base)
@@ -328,10 +326,10 @@ class Engine:
         missing = {seed for each in rows for seed in self.missing(each)}
         return tuple(seed for seed in seeds if seed in missing)
 
-    # What a row is trained and measured by.
+    # Training and measuring.
 
     def finish(self, row: Row, progress: Progress, should_stop) -> bool:
-        """Measures the seeds of a row that have no record; whether there were any.
+        """Measures the seeds of a row without records; returns whether there were any.
 
         Raises:
           Stopped, FloatingPointError: as `posjax.training.loop.train`.
@@ -361,7 +359,7 @@ class Engine:
             weights = self._train(row, f"{row.base}-rates", config, seeds, None, progress, should_stop)
             task, metrics = weights.run.task, weights.metrics[weights.run.task.headline]
             scores = next(iter(metrics.values())) if isinstance(metrics, Mapping) else metrics
-            about = {"study": row.study, "encoding": encoding_of(config)} | about_run(weights.run) | self._machine
+            about = {"study": row.study, "encoding": encoding_of(config)} | about_run(weights.run) | {**self._machine}
             about |= {"unit": unit_of_lengths(row, task, measures_of(self.study.tables[row.study]))}
             self._tuners[row.study].record(row, members, scores, task.headline, about)
         if self._tuners[row.study].best(row) is None:
@@ -496,11 +494,6 @@ def _passes(run: Run) -> float | None:
     if train is None or not seen or not hasattr(train, "__len__"):
         return None
     return seen * run.config.data.get("length", 1) / len(train)
-
-
-def rate_of(config: ConfigDict) -> float | None:
-    rate = config.optimizer.learning_rate
-    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
 
 def unit_of_lengths(row: Row, task: Task, measures: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The environment of a study, described for its records, and the cache of compiled programs."""
+"""The environment of a study for its records, and the cache of compiled programs."""
 
 import pathlib
 from typing import Any
@@ -13,16 +13,9 @@ def compilation_cache(directory: str | pathlib.Path) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def describe(allocator: str | None = None) -> dict[str, Any]:
-    """Returns `posjax.training.environment.describe`, and the `allocator` that `tune_allocator` returned."""
-    from posjax.training import environment
-
-    return {**environment.describe(), "allocator": allocator}
-
-
 def recorded() -> dict[str, Any]:
-    """Returns what records say of the place where they were made: "device" and "versions"."""
-    from posjax.training import environment
+    """Returns the fields "device" and "versions" of records."""
+    from posjax.environment import describe
 
-    described = environment.describe()
+    described = describe()
     return {"device": described.pop("device"), "versions": described}

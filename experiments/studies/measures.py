@@ -19,7 +19,7 @@ from experiments.records import finite
 from experiments.studies import images
 from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss
 from experiments.studies.plan import Row, measures_of
-from experiments.studies.readings import RESIZED, Place, read_as, resized, spec_of
+from experiments.studies.readings import RESIZED, Place, read_as, resized, spec_of, text_place
 from experiments.studies.running import bar, caption
 from experiments.studies.weights import Weights
 from posjax import data
@@ -44,9 +44,9 @@ class Subject:
       weights: the fine-tuned weights of a row with a fine-tune, else `base`.
       seeds: the seeds to measure.
       factors: of a rope's frequencies, where the row's reading asks for a search.
-      documents: that texts are read of.
-      shared: what the rows of a table share, as the images of a split.
-      where: which row of how many it is, for progress.
+      documents: the texts that are read.
+      shared: data that the rows of a table share, as the images of a split.
+      where: its number among the rows, "3/18", for progress.
     """
 
     row: Row
@@ -103,9 +103,7 @@ def place_of(training: ConfigDict, task: Task, size: int, table: ConfigDict, fac
     if training.task == "classification":
         model = task.model
         return Place(task.resolution, size, task.times(size), model.patches(*model.image_size))
-    model, trained = training.model, training.data.length
-    frequencies = (model.get("head_dim") or model.width // max(model.num_heads, 1)) // 2
-    return Place(trained, size, size / trained, None, frequencies, factors, (table.get("search") or {}).get("length"))
+    return text_place(training, size, (table.get("search") or {}).get("length"), factors)
 
 
 def scores(subject: Subject, options: ConfigDict) -> list[Metrics]:

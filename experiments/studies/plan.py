@@ -127,8 +127,11 @@ def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | N
     for base, training in trainings.items():
         bases = dict.fromkeys((base,) if restored is None else (base, AS_LOADED))
         variants = {label: x for each in bases for label, x in (table.get("variants") or {}).get(each, {}).items()}
-        rows += [] if base in variants and variants[base] is None else [Row(name, base, base, training)]
-        rows += [Row(name, label, base, training, read) for label, read in variants.items() if label != base]
+        if base in variants and variants[base] is None:  # the base is not read as it was trained
+            del variants[base]
+        else:
+            rows.append(Row(name, base, base, training))
+        rows += [Row(name, label, base, training, read) for label, read in variants.items()]
         for each in bases:
             for label, tuning in (table.get("finetune") or {}).get(each, {}).items():
                 rows.append(Row(name, label, base, training, tuning.get("read"), _whole(tuning, training)))

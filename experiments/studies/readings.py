@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from ml_collections import ConfigDict
 
 from posjax.encoding import Encoding, Placed, Sum
 from posjax.encodings import rope
@@ -57,6 +58,18 @@ class Place(NamedTuple):
 
 Layers = tuple[Encoding, ...]
 Reading = str | Callable[[Layers, Place], "str | Sequence[Encoding]"] | None
+
+
+def text_place(training: ConfigDict, size: int, search: int | None = None, factors: tuple[float, ...] = ()) -> Place:
+    """Returns the place of a length for the decoders of a training.
+
+    Args:
+      search: the length at which factors are searched.
+      factors: of a rope's frequencies, where a search has found them.
+    """
+    model, trained = training.model, training.data.length
+    frequencies = (model.get("head_dim") or model.width // max(model.num_heads, 1)) // 2
+    return Place(trained, size, size / trained, None, frequencies, factors, search)
 
 
 def is_searched(reading: Reading) -> bool:

@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 from experiments.studies.long_context import read_tokens
 from experiments.studies.plan import Row
-from experiments.studies.readings import Place, plain_rope
+from experiments.studies.readings import plain_rope, text_place
 from posjax import data
 from posjax.data.windows import Batch
 from posjax.encoding import Array, sites
@@ -242,7 +242,9 @@ def check_search(row: Row, table: ConfigDict, documents: data.Documents) -> None
     for name, given, known in (("method", method, METHODS), ("task", task, (_TEXT, *data.retrieval.TASKS))):
         if given not in known:
             raise ValueError(f"no search.{name} is named {given!r}; {nearest(given, list(known))}")
-    plain_rope(parse_layers(row.training.model.encoding), _place(row.training, table.search))
+    plain_rope(
+        parse_layers(row.training.model.encoding), text_place(row.training, table.search.length, table.search.length)
+    )
     _search_batch(row, table.search, documents, windows=1)
 
 
@@ -252,7 +254,7 @@ def find_factors(run: Run, search: ConfigDict, row: Row, documents: data.Documen
     Raises:
       ValueError: the model is no plain rope, or the length is not above the trained one.
     """
-    at = _place(run.config, search)
+    at = text_place(run.config, search.length, search.length)
     encoding, trained, factor = plain_rope(parse_layers(run.model.encoding), at), at.trained, at.scale
     score = loss_of_factors(
         run.model, run.params, _search_batch(row, search, documents, search.windows), factor, trained
@@ -265,12 +267,6 @@ def find_factors(run: Run, search: ConfigDict, row: Row, documents: data.Documen
         known = known_factors(encoding, at.frequencies, factor, trained)
         found, _ = search_factors(score, known, 1 + factor, **given)
     return found.tolist()
-
-
-def _place(training: ConfigDict, search: ConfigDict) -> Place:
-    model, trained = training.model, training.data.length
-    frequencies = (model.get("head_dim") or model.width // max(model.num_heads, 1)) // 2
-    return Place(trained, search.length, search.length / trained, None, frequencies, (), search.length)
 
 
 def _search_batch(row: Row, search: ConfigDict, documents: data.Documents, windows: int) -> Batch:

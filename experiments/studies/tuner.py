@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from experiments.records import Record, append_records, finite, point_text
 from experiments.report.units import unit_of
 from experiments.studies.plan import Row, copied, set_fields
-from experiments.studies.weights import row_hash
+from experiments.studies.weights import rate_of, row_hash
 from posjax import data
 from posjax.spec import nearest
 from posjax.training.identity import flat_fields
@@ -111,7 +111,7 @@ class Tuner:
                 seed=seed,
                 run=row_hash(at_point(held, point)),
                 config_hash=row_hash(at_point(held, point)),
-                learning_rate=point.get(RATE) or _rate(row.training),
+                learning_rate=rate_of(at_point(held, point)),
                 point=point,
                 on=held.data.choose_split,
                 metrics={metric: finite(score)},
@@ -161,11 +161,6 @@ class Tuner:
 def told(point: Point) -> str:
     """A point as text, "learning_rate=0.001"."""
     return ", ".join(f"{name.rpartition('.')[2]}={point_text({name: value})}" for name, value in point.items())
-
-
-def _rate(training: ConfigDict) -> float | None:
-    rate = training.optimizer.learning_rate
-    return rate if isinstance(rate, float) else None
 
 
 def at_point(training: ConfigDict, point: Mapping[str, Any]) -> ConfigDict:

@@ -104,3 +104,9 @@ def kept_weights(row: Row, workdir: pathlib.Path, seeds: tuple[int, ...]) -> Wei
 def plain(label: str) -> str:
     """A label as the name of a folder."""
     return "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
+
+
+def rate_of(config: ConfigDict) -> float | None:
+    """The learning rate of a training; None if it is not one positive number."""
+    rate = config.optimizer.learning_rate
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else None

@@ -22,10 +22,10 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from posjax.data.containers import digest_of
+from posjax.environment import describe
 from posjax.files import replace_file
 from posjax.jsonl import config_hash, strict
 from posjax.training.checkpoints import CheckpointError
-from posjax.training.environment import describe
 from posjax.training.tasks import Task
 
 RUN = "run.json"

@@ -91,8 +91,8 @@ def _chosen(platform: str, args: argparse.Namespace) -> "list[Check]":
 
 def _measure(checks: "Sequence[Check]", worker: Any, args: argparse.Namespace, began: float) -> None:
     from experiments.benchmarks.accelerator import running
-    from experiments.benchmarks.machine import commit
     from experiments.benchmarks.pool import Settings
+    from posjax.environment import commit
     from posjax.jsonl import append_jsonl, strict
 
     index, count = args.part
