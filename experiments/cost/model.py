@@ -112,17 +112,17 @@ def sizes_of(model: Decoder) -> Sizes:
     block = model.block
     return Sizes(
         model.vocab_size,
-        model.width,
+        model.block.width,
         model.depth,
-        model.num_heads,
+        model.block.num_heads,
         block.key_heads,
         block.channels,
         block.mlp_channels * max(block.num_experts, 1),
         block.mlp in GATED,
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables)),
         parse_layers(model.encoding),
-        jnp.dtype(model.dtype).itemsize,
-        jnp.dtype(model.param_dtype).itemsize,
+        jnp.dtype(model.block.dtype).itemsize,
+        jnp.dtype(model.block.param_dtype).itemsize,
         block.latent,
     )
 

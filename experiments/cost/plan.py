@@ -114,7 +114,7 @@ def _kept(task: Any, params: Any, batch: Any, tokens: int) -> tuple[int, int]:
     # As one device computes it: what devices that share attention keep would be counted once for each of them.
     alone = copy.copy(task)
     if hasattr(task.model, "context"):
-        alone.model = task.model.clone(context=None)
+        alone.model = task.model.with_fields(context=None)
 
     def backward(params, batch, key):
         return jax.vjp(lambda params: alone.loss(params, batch, key)[0], params)[1]
@@ -151,5 +151,5 @@ def _cache(task: Any, config: ConfigDict, params: Any) -> int | None:
         return None
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
     length = max(config.eval_lengths)
-    caches = cache_shapes(task.model.clone(context=None), {"params": one}, 1, length)
+    caches = cache_shapes(task.model.with_fields(context=None), {"params": one}, 1, length)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(caches))

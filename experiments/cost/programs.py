@@ -34,7 +34,7 @@ def decoder(config: ConfigDict, attention: str, length: int, window: int) -> Dec
         encodings = tuple(encoding + parse(f"window(size={window})") for encoding in encodings)
     sizes["implementation"] = "dense" if attention == "dense" else "blockwise"
     sizes["length"] = max(length, sizes["length"] or 0)
-    return Decoder(VOCABULARY, encodings, **sizes)
+    return Decoder.from_config(sizes, vocab_size=VOCABULARY, encoding=encodings)
 
 
 def program(config: ConfigDict, attention: str, work: str, length: int, *, batch: int, window: int) -> Program:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import flax.linen as nn
@@ -202,6 +202,9 @@ class BlockConfig:
     def types(self) -> dict[str, Any]:
         """Those that every layer of a model takes."""
         return dict(dtype=self.dtype, param_dtype=self.param_dtype)
+
+
+BLOCK_FIELDS = tuple(field.name for field in fields(BlockConfig))
 
 
 def activation(name: str) -> Callable:

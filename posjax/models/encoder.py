@@ -1,7 +1,6 @@
 """A bidirectional encoder of text, hosting any encoding, with the heads that such models are trained by."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -11,10 +10,10 @@ from jaxtyping import Float, Int32
 from posjax.encoding import Array, Encoding, Site
 from posjax.models.block import activation
 from posjax.models.layers import Linear, Norm
-from posjax.models.transformer import OfBlocks, one_token, tied_logits
+from posjax.models.transformer import BlockModel, one_token, tied_logits
 
 
-class Encoder(OfBlocks):
+class Encoder(BlockModel):
     """Tokens [B, T] at `site` (leaves [B, T, ...], or [T, ...] for all alike) to logits [B, T, V] of each token, in float32.
 
         model = Encoder(vocab_size=256, encoding="learned", length=512, placement="post", norm_epsilon=1e-12)
@@ -22,7 +21,7 @@ class Encoder(OfBlocks):
 
     Every token sees all tokens of its document. `placement="post"` with `embedding_norm` is BERT (Devlin et al. 2018, arXiv
     1810.04805), "pre" with first_norm=False ModernBERT (Warner et al. 2024, arXiv 2412.13663). Other fields are those of
-    `BlockConfig` and `OfBlocks`. Behind the last block there is a norm, save where the placement is "post".
+    `BlockConfig` and `BlockModel`. Behind the last block there is a norm, save where the placement is "post".
 
     Args:
       length: the number of positions that a table must hold.
@@ -55,10 +54,6 @@ class Encoder(OfBlocks):
     pooler: bool = False
     num_pair_classes: int = 0
 
-    @classmethod
-    def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "Encoder":
-        return cls(**{**fields, **given})
-
     def example(self) -> tuple[Int32[Array, "1 1"], Site]:
         """Arguments of `init`."""
         return one_token()
@@ -67,27 +62,27 @@ class Encoder(OfBlocks):
         types, init = self.block.types, nn.initializers.normal(0.02)
         if self.num_pair_classes and not self.pooler:
             raise ValueError(f"num_pair_classes={self.num_pair_classes} reads what the pooler makes: pooler=True")
-        self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **types)
+        self.token_embedding = nn.Embed(self.vocab_size, self.block.width, embedding_init=init, **types)
         if self.num_types:
-            self.type_embedding = nn.Embed(self.num_types, self.width, embedding_init=init, **types)
+            self.type_embedding = nn.Embed(self.num_types, self.block.width, embedding_init=init, **types)
         norms = dict(embedding_norm=self.embedding_norm, first_norm=self.first_norm)
-        behind = self.placement != "post"
+        behind = self.block.placement != "post"
         self.trunk = self.transformer(self.encoding, length=self.length, final_norm=behind, **norms)
         if self.head is not None:
-            self.head_dense = Linear((self.width,), use_bias=self.head_dense_bias, **types)
+            self.head_dense = Linear((self.block.width,), use_bias=self.head_dense_bias, **types)
             self.head_norm = Norm(self.block)
             if self.head_bias:
                 self.decoder_bias = self.param(
-                    "decoder_bias", nn.initializers.zeros, (self.vocab_size,), self.param_dtype
+                    "decoder_bias", nn.initializers.zeros, (self.vocab_size,), self.block.param_dtype
                 )
             if not self.tied_embedding:
                 self.decoder = nn.Dense(
-                    self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.param_dtype
+                    self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.block.param_dtype
                 )
         if self.pooler:
-            self.pool = Linear((self.width,), **types)
+            self.pool = Linear((self.block.width,), **types)
         if self.num_pair_classes:
-            self.pairs = nn.Dense(self.num_pair_classes, dtype=jnp.float32, param_dtype=self.param_dtype)
+            self.pairs = nn.Dense(self.num_pair_classes, dtype=jnp.float32, param_dtype=self.block.param_dtype)
 
     def __call__(
         self,

@@ -9,13 +9,13 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import OfBlocks, one_token, tied_logits
+from posjax.models.transformer import BlockModel, one_token, tied_logits
 from posjax.spec import parse_layers
 
 Memory = tuple[Float[jax.Array, "B S M"], Site]
 
 
-class EncoderDecoder(OfBlocks):
+class EncoderDecoder(BlockModel):
     """Next-token logits [B, T, V], in float32, of tokens [B, T] given a source [B, S].
 
         model = EncoderDecoder(vocab_size=256, norm="rms", mlp="relu", logit_scale=1.0, attention_bias=())
@@ -53,14 +53,14 @@ class EncoderDecoder(OfBlocks):
     def setup(self):
         types = self.block.types
         self.token_embedding = nn.Embed(
-            self.vocab_size, self.width, embedding_init=nn.initializers.normal(1.0), **types
+            self.vocab_size, self.block.width, embedding_init=nn.initializers.normal(1.0), **types
         )
         self.encoder = self.transformer(self.encoding, length=self.length)
         depth = self.depth if self.decoder_depth is None else self.decoder_depth
         told: dict[str, Any] = dict(causal=True, depth=depth, encodings=parse_layers(self.decoder_encoding))
         self.decoder = self.transformer(self.encoding, length=self.length).clone(**told, parent=self)
         if not self.tied_embedding:
-            self.head = nn.Dense(self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.param_dtype)
+            self.head = nn.Dense(self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.block.param_dtype)
 
     def __call__(
         self,

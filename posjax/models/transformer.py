@@ -1,9 +1,8 @@
 """Blocks that host any encoding: what all models but the ResNet are made of."""
 
+import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import fields, replace
-from types import new_class
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -15,7 +14,7 @@ from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
-from posjax.models.block import Block, BlockConfig
+from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
 from posjax.models.layers import Norm, watched
 from posjax.models.patch_dropout import Kept, take, taken
@@ -122,7 +121,7 @@ class Transformer(nn.Module):
             if given not in known:
                 raise ValueError(f"no {what} is named {given!r}; {nearest(given, known)}")
         if self.block.context is not None and cached:
-            raise ValueError("a cache is not shared by devices: decode with model.clone(context=None)")
+            raise ValueError("a cache is not shared by devices: decode with model.with_fields(context=None)")
 
     def _hosted(self, hosts, x, site: Site, kept, train: bool):
         """The tokens that enter the blocks, and {name: (hosted encoding, its code for "lape" or None)}."""
@@ -149,7 +148,7 @@ class Transformer(nn.Module):
         if kept is None:
             return x, hosted
         held = {
-            name: (replace(one, site=taken(one.site, kept)), None if code is None else take(code, kept))
+            name: (dataclasses.replace(one, site=taken(one.site, kept)), None if code is None else take(code, kept))
             for name, (one, code) in hosted.items()
         }
         return take(x, kept), held
@@ -249,30 +248,50 @@ def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.
     return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
 
 
-def _block_fields(namespace: dict[str, Any]) -> None:
-    namespace["__annotations__"] = {field.name: field.type for field in fields(BlockConfig)}
-    namespace |= {field.name: field.default for field in fields(BlockConfig)}
+class BlockModel(nn.Module, kw_only=True):
+    """A model with a `Transformer`. These are its fields by keyword, beside its own.
 
+    Configurations and files hold the fields of a model and of its block side by side; `from_config` reads that form, and
+    `fields` writes it.
 
-class OfBlocks(new_class("_BlockFields", (nn.Module,), {"kw_only": True}, _block_fields), kw_only=True):
-    """A model with a `Transformer`: its fields are, by keyword, those of `BlockConfig`, these, and its own.
-
-    depth: the number of blocks. injection, scan, remat: see `Transformer`. latent may be given as its text.
+    Args:
+      block: the config of every block.
+      depth: the number of blocks.
+      injection, scan, remat: see `Transformer`.
     """
 
-    latent: Latent | str | None = None
-
+    block: BlockConfig = BlockConfig()
     depth: int = 4
     injection: str = "stem"
     scan: bool = False
     remat: str = "none"
 
+    @classmethod
+    def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "BlockModel":
+        """Returns the model of these fields, those of its block among them; `given` come before `fields`.
+
+        `latent` may be a text.
+
+        Raises:
+          TypeError: for an unknown field.
+          ValueError: as `BlockConfig`.
+        """
+        fields = {**fields, **given}
+        block = {name: fields.pop(name) for name in BLOCK_FIELDS if name in fields}
+        return cls(block=BlockConfig(**block | dict(latent=Latent.read(block.get("latent")))), **fields)
+
     @property
-    def block(self) -> BlockConfig:
-        given = {field.name: getattr(self, field.name) for field in fields(BlockConfig)}
-        return BlockConfig(**given | dict(latent=Latent.read(self.latent)))
+    def fields(self) -> dict[str, Any]:
+        """The fields of the model and of its block, as `from_config` takes them."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("block", "name", "parent")]
+        return {name: getattr(self.block if name in BLOCK_FIELDS else self, name) for name in (*names, *BLOCK_FIELDS)}
+
+    def with_fields(self, **fields: Any) -> "BlockModel":
+        """Returns the model with other values of its own fields or its block's: model.with_fields(dtype=jnp.bfloat16)."""
+        block = {name: fields.pop(name) for name in BLOCK_FIELDS if name in fields}
+        return self.clone(block=dataclasses.replace(self.block, **block), **fields)
 
     def transformer(self, encoding: Any, **own: Any) -> Transformer:
-        """The blocks, hosting an encoding or a pattern of them; `own` are further fields of `Transformer`."""
+        """Returns the blocks, hosting an encoding or a pattern of them; `own` are further fields of `Transformer`."""
         shared = dict(injection=self.injection, scan=self.scan, remat=self.remat)
         return Transformer(parse_layers(encoding), self.block, self.depth, **shared, **own)

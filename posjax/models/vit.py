@@ -16,12 +16,12 @@ from posjax.models.layers import Norm
 from posjax.models.patch_dropout import Kept, draw_kept, taken
 from posjax.models.pooling import POOLINGS, MapPooling, mean, readers
 from posjax.models.resnet import ResNetStem
-from posjax.models.sizes import vit_sizes
-from posjax.models.transformer import OfBlocks
+from posjax.models.sizes import flat_sizes
+from posjax.models.transformer import BlockModel
 from posjax.spec import nearest
 
 
-class ViT(OfBlocks):
+class ViT(BlockModel):
     """Images [B, height, width, channels] to class logits [B, num_classes] in float32.
 
         model = ViT(num_classes=10, encoding="rope(base=100)", image_size=(28, 28), patch_size=4)
@@ -48,7 +48,7 @@ class ViT(OfBlocks):
       pre_logits: width of a tanh layer before the head, which the paper has in pre-training.
       patch_dropout: share of the patches left out in training, drawn for each image (Liu et al. 2022, arXiv 2208.07220).
       norm_after_pooling: pools tokens before the final norm, as timm's `fc_norm` does.
-      width, depth, injection, ...: the fields of `BlockConfig` and `OfBlocks`, by keyword.
+      width, depth, injection, ...: the fields of `BlockConfig` and `BlockModel`, by keyword.
 
     Raises (on call):
       ValueError: for an image size that the patches do not tile, an unknown pooling or injection, sites that do not fit.
@@ -79,7 +79,7 @@ class ViT(OfBlocks):
         """A `variant` stands for the sizes of that name, see `vit_sizes`."""
         fields = {**fields, **given}
         variant = fields.pop("variant", None)
-        return cls(**fields | ({} if variant is None else vit_sizes(variant)))
+        return super().from_config(fields | ({} if variant is None else flat_sizes(variant)))
 
     def sized(self, image_size: tuple[int, int]) -> "ViT":
         """The model whose tables are made for images of this (height, width)."""
@@ -155,7 +155,7 @@ class ViT(OfBlocks):
     def _tokens(self, images, site: Site, num_images: int | None):
         """The tokens that the sites speak of, [B, T, M]."""
         images, size = jnp.asarray(images), self.patch_size
-        embed = PatchEmbedding(self.width, size, name="patches_to_tokens", **self.block.types)
+        embed = PatchEmbedding(self.block.width, size, name="patches_to_tokens", **self.block.types)
         if images.ndim == 5:
             self._refuse_patches(images, site, num_images)
             # What the other slots hold may be anything, and gradients would read it: 0 * NaN.
@@ -201,20 +201,22 @@ class ViT(OfBlocks):
 
     def _with_prefix_slots(self, x, site: Site):
         """Prefix tokens in their slots, NaN in those of a prefix token that the model does not have."""
-        prefix = jnp.concatenate([self._prefix(x.dtype), jnp.full((1, self.width), jnp.nan, x.dtype)])
+        prefix = jnp.concatenate([self._prefix(x.dtype), jnp.full((1, self.block.width), jnp.nan, x.dtype)])
         slot = (site.prefix > 0) & (site.segment > 0)  # NaN in padding would reach every token
         return jnp.where(slot[..., None], prefix[jnp.clip(site.prefix - 1, 0, self.num_prefix)], x)
 
     def _prefix(self, dtype):
         """The prefix tokens, [P, M]."""
-        prefix = [jnp.zeros((0, self.width), dtype)]
+        prefix = [jnp.zeros((0, self.block.width), dtype)]
         if self.has_cls:
-            prefix.append(self.param("cls", nn.initializers.zeros, (1, self.width), self.param_dtype))
+            prefix.append(self.param("cls", nn.initializers.zeros, (1, self.block.width), self.block.param_dtype))
         if self.distillation_token:
-            prefix.append(self.param("distillation", nn.initializers.normal(0.02), (1, self.width), self.param_dtype))
+            prefix.append(
+                self.param("distillation", nn.initializers.normal(0.02), (1, self.block.width), self.block.param_dtype)
+            )
         if self.num_registers:
-            shape = (self.num_registers, self.width)
-            prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.param_dtype))
+            shape = (self.num_registers, self.block.width)
+            prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.block.param_dtype))
         return jnp.concatenate([p.astype(dtype) for p in prefix])
 
     def _kept(self, batch: int, site: Site, num_images: int) -> Kept:
@@ -238,7 +240,7 @@ class ViT(OfBlocks):
             pooled = jnp.tanh(nn.Dense(self.pre_logits, name="pre_logits", **self.block.types)(pooled))
         if not self.num_classes:
             return pooled
-        types = dict(dtype=jnp.float32, param_dtype=self.param_dtype)
+        types = dict(dtype=jnp.float32, param_dtype=self.block.param_dtype)
         head = functools.partial(nn.Dense, self.num_classes, kernel_init=nn.initializers.zeros, **types)
         logits = head(name="head")(pooled)
         if not self.distillation_token:

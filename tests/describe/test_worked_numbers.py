@@ -13,14 +13,14 @@ from posjax.describe.probes import Operator, logits, make_probe
 from posjax.describe.scorecard import measures as measures
 from posjax.describe.scorecard import parts as scorecard_parts
 from posjax.describe.worlds import box
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)
 
 
 def test_training_is_three_passes_and_tiles_compute_their_logits_once_more():
     """Forward, and back by inputs and by weights; attention has two products forward, four back, and one again in tiles."""
-    sizes = sizes_of(Decoder(32, width=32, depth=2, num_heads=2))
+    sizes = sizes_of(Decoder(32, block=BlockConfig(width=32, num_heads=2), depth=2))
     for attention, attended in (("dense", 3), ("blockwise", 3.5)):
         forward, training = (cost(sizes, 512, attention=attention, work=work) for work in ("forward", "training"))
         assert training.linear_flops == 3 * forward.linear_flops
@@ -28,7 +28,7 @@ def test_training_is_three_passes_and_tiles_compute_their_logits_once_more():
 
 
 def test_a_parameter_in_training_has_a_gradient_and_two_moments():
-    sizes = sizes_of(Decoder(32, width=32, depth=2, num_heads=2))
+    sizes = sizes_of(Decoder(32, block=BlockConfig(width=32, num_heads=2), depth=2))
     assert cost(sizes, 8, attention="dense", work="forward").state == 4 * sizes.parameters
     assert cost(sizes, 8, attention="dense", work="training").state == 16 * sizes.parameters
 

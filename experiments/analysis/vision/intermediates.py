@@ -65,7 +65,9 @@ def hosted(model: ViT, params: Any) -> list[Hosted]:
 def dims_of(model: ViT) -> Dims:
     """The sizes that the model's encodings were made for: `head_dim` are the channels of a head that they may rotate."""
     grid = model.patches(*model.image_size)
-    return Dims(model.width, model.num_heads, model.block.turning_channels, grid=grid, prefix=model.num_prefix)
+    return Dims(
+        model.block.width, model.block.num_heads, model.block.turning_channels, grid=grid, prefix=model.num_prefix
+    )
 
 
 def turning(model: ViT, x: Float[Array, "B T H D"]) -> Float[Array, "B T H C"]:

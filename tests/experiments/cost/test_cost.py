@@ -23,11 +23,11 @@ sizes_once = functools.cache(sizes_of)
 
 
 def cost_of(length=64, *, model=None, attention="dense", work="forward", **options):
-    return cost(sizes_once(model or Decoder(**SMALL)), length, attention=attention, work=work, **options)
+    return cost(sizes_once(model or Decoder.from_config(SMALL)), length, attention=attention, work=work, **options)
 
 
 def test_parameters_are_those_of_the_model():
-    model = Decoder(**SMALL, encoding="t5", mlp="swiglu")
+    model = Decoder.from_config(SMALL, encoding="t5", mlp="swiglu")
     variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), sites(2))
     assert sizes_of(model).parameters == sum(leaf.size for leaf in jax.tree.leaves(variables))
 
@@ -44,7 +44,10 @@ def test_parameters_are_those_of_the_model():
     ],
 )
 def test_operations_are_those_that_xla_counts(more):
-    model, tokens = Decoder(**SMALL, **more, encoding="none", implementation="dense"), jnp.zeros((1, 64), jnp.int32)
+    model, tokens = (
+        Decoder.from_config(SMALL | more, encoding="none", implementation="dense"),
+        jnp.zeros((1, 64), jnp.int32),
+    )
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), tokens, sites(64)))
     counted = jax.jit(model.apply).lower(variables, tokens, sites(64)).cost_analysis()["flops"]
     predicted = cost_of(model=model)
@@ -53,7 +56,7 @@ def test_operations_are_those_that_xla_counts(more):
 
 
 def test_memory_of_dense_attention_is_what_xla_holds():
-    model, tokens = Decoder(**SMALL, implementation="dense"), jax.ShapeDtypeStruct((1, 512), jnp.int32)
+    model, tokens = Decoder.from_config(SMALL, implementation="dense"), jax.ShapeDtypeStruct((1, 512), jnp.int32)
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), sites(2)))
     memory = jax.jit(model.apply).lower(variables, tokens, sites(512)).compile().memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
@@ -79,7 +82,7 @@ def test_a_window_bounds_the_cache_and_nothing_is_free():
 
 @pytest.mark.parametrize("more", [dict(num_kv_heads=1), dict(head_dim=40), dict(latent=LATENT)])
 def test_the_cache_has_the_bytes_that_the_model_makes(more):
-    model, token = Decoder(**SMALL, **more), jnp.zeros((1, 1), jnp.int32)
+    model, token = Decoder.from_config(SMALL | more), jnp.zeros((1, 1), jnp.int32)
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), token, sites(1)))
     prefill = functools.partial(model.apply, cache_size=256, method=Decoder.prefill)
     caches = jax.eval_shape(prefill, variables, token, sites(1))[1]
@@ -91,7 +94,7 @@ def test_the_cache_has_the_bytes_that_the_model_makes(more):
     ("encoding", "tile"), [("rope", (256, 256)), ("rope + window(512)", (128, 128)), ("cope", (64, 4096))]
 )
 def test_tiles_are_those_of_attention(encoding, tile):
-    sizes = sizes_once(Decoder(**SMALL, encoding=encoding))
+    sizes = sizes_once(Decoder.from_config(SMALL, encoding=encoding))
     assert tile_of(sizes, 4096) == tile
     rows, columns = 4096 // tile[0], 4096 // tile[1]
     computed = cost(sizes, 4096, attention="blockwise", work="forward").attention_flops / (4 * SMALL["width"])
