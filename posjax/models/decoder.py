@@ -1,4 +1,4 @@
-"""A decoder language model, hosting any encoding."""
+"""A decoder language model with any encoding."""
 
 from typing import Any, ClassVar
 
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
-from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import BlockModel, one_token, tied_logits
+from posjax.encoding import Encoding, Site
+from posjax.models.transformer import BlockModel, tied_logits
 
 
 class Decoder(BlockModel):
@@ -42,18 +42,13 @@ class Decoder(BlockModel):
     head_bias: bool = False
     final_softcap: float | None = None
 
-    def example(self) -> tuple[Int32[Array, "1 1"], Site]:
-        """Arguments of `init`."""
-        return one_token()
-
     def setup(self):
         init = nn.initializers.normal(self.block.width**-0.5)
         self.token_embedding = nn.Embed(self.vocab_size, self.block.width, embedding_init=init, **self.block.types)
-        told = dict(causal=True, length=self.length, embedding_norm=self.embedding_norm)
-        self.trunk = self.transformer(self.encoding, **told)
+        trunk = dict(causal=True, length=self.length, embedding_norm=self.embedding_norm)
+        self.trunk = self.transformer(self.encoding, **trunk)
         if not self.tied_embedding:
-            options = dict(use_bias=self.head_bias, dtype=jnp.float32, param_dtype=self.block.param_dtype)
-            self.head = nn.Dense(self.vocab_size, **options)
+            self.head = self.float32_head(self.vocab_size, use_bias=self.head_bias)
         elif self.head_bias:
             raise ValueError("head_bias is of a head of its own: tied_embedding=False, or leave it out")
 
@@ -63,10 +58,9 @@ class Decoder(BlockModel):
         return self._run(tokens, site, train=train)[0]
 
     def prefill(self, tokens: Int32[jax.Array, "B T"], site: Site, *, cache_size: int):
-        """Logits of a prompt and the caches, of `cache_size` slots, that remember it; a layer has one for itself.
+        """Returns the logits [B, T, V] of a prompt, and the cache of each layer, with `cache_size` slots.
 
-        Layers whose encoding shows a query only so many tokens, as `window` and `sinks` do, remember no more of them, for
-        however many tokens: a cache of theirs takes a prompt of any length.
+        The cache of a layer with a window remembers no more tokens than a query sees, so it takes a prompt of any length.
 
         Raises:
           ValueError: for a prompt that does not fit.
@@ -74,16 +68,16 @@ class Decoder(BlockModel):
         return self._run(tokens, site, cache_size=cache_size)
 
     def extend(self, tokens: Int32[jax.Array, "B T"], site: Site, caches: list[Cache]):
-        """Logits of further tokens and the caches with them in it."""
+        """Returns the logits [B, T, V] of further tokens, and the caches with these tokens."""
         return self._run(tokens, site, caches=caches)
 
     def features(self, tokens: Int32[jax.Array, "B T"], site: Site, **options: Any):
-        """The output of the transformer, [B, T, M], and its caches; `options` are those of its call."""
+        """Returns the output of the transformer, [B, T, M], and its caches; `options` are arguments of its call."""
         scale = self.block.width**0.5 if self.embedding_scale is None else self.embedding_scale
         return self.trunk(self.token_embedding(tokens) * scale, site, **options)
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
-        """Next-token logits of features."""
+        """Returns the next-token logits of features."""
         logits = tied_logits(self.token_embedding, x) if self.tied_embedding else self.head(x)
         return logits if self.final_softcap is None else self.final_softcap * jnp.tanh(logits / self.final_softcap)
 
