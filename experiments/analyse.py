@@ -59,7 +59,7 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     rows, columns = images.grid
     facts = {
         "encoding": f"{subject.encoding}, injection {subject.model.injection}",
-        "model": f"width {subject.model.width}, {subject.model.depth} layers of {subject.model.num_heads} heads, "
+        "model": f"width {subject.model.block.width}, {subject.model.depth} layers of {subject.model.block.num_heads} heads, "
         f"{rows}x{columns} patches of {images.patch}x{images.patch} pixels, pooling {subject.model.pooling}, "
         f"{subject.model.num_registers} registers",
         "seeds": ", ".join(map(str, subject.seeds)),

@@ -151,7 +151,7 @@ def plan(config: ConfigDict, seeds: tuple[int, ...]) -> Plan:
     cache = None
     if isinstance(task.model, Decoder):
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.params)
-        cache = _bytes(cache_shapes(task.model.clone(context=None), {"params": one}, 1, max(config.eval_lengths)))
+        cache = _bytes(cache_shapes(task.model.with_fields(context=None), {"params": one}, 1, max(config.eval_lengths)))
     return Plan(
         devices=jax.device_count(),
         parameters=parameters,
@@ -182,7 +182,7 @@ def _operations(config: ConfigDict, seeds: tuple[int, ...], splits: dict) -> flo
     state, batch = Programs(task, config, seeds).arguments()
     alone = copy.copy(task)
     if hasattr(task.model, "context"):
-        alone.model = task.model.clone(context=None)
+        alone.model = task.model.with_fields(context=None)
 
     def gradients(params, batch, key):
         return jax.value_and_grad(lambda params: alone.loss(params, batch, key), has_aux=True)(params)

@@ -115,7 +115,12 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
     config, pattern, model = run.config, parse_layers(run.config.model.encoding), run.model
     trunk = run.of(0).get("trunk", {})
     learned = {name: params for name, params in trunk.items() if name.split("_")[0] == "encoding"} or {"encoding": ()}
-    dims = Dims(model.width, model.num_heads, model.width // model.num_heads, getattr(model, "length", None))
+    dims = Dims(
+        model.block.width,
+        model.block.num_heads,
+        model.block.width // model.block.num_heads,
+        getattr(model, "length", None),
+    )
     if hasattr(model, "patches"):
         dims = dims._replace(grid=model.patches(*model.image_size), prefix=model.num_prefix)
     given = {"dims": dims, "length": config.data.length if dims.grid is None else 0}

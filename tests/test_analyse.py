@@ -10,7 +10,7 @@ import pytest
 
 from experiments import analyse
 from posjax import pretrained
-from posjax.models import ViT
+from posjax.models import BlockConfig, ViT
 from posjax.training.checkpoints import Checkpoints
 from posjax.training.identity import describe_run, write_run
 from posjax.training.optimizer import make_optimizer
@@ -113,7 +113,14 @@ def test_without_positions_nothing_depends_on_where_patches_are(data_dir, tmp_pa
 
 @pytest.mark.slow
 def test_a_file_of_weights_and_images_of_another_set(data_dir, tmp_path):
-    model = ViT(num_classes=7, encoding="learned", image_size=(8, 12), patch_size=4, width=16, depth=1, num_heads=2)
+    model = ViT(
+        num_classes=7,
+        encoding="learned",
+        image_size=(8, 12),
+        patch_size=4,
+        block=BlockConfig(width=16, num_heads=2),
+        depth=1,
+    )
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), np.zeros((1, 8, 12, 1)), model.sites(8, 12)))
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: np.asarray(0.3 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)

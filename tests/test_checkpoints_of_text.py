@@ -80,7 +80,7 @@ def test_a_folder_is_tuned_from_what_it_holds(llama, encoding, tmp_path, monkeyp
     run, (_, params) = load_run(tmp_path), pretrained.load(llama)
     embedding = params["params"]["token_embedding"]["embedding"]
     np.testing.assert_allclose(run.of(0)["token_embedding"]["embedding"], embedding, atol=1e-6)
-    assert run.model.mlp == "swiglu"
+    assert run.model.block.mlp == "swiglu"
     assert run.config.data.tokenizer == str(llama / "tokenizer.json")
     assert run.model.encoding == {None: "rope()", "{own} + window(8)": "rope() + window(8)"}.get(encoding, encoding)
 

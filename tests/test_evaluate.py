@@ -11,7 +11,7 @@ from PIL import Image
 from experiments import evaluate
 from experiments.analysis.vision import accuracy
 from posjax import data, pretrained
-from posjax.models import ViT
+from posjax.models import BlockConfig, ViT
 from posjax.pretrained.vision.saving import expected_params, paths_of
 
 
@@ -20,7 +20,7 @@ def file(tmp_path):
     """A ViT for the digits' ten classes that sees nothing but how bright the whole image is."""
     import jax
 
-    model = ViT(10, image_size=(8, 8), patch_size=4, width=8, depth=1, num_heads=2, pooling="mean")
+    model = ViT(10, image_size=(8, 8), patch_size=4, block=BlockConfig(width=8, num_heads=2), depth=1, pooling="mean")
     expected = expected_params(model, channels=1)
     leaves = [made(path, leaf.shape) for path, leaf in paths_of(expected).items()]
     params = jax.tree.unflatten(jax.tree.structure(expected), leaves)

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.gradients import one_by_one
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 from posjax.models.layers import normalised
 
 SLOW = ["learned", "peg", "cope", "alibi", "shaw", "self_extend", "learned_sink", "value_rotary"]
@@ -113,7 +113,12 @@ def test_norms_have_every_mode(centred):
 
 def test_forward_mode_through_a_model():
     def tangents(implementation):
-        model = Decoder(vocab_size=5, encoding="rope", width=WIDTH, depth=1, num_heads=3, implementation=implementation)
+        model = Decoder(
+            vocab_size=5,
+            encoding="rope",
+            block=BlockConfig(width=WIDTH, num_heads=3, implementation=implementation),
+            depth=1,
+        )
         tokens = jnp.arange(14)[None] % 5
         variables = jax.jit(model.init)(jax.random.key(0), tokens, SITE)
         run = jax.jit(lambda v: jax.jvp(lambda v: model.apply(v, tokens, SITE), (v,), (wave(v),)))

@@ -154,7 +154,7 @@ TOKENS = jax.random.randint(jax.random.key(3), (3, SIZES["length"]), 0, SIZES["v
 @functools.cache
 def trained(spec):
     """Our own model's first parameters, the keys by which it places tokens, and its losses."""
-    model, keys = Decoder(encoding=spec, **SIZES), jax.random.split(jax.random.key(5), STEPS)
+    model, keys = Decoder.from_config(SIZES, encoding=spec), jax.random.split(jax.random.key(5), STEPS)
     params = jax.jit(model.init)(jax.random.key(4), TOKENS, SITE)["params"]
 
     def loss(params, key):

@@ -28,7 +28,7 @@ from members import GRID, one_of_each
 
 import posjax as pj
 from posjax.encodings.resize import METHODS, resize
-from posjax.models import ViT, resize_params
+from posjax.models import BlockConfig, ViT, resize_params
 
 KEY = jax.random.key(0)
 WEIGHTS = jnp.asarray(0.3 * np.random.default_rng(3).normal(size=(3, WIDTH, HEADS, HEAD_DIM)), jnp.float32)
@@ -123,7 +123,7 @@ def test_grids_of_equal_count_are_told_apart(spec):
 
 def test_a_model_of_a_table_refuses_another_shape_of_as_many_patches():
     """112 x 448 pixels for 224 x 224."""
-    model = ViT(2, "learned", image_size=(224, 224), patch_size=16, width=8, depth=1, num_heads=2)
+    model = ViT(2, "learned", image_size=(224, 224), patch_size=16, block=BlockConfig(width=8, num_heads=2), depth=1)
     wide, site = jnp.zeros((1, 112, 448, 3)), model.sites(112, 448)
     params = jax.eval_shape(model.init, KEY, jnp.zeros((1, 224, 224, 3)), model.sites(224, 224))
     with pytest.raises(ValueError, match=r"none for position \[ 0 14\]"):
@@ -168,7 +168,7 @@ def test_every_resolution_compiles():
 
 def test_a_model_is_made_for_another_image_size():
     """Loading, so to say, at another resolution: under jit and traced, whatever its layers host."""
-    model = ViT(2, "learned, swin", image_size=(8, 8), patch_size=2, width=8, depth=2, num_heads=2)
+    model = ViT(2, "learned, swin", image_size=(8, 8), patch_size=2, block=BlockConfig(width=8, num_heads=2), depth=2)
     variables = jax.eval_shape(model.init, KEY, jnp.zeros((1, 8, 8, 3)), model.sites(8, 8))
     large = model.clone(image_size=(6, 10))
     expected = jax.eval_shape(large.init, KEY, jnp.zeros((1, 6, 10, 3)), large.sites(6, 10))

@@ -18,8 +18,8 @@ TOKENS = jax.random.randint(jax.random.key(3), (3, 12), 0, 11)
 SITE = pj.sites(12)
 SIZES = dict(width=16, depth=1, num_heads=2)
 IMAGES = jax.random.normal(jax.random.key(4), (2, 8, 8, 3))
-DECODER = Decoder(vocab_size=11, encoding="randomized(64) >> (learned + t5)", length=12, **SIZES)
-VIT = ViT(num_classes=5, encoding="axial_rope + learned", image_size=(8, 8), pooling="none", **SIZES)
+DECODER = Decoder.from_config(SIZES, vocab_size=11, encoding="randomized(64) >> (learned + t5)", length=12)
+VIT = ViT.from_config(SIZES, num_classes=5, encoding="axial_rope + learned", image_size=(8, 8), pooling="none")
 CASES = [
     pytest.param(DECODER, (TOKENS, SITE), id="decoder"),
     pytest.param(VIT, (IMAGES, VIT.sites(8, 8)), id="vit", marks=pytest.mark.slow),

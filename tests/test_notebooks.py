@@ -21,7 +21,7 @@ SMALL = {
             "LENGTHS, SEEDS, STEPS, BATCH = 64, (64, 256, 512), 3, 120, 8",
             "LENGTHS, SEEDS, STEPS, BATCH = 8, (8, 16), 2, 12, 2",
         ),
-        ("width=32, depth=2, num_heads=2", "width=8, depth=1, num_heads=2"),
+        ("block=BlockConfig(width=32, num_heads=2), depth=2", "block=BlockConfig(width=8, num_heads=2), depth=1"),
         ('    "learned": "learned(stddev=1)",\n    "rope": "rope",\n', ""),
         ("plt.subplots(1, 5", "plt.subplots(1, 3"),
         (', "#cc6677", "#117733"', ""),
@@ -32,7 +32,8 @@ SMALL = {
     ],
     "longer_context": [
         ("TRAINED, LONG, STEPS, BATCH = 64, 512, 300, 16", "TRAINED, LONG, STEPS, BATCH = 16, 64, 20, 4"),
-        ("    width=64,\n    depth=2,", "    width=16,\n    depth=1,"),
+        ("width=64, num_heads=4", "width=16, num_heads=4"),
+        ("    depth=2,", "    depth=1,"),
         ("mlp_dim=128", "mlp_dim=16"),
     ],
 }

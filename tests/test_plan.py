@@ -16,7 +16,7 @@ from experiments import cli
 from experiments import plan as command
 from experiments.plan import ACCELERATORS, Accelerator, Plan, plan, predict
 from posjax.encoding import sites
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 from posjax.training.loop import Programs
 from posjax.training.tasks import make_task
 
@@ -67,7 +67,10 @@ def test_operations_are_those_that_xla_counts(decoder):
 @pytest.mark.slow
 def test_the_cache_has_the_bytes_of_its_arrays(decoder):
     config, found = decoder
-    model, token = Decoder(256, config.model.encoding, width=32, depth=1, num_heads=2), jnp.zeros((1, 1), jnp.int32)
+    model, token = (
+        Decoder(256, config.model.encoding, block=BlockConfig(width=32, num_heads=2), depth=1),
+        jnp.zeros((1, 1), jnp.int32),
+    )
     variables = jax.jit(model.init)(jax.random.key(0), token, sites(1))
     prefill = functools.partial(model.apply, cache_size=96, method=Decoder.prefill)
     assert found.cache == bytes_of(jax.jit(prefill)(variables, token, sites(1))[1])

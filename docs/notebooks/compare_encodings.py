@@ -17,7 +17,7 @@ import optax
 
 import posjax as pj
 from experiments.report.statistics import mean_interval
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 
 SPECS = {
     "none": "none",
@@ -107,7 +107,9 @@ def trained(model, key):
 
 curves, scores = {}, {}
 for name, spec in SPECS.items():
-    model = Decoder(vocab_size=256, encoding=spec, length=max(LENGTHS), width=32, depth=2, num_heads=2)
+    model = Decoder(
+        vocab_size=256, encoding=spec, length=max(LENGTHS), block=BlockConfig(width=32, num_heads=2), depth=2
+    )
     params, losses = jax.jit(jax.vmap(functools.partial(trained, model)))(jax.random.split(jax.random.key(0), SEEDS))
     curves[name] = np.asarray(losses)
     for n in LENGTHS:

@@ -25,7 +25,7 @@ import optax
 
 import posjax as pj
 from posjax import pretrained
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 from posjax.models.replacing import with_encoding
 
 FOLDER = tempfile.mkdtemp()
@@ -73,14 +73,8 @@ own = Decoder(
     vocab_size=256,
     encoding="rope",
     length=TRAINED,
-    width=64,
+    block=BlockConfig(width=64, num_heads=4, num_kv_heads=2, norm="rms", mlp="swiglu", mlp_dim=128, attention_bias=()),
     depth=2,
-    num_heads=4,
-    num_kv_heads=2,
-    norm="rms",
-    mlp="swiglu",
-    mlp_dim=128,
-    attention_bias=(),
     embedding_scale=1.0,
 )
 params = jax.jit(own.init)(jax.random.key(0), *own.example())
@@ -97,7 +91,9 @@ print(f"loss {losses[0]:.2f} -> {losses[-10:].mean():.2f} nats a byte")
 # %%
 model, params = pretrained.load(FOLDER)
 count = sum(leaf.size for leaf in jax.tree.leaves(params))
-print(f"{type(model).__name__} with {model.encoding}, {count:,} parameters in {jnp.dtype(model.param_dtype).name}")
+print(
+    f"{type(model).__name__} with {model.encoding}, {count:,} parameters in {jnp.dtype(model.block.param_dtype).name}"
+)
 
 # %% [markdown]
 # ## Read it beyond its length

@@ -56,7 +56,7 @@ def decoder(model: Mapping[str, Any], attention: str, length: int, window: int) 
         encodings = tuple(encoding + parse(f"window(size={window})") for encoding in encodings)
     sizes["implementation"] = "dense" if attention == "dense" else "blockwise"
     sizes["length"] = max(length, sizes["length"] or 0)
-    return Decoder(VOCABULARY, encodings, **sizes)
+    return Decoder.from_config(sizes, vocab_size=VOCABULARY, encoding=encodings)
 
 
 def _forward(case: Mapping[str, Any], model: Decoder) -> tuple[Callable, Any, tuple]:

@@ -11,7 +11,7 @@ import optax
 import posjax
 from experiments.benchmarks.compiling import compiled
 from experiments.benchmarks.contender import Call
-from posjax.models import Decoder, ViT
+from posjax.models import BlockConfig, Decoder, ViT
 
 _VOCABULARY = 256  # bytes
 
@@ -51,7 +51,8 @@ def _decoder(case: Mapping[str, Any]):
 
 
 def _vit(case: Mapping[str, Any]):
-    model = ViT(10, case["spec"], width=case["width"], depth=case["depth"], num_heads=case["heads"], **_types(case))
+    block = BlockConfig(width=case["width"], num_heads=case["heads"], **_types(case))
+    model = ViT(10, case["spec"], block=block, depth=case["depth"])
     rng, site = np.random.default_rng(0), model.sites(32, 32)
     images = rng.standard_normal((case["batch"], 32, 32, 3), np.float32)
     labels = rng.integers(10, size=case["batch"])
@@ -95,14 +96,18 @@ def decode(case: Mapping[str, Any]) -> Call:
 def llama(case: Mapping[str, Any]) -> Call:
     """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes as `decode`."""
     dtype = jnp.dtype(case["dtype"])
-    model = Decoder(
-        case["vocabulary"],
-        "rope",
-        **dict(width=case["width"], depth=case["depth"], num_heads=case["heads"], mlp_dim=case["mlp"], mlp="swiglu"),
-        **dict(
-            norm="rms", attention_bias=(), embedding_scale=1.0, tied_embedding=False, dtype=dtype, param_dtype=dtype
-        ),
+    block = BlockConfig(
+        width=case["width"],
+        num_heads=case["heads"],
+        mlp_dim=case["mlp"],
+        mlp="swiglu",
+        norm="rms",
+        attention_bias=(),
+        dtype=dtype,
+        param_dtype=dtype,
     )
+    head = dict(embedding_scale=1.0, tied_embedding=False)
+    model = Decoder(case["vocabulary"], "rope", block=block, depth=case["depth"], **head)
     tokens = np.random.default_rng(0).integers(case["vocabulary"], size=(case["batch"], case["length"]), dtype=np.int32)
     site = posjax.sites(case["length"])
     variables = jax.jit(model.init)(jax.random.key(0), tokens[:, :2], posjax.sites(2))
@@ -147,8 +152,8 @@ def _model(case: Mapping[str, Any]):
     """A decoder, its parameters, tokens and sites."""
     length = case["length"]
     sizes = dict(width=case["width"], num_heads=case["heads"], implementation=case.get("implementation", "auto"))
-    sizes |= {"depth": case.get("depth", 4), **_types(case)}
-    model = Decoder(_VOCABULARY, case["spec"], length=length, **sizes)
+    block = BlockConfig(**sizes, **_types(case))
+    model = Decoder(_VOCABULARY, case["spec"], length=length, block=block, depth=case.get("depth", 4))
     tokens = np.random.default_rng(0).integers(_VOCABULARY, size=(case["batch"], length), dtype=np.int32)
     variables = model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), posjax.sites(2))
     return model, variables, tokens, posjax.sites(length)

@@ -6,7 +6,7 @@ encoding sees the same as on one device; no device ever builds logits or a bias 
     mesh = Mesh(np.array(jax.devices()).reshape(1, 8), ("data", "context"))
     context = ContextParallel(mesh, batch_axis="data")
     out = attend_parallel(encoding, params, q, k, v, site, site, context=context, causal=True)
-    model = Decoder(vocab_size=256, encoding="alibi", context=context)     # or in a model, in one line
+    model = Decoder(vocab_size=256, encoding="alibi", block=BlockConfig(context=context))  # or in a model
 """
 
 import math

@@ -1,8 +1,8 @@
-"""A transformer block and its parts. One value, `BlockConfig`, says what all of them are."""
+"""A transformer block and its parts, all described by one value, `BlockConfig`."""
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import flax.linen as nn
@@ -14,7 +14,7 @@ from posjax.attention import Cache, ContextParallel, attend
 from posjax.encoding import Encoding, Site
 from posjax.hosting import Hosted, batch_axis
 from posjax.models.latent import Latent, LatentAttention
-from posjax.models.layers import Linear, Norm, normalised, watched
+from posjax.models.layers import Linear, Norm, attend_whole, normalised
 from posjax.spec import nearest
 
 NORMS = ["layer", "rms"]
@@ -41,51 +41,50 @@ MLPS = sorted(_ACTIVATIONS)
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """The parts and sizes of a block, and how they are computed.
+    """The sizes and parts of a block, and the way it is computed.
 
     Args:
       width, num_heads: channels of a token (M) and heads of queries (H).
-      head_dim: channels of a head (D); width / num_heads where None.
-      num_kv_heads: heads of keys and values (K); each serves H / K query heads in a row (grouped queries, Ainslie et
-        al. 2023, arXiv 2305.13245; K = 1: Shazeer 2019, arXiv 1911.02150). num_heads where None.
-      latent: multi-head latent attention of these sizes in place of the heads' own keys and values; see `LatentAttention`.
+      head_dim: channels of a head (D); None: width / num_heads.
+      num_kv_heads: heads of keys and values (K), each for H / K query heads in a row (grouped queries, Ainslie et al. 2023,
+        arXiv 2305.13245; K = 1: Shazeer 2019, arXiv 1911.02150). None: num_heads.
+      latent: sizes of multi-head latent attention (see `LatentAttention`), which replaces keys and values of each head.
         `width` may then be any number, and "key" and "value" are one projection.
-      mlp: "gelu" is the tanh approximation, as in Google's ViTs and GPT-2; "gelu_exact" the exact one, as in timm's and
-        transformers' ViTs; "quick_gelu" x sigmoid(1.702 x), as in CLIP; "relu"; "swiglu" silu(gate) * up and "geglu"
-        gelu(gate) * up, with the tanh approximation, as in Gemma (Shazeer 2020, arXiv 2002.05202), "geglu_exact" without;
-        "quick_geglu" g sigmoid(1.702 g) * (u + 1) of gate and up projections clipped to g <= mlp_clip and |u| <= mlp_clip, as
-        in gpt-oss.
-      mlp_clip: see mlp; nothing is clipped where None.
-      mlp_dim: channels inside the MLP; 4 * width where None.
-      mlp_bias: whether the MLP's projections have biases; None: they have if the MLP is not gated.
-      attention_bias: the projections of attention that have biases, of "query", "key", "value" and "out".
-      num_experts: MLPs beside each other; each token gets the `experts_per_token` that a router scores highest,
-        weighted by the softmax of their scores, as in gpt-oss. All are computed: time grows with their number. 0: one
-        MLP, without a router.
+      mlp: the activation. "gelu" is the tanh approximation, as in Google's ViTs and GPT-2; "gelu_exact" the exact one, as in
+        timm's and transformers' ViTs; "quick_gelu" x sigmoid(1.702 x), as in CLIP; "relu". Gated (Shazeer 2020, arXiv
+        2002.05202): "swiglu" silu(gate) * up; "geglu" gelu(gate) * up, as in Gemma; "geglu_exact"; "quick_geglu"
+        g sigmoid(1.702 g) * (u + 1), as in gpt-oss, for projections g <= mlp_clip and |u| <= mlp_clip.
+      mlp_dim: channels inside the MLP; None: 4 * width.
+      mlp_bias: whether the MLP's projections have biases; None: only without a gate.
+      mlp_clip: the bound in "quick_geglu"; None: no bound.
+      num_experts: MLPs beside each other; 0: one MLP, without a router. A router scores them for each token, which gets the
+        best `experts_per_token`, weighted by the softmax of their scores, as in gpt-oss. All are computed: time grows with
+        their number.
+      attention_bias: the projections of attention with biases, of "query", "key", "value" and "out".
       norm: "layer", or "rms" (Zhang & Sennrich 2019, arXiv 1910.07467), which has no bias.
-      norm_bias: whether a "layer" norm has one; ModernBERT's and MPT's have none.
+      norm_bias: whether a "layer" norm has a bias; False in ModernBERT and MPT.
       norm_epsilon: added to the variance or mean square.
       norm_offset: added to the learned scale of a norm, which starts at 1 - norm_offset; 1 in Gemma.
-      placement: where norms stand.
+      placement: the place of norms.
         pre: x + f(norm(x)); post: norm(x + f(x)), as BERT; sandwich: x + norm(f(norm(x))), as Gemma 2;
         parallel: x + attention(norm(x)) + mlp(norm'(x)), as GPT-NeoX; parallel_shared: the same with one norm, as GPT-J;
         after: x + norm(f(x)), as OLMo 2.
-      qk_norm: whether queries and keys are RMS-normed before they are rotated. True: each head, with a learned scale of D
-        channels, as in Qwen3 and Gemma 3; "all_heads": all heads of a token together, with a learned scale of H D channels,
-        as in OLMo 2; "unit": each head, without a scale. A tuple is a pattern over the layers: ("unit", False) in Llama 4.
-      qkv_clip: bound of |q|, |k| and |v| as they are projected, as in MPT.
-      logit_scale: factor of q . k; 1 / sqrt(head_dim) where None.
+      qk_norm: RMS norms of queries and keys before their rotation. False: none; True: each head, with a learned scale [D], as
+        in Qwen3 and Gemma 3; "all_heads": all heads of a token together, with a learned scale [H D], as in OLMo 2; "unit":
+        each head, without a scale. A tuple is a pattern over the layers: ("unit", False) in Llama 4.
+      qkv_clip: bound of |q|, |k| and |v| behind their projection, as in MPT.
+      logit_scale: factor of q . k; None: 1 / sqrt(head_dim).
       softcap: bound of the scaled q . k, see `posjax.attend`; not with a `context`.
       layer_scale: initial value of a learned factor on each channel of a branch (Touvron et al. 2021, arXiv 2103.17239).
-      dropout: of each branch's output.
-      drop_path: rate of stochastic depth of the last block, to which it grows linearly from 0 (see `drop_path`).
+      dropout: rate, on each branch's output.
+      drop_path: rate of stochastic depth in the last block; it grows linearly from 0 (see `drop_path`).
       implementation: of attention, see `posjax.attend`.
-      dtype, attention_dtype, param_dtype: of activations, of q, k and v (`dtype` where None), of parameters.
+      dtype, attention_dtype, param_dtype: of activations; of q, k and v (None: dtype); of parameters.
       context: the devices that share each sequence.
 
     Raises:
-      ValueError: a width that the heads do not divide, heads that their keys do not divide, an unknown name, a rate
-        outside [0, 1), a field that latent attention has not.
+      ValueError: heads that do not divide the width, or keys' heads that do not divide the heads; an unknown name; a rate
+        outside [0, 1); a field without meaning in latent attention.
     """
 
     width: int = 256
@@ -167,7 +166,7 @@ class BlockConfig:
 
     @property
     def turning_channels(self) -> int:
-        """Channels of a head that an encoding may rotate: the head dim that it is told."""
+        """Channels of a head that an encoding may rotate."""
         return self.channels if self.latent is None else self.latent.qk_rope_head_dim
 
     @property
@@ -194,18 +193,21 @@ class BlockConfig:
         return self.qk_norm if isinstance(self.qk_norm, tuple) else (self.qk_norm,)
 
     def of_layer(self, layer: int) -> "BlockConfig":
-        """The config of one layer, where a field is a pattern over them."""
+        """Returns the config of one layer: a field that is a pattern over the layers has that layer's value."""
         norms = self.qk_norms
         return self if len(norms) == 1 else replace(self, qk_norm=norms[layer % len(norms)])
 
     @property
     def types(self) -> dict[str, Any]:
-        """The fields that every layer of a model takes."""
+        """The arguments `dtype` and `param_dtype` of a module."""
         return dict(dtype=self.dtype, param_dtype=self.param_dtype)
 
 
+BLOCK_FIELDS = tuple(field.name for field in fields(BlockConfig))
+
+
 def activation(name: str) -> Callable:
-    """The function that an ungated MLP of this name has.
+    """Returns the activation of this name.
 
     Raises:
       ValueError: for an unknown name.
@@ -214,20 +216,20 @@ def activation(name: str) -> Callable:
     return _ACTIVATIONS[name]
 
 
-def _check_names(what: str, given, known: list) -> None:
-    for name in given:
+def _check_names(field: str, names, known: list) -> None:
+    for name in names:
         if name not in known:
-            raise ValueError(f"no {what} is named {name!r}; {nearest(str(name), list(map(str, known)))}")
+            raise ValueError(f"no {field} is named {name!r}; {nearest(str(name), list(map(str, known)))}")
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over [B, T, M], interpreting a hosted encoding.
+    """Multi-head self-attention over [B, T, M] with a hosted encoding.
 
-    Query, key and value are one product. Its kernel [M, K, H / K + 2, D] has for each key head the query heads that it
-    serves, then its key and its value, so that devices may share the key heads.
+    One kernel [M, K, H / K + 2, D] projects to queries, keys and values: for each key head its query heads, its key and its
+    value, so that devices may share the key heads.
 
-    Where the collection "intermediates" is mutable, attention is dense, and its "weights" [B, H, T, T], "queries" and "keys"
-    as the encoding gets them, [B, T, H, D], are sown.
+    Where the collection "intermediates" is mutable, attention is dense; its "weights" [B, H, T, T] and the encoding's
+    arguments "queries" and "keys" [B, T, H, D] are sown.
     """
 
     config: BlockConfig
@@ -246,24 +248,17 @@ class Attention(nn.Module):
         hosted = hosted.in_layer(lambda rows: tuple(each[0] for each in self._split(project(rows[None]))[:2]))
         q, k, v = self._split(project(x))
         q, k, v = (each.astype(inner) for each in (*qk_normed(c, q, k), v))
-        told = dict(scale=c.logit_scale, implementation=c.implementation)
-        told |= {} if c.softcap is None else dict(softcap=c.softcap)
+        options = dict(scale=c.logit_scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
         if cache is not None or cache_size is not None:
-            read, cache = hosted.attend_cached(q, k, v, x=x, cache=cache, cache_size=cache_size, **told)
-        elif watched(self):
-            told |= dict(implementation="dense", return_weights=True)
-            read, weights = hosted.attend(q, k, v, x=x, causal=self.causal, **told)
-            for name, value in {"weights": weights, "queries": q, "keys": k}.items():
-                self.sow("intermediates", name, value)
+            options |= dict(implementation=c.implementation, cache=cache, cache_size=cache_size)
+            read, cache = hosted.attend_cached(q, k, v, x=x, **options)
         else:
-            # A batch to initialise with is too small to share.
-            context = None if self.is_initializing() else c.context
-            read = hosted.attend(q, k, v, x=x, causal=self.causal, context=context, **told)
+            read = attend_whole(self, hosted, q, k, v, x, **options)
         out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
         return out(read.astype(c.dtype)), cache
 
     def _split(self, qkv):
-        """q [B, T, H, D], k and v [B, T, K, D] of [B, T, K, H / K + 2, D]."""
+        """Splits [B, T, K, H / K + 2, D] into q [B, T, H, D], k and v [B, T, K, D]."""
         c, served = self.config, self.config.num_heads // self.config.key_heads
         if c.qkv_clip is not None:
             qkv = jnp.clip(qkv, -c.qkv_clip, c.qkv_clip)
@@ -271,7 +266,7 @@ class Attention(nn.Module):
         return q, qkv[..., served, :], qkv[..., served + 1, :]
 
     def _projection(self) -> Linear:
-        """From tokens [B, T, M] to what `_split` takes apart."""
+        """Returns the projection of tokens [B, T, M] to queries, keys and values [B, T, K, H / K + 2, D]."""
         c, served = self.config, self.config.num_heads // self.config.key_heads
         rows = ("query",) * served + ("key", "value")
         use_bias = tuple(name in c.attention_bias for name in rows)
@@ -279,7 +274,7 @@ class Attention(nn.Module):
 
 
 def qk_normed(c: BlockConfig, q: Float[jax.Array, "B T H D"], k: Float[jax.Array, "B S K D"]):
-    """Queries and keys, normed as a layer's config says; within a module of attention, whose norms these are."""
+    """Returns queries and keys, normed by `c.qk_norm`; called within a module of attention, which holds the scales."""
     if c.qk_norm is False:
         return q, k
     if c.qk_norm == "unit":
@@ -293,9 +288,9 @@ def qk_normed(c: BlockConfig, q: Float[jax.Array, "B T H D"], k: Float[jax.Array
 
 
 class CrossAttention(nn.Module):
-    """Attention of tokens [B, T, M] over a memory [B, S, M'], as of a decoder over its encoder's output.
+    """Attention of tokens [B, T, M] over a memory [B, S, M'], such as the output of an encoder.
 
-    No encoding acts between the two; a query sees the memory of its own document (`site.segment`).
+    There is no encoding; a query sees the memory of its own document (`site.segment`).
     """
 
     config: BlockConfig
@@ -314,8 +309,8 @@ class CrossAttention(nn.Module):
         k = linear((c.key_heads, c.channels), use_bias="key" in c.attention_bias, name="key")(memory)
         v = linear((c.key_heads, c.channels), use_bias="value" in c.attention_bias, name="value")(memory)
         q, k = qk_normed(c, q, k)
-        told = dict(scale=c.logit_scale, softcap=c.softcap, implementation=c.implementation)
-        run = functools.partial(attend, Encoding(), (), **told)
+        options = dict(scale=c.logit_scale, softcap=c.softcap, implementation=c.implementation)
+        run = functools.partial(attend, Encoding(), (), **options)
         sites = [each._replace(position=jnp.zeros_like(each.segment), state=()) for each in (site, memory_site)]
         axes = (0, 0, 0, *map(batch_axis, sites))
         read = jax.vmap(run, in_axes=axes)(q.astype(inner), k.astype(inner), v.astype(inner), *sites)
@@ -338,8 +333,8 @@ class Mlp(nn.Module):
 
 
 def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array, "..."] | None):
-    """The input of an MLP's last projection."""
-    # Its derivative is computed again: cheaper than to store and read it.
+    """Returns the input of an MLP's last projection."""
+    # The backward pass computes the derivative again: cheaper than to store and read it.
     active = jax.checkpoint(activation(c.mlp))
     if gate is None:
         return active(up)
@@ -351,7 +346,7 @@ def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array
 
 
 class Experts(nn.Module):
-    """Several MLPs, weighted for each token by a router; see `BlockConfig.num_experts`.
+    """MLPs that a router weights for each token; see `BlockConfig.num_experts`.
 
     Kernels are [E, M, F] and [E, F, M], biases [E, F] and [E, M], for E experts of F channels inside.
     """
@@ -365,21 +360,20 @@ class Experts(nn.Module):
         best, which = jax.lax.top_k(scores, c.experts_per_token)
         weights = jax.nn.softmax(best, axis=-1)
         weights = jnp.einsum("btk,btke->bte", weights, jax.nn.one_hot(which, c.num_experts, dtype=weights.dtype))
-        up = self._each("up", "btm,emf->btef", x, c.mlp_channels)
-        gate = self._each("gate", "btm,emf->btef", x, c.mlp_channels) if c.mlp in GATED else None
-        out = self._each("down", "btef,efm->btem", activated(c, up, gate), c.width)
+        up = self._project("up", "btm,emf->btef", x, c.mlp_channels)
+        gate = self._project("gate", "btm,emf->btef", x, c.mlp_channels) if c.mlp in GATED else None
+        out = self._project("down", "btef,efm->btem", activated(c, up, gate), c.width)
         return jnp.einsum("btem,bte->btm", out, weights)
 
-    def _each(self, name: str, product: str, x, outputs: int):
+    def _project(self, name: str, product: str, x, outputs: int):
         c = self.config
         init = nn.initializers.lecun_normal(batch_axis=(0,))
         kernel = self.param(f"{name}_kernel", init, (c.num_experts, x.shape[-1], outputs), c.param_dtype)
         y = jnp.einsum(product, x, kernel.astype(c.dtype))
         if not c.has_mlp_bias:
             return y
-        return y + self.param(f"{name}_bias", nn.initializers.zeros, (c.num_experts, outputs), c.param_dtype).astype(
-            c.dtype
-        )
+        bias = self.param(f"{name}_bias", nn.initializers.zeros, (c.num_experts, outputs), c.param_dtype)
+        return y + bias.astype(c.dtype)
 
 
 class Block(nn.Module):
@@ -387,7 +381,7 @@ class Block(nn.Module):
 
     config: BlockConfig
     causal: bool = False
-    attention_norm: bool = True  # whether attention reads tokens that are normed, where the placement has it so
+    attention_norm: bool = True  # False leaves out the norm before attention
 
     @nn.compact
     def __call__(
@@ -402,13 +396,13 @@ class Block(nn.Module):
         cache: Cache | None = None,
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
-        """The tokens behind the block, and its cache.
+        """Returns the tokens behind the block, and its cache.
 
         Args:
-          code: is normed and added to what attention reads.
+          code: is normed and added to the input of attention.
           rate: of stochastic depth.
-          key: of dropout and stochastic depth; None where this is no training.
-          memory: what cross-attention reads, and where its tokens stand.
+          key: of dropout and stochastic depth; None outside training.
+          memory: tokens for cross-attention, and their site.
         """
         c = self.config
         keys = iter([None] * 3 if key is None else jax.random.split(key, 3))
@@ -429,12 +423,12 @@ class Block(nn.Module):
         return joined("mlp", behind, mlp(before), next(keys)), cache
 
     def _before(self, branch: str, x):
-        """The input of a branch."""
+        """Returns the input of a branch."""
         bare = self.config.placement in ("after", "post") or (branch == "attention" and not self.attention_norm)
         return x if bare else Norm(self.config, name=f"{branch}_norm")(x)
 
     def _joined(self, branch: str, x, y, key, rate):
-        """Tokens x with a branch's output y."""
+        """Adds a branch's output y to tokens x."""
         c = self.config
         if c.placement in ("after", "sandwich"):
             y = Norm(c, name=f"{branch}_out_norm" if c.placement == "sandwich" else f"{branch}_norm")(y)
@@ -449,9 +443,9 @@ class Block(nn.Module):
 
 
 def drop_path(key: jax.Array, x: Float[jax.Array, "B T M"], rate: float | jax.Array) -> Float[jax.Array, "B T M"]:
-    """Stochastic depth: zeros in place of a branch x for a share `rate` of the sequences.
+    """Stochastic depth: returns a branch x with zeros for a share `rate` of the sequences.
 
-    Huang et al. (2016), arXiv 1603.09382; the others are divided by 1 - rate, as timm and big_vision do.
+    Huang et al. (2016), arXiv 1603.09382. The other sequences are divided by 1 - rate, as in timm and big_vision.
     """
     keep = jax.random.bernoulli(key, jnp.float32(1 - rate), (x.shape[0], 1, 1))
     return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)

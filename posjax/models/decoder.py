@@ -1,6 +1,5 @@
-"""A decoder language model, hosting any encoding."""
+"""A decoder language model with any encoding."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -9,24 +8,28 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
-from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import OfBlocks, one_token, tied_logits
+from posjax.encoding import Encoding, Site
+from posjax.models.transformer import BlockModel, tied_logits
 
 
-class Decoder(OfBlocks):
-    """Tokens [B, T] at `site` (leaves [B, T, ...], or [T, ...] for all alike) to next-token logits [B, T, V] in float32.
+class Decoder(BlockModel):
+    """A causal transformer: tokens [B, T] at `site` (leaves [B, T, ...] or [T, ...]) to next-token logits [B, T, V], float32.
 
-        model = Decoder(vocab_size=256, encoding="alibi", length=1024)
+        model = Decoder(vocab_size=256, encoding="alibi", block=BlockConfig(width=64, num_heads=4), depth=4, length=1024)
         logits = model.apply(model.init(key, tokens, site), tokens, site)
 
-    Token embeddings have unit variance after the scaling by sqrt(width) of Vaswani et al. (2017), section 3.4, so that
-    a sinusoidal code and content start at a like size. `length` is the number of positions that a table must hold. It has the
-    fields of `BlockConfig` and `OfBlocks` too: Decoder(32_000, norm="rms", mlp="swiglu", attention_bias=(), depth=32).
+    `prefill` and `extend` decode with caches; `posjax.models.generate` loops over them.
 
-    `embedding_norm` norms tokens before the first block (BLOOM), `head_bias` gives the logits of a head that is
-    not the embedding a bias (GPT-J), `final_softcap` bounds logits to c tanh(logits / c) (Gemma 2).
-
-    For cached decoding, `prefill` reads a prompt and `extend` some more tokens; `posjax.models.generate` loops.
+    Args:
+      vocab_size: V.
+      encoding: one encoding or a pattern over the layers.
+      length: positions that a table must hold.
+      tied_embedding: whether the token embedding is the head.
+      embedding_scale: factor of token embeddings; None: sqrt(width) (Vaswani et al. 2017, section 3.4), which gives them unit
+        variance, as sinusoidal codes have.
+      embedding_norm: whether tokens are normed before the first block (BLOOM).
+      head_bias: whether a head of its own has a bias (GPT-J).
+      final_softcap: bounds logits to c tanh(logits / c) (Gemma 2).
     """
 
     reads: ClassVar[str] = "text"
@@ -34,27 +37,18 @@ class Decoder(OfBlocks):
     encoding: str | Encoding | tuple[str | Encoding, ...] = "rope"
     length: int | None = None
     tied_embedding: bool = True
-    embedding_scale: float | None = None  # factor of token embeddings; sqrt(width) where None
+    embedding_scale: float | None = None
     embedding_norm: bool = False
     head_bias: bool = False
     final_softcap: float | None = None
 
-    @classmethod
-    def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "Decoder":
-        return cls(**{**fields, **given})
-
-    def example(self) -> tuple[Int32[Array, "1 1"], Site]:
-        """Arguments of `init`."""
-        return one_token()
-
     def setup(self):
-        init = nn.initializers.normal(self.width**-0.5)
-        self.token_embedding = nn.Embed(self.vocab_size, self.width, embedding_init=init, **self.block.types)
-        told = dict(causal=True, length=self.length, embedding_norm=self.embedding_norm)
-        self.trunk = self.transformer(self.encoding, **told)
+        init = nn.initializers.normal(self.block.width**-0.5)
+        self.token_embedding = nn.Embed(self.vocab_size, self.block.width, embedding_init=init, **self.block.types)
+        trunk = dict(causal=True, length=self.length, embedding_norm=self.embedding_norm)
+        self.trunk = self.transformer(self.encoding, **trunk)
         if not self.tied_embedding:
-            options = dict(use_bias=self.head_bias, dtype=jnp.float32, param_dtype=self.param_dtype)
-            self.head = nn.Dense(self.vocab_size, **options)
+            self.head = self.float32_head(self.vocab_size, use_bias=self.head_bias)
         elif self.head_bias:
             raise ValueError("head_bias is of a head of its own: tied_embedding=False, or leave it out")
 
@@ -64,10 +58,9 @@ class Decoder(OfBlocks):
         return self._run(tokens, site, train=train)[0]
 
     def prefill(self, tokens: Int32[jax.Array, "B T"], site: Site, *, cache_size: int):
-        """Logits of a prompt and the caches, of `cache_size` slots, that remember it; a layer has one for itself.
+        """Returns the logits [B, T, V] of a prompt, and the cache of each layer, with `cache_size` slots.
 
-        Layers whose encoding shows a query only so many tokens, as `window` and `sinks` do, remember no more of them, for
-        however many tokens: a cache of theirs takes a prompt of any length.
+        The cache of a layer with a window remembers no more tokens than a query sees, so it takes a prompt of any length.
 
         Raises:
           ValueError: for a prompt that does not fit.
@@ -75,16 +68,16 @@ class Decoder(OfBlocks):
         return self._run(tokens, site, cache_size=cache_size)
 
     def extend(self, tokens: Int32[jax.Array, "B T"], site: Site, caches: list[Cache]):
-        """Logits of further tokens and the caches with them in it."""
+        """Returns the logits [B, T, V] of further tokens, and the caches with these tokens."""
         return self._run(tokens, site, caches=caches)
 
     def features(self, tokens: Int32[jax.Array, "B T"], site: Site, **options: Any):
-        """The output of the transformer, [B, T, M], and its caches; `options` are passed to its call."""
-        scale = self.width**0.5 if self.embedding_scale is None else self.embedding_scale
+        """Returns the output of the transformer, [B, T, M], and its caches; `options` are arguments of its call."""
+        scale = self.block.width**0.5 if self.embedding_scale is None else self.embedding_scale
         return self.trunk(self.token_embedding(tokens) * scale, site, **options)
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
-        """Next-token logits of features."""
+        """Returns the next-token logits of features."""
         logits = tied_logits(self.token_embedding, x) if self.tied_embedding else self.head(x)
         return logits if self.final_softcap is None else self.final_softcap * jnp.tanh(logits / self.final_softcap)
 

@@ -1,40 +1,37 @@
-"""An encoder and a decoder that reads its output, each hosting any encoding."""
-
-from typing import Any
+"""An encoder and a decoder that reads its output, each with any encoding."""
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import OfBlocks, one_token, tied_logits
-from posjax.spec import parse_layers
+from posjax.models.transformer import BlockModel, tied_logits
 
 Memory = tuple[Float[jax.Array, "B S M"], Site]
 
 
-class EncoderDecoder(OfBlocks):
-    """Next-token logits [B, T, V], in float32, of tokens [B, T] given a source [B, S].
+class EncoderDecoder(BlockModel):
+    """Tokens [B, T] and a source [B, S] to next-token logits [B, T, V] in float32.
 
-        model = EncoderDecoder(vocab_size=256, norm="rms", mlp="relu", logit_scale=1.0, attention_bias=())
+        block = BlockConfig(norm="rms", mlp="relu", logit_scale=1.0, attention_bias=())
+        model = EncoderDecoder(vocab_size=256, block=block)
         logits = model.apply(params, source, source_site, tokens, site)
 
-    Vaswani et al. (2017), arXiv 1706.03762, with one token embedding for both. Both stacks have the same blocks; a
-    token of the decoder sees the source of its own document, through cross-attention without an encoding. The
-    default encodings are T5's (Raffel et al. 2019, arXiv 1910.10683).
+    Vaswani et al. (2017), arXiv 1706.03762, with one token embedding and one config of blocks for both stacks. A token of the
+    decoder sees the source of its own document, through cross-attention without an encoding. The default encodings are T5's
+    (Raffel et al. 2019, arXiv 1910.10683).
 
-    For cached decoding: `memory = model.apply(params, source, source_site, method="encode")`, then `prefill` and `extend`,
-    which take it.
+    For cached decoding: `memory = model.apply(params, source, source_site, method="encode")`, then `prefill` and `extend`.
 
     Args:
-      encoding, decoder_encoding: of the two stacks, one or a pattern over layers.
-      decoder_depth: blocks of the decoder; `depth` where None.
-      length: the number of positions that a table must hold.
-      tied_embedding: whether the head is the token embedding.
+      vocab_size: V.
+      encoding, decoder_encoding: of the two stacks, one encoding or a pattern over layers.
+      decoder_depth: blocks of the decoder; None: `depth`.
+      length: positions that a table must hold.
+      tied_embedding: whether the token embedding is the head.
       embedding_scale: factor of token embeddings.
-      head_scale: factor of what the head reads; T5 has 1 / sqrt(width) where the head is tied.
+      head_scale: factor of the head's input; T5 has 1 / sqrt(width) with a tied head.
     """
 
     vocab_size: int
@@ -47,20 +44,19 @@ class EncoderDecoder(OfBlocks):
     head_scale: float = 1.0
 
     def example(self) -> tuple[Int32[Array, "1 1"], Site, Int32[Array, "1 1"], Site]:
-        """Arguments of `init`."""
-        return one_token() * 2
+        """Returns arguments of `init`: a source of one token, one token, and their sites."""
+        return super().example() * 2
 
     def setup(self):
         types = self.block.types
         self.token_embedding = nn.Embed(
-            self.vocab_size, self.width, embedding_init=nn.initializers.normal(1.0), **types
+            self.vocab_size, self.block.width, embedding_init=nn.initializers.normal(1.0), **types
         )
         self.encoder = self.transformer(self.encoding, length=self.length)
         depth = self.depth if self.decoder_depth is None else self.decoder_depth
-        told: dict[str, Any] = dict(causal=True, depth=depth, encodings=parse_layers(self.decoder_encoding))
-        self.decoder = self.transformer(self.encoding, length=self.length).clone(**told, parent=self)
+        self.decoder = self.transformer(self.decoder_encoding, depth=depth, length=self.length, causal=True)
         if not self.tied_embedding:
-            self.head = nn.Dense(self.vocab_size, use_bias=False, dtype=jnp.float32, param_dtype=self.param_dtype)
+            self.head = self.float32_head(self.vocab_size, use_bias=False)
 
     def __call__(
         self,
@@ -75,15 +71,15 @@ class EncoderDecoder(OfBlocks):
         return self._decode(tokens, site, memory, train=train)[0]
 
     def encode(self, source: Int32[Array, "B S"], source_site: Site, *, train: bool = False) -> Memory:
-        """The decoder's input from a source: the encoder's output [B, S, M] and its site."""
+        """Returns the memory of a source: the encoder's output [B, S, M] and its site."""
         return self.encoder(self._embedded(source), source_site, train=train)[0], source_site
 
     def prefill(self, tokens: Int32[Array, "B T"], site: Site, memory: Memory, *, cache_size: int):
-        """Logits of the first tokens and the caches, of `cache_size` slots, that remember them: one for each layer."""
+        """Returns the logits of the first tokens, and the cache of each layer, with `cache_size` slots."""
         return self._decode(tokens, site, memory, cache_size=cache_size)
 
     def extend(self, tokens: Int32[Array, "B T"], site: Site, memory: Memory, caches: list[Cache]):
-        """Logits of further tokens and the caches with them in it."""
+        """Returns the logits of further tokens, and the caches with these tokens."""
         return self._decode(tokens, site, memory, caches=caches)
 
     def _embedded(self, tokens):

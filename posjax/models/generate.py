@@ -1,5 +1,6 @@
 """Sampling from a decoder, or an encoder-decoder, with a key-value cache."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from posjax.models.encoder_decoder import EncoderDecoder, Memory
 
 
 class Sampling(NamedTuple):
-    """The choice of a token; numbers are traced, so that other ones compile nothing anew."""
+    """The choice of a token; its numbers are traced, so that other numbers need no new compilation."""
 
     temperature: float | jax.Array | None  # None: the likeliest token
     top_k: int | jax.Array | None
@@ -37,9 +38,9 @@ def generate(
 ) -> Int32[jax.Array, "B steps"]:
     """Continues prompts by `steps` tokens, in the last document of each row.
 
-    On a line each token stands one position behind the one before. Text among images, whose positions have several axes, goes
-    on at 1 + the largest coordinate of its document. What goes on otherwise (an image in raster order, text behind an image
-    in another layout than `Offset` or `Circle`) has a site that says so: `site` may also hold the tokens to come.
+    On a line each token stands one position behind the last. Text among images, whose positions have several axes, continues
+    at 1 + the largest coordinate of its document. Any other continuation (an image in raster order, text behind an image in
+    another layout than `Offset` or `Circle`) needs a `site` of all T + steps tokens.
 
         generate(model, variables, tokens, grid(16, 16), steps=256 - tokens.shape[1])
         generate(model, variables, tokens, multimodal([5, (1, 4, 6), 20], Diagonal()), steps=20)
@@ -47,18 +48,20 @@ def generate(
     Caches hold T + steps tokens, or, in layers with a window, no more than a query sees of them (see `Decoder.prefill`).
 
     Args:
-      tokens, site: prompts with their sites [B, T, ...], or [T, ...] for all alike; shorter ones are padded left or right
-        with segment 0. Sites of T + steps tokens give the generated tokens' sites, too.
-      memory: of an `EncoderDecoder`, what its `encode` makes of the sources; prompts then are where its decoder begins.
-      temperature: 0 takes the likeliest token; above, tokens are drawn and `key` is needed.
-      top_k, top_p: what tokens are drawn from, as in `truncated`, after the temperature.
-      stop: a token behind which a row holds nothing but its repetition.
+      model, variables: the model, and its parameters as `apply` takes them.
+      tokens, site: prompts with their site, of T or T + steps tokens, [B, ...] or alike for all rows. Shorter prompts are
+        padded left or right with segment 0.
+      steps: the number of generated tokens.
+      memory: of an `EncoderDecoder`: the result of its `encode` for the sources; the prompts then begin its decoder's text.
+      temperature: 0 takes the likeliest token; above, tokens are drawn with `key`.
+      top_k, top_p: restrict the draw, as in `truncated`, after the temperature.
+      stop: a token that ends a row; the row then repeats it.
 
     Raises:
       ValueError: for a negative temperature, a missing key, a top_k or stop outside the vocabulary, a top_p outside (0, 1],
-        either of them where nothing is drawn, a prompt row without tokens, an `EncoderDecoder` without memory or another
-        model with it; for sites of another length, and where sites of the prompts alone do not say how they go on: on a
-        grid, and with a relation (of positions not under an outer jit).
+        top_k or top_p at temperature 0, a prompt row without tokens, an `EncoderDecoder` without memory or another model
+        with it; for sites of another length, and for a site of the prompts alone on a grid (not checked under an outer jit)
+        or with a relation.
       FloatingPointError: where logits are not finite, as behind the end of a learned table (not under an outer jit).
     """
     _check(model, steps, temperature, top_k, top_p, stop, key)
@@ -81,7 +84,7 @@ def generate(
 
 
 def sites_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
-    """The sites [B, T] of prompts, and the sites [B, steps] of the tokens generated behind them."""
+    """Returns the sites [B, T] of prompts, and the sites [B, steps] of the tokens generated behind them."""
     given = site.segment.shape[1]
     if given not in (length, length + steps):
         raise ValueError(
@@ -116,7 +119,7 @@ def sites_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
 
 
 def _text_goes_on(site: Site, last: Site) -> tuple[Shaped[jax.Array, "1 A"], Bool[jax.Array, ""]]:
-    """The position of text behind a row's last token, on several axes; and whether its document has any text.
+    """Returns the position of text behind a row's last token, on several axes, and whether its document has any text.
 
     Text stands on the diagonal, and its coordinates rise by 1 together; in raster order they never do.
     """
@@ -130,7 +133,7 @@ def _text_goes_on(site: Site, last: Site) -> tuple[Shaped[jax.Array, "1 A"], Boo
 
 
 def _last(site: Site) -> Int32[jax.Array, " B"]:
-    """The index of each row's last token; -1 where it has none."""
+    """Returns the index of each row's last token; -1 for a row without tokens."""
     return jnp.max(jnp.where(site.segment > 0, jnp.arange(site.segment.shape[1], dtype=jnp.int32), -1), axis=1)
 
 
@@ -143,7 +146,7 @@ def truncated(
     top_k: int | Int32[Array, ""] | None = None,
     top_p: float | Float[Array, ""] | None = None,
 ) -> Float[jax.Array, "*B V"]:
-    """Logits with -inf for all but the `top_k` likeliest tokens and, of these, the nucleus that holds `top_p`.
+    """Returns logits with -inf for all but the `top_k` likeliest tokens and, among these, the nucleus of `top_p`.
 
     The nucleus is the smallest set of likeliest tokens whose probabilities sum to top_p or more: Holtzman et al. (2019),
     arXiv 1904.09751, section 3.1. Of equally likely tokens those with smaller numbers come first.
@@ -155,7 +158,7 @@ def truncated(
         logits = jnp.where(rank < top_k, logits, -jnp.inf)
     if top_p is not None:
         share = jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1)
-        before = jnp.cumsum(share, axis=-1) - share  # what likelier tokens hold
+        before = jnp.cumsum(share, axis=-1) - share  # the share of likelier tokens
         logits = jnp.where(jnp.take_along_axis(before, rank, axis=-1) < top_p, logits, -jnp.inf)
     return logits
 
@@ -175,7 +178,8 @@ def _check(model, steps, temperature, top_k, top_p, stop, key) -> None:
         raise ValueError(f"stop must be one of the model's {model.vocab_size} tokens, 0 or above, got {stop}")
 
 
-def _run(model, variables, tokens, site, ahead, sampling, key, memory):
+@functools.partial(jax.jit, static_argnums=0)
+def _generate(model, variables, tokens, site, ahead, sampling, key, memory):
     steps = ahead.segment.shape[1]
     size, reads = tokens.shape[1] + steps, () if memory is None else (memory,)
     logits, caches = model.apply(variables, tokens, site, *reads, cache_size=size, method="prefill")
@@ -207,6 +211,3 @@ def choose_tokens(
         token = jax.random.categorical(key, logits, axis=-1)
     token = token.astype(jnp.int32)
     return token if sampling.stop is None else jnp.where(stopped, jnp.int32(sampling.stop), token)
-
-
-_generate = jax.jit(_run, static_argnums=0)

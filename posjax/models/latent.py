@@ -13,23 +13,23 @@ from posjax.attention.tile_extras import reads_content
 from posjax.encoding import spec_text
 from posjax.encodings.decoupled import decoupled
 from posjax.hosting import Hosted, batch_axis
-from posjax.models.layers import Linear, Norm, watched
+from posjax.models.layers import Linear, Norm, attend_whole
 from posjax.spec import parse_value
 
 
 @dataclass(frozen=True)
 class Latent:
-    """The sizes of multi-head latent attention, by the names that configurations of DeepSeek's models give them.
+    """The sizes of multi-head latent attention, under the names in DeepSeek's configurations.
 
-    `str` writes a text that `Latent.read` reads: latent(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
-    v_head_dim=128, q_lora_rank=1536) is DeepSeek-V3's.
+    `str` writes a text that `Latent.read` reads. DeepSeek-V3 has latent(kv_lora_rank=512, qk_nope_head_dim=128,
+    qk_rope_head_dim=64, v_head_dim=128, q_lora_rank=1536).
 
     Args:
-      kv_lora_rank: channels of the latent, which a cache keeps with the `qk_rope_head_dim` channels of the rotated key.
-      qk_nope_head_dim, qk_rope_head_dim: channels of a head's query and key that positions leave alone, and that encodings
-        rotate.
+      kv_lora_rank: channels of the latent. A cache keeps it, and the rotated key of `qk_rope_head_dim` channels.
+      qk_nope_head_dim: channels of a head's query and key without positions.
+      qk_rope_head_dim: channels of a head's query and key that encodings rotate.
       v_head_dim: channels of a head's values.
-      q_lora_rank: channels that queries are compressed to; None: they are not.
+      q_lora_rank: channels of the compressed queries; None: no compression.
 
     Raises:
       ValueError: for a size below 1.
@@ -53,10 +53,10 @@ class Latent:
 
     @staticmethod
     def read(given: "Latent | str | None") -> "Latent | None":
-        """The sizes that a text says; any other value is returned as it is.
+        """Parses a text; returns other values unchanged.
 
         Raises:
-          ValueError: for another text.
+          ValueError: for a text that `Latent` does not write.
         """
         return parse_value(given, Latent) if isinstance(given, str) else given
 
@@ -70,25 +70,24 @@ class Latent:
 
 
 class LatentAttention(nn.Module):
-    """Multi-head latent attention with decoupled rotary embedding over [B, T, M], interpreting a hosted encoding.
+    """Multi-head latent attention with decoupled rotary embedding over [B, T, M], with a hosted encoding.
 
     DeepSeek-AI (2024), DeepSeek-V2, arXiv 2405.04434, section 2.1 and appendix C; DeepSeek-V3, arXiv 2412.19437, section
-    2.1.1. A token's latent is c = norm(W_DKV x) and its rotated key, one for all heads, R k = R W_KR x. Head i has the key
+    2.1.1. A token's latent is c = norm(W_DKV x); its rotated key, one for all heads, is R k = R W_KR x. Head i has the key
     [W_UK_i c, R k], the value W_UV_i c and the query [q_i, R q'_i], projected from norm(W_DQ x), or from x. The encoding
-    acts on k and q' alone, as if these were all of a head; see `posjax.encodings.decoupled`. The logits' scale is
-    1 / sqrt(qk_nope_head_dim + qk_rope_head_dim), or the config's `logit_scale`: DeepSeek-V3's is larger by the square of
-    0.1 mscale_all_dim ln s + 1, under a YaRN of factor s. The formulas have no norms. DeepSeek-V2's section 3.1.2 adds norms
-    and factors of the compressed vectors; published code has the norms alone, and so has this.
+    acts on k and q' alone, as if a head had no other channels; see `posjax.encodings.decoupled`. The scale of the logits is
+    1 / sqrt(qk_nope_head_dim + qk_rope_head_dim), or the config's `logit_scale`: under a YaRN of factor s, DeepSeek-V3
+    multiplies it by (0.1 mscale_all_dim ln s + 1)^2. The formulas have no norms. Section 3.1.2 of DeepSeek-V2 adds norms and
+    factors of the compressed vectors; published code, and this code, have the norms alone.
 
-    Whole sequences are attended in this form. In cached decoding the cache holds [c, R k] alone: q_i . W_UK_i c is
-    (W_UK_i^T q_i) . c, so that all heads share one key, whose first channels are its value, and W_UV_i multiplies sums.
+    In cached decoding the cache holds [c, R k] alone. Since q_i . W_UK_i c = (W_UK_i^T q_i) . c, all heads share one key; its
+    first channels are the value, and W_UV_i multiplies the sums.
 
     Parameters: query_down, query_norm and query_up, or query; kv_down [M, L + R]; kv_norm; key_up_kernel [L, H, N] and
-    value_up_kernel [L, H, E]; out [H, E, M]. query_down, or query, has the queries' bias; kv_down the keys' and
-    values'. Norms are RMS norms with the config's `norm_epsilon`; in the published code it is 1e-6 whatever the
-    blocks have.
+    value_up_kernel [L, H, E]; out [H, E, M]. The bias of queries is in query_down, or query; the bias of keys and values in
+    kv_down. Norms are RMS norms with the config's `norm_epsilon`; the published code always has 1e-6.
 
-    Intermediates as in `Attention`.
+    Intermediates: as `Attention`.
 
     Raises (on call):
       ValueError: for an encoding that reads the content of queries or keys in its bias; as `decoupled`.
@@ -108,11 +107,11 @@ class LatentAttention(nn.Module):
         c, sizes = self.config, self.config.latent
         in_heads = replace(hosted, encoding=decoupled(hosted.encoding, sizes.qk_nope_head_dim))
         _refuse(hosted, x, c.num_heads, c.turning_channels)
-        told = dict(scale=c.scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
+        options = dict(scale=c.scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
         q, (latent, shared) = self._queries(x), self._compressed(x)
         key_up, value_up = self._up("key", sizes.qk_nope_head_dim), self._up("value", sizes.v_head_dim)
         if cache is None:
-            read = self._whole(x, q, latent, shared, key_up, value_up, in_heads, told)
+            read = self._whole(x, q, latent, shared, key_up, value_up, in_heads, options)
         if cache is not None or cache_size is not None:
             rank, inner = sizes.kv_lora_rank, c.attention_dtype or c.dtype
             in_latents = replace(hosted, encoding=decoupled(hosted.encoding, rank))
@@ -122,28 +121,20 @@ class LatentAttention(nn.Module):
             if cache is None:
                 cache = in_latents.remember(q, k, None, x=x, cache_size=cache_size, value_dim=rank)
             else:
-                sums, cache = in_latents.attend_cached(q, k, None, x=x, cache=cache, value_dim=rank, **told)
+                sums, cache = in_latents.attend_cached(q, k, None, x=x, cache=cache, value_dim=rank, **options)
                 read = jnp.einsum("bthl,lhe->bthe", sums.astype(c.dtype), value_up)
         out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
         return out(read.astype(c.dtype)), cache
 
-    def _whole(self, x, q, latent, shared, key_up, value_up, hosted: Hosted, told: dict[str, Any]):
-        """Attention of a whole sequence, by keys and values of every head: [B, T, H, E]."""
+    def _whole(self, x, q, latent, shared, key_up, value_up, hosted: Hosted, options):
+        """Returns the attention of a whole sequence, with keys and values of every head: [B, T, H, E]."""
         c = self.config
-        inner, told = c.attention_dtype or c.dtype, told | dict(implementation=c.implementation)
+        inner = c.attention_dtype or c.dtype
         content = jnp.einsum("btl,lhn->bthn", latent, key_up)
         turned = jnp.broadcast_to(shared[:, :, None], (*content.shape[:3], shared.shape[-1]))
         k, v = jnp.concatenate([content, turned], axis=-1), jnp.einsum("btl,lhe->bthe", latent, value_up)
         q, k, v = (each.astype(inner) for each in (q, k, v))
-        if watched(self):
-            told |= dict(implementation="dense", return_weights=True)
-            read, weights = hosted.attend(q, k, v, x=x, causal=self.causal, **told)
-            for name, value in {"weights": weights, "queries": q, "keys": k}.items():
-                self.sow("intermediates", name, value)
-            return read
-        # A batch to initialise with is too small to share.
-        context = None if self.is_initializing() else c.context
-        return hosted.attend(q, k, v, x=x, causal=self.causal, context=context, **told)
+        return attend_whole(self, hosted, q, k, v, x, **options)
 
     def _queries(self, x) -> Float[jax.Array, "B T H D"]:
         c, sizes = self.config, self.config.latent
@@ -155,7 +146,7 @@ class LatentAttention(nn.Module):
         return Linear(heads, use_bias=False, **c.types, name="query_up")(compressed)
 
     def _compressed(self, x) -> tuple[Float[jax.Array, "B T L"], Float[jax.Array, "B T R"]]:
-        """The latents, and the keys that all heads share."""
+        """Returns the latents, and the keys that all heads share."""
         c, sizes = self.config, self.config.latent
         channels = sizes.kv_lora_rank + sizes.qk_rope_head_dim
         both = Linear((channels,), use_bias="key" in c.attention_bias, **c.types, name="kv_down")(x)
@@ -163,7 +154,7 @@ class LatentAttention(nn.Module):
         return Norm(c, "rms", name="kv_norm")(latent), shared
 
     def _up(self, name: str, channels: int) -> Float[jax.Array, "L H C"]:
-        """From the latent to one half of what every head makes of it."""
+        """Returns the kernel from the latent to the keys or the values of each head."""
         c = self.config
         shape = (c.latent.kv_lora_rank, c.num_heads, channels)
         init = nn.initializers.lecun_normal((0,), (1, 2))
@@ -171,12 +162,12 @@ class LatentAttention(nn.Module):
 
 
 def _refuse(hosted: Hosted, x: Float[jax.Array, "B T M"], num_heads: int, head_dim: int) -> None:
-    """Refuses an encoding whose bias reads queries or keys: a cache of latents holds no keys, and no queries match them."""
+    """Refuses an encoding whose bias reads queries or keys: a cache of latents holds no keys."""
     encoding, params = hosted.encoding, hosted.params
     if "bias" not in encoding.hooks:
         return
 
-    def of_one_token(site, x, q):
+    def check_token(site, x, q):
         site = encoding.observe(params, x, site)
         if any(reads_content(encoding, params, q, q, site, site)):
             raise ValueError(
@@ -187,4 +178,4 @@ def _refuse(hosted: Hosted, x: Float[jax.Array, "B T M"], num_heads: int, head_d
     leading = 1 if batch_axis(hosted.site) is None else 2
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[leading:]), leaf.dtype), hosted.site)
     q = jax.ShapeDtypeStruct((1, num_heads, head_dim), x.dtype)
-    jax.eval_shape(of_one_token, shapes, jax.ShapeDtypeStruct((1, x.shape[-1]), x.dtype), q)
+    jax.eval_shape(check_token, shapes, jax.ShapeDtypeStruct((1, x.shape[-1]), x.dtype), q)

@@ -1,4 +1,4 @@
-"""The parts of a block's modules: projections and norms."""
+"""Projections, norms and the call of attention: the parts of the modules of a block."""
 
 import math
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.gradients import with_gradient
+from posjax.hosting import Hosted
 
 
 class Linear(nn.Module):
@@ -19,8 +20,8 @@ class Linear(nn.Module):
     """
 
     outputs: tuple[int, ...]
-    num_inputs: int = 1  # axes of x that are summed over
-    use_bias: bool | tuple[bool, ...] = True  # of all outputs, or of each row of their last axis but one
+    num_inputs: int = 1  # the number of axes of x that are summed over
+    use_bias: bool | tuple[bool, ...] = True  # of all outputs, or of each row of the last axis but one
     dtype: Any = jnp.float32
     param_dtype: Any = jnp.float32
 
@@ -45,10 +46,10 @@ class Linear(nn.Module):
 
 
 class Norm(nn.Module):
-    """A config's norm of the last axis; statistics are float32 in every dtype."""
+    """The norm of the last axis that a config describes; statistics are float32 in every dtype."""
 
     config: Any  # a `BlockConfig`
-    kind: str | None = None  # the config's where None
+    kind: str | None = None  # None: the config's
 
     @nn.compact
     def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
@@ -63,9 +64,9 @@ class Norm(nn.Module):
 
 
 def normalised(x: Float[jax.Array, "..."], centred: bool, epsilon: float) -> Float[jax.Array, "..."]:
-    """x, less its mean over the last axis if `centred`, over the root of the mean square of that.
+    """Returns x / sqrt(mean(x^2) + epsilon) over the last axis; `centred` subtracts the mean from x first.
 
-    The backward pass is given x alone and computes the statistics again: cheaper than to store and read y.
+    The backward pass reads x alone and computes the statistics again: cheaper than to store and read the output.
     """
     return _norm((centred, epsilon), x)
 
@@ -89,5 +90,26 @@ _norm = with_gradient(_normalised, _normalised_backward)
 
 
 def watched(module: nn.Module) -> bool:
-    """Whether the caller asked for intermediates."""
+    """Says whether the caller asked for intermediates."""
     return not module.is_initializing() and module.is_mutable_collection("intermediates")
+
+
+def attend_whole(
+    module: nn.Module, hosted: Hosted, q: Float[jax.Array, "B T H D"], k, v, x, **options: Any
+) -> Float[jax.Array, "B T H E"]:
+    """Returns the attention of whole sequences; sows weights, queries and keys where the caller asked for intermediates.
+
+    Args:
+      module: of attention, with `config` and `causal`.
+      k, v: [B, T, K, D] and [B, T, K, E].
+      x: the input of the layer, [B, T, M].
+      options: of `posjax.attend`.
+    """
+    config, options = module.config, dict(x=x, causal=module.causal, **options)
+    if not watched(module):
+        context = None if module.is_initializing() else config.context  # the batch of `init` is too small to share
+        return hosted.attend(q, k, v, implementation=config.implementation, context=context, **options)
+    read, weights = hosted.attend(q, k, v, implementation="dense", return_weights=True, **options)
+    for name, value in {"weights": weights, "queries": q, "keys": k}.items():
+        module.sow("intermediates", name, value)
+    return read

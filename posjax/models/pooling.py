@@ -1,4 +1,4 @@
-"""Pooling: tokens become one vector for each image."""
+"""Pooling of tokens to one vector for each image."""
 
 import flax.linen as nn
 import jax
@@ -13,14 +13,18 @@ POOLINGS = ["cls", "cls_mean", "map", "mean", "none"]
 
 
 def readers(site: Site, num_images: int | None, prefix: int = 0) -> Bool[jax.Array, "*B I T"]:
-    """Marks the tokens that are read for image 1 ... I of a row, or for its only one: patches, or a prefix token."""
+    """Returns a mask of the tokens of image 1 ... I of a row (None: its only image) with this number of `site.prefix`.
+
+    Args:
+      prefix: 0 for patches.
+    """
     segment = jnp.asarray(site.segment)[..., None, :]
     own = segment > 0 if num_images is None else segment == jnp.arange(1, num_images + 1, dtype=jnp.int32)[:, None]
     return own & (jnp.asarray(site.prefix)[..., None, :] == prefix)
 
 
 def mean(x: Float[jax.Array, "B T M"], read: Bool[jax.Array, "*B I T"]) -> Float[jax.Array, "B I M"]:
-    """The mean over the tokens that each image reads; zeros where it reads none."""
+    """Returns the mean over the tokens of each image's mask; zeros for an empty mask."""
     weight = read.astype(x.dtype)
     weight = weight / jnp.maximum(weight.sum(axis=-1, keepdims=True), 1)
     return jnp.einsum("...it,...tm->...im", weight, x)
@@ -29,7 +33,7 @@ def mean(x: Float[jax.Array, "B T M"], read: Bool[jax.Array, "*B I T"]) -> Float
 class MapPooling(nn.Module):
     """Multi-head attention pooling: a learned query reads the tokens, then y + MLP(norm(y)).
 
-    Zhai et al. (2021), arXiv 2106.04560, as `MAPHead` of big_vision has it.
+    Zhai et al. (2021), arXiv 2106.04560, as `MAPHead` of big_vision.
     """
 
     config: BlockConfig

@@ -10,18 +10,17 @@ from posjax.spec import layers_text, parse_layers
 
 
 def with_encoding(model: nn.Module, params: Any, spec: str, init: Callable[[nn.Module], Any]) -> tuple[nn.Module, Any]:
-    """The same weights under another encoding: the model and its parameters.
+    """Returns the model with another encoding, and its parameters.
 
-    The new encoding takes over the learned parameters of the old one in their order: `rope` has none, `t5 + window(64)` those
-    of `t5`.
+    The new encoding takes over the parameters of the old encoding in their order: `t5 + window(64)` has the same as `t5`.
 
     Args:
-      params: of the model; leaves may have further leading axes, then so do the leaves of `init`.
+      params: of the model; leaves may have further leading axes, if the leaves of `init` have them too.
       spec: of the encoding.
-      init: the parameters of a model with other weights; only their shapes are asked for.
+      init: makes parameters of a model; only their shapes are computed.
 
     Raises:
-      ValueError: the new encoding learns something else than the old one.
+      ValueError: the new encoding has parameters of other shapes.
     """
     changed = model.clone(encoding=spec)
     wanted = jax.eval_shape(lambda: init(changed))
@@ -37,7 +36,7 @@ def with_encoding(model: nn.Module, params: Any, spec: str, init: Callable[[nn.M
 
 
 def _leaves(params: Any, *, encoding: bool) -> Iterator[tuple[Any, Any]]:
-    """(path, leaf) of what encodings have learned, or of everything else."""
+    """Yields (path, leaf) of the parameters of encodings, or of all other parameters."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if any(str(getattr(key, "key", "")).split("_")[0] == "encoding" for key in path) == encoding:
             yield path, leaf

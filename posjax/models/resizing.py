@@ -1,4 +1,4 @@
-"""A trained model of images made into that of another image size: what its encodings learned is resized, the rest stays."""
+"""A trained ViT for images of another size: the parameters of its encodings are resized, all others stay."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,22 +12,22 @@ from posjax.spec import layers_text, parse_layers
 def resize_params(
     model: ViT, params: Mapping[str, Any], image_size: tuple[int, int], method: str | Resampling = "torch_bicubic"
 ) -> tuple[ViT, dict[str, Any]]:
-    """A ViT and its parameters for images of another (height, width), by `Encoding.resized` of each encoding that it hosts.
+    """Returns a ViT and its parameters for images of another (height, width), by `Encoding.resized` of each encoding.
 
         model, params = resize_params(model, params, (384, 384), method="google_npz")
         logits = model.apply(params, images, model.sites(384, 384))
 
     Args:
-      params: {"params": tree} as `model.init` makes it, or the tree alone; what comes back has the same form. May be traced,
-        and the result be differentiated. Fine-tuning starts from it with a fresh optimizer.
-      method: a name in `posjax.encodings.resize.METHODS`, or a `Resampling` of one's own.
+      params: {"params": tree} as `model.init` makes it, or the tree alone; the result has the same form. May be traced and
+        differentiated.
+      method: a name in `posjax.encodings.resize.METHODS`, or a `Resampling`.
 
     Returns:
-      The model with its `image_size` replaced, and its `encoding` where that names sizes (raster, swin_v2); its parameters.
+      The model with the new `image_size`, and the new `encoding` where that names sizes (raster, swin_v2); its parameters.
 
     Raises:
-      ValueError: for an unknown method, an image size that is no pair or that the patches do not tile, or parameters
-        of another model or image size.
+      ValueError: for an unknown method, an image size that is no pair or that the patches do not tile, or parameters of
+        another model or image size.
     """
     check_size("image_size", image_size)
     if "params" in params:
@@ -39,7 +39,7 @@ def resize_params(
     for layer, (name, encoding) in enumerate(layer_hosts(pattern, model.depth, model.injection)):
         if name not in trunk:
             raise ValueError(f"these are no parameters of the model: trunk/{name}, of {encoding}, is not among them")
-        if name not in done:  # layers may share them
+        if name not in done:  # layers may share an encoding
             done[name] = encoding.resized(trunk[name], old, new, method)
         resized[layer % len(pattern)] = done[name][0]
     trunk |= {name: tree for name, (_, tree) in done.items()}

@@ -14,8 +14,8 @@ _GROUPS = 32
 class StdConv(nn.Module):
     """A convolution without bias whose kernel [p, p, C, M] is standardised: (w - mean) / (std + 1e-5), for each output.
 
-    Qiao et al. (2019), arXiv 1903.10520, as in Google's hybrid ViTs and BiT; padding is "SAME" in TensorFlow's sense: where
-    an odd number of pixels lacks, the last row and column get one more. (timm divides by sqrt(var + 1e-8) and agrees
+    Qiao et al. (2019), arXiv 1903.10520, as in Google's hybrid ViTs and BiT. Padding is TensorFlow's "SAME": of an odd number
+    of pixels, the last row and column get one more. (timm divides by sqrt(var + 1e-8) and agrees
     to 1e-5.) 1 x 1 kernels are matrix products, so that an ensemble of them is one batched product.
     """
 
@@ -67,12 +67,12 @@ class ResNetStem(nn.Module):
 
     @staticmethod
     def shrunk(size: int, layers: tuple[int, ...]) -> int:
-        """The side of the map that an image of this side becomes."""
+        """Returns the side of the map of an image with this side, in cells."""
         return -(-size // ResNetStem.shrinks(layers))
 
     @staticmethod
     def shrinks(layers: tuple[int, ...]) -> int:
-        """The width of a cell of the map in pixels."""
+        """Returns the width of a cell of the map, in pixels."""
         return 2 ** (2 + max(len(layers) - 1, 0))
 
 
@@ -111,12 +111,12 @@ def _norm(channels: int, **options) -> nn.GroupNorm:
 class ResNet(nn.Module):
     """Images [B, h, w, C] to logits [B, num_classes] in float32: `ResNetStem`, the mean over its map, and a linear head.
 
-    layers (3, 4, 6, 3) with width 64 is ResNet-50 as BiT has it but for the order within a unit, which is that of the hybrid
-    ViTs' stem (post-activation). It knows of position by its padding and strides alone.
+    layers (3, 4, 6, 3) with width 64 is BiT's ResNet-50, but with the post-activation units of the hybrid ViTs' stem.
+    Only padding and strides tell it positions.
     """
 
     reads: ClassVar[str] = "images"
-    one_size: ClassVar[bool] = True  # all images have to be of one size
+    one_size: ClassVar[bool] = True  # all images must have one size
     num_classes: int
     layers: tuple[int, ...] = (3, 4, 6, 3)
     width: int = 64
@@ -125,16 +125,16 @@ class ResNet(nn.Module):
 
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], *, num_classes: int, context: Any = None) -> "ResNet":
-        """Picks the fields of the ResNet from a ViT's config; it has units (1, 1, 1) by default."""
+        """Returns the ResNet in the fields of a ViT's config, with layers (1, 1, 1) for resnet=None."""
         layers = (1, 1, 1) if fields["resnet"] is None else fields["resnet"]
         return cls(num_classes, layers, fields["resnet_width"], fields["dtype"], fields["param_dtype"])
 
     def sized(self, image_size: tuple[int, int]) -> "ResNet":
-        """Itself: it has no tables."""
+        """Returns the model itself, which has no tables."""
         return self
 
     def sites(self, height: int, width: int) -> None:
-        """Nothing: it hosts no encoding."""
+        """Returns None: the model has no encoding."""
 
     @nn.compact
     def __call__(self, images: Float[jax.Array, "B h w C"], site: Any = None, *, train: bool = False):

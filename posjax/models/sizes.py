@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from posjax.models.block import BlockConfig
 from posjax.models.resnet import ResNetStem
 from posjax.spec import nearest
 
@@ -29,9 +30,20 @@ _NAME = re.compile(r"(?:(?P<stem>\w+)\+)?(?P<size>\w+)/(?P<patch>\d+)")
 
 
 def vit_sizes(variant: str) -> dict[str, Any]:
-    """Arguments of `ViT` for a name: "Ti/16", "B/32", and hybrids with a ResNet stem, "R50+B/16", "R26+S/32", "R+Ti/16".
+    """Returns the arguments of `ViT` of a name: "Ti/16", "B/32", and hybrids with a ResNet stem, "R50+B/16", "R+Ti/16".
 
         model = ViT(num_classes=10, image_size=(224, 224), **vit_sizes("S/16"))
+
+    Raises:
+      ValueError: as `flat_sizes`.
+    """
+    sizes = flat_sizes(variant)
+    block = {name: sizes.pop(name) for name in ("width", "num_heads", "mlp_dim")}
+    return {"block": BlockConfig(**block), **sizes}
+
+
+def flat_sizes(variant: str) -> dict[str, Any]:
+    """Returns the fields of `ViT` and of its block of a name.
 
     Raises:
       ValueError: for a name of another form, an unknown size, or a hybrid whose stem shrinks more than its patches say.

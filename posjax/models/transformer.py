@@ -1,28 +1,27 @@
-"""Blocks that host any encoding: what all models but the ResNet are made of."""
+"""Blocks that host any encoding: the part that all models but the ResNet share."""
 
+import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import fields, replace
-from types import new_class
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int32
+from jaxtyping import Float
 
 from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
-from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
+from posjax.encoding import Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
-from posjax.models.block import Block, BlockConfig
+from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
 from posjax.models.layers import Norm, watched
 from posjax.models.patch_dropout import Kept, take, taken
 from posjax.spec import nearest, parse_layers
 
 INJECTIONS = ["every_layer", "every_layer_shared", "lape", "stem"]
-# What the backward pass finds saved of a block's forward pass; the rest is computed again.
+# The intermediates of a block that the forward pass saves for the backward pass, which computes the rest again.
 _SAVED = {
     "none": None,
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -32,36 +31,35 @@ _SAVED = {
 
 
 class Transformer(nn.Module):
-    """Blocks over [B, T, M] with a final norm; the place where encodings are hosted.
+    """Blocks over tokens [B, T, M] and a final norm; hosts the encodings.
 
-    Parameters are encoding or encoding_{l}, block_{l} and norm; embedding_norm where there is one.
-
-    Training (`train=True`) takes an rng "place" for encodings that move tokens, and "dropout" where there is any.
-    Where the collection "intermediates" is mutable, "tokens_in" and each block's output, "tokens_{l}", are sown.
+    Parameters: encoding or encoding_{l}, block_{l}, norm, and embedding_norm where there is one. Training (`train=True`)
+    takes the rngs "place", for encodings that move tokens, and "dropout". Where the collection "intermediates" is mutable,
+    "tokens_in" and the output of each block, "tokens_{l}", are sown.
 
     Args:
       encodings: a pattern over the layers, repeated: layer l hosts encodings[l % len(encodings)].
-      block: what each block is. Its `context` shares each sequence among devices; tokens and sites come and go in their own
-        order all the same.
-      injection: where `encoding.embed` acts, and whose parameters the layers use.
-        stem: once, before the first block; attention in every layer shares the same parameters (as T5 does).
+      block: the config of each block. Its `context` shares each sequence among devices; tokens and sites keep their order.
+      depth: the number of blocks.
+      injection: where `encoding.embed` acts, and which layers share parameters of the encoding.
+        stem: once, before the first block; attention in every layer shares the parameters (as T5 does).
         every_layer: before every block, each with parameters of its own, for its attention too.
         every_layer_shared: before every block, with one set of parameters.
-        lape: the code that would be added at the stem goes, through a LayerNorm of each layer's own, to the normed input of
-          attention, and not into the residual stream: attention(norm(x) + norm_l(code)). Yu et al. (2023), "LaPE:
-          Layer-adaptive Position Embedding", ICCV, eq. 5; the authors' code chains the norms from layer to layer, the
-          paper does not.
-        In a pattern, layers whose encodings are equal share them; at the stem each is embedded once.
-      scan: runs the blocks as a loop over repeats of the pattern, which is traced once, in place of a copy of each layer. The
-        parameters are the same either way: the loop stacks them when it starts. Without effect where layers differ or are
-        looked into: with injection "every_layer", with caches and with intermediates. On CPUs a training step was measured
-        at 1.2 times the time, and compiling 12 and 24 layers at twice.
-      remat: what of a block the backward pass computes again: "none"; "full": all of it; "dots": all but matrix products;
-        "attention": all but the result of blockwise attention.
-      length, grid: positions that a 1-D table must hold; (height, width) of a 2-D one.
+        lape: the code that the stem would add goes, through a LayerNorm of each layer, to the input of attention alone:
+          attention(norm(x) + norm_l(code)). Yu et al. (2023), "LaPE: Layer-adaptive Position Embedding", ICCV, eq. 5; the
+          authors' code chains the norms from layer to layer, the paper does not.
+        In a pattern, layers with equal encodings share parameters; the stem embeds each encoding once.
+      scan: runs the blocks as a loop over repeats of the pattern, which is traced once. The parameters are the same either
+        way: the loop stacks them when it starts. No effect with injection "every_layer", first_norm=False, caches or
+        intermediates. On CPUs a training step took 1.2 times as long, compiling 12 and 24 layers twice as long.
+      remat: the part of a block that the backward pass computes again: "none", "full" (all), "dots" (all but matrix
+        products) or "attention" (all but the result of blockwise attention).
+      causal: whether a token sees earlier tokens only.
+      length, grid: positions that a 1-D table must hold; (height, width) of a 2-D table.
+      prefix: the number of prefix tokens.
       final_norm: whether the output of the last block is normed.
       embedding_norm: whether tokens are normed behind the stem, before the first block, as in BERT and BLOOM.
-      first_norm: whether the first block's attention reads normed tokens; ModernBERT's does not: its embeddings are normed.
+      first_norm: whether the first block's attention reads normed tokens; False in ModernBERT, which norms embeddings.
 
     Raises (on call):
       ValueError: for an unknown injection or remat, an encoding that mixes tokens in a causal model, or one that places whole
@@ -94,12 +92,12 @@ class Transformer(nn.Module):
         cache_size: int | None = None,
         kept: Kept | None = None,
     ) -> tuple[Float[jax.Array, "B K M"], list[Cache | None]]:
-        """The output of the last block, and the caches.
+        """Returns the output of the last block, and a cache for each layer (None without cached decoding).
 
         Args:
-          memory: tokens that a cross-attention of every block reads, and where they stand.
+          memory: tokens for the cross-attention of every block, and their site.
           caches, cache_size: for cached decoding, see `Decoder.prefill`.
-          kept: the tokens that go through the blocks, placed among all; the others are left out.
+          kept: the tokens that go through the blocks; encodings place them among all tokens.
         """
         cached = caches is not None or cache_size is not None
         self._refuse(cached)
@@ -110,22 +108,19 @@ class Transformer(nn.Module):
         if self.block.context is not None and not self.is_initializing():
             x = self.block.context.shared(x)
         self.sow("intermediates", "tokens_in", x)
-        layers = [_Layer(*hosted[name], **each) for (name, _), each in zip(hosts, self._drops(train), strict=True)]
-        if self.is_initializing() or cached or watched(self):
-            x, written = self._bound(x, layers, memory, caches or [None] * self.depth, cache_size)
-        else:
-            x, written = self._run(x, layers, memory), [None] * self.depth
+        layers = [_Layer(*hosted[name], **drops) for (name, _), drops in zip(hosts, self._drops(train), strict=True)]
+        x, written = self._blocks(x, layers, memory, caches, cache_size)
         return Norm(self.block, name="norm")(x) if self.final_norm else x, written
 
     def _refuse(self, cached: bool) -> None:
-        for what, given, known in (("injection", self.injection, INJECTIONS), ("remat", self.remat, list(_SAVED))):
-            if given not in known:
-                raise ValueError(f"no {what} is named {given!r}; {nearest(given, known)}")
+        for field, name, known in (("injection", self.injection, INJECTIONS), ("remat", self.remat, list(_SAVED))):
+            if name not in known:
+                raise ValueError(f"no {field} is named {name!r}; {nearest(name, known)}")
         if self.block.context is not None and cached:
-            raise ValueError("a cache is not shared by devices: decode with model.clone(context=None)")
+            raise ValueError("a cache is not shared by devices: decode with model.with_fields(context=None)")
 
     def _hosted(self, hosts, x, site: Site, kept, train: bool):
-        """The tokens that enter the blocks, and {name: (hosted encoding, its code for "lape" or None)}."""
+        """Returns the tokens that enter the blocks, and {name: (hosted encoding, its code for "lape" or None)}."""
         c = self.block
         dims = Dims(c.width, c.num_heads, c.turning_channels, self.length, self.grid, self.prefix)
         place_key = self.make_rng("place") if train else None
@@ -148,62 +143,59 @@ class Transformer(nn.Module):
             )
         if kept is None:
             return x, hosted
-        held = {
-            name: (replace(one, site=taken(one.site, kept)), None if code is None else take(code, kept))
+        return take(x, kept), {
+            name: (dataclasses.replace(one, site=taken(one.site, kept)), None if code is None else take(code, kept))
             for name, (one, code) in hosted.items()
         }
-        return take(x, kept), held
 
     def _drops(self, train: bool) -> list[dict[str, Any]]:
-        """The rate of stochastic depth and the key of each layer."""
+        """Returns the rate of stochastic depth and the key of each layer."""
         c = self.block
         key = self.make_rng("dropout") if train and (c.dropout or c.drop_path) else None
         rates = [c.drop_path * layer / max(self.depth - 1, 1) for layer in range(self.depth)]
         return [dict(rate=rate, key=key if key is None else jax.random.fold_in(key, i)) for i, rate in enumerate(rates)]
 
-    def _bound(self, x, layers, memory, caches, cache_size):
-        """The blocks as modules of this one: they make parameters, sow intermediates and write caches."""
-        written = []
-        for index, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            block = Block(self.block.of_layer(index), self.causal, self._normed(index), name=f"block_{index}")
-            x, cache = block(self._entering(x, layer), *layer, memory=memory, cache=cache, cache_size=cache_size)
-            self.sow("intermediates", f"tokens_{index}", x)
-            written.append(cache)
-        return x, written
+    def _blocks(self, x, layers: list["_Layer"], memory, caches, cache_size):
+        """Returns the tokens behind the last block, and the caches.
 
-    def _run(self, x, layers, memory):
-        """The blocks as functions of their parameters, as jax.checkpoint and jax.lax.scan need them."""
+        Blocks are modules where they make parameters, sow intermediates or write caches, else functions of their parameters,
+        as jax.checkpoint and jax.lax.scan need them.
+        """
+        kinds = [(self.block.of_layer(i), self.causal, self.first_norm or i > 0) for i in range(self.depth)]
+        embeds = self.injection.startswith("every_layer")
+        if self.is_initializing() or caches is not None or cache_size is not None or watched(self):
+            caches, written = caches or [None] * self.depth, []
+            for index, (kind, layer, cache) in enumerate(zip(kinds, layers, caches, strict=True)):
+                x = layer.hosted.embed(x) if embeds else x
+                block = Block(*kind, name=f"block_{index}")
+                x, cache = block(x, *layer, memory=memory, cache=cache, cache_size=cache_size)
+                self.sow("intermediates", f"tokens_{index}", x)
+                written.append(cache)
+            return x, written
 
-        def runner(block: Block):
-            def one(x, params, layer):
-                x, _ = block.apply({"params": params}, self._entering(x, layer), *layer, memory=memory)
-                return x
+        def function(block: Block):
+            def run(x, params, layer):
+                x = layer.hosted.embed(x) if embeds else x
+                return block.apply({"params": params}, x, *layer, memory=memory)[0]
 
-            return one if self.remat == "none" else jax.checkpoint(one, policy=_SAVED[self.remat])
+            return run if self.remat == "none" else jax.checkpoint(run, policy=_SAVED[self.remat])
 
-        layer_kinds = [(self.block.of_layer(layer), self.causal, self._normed(layer)) for layer in range(self.depth)]
-        runners = {kind: runner(Block(*kind, parent=None)) for kind in dict.fromkeys(layer_kinds)}
-        ones = [runners[kind] for kind in layer_kinds]
-        params = [self.variables["params"][f"block_{layer}"] for layer in range(self.depth)]
+        functions = {kind: function(Block(*kind, parent=None)) for kind in dict.fromkeys(kinds)}
+        runs = [functions[kind] for kind in kinds]
+        params = [self.variables["params"][f"block_{index}"] for index in range(self.depth)]
         period = math.lcm(len(self.encodings), len(self.block.qk_norms))
         alike = self.injection != "every_layer" and self.first_norm
         repeats = self.depth // period if self.scan and alike else 1
-        if repeats > 1:
-            x = _scanned(ones, x, params, layers, period, repeats)
-        for one, *each in list(zip(ones, params, layers, strict=True))[period * repeats if repeats > 1 else 0 :]:
-            x = one(x, *each)
-        return x
-
-    def _normed(self, layer: int) -> bool:
-        """Whether the attention of a layer reads normed tokens."""
-        return self.first_norm or layer > 0
-
-    def _entering(self, x, layer: "_Layer"):
-        return layer.hosted.embed(x) if self.injection.startswith("every_layer") else x
+        scanned = period * repeats if repeats > 1 else 0
+        if scanned:
+            x = _scanned(runs[:period], x, params[:scanned], layers[:scanned])
+        for index in range(scanned, self.depth):
+            x = runs[index](x, params[index], layers[index])
+        return x, [None] * self.depth
 
 
 class _Layer(NamedTuple):
-    """The inputs of a block beside tokens and parameters."""
+    """The arguments of a block beside tokens and parameters."""
 
     hosted: Hosted
     code: jax.Array | None
@@ -211,24 +203,24 @@ class _Layer(NamedTuple):
     key: jax.Array | None
 
 
-def _scanned(ones: list[Callable], x, params: list, layers: list[_Layer], period: int, repeats: int):
-    """x behind the first period * repeats layers; those `period` apart host the same encoding and the same code."""
+def _scanned(runs: list[Callable], x, params: list, layers: list[_Layer]):
+    """Returns x behind the layers; those `len(runs)` apart have the same function, encoding and code."""
+    period = len(runs)
 
-    def stacked(position: int):
-        chosen = range(position, period * repeats, period)
-        trees = [(params[layer], layers[layer].rate, layers[layer].key) for layer in chosen]
+    def stacked(first: int):
+        trees = [(params[i], layers[i].rate, layers[i].key) for i in range(first, len(layers), period)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
     def pattern(x, stacks):
-        for one, layer, (own, rate, key) in zip(ones[:period], layers[:period], stacks, strict=True):
-            x = one(x, own, layer._replace(rate=rate, key=key))
+        for run, layer, (own, rate, key) in zip(runs, layers[:period], stacks, strict=True):
+            x = run(x, own, layer._replace(rate=rate, key=key))
         return x, None
 
-    return jax.lax.scan(pattern, x, [stacked(position) for position in range(period)])[0]
+    return jax.lax.scan(pattern, x, [stacked(first) for first in range(period)])[0]
 
 
 def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> list[tuple[str, Encoding]]:
-    """For each layer of a transformer the name of its encoding's parameters, and the encoding."""
+    """Returns the name of the encoding's parameters, and the encoding, of each layer of a transformer."""
     hosts = []
     for layer in range(depth):
         encoding = pattern[layer % len(pattern)]
@@ -238,41 +230,65 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
     return hosts
 
 
-def one_token() -> tuple[Int32[Array, "1 1"], Site]:
-    """Arguments to make parameters with, which depend on no number of tokens."""
-    return jnp.zeros((1, 1), jnp.int32), sites(1)
-
-
 def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
-    """Logits of features by the token embedding, in float32."""
+    """Returns the logits of features by the token embedding, in float32."""
     table = jnp.asarray(embedding.embedding, x.dtype)
     return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
 
 
-def _block_fields(namespace: dict[str, Any]) -> None:
-    namespace["__annotations__"] = {field.name: field.type for field in fields(BlockConfig)}
-    namespace |= {field.name: field.default for field in fields(BlockConfig)}
+class BlockModel(nn.Module, kw_only=True):
+    """A model with a `Transformer`; its subclasses add fields of their own.
 
+    Configurations and files hold the fields of a model and of its block side by side. `from_config` reads that form, and
+    `fields` writes it.
 
-class OfBlocks(new_class("_BlockFields", (nn.Module,), {"kw_only": True}, _block_fields), kw_only=True):
-    """A model with a `Transformer`: it has the fields of `BlockConfig` by keyword, these, and its own.
-
-    depth: the number of blocks. injection, scan, remat: see `Transformer`. latent may be given as its text.
+    Args:
+      block: the config of every block.
+      depth: the number of blocks.
+      injection, scan, remat: see `Transformer`.
     """
 
-    latent: Latent | str | None = None
-
+    block: BlockConfig = BlockConfig()
     depth: int = 4
     injection: str = "stem"
     scan: bool = False
     remat: str = "none"
 
+    @classmethod
+    def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "BlockModel":
+        """Returns the model of these fields, and of further ones, `given`, which replace them.
+
+        Args:
+          fields: of the model and of its block; `latent` may be a text.
+
+        Raises:
+          TypeError: for an unknown field.
+          ValueError: as `BlockConfig`.
+        """
+        fields = {**fields, **given}
+        block = {name: fields.pop(name) for name in BLOCK_FIELDS if name in fields}
+        return cls(block=BlockConfig(**block | dict(latent=Latent.read(block.get("latent")))), **fields)
+
     @property
-    def block(self) -> BlockConfig:
-        given = {field.name: getattr(self, field.name) for field in fields(BlockConfig)}
-        return BlockConfig(**given | dict(latent=Latent.read(self.latent)))
+    def fields(self) -> dict[str, Any]:
+        """The fields of the model and of its block, as `from_config` takes them."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("block", "name", "parent")]
+        return {name: getattr(self.block if name in BLOCK_FIELDS else self, name) for name in (*names, *BLOCK_FIELDS)}
+
+    def with_fields(self, **fields: Any) -> "BlockModel":
+        """Returns the model with other values of its own fields or its block's: model.with_fields(dtype=jnp.bfloat16)."""
+        block = {name: fields.pop(name) for name in BLOCK_FIELDS if name in fields}
+        return self.clone(block=dataclasses.replace(self.block, **block), **fields)
+
+    def example(self) -> tuple[Any, ...]:
+        """Returns arguments of `init`: one token and its site."""
+        return jnp.zeros((1, 1), jnp.int32), sites(1)
+
+    def float32_head(self, outputs: int, **options: Any) -> nn.Dense:
+        """Returns a linear head with activations in float32."""
+        return nn.Dense(outputs, dtype=jnp.float32, param_dtype=self.block.param_dtype, **options)
 
     def transformer(self, encoding: Any, **own: Any) -> Transformer:
-        """The blocks, hosting an encoding or a pattern of them; `own` are further fields of `Transformer`."""
-        shared = dict(injection=self.injection, scan=self.scan, remat=self.remat)
-        return Transformer(parse_layers(encoding), self.block, self.depth, **shared, **own)
+        """Returns the blocks, with an encoding or a pattern of encodings; `own` are other fields of `Transformer`."""
+        fields = dict(depth=self.depth, injection=self.injection, scan=self.scan, remat=self.remat) | own
+        return Transformer(parse_layers(encoding), self.block, **fields)

@@ -1,44 +1,45 @@
-"""Vision transformer: Dosovitskiy et al. (2020), arXiv 2010.11929, hosting any encoding."""
+"""Vision transformer: Dosovitskiy et al. (2020), arXiv 2010.11929, with any encoding."""
 
 import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from posjax.encoding import Array, Encoding, Site, grid
 from posjax.encodings.placement import standing
-from posjax.models.layers import Norm
-from posjax.models.patch_dropout import Kept, draw_kept, taken
+from posjax.models.layers import Linear, Norm
+from posjax.models.patch_dropout import draw_kept, taken
 from posjax.models.pooling import POOLINGS, MapPooling, mean, readers
 from posjax.models.resnet import ResNetStem
-from posjax.models.sizes import vit_sizes
-from posjax.models.transformer import OfBlocks
+from posjax.models.sizes import flat_sizes
+from posjax.models.transformer import BlockModel
 from posjax.spec import nearest
 
 
-class ViT(OfBlocks):
+class ViT(BlockModel):
     """Images [B, height, width, channels] to class logits [B, num_classes] in float32.
 
         model = ViT(num_classes=10, encoding="rope(base=100)", image_size=(28, 28), patch_size=4)
         site = model.sites(28, 28)
         logits = model.apply(model.init(key, images, site), images, site)
 
-    Images of one size share a site. Images of several sizes come as patches [B, N, p, p, C] with sites of their own, [B, N]:
-    N slots for prefix tokens and patches in any order, told apart by `site.prefix`; what a prefix slot holds is not read.
-    `site.segment` numbers the images of a row from 1, 0 is padding. With `num_images=I` a row holds up to I images and logits
-    are [B, I, num_classes] (Dehghani et al. 2023, NaViT, arXiv 2307.06304); without, it holds one.
+    Images of one size share a site. Images of several sizes come as patches [B, N, p, p, C] with sites [B, N]: N slots for
+    prefix tokens and patches in any order, told apart by `site.prefix`; the content of a prefix slot is not read.
+    `site.segment` numbers the images of a row from 1; 0 is padding. With `num_images=I` a row holds up to I images and logits
+    are [B, I, num_classes] (Dehghani et al. 2023, NaViT, arXiv 2307.06304); without, it holds one image.
 
-    Prefix tokens (the class token where `pooling` reads it, the distillation token, then `num_registers` registers; Darcet
-    et al. 2023, arXiv 2309.16588) stand nowhere. `image_size` is the one at which tables are made; other grids may be given
-    at run time to encodings that carry over. `vit_sizes("S/16")` gives the published sizes.
+    Prefix tokens have no position: the class token if `pooling` reads it, the distillation token, then `num_registers`
+    registers (Darcet et al. 2023, arXiv 2309.16588). `vit_sizes("S/16")` gives the published sizes.
 
     Args:
-      num_classes: 0 for no head: the pooled features are returned.
+      num_classes: 0: no head; the model returns the pooled features.
+      encoding: one encoding or a pattern over the layers.
+      image_size: (height, width) for which tables are made; many encodings take other grids at run time.
+      patch_size: p, the side of a patch, in pixels or in cells of the ResNet's map.
       resnet: units in each stage of a ResNet whose map is cut into patches (the hybrid of the paper), () for its root alone,
         with `resnet_width` channels; None cuts the image itself.
       pooling: "cls", "mean" over the patches, "cls_mean", both side by side (as DINOv2's linear heads read them), "map",
@@ -48,7 +49,6 @@ class ViT(OfBlocks):
       pre_logits: width of a tanh layer before the head, which the paper has in pre-training.
       patch_dropout: share of the patches left out in training, drawn for each image (Liu et al. 2022, arXiv 2208.07220).
       norm_after_pooling: pools tokens before the final norm, as timm's `fc_norm` does.
-      width, depth, injection, ...: the fields of `BlockConfig` and `OfBlocks`, by keyword.
 
     Raises (on call):
       ValueError: for an image size that the patches do not tile, an unknown pooling or injection, sites that do not fit.
@@ -76,22 +76,22 @@ class ViT(OfBlocks):
 
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "ViT":
-        """A `variant` stands for the sizes of that name, see `vit_sizes`."""
+        """Returns the model as `BlockModel.from_config`; a field "variant" gives the sizes of that name, see `vit_sizes`."""
         fields = {**fields, **given}
         variant = fields.pop("variant", None)
-        return cls(**fields | ({} if variant is None else vit_sizes(variant)))
+        return super().from_config(fields | ({} if variant is None else flat_sizes(variant)))
 
     def sized(self, image_size: tuple[int, int]) -> "ViT":
-        """The model whose tables are made for images of this (height, width)."""
+        """Returns the model with tables for images of this (height, width)."""
         return self.clone(image_size=tuple(image_size))
 
     def example(self, channels: int) -> tuple[Float[Array, "1 h w C"], Site]:
-        """Arguments of `init`."""
+        """Returns arguments of `init`: a black image and its site."""
         return jnp.zeros((1, *self.image_size, channels), jnp.float32), self.sites(*self.image_size)
 
     @property
     def one_size(self) -> bool:
-        """Whether all images have to be of one size."""
+        """Whether all images must have one size."""
         return self.resnet is not None
 
     @property
@@ -104,27 +104,31 @@ class ViT(OfBlocks):
 
     @property
     def cell(self) -> int:
-        """Pixels a side of what becomes a token, a stem's shrinking included."""
+        """The side of the part of an image that becomes a token, in pixels."""
         return self.patch_size * (1 if self.resnet is None else ResNetStem.shrinks(self.resnet))
 
     def patches(self, height: int, width: int) -> tuple[int, int]:
-        """The numbers of patches, down and across, that tile an image of this size or the stem's map of it."""
-        size, what, sides = self.patch_size, "an image", (height, width)
+        """Returns the number of patches down and across in an image of this size, or in the stem's map of it.
+
+        Raises:
+          ValueError: the patches do not tile it.
+        """
+        size, tiled, sides = self.patch_size, "an image", (height, width)
         if self.resnet is not None:
             height, width = (ResNetStem.shrunk(side, self.resnet) for side in (height, width))
-            what = "a stem's map"
+            tiled = "a stem's map"
         if size < 1 or height % size or width % size:
             fits = [s for s in range(1, min(height, width, 32) + 1) if height % s == 0 and width % s == 0]
             near = " x ".join(str(max(side // self.cell, 1) * self.cell) for side in sides) if size > 0 else ""
             crop = f"crop or resize images to {near}, or to other multiples of {self.cell}; " if near else ""
             raise ValueError(
-                f"patches of {size}x{size} do not tile {what} of {height}x{width}: {crop}patch_size of a model that is yet "
+                f"patches of {size}x{size} do not tile {tiled} of {height}x{width}: {crop}patch_size of a model that is yet "
                 f"to be trained may be {fits}"
             )
         return height // size, width // size
 
     def sites(self, height: int, width: int) -> Site:
-        """The sites of the tokens of images of this size."""
+        """Returns the site of the tokens of images of this size."""
         return grid(*self.patches(height, width), prefix=self.num_prefix)
 
     @nn.compact
@@ -143,7 +147,10 @@ class ViT(OfBlocks):
                 "norm_after_pooling norms one pooled vector: a model with a distillation token takes the final norm"
             )
         x = self._tokens(images, site, num_images)
-        kept = self._kept(x.shape[0], site, num_images or 1) if train and self.patch_dropout else None
+        kept = None
+        if train and self.patch_dropout:
+            key = self.make_rng("dropout")
+            kept = draw_kept(key, self.patch_dropout, site, len(x), num_images or 1, self.num_prefix)
         own = dict(grid=self.patches(*self.image_size), prefix=self.num_prefix, final_norm=not self.norm_after_pooling)
         trunk = self.transformer(self.encoding, name="trunk", **own)
         x, _ = trunk(x, site, train=train, kept=kept)
@@ -153,12 +160,12 @@ class ViT(OfBlocks):
         return logits[:, 0] if num_images is None else logits
 
     def _tokens(self, images, site: Site, num_images: int | None):
-        """The tokens that the sites speak of, [B, T, M]."""
+        """Returns the tokens [B, T, M] of the site, prefix tokens included."""
         images, size = jnp.asarray(images), self.patch_size
-        embed = PatchEmbedding(self.width, size, name="patches_to_tokens", **self.block.types)
+        embed = Linear((self.block.width,), 3, name="patches_to_tokens", **self.block.types)
         if images.ndim == 5:
             self._refuse_patches(images, site, num_images)
-            # What the other slots hold may be anything, and gradients would read it: 0 * NaN.
+            # Other slots may hold anything, and NaN times a gradient of 0 is NaN.
             images = jnp.where(standing(site)[..., None, None, None], images, 0)
             return self._with_prefix_slots(embed(images), site)
         rows, columns = self.patches(*images.shape[1:3])
@@ -200,32 +207,31 @@ class ViT(OfBlocks):
             )
 
     def _with_prefix_slots(self, x, site: Site):
-        """Prefix tokens in their slots, NaN in slots of prefix tokens that the model lacks."""
-        prefix = jnp.concatenate([self._prefix(x.dtype), jnp.full((1, self.width), jnp.nan, x.dtype)])
+        """Puts prefix tokens into their slots, and NaN into the slot of a prefix token that the model lacks."""
+        prefix = jnp.concatenate([self._prefix(x.dtype), jnp.full((1, self.block.width), jnp.nan, x.dtype)])
         slot = (site.prefix > 0) & (site.segment > 0)  # NaN in padding would reach every token
         return jnp.where(slot[..., None], prefix[jnp.clip(site.prefix - 1, 0, self.num_prefix)], x)
 
     def _prefix(self, dtype):
-        """The prefix tokens, [P, M]."""
-        prefix = [jnp.zeros((0, self.width), dtype)]
+        """Returns the prefix tokens, [P, M]."""
+        prefix = [jnp.zeros((0, self.block.width), dtype)]
         if self.has_cls:
-            prefix.append(self.param("cls", nn.initializers.zeros, (1, self.width), self.param_dtype))
+            prefix.append(self.param("cls", nn.initializers.zeros, (1, self.block.width), self.block.param_dtype))
         if self.distillation_token:
-            prefix.append(self.param("distillation", nn.initializers.normal(0.02), (1, self.width), self.param_dtype))
+            prefix.append(
+                self.param("distillation", nn.initializers.normal(0.02), (1, self.block.width), self.block.param_dtype)
+            )
         if self.num_registers:
-            shape = (self.num_registers, self.width)
-            prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.param_dtype))
+            shape = (self.num_registers, self.block.width)
+            prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.block.param_dtype))
         return jnp.concatenate([p.astype(dtype) for p in prefix])
 
-    def _kept(self, batch: int, site: Site, num_images: int) -> Kept:
-        return draw_kept(self.make_rng("dropout"), self.patch_dropout, site, batch, num_images, self.num_prefix)
-
     def _read(self, x, site: Site, num_images: int | None):
-        """Logits [B, I, num_classes] of the images in each row."""
+        """Returns the logits [B, I, num_classes] of the images in each row."""
         first = int(self.has_cls)
         read = readers(site, num_images, prefix=first)
         pooled = MapPooling(self.block, name="map")(x, read) if self.pooling == "map" else mean(x, read)
-        if self.has_cls:  # an image without a class token is a mistake, a row with fewer images than others is none
+        if self.has_cls:  # an image without a class token is a mistake; a row may have fewer images than others
             lacks = readers(site, num_images).any(axis=-1) & ~read.any(axis=-1)
             pooled = jnp.where(lacks[..., None], jnp.nan, pooled)
         crowded = (jnp.asarray(site.segment) > (num_images or 1)).any(axis=-1)
@@ -238,8 +244,7 @@ class ViT(OfBlocks):
             pooled = jnp.tanh(nn.Dense(self.pre_logits, name="pre_logits", **self.block.types)(pooled))
         if not self.num_classes:
             return pooled
-        types = dict(dtype=jnp.float32, param_dtype=self.param_dtype)
-        head = functools.partial(nn.Dense, self.num_classes, kernel_init=nn.initializers.zeros, **types)
+        head = functools.partial(self.float32_head, self.num_classes, kernel_init=nn.initializers.zeros)
         logits = head(name="head")(pooled)
         if not self.distillation_token:
             return logits
@@ -247,13 +252,14 @@ class ViT(OfBlocks):
 
 
 def image_channels(params: Mapping[str, Any]) -> int:
-    """The channels of images for a model with these parameters; leaves may have further leading axes."""
+    """Returns the channels of the images of a model with these parameters; leaves may have further leading axes."""
     first = params["resnet"]["conv_root"] if "resnet" in params else params["patches_to_tokens"]
     return first["kernel"].shape[-2]
 
 
 def check_size(name: str, size: Any) -> None:
-    """
+    """Checks the field `name`.
+
     Raises:
       ValueError: for a size that is no (height, width).
     """
@@ -261,20 +267,3 @@ def check_size(name: str, size: Any) -> None:
         raise ValueError(
             f"{name}={size} must be (height, width), as in {(size, size) if isinstance(size, int) else (48, 32)}"
         )
-
-
-class PatchEmbedding(nn.Module):
-    """Patches [B, N, p, p, C] to tokens [B, N, M] by one kernel [p, p, C, M], as a convolution of stride p does."""
-
-    width: int
-    patch_size: int
-    dtype: Any = jnp.float32
-    param_dtype: Any = jnp.float32
-
-    @nn.compact
-    def __call__(self, patches: Float[jax.Array, "B N p p C"]) -> Float[jax.Array, "B N M"]:
-        shape = (self.patch_size, self.patch_size, patches.shape[-1], self.width)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, self.param_dtype)
-        bias = self.param("bias", nn.initializers.zeros, (self.width,), self.param_dtype)
-        flat = patches.astype(self.dtype).reshape(*patches.shape[:2], -1)
-        return flat @ kernel.astype(self.dtype).reshape(-1, self.width) + bias.astype(self.dtype)

@@ -1,6 +1,5 @@
 """The start of a fine-tune: the model and the parameters of a run, or of pretrained weights."""
 
-import dataclasses
 import functools
 import os
 import pathlib
@@ -18,7 +17,7 @@ from posjax.models import resize_params
 from posjax.models.decoder import Decoder
 from posjax.models.kinds import KINDS
 from posjax.models.replacing import with_encoding
-from posjax.models.transformer import OfBlocks
+from posjax.models.transformer import BlockModel
 from posjax.models.vit import ViT, image_channels
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.runs import is_run, load_run
@@ -32,8 +31,6 @@ _CONFIGS = {Decoder: "configs/finetune.py", ViT: "configs/finetune.py:vit"}
 _FREE_TO_DIFFER = {"kind", "encoding", "length", "image_size", "num_classes", "num_pair_classes", "pooler"}
 _FREE_TO_DIFFER |= {"head", "head_bias", "head_dense_bias", "dropout", "drop_path", "patch_dropout", "scan", "remat"}
 _FREE_TO_DIFFER |= {"implementation", "dtype", "attention_dtype", "param_dtype"}
-# Fields of a model that no config names: they come with the data, the devices, or from flax.
-_GIVEN = ("context", "name", "parent")
 _OWN = "{own}"
 
 
@@ -165,11 +162,11 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
 def fields_of(model: Any) -> dict[str, Any]:
     """Returns the `config.model` of which `posjax.models.kinds.make_model` makes this model with blocks, in terms of JSON."""
     kind = next(name for name, known in KINDS.items() if type(model) is known)
-    fields = {each.name: getattr(model, each.name) for each in dataclasses.fields(model) if each.name not in _GIVEN}
+    fields = {name: value for name, value in model.fields.items() if name != "context"}
     fields["encoding"] = layers_text(parse_layers(model.encoding))
     for name in ("dtype", "attention_dtype", "param_dtype"):
         fields[name] = None if fields[name] is None else np.dtype(fields[name]).name
-    fields["latent"] = None if model.latent is None else str(model.latent)
+    fields["latent"] = None if model.block.latent is None else str(model.block.latent)
     return {"kind": kind, **fields}
 
 
@@ -220,7 +217,7 @@ def initial_params(
     start = start if isinstance(start, Start) else Start(start)
     wanted = jax.eval_shape(lambda: task.init(jax.random.key(0)))
     found, model = start.of_seeds(seeds), start.model
-    if isinstance(model, OfBlocks) and isinstance(task.model, type(model)):
+    if isinstance(model, BlockModel) and isinstance(task.model, type(model)):
         _refuse_unlike(start.path, model, found[0], task.model, wanted)
         if model.reads == "images":
             model, found = _resized(start, found, task, method)
@@ -272,13 +269,13 @@ def renewed(params: Any, init: Callable[[], Any]) -> Any:
     return _like(wanted, leaves)
 
 
-def _refuse_unlike(path: Any, model: OfBlocks, params: Any, target: OfBlocks, wanted: Any) -> None:
+def _refuse_unlike(path: Any, model: BlockModel, params: Any, target: BlockModel, wanted: Any) -> None:
     """Refuses a model whose sizes or parts differ from the start's; names all that differ."""
     was, is_now = _counting(model, params), _counting(target, wanted)
     names = [name for name, value in was.items() if value != is_now[name]]
     # Fields that follow from others are not named beside them.
     named = [
-        n for n in names if any(getattr(one, n.removeprefix("model."), True) is not None for one in (model, target))
+        n for n in names if any(one.fields.get(n.removeprefix("model."), True) is not None for one in (model, target))
     ]
     names = named or names
     if names:
@@ -288,13 +285,13 @@ def _refuse_unlike(path: Any, model: OfBlocks, params: Any, target: OfBlocks, wa
         raise ValueError(f"{path} holds another model, {differing}: set {mends}{whole}")
 
 
-def _counting(model: OfBlocks, params: Any) -> dict[str, Any]:
+def _counting(model: BlockModel, params: Any) -> dict[str, Any]:
     """Returns the fields in which a model must equal the start's, None resolved, by their names in a config."""
     block = model.block
     fields = {name: value for name, value in fields_of(model).items() if name not in _FREE_TO_DIFFER}
     fields |= dict(num_kv_heads=block.key_heads, head_dim=block.channels, mlp_dim=block.mlp_channels)
     fields |= dict(mlp_bias=block.has_mlp_bias, attention_bias=tuple(sorted(block.attention_bias)))
-    fields |= dict(layer_scale=None if model.layer_scale is None else 1e-5)  # its start says nothing any more
+    fields |= dict(layer_scale=None if model.block.layer_scale is None else 1e-5)  # its start says nothing any more
     if isinstance(model, ViT):
         fields |= dict(pooling="map" if model.pooling == "map" else "cls" if model.has_cls else "mean")
         fields |= {} if model.resnet is not None else dict(resnet_width=None)

@@ -19,7 +19,7 @@ import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, ContextParallel, attend_parallel
 from posjax.attention.parallel import to_zigzag
 from posjax.encoding import Needs
-from posjax.models import Decoder, ViT
+from posjax.models import BlockConfig, Decoder, ViT
 
 SEGMENT = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
 
@@ -107,8 +107,16 @@ def models() -> list[float]:
     position = np.array([range(16), [*range(5), 0, 0, *range(9)]], np.int32)
     tokens, site = np.arange(32, dtype=np.int32).reshape(2, 16), pj.Site(position, segment, np.zeros_like(segment))
     encoding = ("(randomized(length=64) >> alibi()) + fox() + learned()", "rope() + window(6)")
-    decoder = Decoder(32, encoding, length=64, width=16, depth=2, num_heads=2, dropout=0.1)
-    vit = ViT(10, "rope() + t5()", image_size=(16, 16), width=16, depth=1, num_heads=2, pooling="mean", num_registers=1)
+    decoder = Decoder(32, encoding, length=64, block=BlockConfig(width=16, num_heads=2, dropout=0.1), depth=2)
+    vit = ViT(
+        10,
+        "rope() + t5()",
+        image_size=(16, 16),
+        block=BlockConfig(width=16, num_heads=2),
+        depth=1,
+        pooling="mean",
+        num_registers=1,
+    )
     images = jax.random.normal(jax.random.key(0), (3, 16, 16, 3))
     found = []
     for model, given in ((decoder, (tokens, site)), (vit, (images, vit.sites(16, 16)))):
@@ -120,7 +128,7 @@ def models() -> list[float]:
             return jnp.mean(jnp.sin(model.apply(variables, *given, train=True, rngs=rngs)))
 
         run = jax.jit(jax.value_and_grad(loss), static_argnums=1)
-        one, shared = (run(variables, each) for each in (model, model.clone(context=context)))
+        one, shared = (run(variables, each) for each in (model, model.with_fields(context=context)))
         difference = jax.tree.map(lambda a, b: np.max(np.abs(a - b)).item(), one, shared)
         found += [max(jax.tree.leaves(difference)), max(np.max(np.abs(x)).item() for x in jax.tree.leaves(one))]
     return found

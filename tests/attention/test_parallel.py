@@ -20,7 +20,7 @@ from posjax.attention.dense import Operands
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.attention.tiles import Plan, seen_tiles
 from posjax.encoding import Needs
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 
 TESTS = pathlib.Path(__file__).parents[1]
 MESH = Mesh(np.array(jax.devices()[:1]), ("context",))
@@ -242,8 +242,8 @@ def test_what_attend_refuses_is_refused(keys, queries, options, message):
 
 
 def test_a_model_that_decodes_from_a_cache_shares_nothing():
-    model = Decoder(8, width=8, depth=1, num_heads=1, context=ContextParallel(MESH))
+    model = Decoder(8, block=BlockConfig(width=8, num_heads=1, context=ContextParallel(MESH)), depth=1)
     tokens, site = jnp.zeros((1, 4), jnp.int32), pj.sites(4)
     variables = jax.eval_shape(model.init, jax.random.key(0), tokens, site)
-    with pytest.raises(ValueError, match=r"decode with model.clone\(context=None\)"):
+    with pytest.raises(ValueError, match=r"decode with model.with_fields\(context=None\)"):
         jax.eval_shape(lambda v: model.apply(v, tokens, site, cache_size=8, method=Decoder.prefill), variables)

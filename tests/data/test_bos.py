@@ -15,7 +15,7 @@ from configs import decoder, encoder
 from experiments.studies.engine import bos_text
 from experiments.studies.long_context import Reader, text_loss
 from posjax import data
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 from posjax.training.long_task import LongDocuments
 from posjax.training.tasks import make_task
 
@@ -110,7 +110,7 @@ def test_tasks_begin_with_it_at_the_same_length(file, task):
 def test_a_document_is_scored_as_one_pass_behind_it_scores_it(file, folder):
     documents = data.load_documents("mine", "train", files=str(folder), tokenizer=data.load_tokenizer(file))
     (text, *_), length, bos = documents.texts, 64, documents.tokenizer.bos
-    model = Decoder(documents.tokenizer.vocab_size, encoding="rope", width=8, depth=1, num_heads=2)
+    model = Decoder(documents.tokenizer.vocab_size, encoding="rope", block=BlockConfig(width=8, num_heads=2), depth=1)
     params = model.init(jax.random.key(0), *model.example())["params"]
     reader = Reader(model, params, batch=1, length=length)
     sizes = dict(stride=length, first=0, count=length)

@@ -9,7 +9,7 @@ from cases import HEAD_DIM, HEADS, joined, rows
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
 from posjax.encodings.graphs import graph, laplacian_eigenvectors, random_walks, shortest_paths, tree_paths
-from posjax.models import Decoder, Encoder
+from posjax.models import BlockConfig, Decoder, Encoder
 from posjax.models.generate import generate
 
 DIMS = pj.Dims(HEADS * HEAD_DIM, HEADS, HEAD_DIM)
@@ -208,7 +208,9 @@ def test_graphs_train():
         "random_walk(pos_enc_dim=2)": at(random_walks(RING, 2)),
         "tree(depth=2, degree=3)": at(tree_paths([-1, 0, 0, 1, 1, 2], 2)),
     }.items():
-        model = Encoder(vocab_size=6, encoding=spec, width=16, num_heads=2, depth=1, placement="pre", head=None)
+        model = Encoder(
+            vocab_size=6, encoding=spec, block=BlockConfig(width=16, num_heads=2, placement="pre"), depth=1, head=None
+        )
         tokens = np.arange(len(site.segment), dtype=np.int32)[None] % 6
         params = model.init(jax.random.key(0), tokens, site)
         loss = lambda params: jnp.sum(jnp.sin(model.apply(params, tokens, site)))  # noqa: B023, E731

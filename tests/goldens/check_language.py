@@ -83,7 +83,7 @@ def table(folder: Path) -> float:
 def large(folder: Path) -> None:
     path = folder / "large"
     model = pretrained.language.FAMILIES["llama"].made(LARGE)
-    model = model.clone(dtype=ml_dtypes.bfloat16, param_dtype=ml_dtypes.bfloat16)
+    model = model.with_fields(dtype=ml_dtypes.bfloat16, param_dtype=ml_dtypes.bfloat16)
     draw = np.random.default_rng(0)
 
     def drawn(leaf):

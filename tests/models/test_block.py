@@ -297,7 +297,7 @@ def initial(model):
 )
 def test_a_scan_over_layers_changes_nothing(encoding, options):
     """Nor does training with dropout and stochastic depth."""
-    model = Decoder(7, encoding, length=5, **dict(width=8, num_heads=2) | options)
+    model = Decoder.from_config(dict(width=8, num_heads=2) | options, vocab_size=7, encoding=encoding, length=5)
     params = initial(model)
     train = "dropout" in options
     one, other = (losses(each, params, train) for each in (model, model.clone(scan=True)))
@@ -313,7 +313,7 @@ def test_the_scan_compiles_one_block():
             calls.append(context.module)
         return call(*args, **kwargs)
 
-    model = Decoder(7, "rope, none", length=5, width=8, num_heads=2, depth=6)
+    model = Decoder(7, "rope, none", length=5, block=BlockConfig(width=8, num_heads=2), depth=6)
     params = initial(model)
     with nn.intercept_methods(note):
         for scan, blocks in ((False, 6), (True, 2)):
@@ -336,7 +336,9 @@ def test_the_scan_compiles_one_block():
     ],
 )
 def test_what_is_computed_again_is_the_same(remat, scan, implementation):
-    model = Decoder(7, "rope + t5", length=5, width=8, num_heads=2, depth=2, implementation=implementation)
+    model = Decoder(
+        7, "rope + t5", length=5, block=BlockConfig(width=8, num_heads=2, implementation=implementation), depth=2
+    )
     one, other = computed_once(model), losses(model.clone(remat=remat, scan=scan), initial(model))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
 
@@ -346,7 +348,9 @@ def test_rematerialisation_keeps_what_it_says():
     """The arrays that the backward pass of a model of 64 channels and 256 tokens is given."""
 
     def held(remat):
-        model = Decoder(7, "rope", width=64, num_heads=2, depth=2, implementation="blockwise", remat=remat)
+        model = Decoder(
+            7, "rope", block=BlockConfig(width=64, num_heads=2, implementation="blockwise"), depth=2, remat=remat
+        )
         tokens, site = jnp.zeros((1, 256), jnp.int32), pj.sites(256)
         params = jax.eval_shape(lambda: model.init(jax.random.key(0), tokens[:, :2], pj.sites(2)))
         _, pull = jax.eval_shape(lambda params: jax.vjp(lambda p: model.apply(p, tokens, site).sum(), params), params)
@@ -370,11 +374,14 @@ def test_rematerialisation_keeps_what_it_says():
 def test_capped_logits_are_the_same_in_tiles_and_in_a_cache(spec):
     """With their gradients; the second encoding has a product of its own."""
     options = dict(length=5, width=8, num_heads=2, depth=1, softcap=0.3, num_kv_heads=1)
-    dense, tiles = (Decoder(7, spec, **options, implementation=name) for name in ("dense", "blockwise"))
+    dense, tiles = (
+        Decoder.from_config(options, vocab_size=7, encoding=spec, implementation=name)
+        for name in ("dense", "blockwise")
+    )
     params = initial(dense)
     one, other = losses(dense, params), losses(tiles, params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), one, other)
-    free = losses(dense.clone(softcap=None), params)
+    free = losses(dense.with_fields(softcap=None), params)
     assert np.abs(one[1] - free[1]).max() > 1e-3
     tokens = jnp.asarray(np.arange(10).reshape(2, 5) % 7, jnp.int32)
     prefill = jax.jit(functools.partial(dense.apply, cache_size=5, method=dense.prefill))
@@ -406,11 +413,11 @@ def test_what_knows_no_soft_cap_refuses_it():
 )
 def test_a_block_that_cannot_be_is_refused_with_the_mend(fields, message):
     with pytest.raises(ValueError, match=message):
-        Decoder(7, **fields).init(jax.random.key(0), jnp.zeros((1, 5), jnp.int32), SITE)
+        Decoder.from_config(fields, vocab_size=7).init(jax.random.key(0), jnp.zeros((1, 5), jnp.int32), SITE)
 
 
 def test_every_model_has_the_fields_of_a_block():
     fields = dict(width=8, num_heads=2, head_dim=6, norm="rms", mlp="geglu", attention_bias=(), placement="sandwich")
-    for model in (Decoder(7, **fields), ViT(3, **fields)):
+    for model in (Decoder.from_config(fields, vocab_size=7), ViT.from_config(fields, num_classes=3)):
         assert model.block == BlockConfig(**fields)
-        assert model.clone(qk_norm=True).block == BlockConfig(**fields, qk_norm=True)
+        assert model.with_fields(qk_norm=True).block == BlockConfig(**fields, qk_norm=True)

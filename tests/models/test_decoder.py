@@ -62,7 +62,7 @@ def depth_of(spec):
 
 def decoder(spec="rope", **options):
     sizes = dict(width=16, depth=2, num_heads=2, length=8)
-    return Decoder(VOCABULARY, encoding=spec, **{**sizes, **options})
+    return Decoder.from_config({**sizes, **options}, vocab_size=VOCABULARY, encoding=spec)
 
 
 def tokens(length=TOTAL, seed=0):

@@ -26,7 +26,7 @@ def made(model, seed=0):
 
 
 def test_every_token_sees_all_of_its_document_and_its_type():
-    model = Encoder(11, encoding="rope", num_types=2, **SIZES)
+    model = Encoder.from_config(SIZES, vocab_size=11, encoding="rope", num_types=2)
     params = made(model)
     run = jax.jit(functools.partial(model.apply, params))
     site = SITE._replace(segment=np.array([1, 1, 1, 2, 2, 2, 2], np.int32))
@@ -47,7 +47,7 @@ def test_every_token_sees_all_of_its_document_and_its_type():
 
 @pytest.mark.slow
 def test_a_first_block_without_norm_is_computed_the_same_however_blocks_run():
-    model = Encoder(11, encoding="rope + window(3)", first_norm=False, norm_bias=False, **SIZES)
+    model = Encoder.from_config(SIZES, vocab_size=11, encoding="rope + window(3)", first_norm=False, norm_bias=False)
     params = made(model)
     trunk = params["params"]["trunk"]
     assert "attention_norm" not in trunk["block_0"]
@@ -62,7 +62,7 @@ def test_a_first_block_without_norm_is_computed_the_same_however_blocks_run():
 @pytest.mark.slow
 def test_one_table_goes_through_the_matrices_of_each_layer():
     """The same as a table of each layer that was projected beforehand."""
-    model = Encoder(11, encoding=SHARED, placement="post", scan=True, **SIZES)
+    model = Encoder.from_config(SIZES, vocab_size=11, encoding=SHARED, placement="post", scan=True)
     params = made(model)
     shared = jax.jit(model.apply)(params, TOKENS, SITE)
     own = model.clone(encoding=SHARED.replace(", shared=True", ""), injection="every_layer")
@@ -97,7 +97,9 @@ def test_in_a_model_without_projections_a_shared_table_is_refused():
 
 @pytest.mark.slow
 def test_heads_are_those_that_are_asked_for():
-    model = Encoder(11, encoding="learned", length=7, head=None, pooler=True, num_pair_classes=3, **SIZES)
+    model = Encoder.from_config(
+        SIZES, vocab_size=11, encoding="learned", length=7, head=None, pooler=True, num_pair_classes=3
+    )
     params = made(model)
     features = model.apply(params, TOKENS, SITE)
     assert features.shape == (2, 7, 16)
@@ -125,8 +127,8 @@ def test_what_sees_later_tokens_is_not_trained_to_foretell_them():
 @pytest.mark.slow
 def test_a_decoder_reads_the_source_of_its_document():
     """Token by token as in one pass, each stack with an encoding of its own."""
-    model = EncoderDecoder(
-        11, encoding="alibi", decoder_encoding="rope, rope + window(3)", decoder_depth=2, norm="rms", **SIZES
+    model = EncoderDecoder.from_config(
+        SIZES, vocab_size=11, encoding="alibi", decoder_encoding="rope, rope + window(3)", decoder_depth=2, norm="rms"
     )
     params = made(model)
     assert {name for name in params["params"]["decoder"] if name.startswith("block")} == {"block_0", "block_1"}
@@ -151,7 +153,7 @@ def test_a_decoder_reads_the_source_of_its_document():
 @pytest.mark.slow
 def test_an_encoder_decoder_continues_what_its_decoder_begins():
     """With the token that is likeliest in the full pass; another source gives another line."""
-    model = EncoderDecoder(11, tied_embedding=False, **SIZES | {"depth": 1})
+    model = EncoderDecoder.from_config(SIZES | {"depth": 1}, vocab_size=11, tied_embedding=False)
     params = made(model)
     source, start = TOKENS[:, ::-1], np.zeros((2, 1), np.int32)
     memory = jax.jit(functools.partial(model.apply, method="encode"))(params, source, SITE)
@@ -163,4 +165,4 @@ def test_an_encoder_decoder_continues_what_its_decoder_begins():
     with pytest.raises(ValueError, match=r"needs memory=model\.apply"):
         generate(model, params, start, pj.sites(1), steps=4)
     with pytest.raises(ValueError, match="and no other model"):
-        generate(Decoder(11, **SIZES), {}, start, pj.sites(1), steps=4, memory=memory)
+        generate(Decoder.from_config(SIZES, vocab_size=11), {}, start, pj.sites(1), steps=4, memory=memory)

@@ -10,7 +10,7 @@ from drawn import drawn
 
 import posjax as pj
 from posjax.encodings.layouts import Circle, Diagonal, Offset, bilevel, multimodal
-from posjax.models import Decoder, generate
+from posjax.models import BlockConfig, Decoder, generate
 from posjax.models.generate import sites_ahead, truncated
 
 VOCABULARY, ROWS, PROMPT = 7, 2, 12
@@ -18,7 +18,7 @@ VOCABULARY, ROWS, PROMPT = 7, 2, 12
 
 @functools.cache
 def decoder(spec="rope"):
-    model = Decoder(VOCABULARY, encoding=spec, width=8, depth=1, num_heads=2, num_kv_heads=1)
+    model = Decoder(VOCABULARY, encoding=spec, block=BlockConfig(width=8, num_heads=2, num_kv_heads=1), depth=1)
     site = pj.Site(*(np.broadcast_to(leaf, (ROWS, PROMPT)) for leaf in pj.sites(PROMPT)[:3]))
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, PROMPT)), jnp.int32)
     variables = drawn(model.init, jax.random.key(0), tokens, site, spread=0.5)
@@ -155,7 +155,7 @@ def test_rows_of_a_batch_go_on_each_for_itself():
 def test_a_grid_goes_on_in_raster_order_or_is_refused(layout):
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, 12)), jnp.int32)
     spec = "(axis(index=0) >> rope) + (axis(index=1) >> rope)"
-    model = Decoder(VOCABULARY, encoding=spec, width=8, depth=1, num_heads=2)
+    model = Decoder(VOCABULARY, encoding=spec, block=BlockConfig(width=8, num_heads=2), depth=1)
     variables = drawn(model.init, jax.random.key(0), tokens, layout, spread=0.5)
     with pytest.raises(
         ValueError, match=r"do not say where the next token stands: give a site of all 12 tokens, as grid"

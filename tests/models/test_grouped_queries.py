@@ -9,14 +9,16 @@ import pytest
 from drawn import drawn
 
 import posjax as pj
-from posjax.models import Decoder, ViT
+from posjax.models import BlockConfig, Decoder, ViT
 
 SITE = pj.sites(5)
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 9, (2, 5)), jnp.int32)
 
 
 def decoder(num_kv_heads, **options):
-    return Decoder(9, encoding="rope + alibi", width=16, depth=1, num_heads=4, num_kv_heads=num_kv_heads, **options)
+    return Decoder.from_config(
+        options, vocab_size=9, encoding="rope + alibi", width=16, depth=1, num_heads=4, num_kv_heads=num_kv_heads
+    )
 
 
 def shapes(model, *inputs):
@@ -28,7 +30,7 @@ def shapes(model, *inputs):
 def test_keys_and_values_have_heads_of_their_own(num_kv_heads, heads):
     expected = {"qkv": (16, heads, 4 // heads + 2, 4), "out": (4, 4, 16)}  # of each key head its queries, key and value
     assert shapes(decoder(num_kv_heads), TOKENS, SITE) == expected
-    vit = ViT(3, image_size=(8, 8), width=16, depth=1, num_heads=4, num_kv_heads=num_kv_heads)
+    vit = ViT(3, image_size=(8, 8), block=BlockConfig(width=16, num_heads=4, num_kv_heads=num_kv_heads), depth=1)
     assert shapes(vit, jnp.zeros((1, 8, 8, 1)), vit.sites(8, 8)) == expected
 
 

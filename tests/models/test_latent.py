@@ -193,7 +193,7 @@ def test_both_forms_are_those_of_transformers(case):
 
 def decoder(spec="rope", **options):
     sizes = dict(width=16, num_heads=2, depth=1, length=20, latent=str(LATENT))
-    return Decoder(11, spec, **sizes | options)
+    return Decoder.from_config(sizes | options, vocab_size=11, encoding=spec)
 
 
 TOKENS = jnp.asarray(np.random.default_rng(1).integers(0, 11, (2, LENGTH)), jnp.int32)
@@ -272,7 +272,7 @@ def test_tiles_have_the_gradients_of_the_whole():
     def gradients(model, params):
         return jax.jit(jax.grad(lambda params: jnp.square(model.apply(params, TOKENS, PADDED)).sum()))(params)
 
-    one, other = (gradients(model.clone(implementation=name), initial(model)) for name in ("dense", "blockwise"))
+    one, other = (gradients(model.with_fields(implementation=name), initial(model)) for name in ("dense", "blockwise"))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3), one, other)
 
 
@@ -325,8 +325,8 @@ def test_every_encoding_is_hosted_or_refused(name):
 
 def test_sizes_are_read_as_they_are_written():
     assert Latent.read(str(COMPRESSED)) == COMPRESSED
-    assert Decoder(7, latent=str(LATENT)).block.latent == LATENT
-    assert Decoder(7, latent=LATENT).block.scale == 12**-0.5
+    assert Decoder.from_config({"latent": str(LATENT)}, vocab_size=7).block.latent == LATENT
+    assert Decoder(7, block=BlockConfig(latent=LATENT)).block.scale == 12**-0.5
     with pytest.raises(ValueError, match=r"latent has no argument 'kv_rank'; did you mean 'kv_lora_rank'"):
         Latent.read("latent(kv_rank=4)")
     with pytest.raises(ValueError, match=r"latent\(argument=value\) is asked for, got 'rope'"):

@@ -11,14 +11,16 @@ from drawn import drawn
 
 import posjax as pj
 from posjax.encoding import Needs
-from posjax.models import Decoder, ViT
+from posjax.models import BlockConfig, Decoder, ViT
 
 SITE = pj.sites(6)
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, 6)), jnp.int32)
 
 
 def decoder(encoding, **options):
-    return Decoder(11, encoding=encoding, **dict(width=16, depth=4, num_heads=2, length=8) | options)
+    return Decoder.from_config(
+        dict(width=16, depth=4, num_heads=2, length=8) | options, vocab_size=11, encoding=encoding
+    )
 
 
 def params_of(model):
@@ -120,7 +122,13 @@ def test_local_and_global_layers_differ_from_either_alone():
 
 
 def test_a_vit_takes_a_pattern_too():
-    model = ViT(3, encoding="learned + rope(base=100), none", image_size=(4, 6), patch_size=2, width=16, num_heads=2)
+    model = ViT(
+        3,
+        encoding="learned + rope(base=100), none",
+        image_size=(4, 6),
+        patch_size=2,
+        block=BlockConfig(width=16, num_heads=2),
+    )
     site = model.sites(4, 6)
     variables = drawn(model.init, jax.random.key(0), jnp.zeros((1, 4, 6, 1)), site)
     assert jax.eval_shape(model.apply, variables, jnp.zeros((1, 4, 6, 1)), site).shape == (1, 3)

@@ -52,7 +52,7 @@ def made(spec, pooling="cls"):
     # The table of offsets must hold the widest image, 2 x 6; the other tables are resized.
     size = (12, 12) if spec == "swin" else (6, 6)
     sizes = dict(image_size=size, patch_size=PATCH, width=16, depth=2, num_heads=2, num_registers=1)
-    model = ViT(5, encoding=spec, pooling=pooling, **sizes)
+    model = ViT.from_config(sizes, num_classes=5, encoding=spec, pooling=pooling)
     site = model.sites(*size)
     return model, drawn(model.init, jax.random.key(0), jnp.zeros((1, *size, 3)), site)
 
@@ -155,7 +155,7 @@ def test_positions_matter_unless_there_is_no_encoding(spec):
 def test_blockwise_attention_agrees():
     model, variables = made("dinov3")
     batch = batch_of(model, packed=True)
-    logits = by_image(batch, logits_of(model.clone(implementation="blockwise"), variables, batch))
+    logits = by_image(batch, logits_of(model.with_fields(implementation="blockwise"), variables, batch))
     np.testing.assert_allclose(logits, alone("dinov3"), atol=1e-5, rtol=1e-5)
 
 

@@ -15,7 +15,7 @@ SIZE, LARGE = (8, 12), (20, 8)
 
 def vit(encoding, **fields):
     sizes = dict(image_size=SIZE, patch_size=4, width=8, depth=2, num_heads=2, num_registers=1)
-    return ViT(2, encoding, **sizes | fields)
+    return ViT.from_config(sizes | fields, num_classes=2, encoding=encoding)
 
 
 def images(size):

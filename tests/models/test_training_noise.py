@@ -17,7 +17,7 @@ IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 6, 3)), jnp.flo
 
 def vit(**options):
     sizes = dict(encoding="none", image_size=(4, 6), patch_size=2, width=16, depth=1, num_heads=2, pooling="mean")
-    return ViT(3, **sizes | options)
+    return ViT.from_config(sizes | options, num_classes=3)
 
 
 def initial(model):
@@ -27,7 +27,7 @@ def initial(model):
 
 def decoder(vocab_size, **options):
     """A small decoder, and its initial parameters."""
-    model = Decoder(vocab_size, **dict(encoding="rope", width=8, depth=1, num_heads=1) | options)
+    model = Decoder.from_config(dict(encoding="rope", width=8, depth=1, num_heads=1) | options, vocab_size=vocab_size)
     return model, jax.jit(lambda key: model.init(key, TOKENS, SITE))(jax.random.key(0))
 
 

@@ -3,7 +3,6 @@
 Everything runs eagerly on one small shape: JAX compiles each operation once for all the encodings.
 """
 
-import dataclasses
 import functools
 from typing import ClassVar
 
@@ -53,7 +52,7 @@ def depth_of(spec):
 
 def vit(spec="rope", **options):
     sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=PATCH, width=16, depth=2, num_heads=2, pooling="mean")
-    return ViT(3, encoding=spec, **{**sizes, "num_registers": 1, **options})
+    return ViT.from_config({**sizes, "num_registers": 1, **options}, num_classes=3, encoding=spec)
 
 
 def images(count=2, height=HEIGHT, width=WIDTH):
@@ -306,9 +305,8 @@ def test_images_need_not_be_square():
     ],
 )
 def test_a_mistake_is_told_with_its_mend(options, message):
-    model = dataclasses.replace(vit("rope"), **options)
     with pytest.raises(ValueError, match=message):
-        model.init(jax.random.key(0), images(), pj.grid(2, 3, prefix=1))
+        vit("rope").with_fields(**options).init(jax.random.key(0), images(), pj.grid(2, 3, prefix=1))
 
 
 def test_sites_must_be_those_of_the_image():

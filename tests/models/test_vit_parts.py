@@ -19,7 +19,7 @@ def images(count=2, height=4, width=6, channels=3):
 
 def vit(**options):
     sizes = dict(encoding="learned", image_size=(4, 6), patch_size=2, width=16, depth=2, num_heads=2, pooling="cls")
-    return ViT(3, **sizes | options)
+    return ViT.from_config(sizes | options, num_classes=3)
 
 
 def made(model, x=None):
@@ -40,7 +40,9 @@ def made(model, x=None):
     ],
 )
 def test_published_sizes_by_name(variant, sizes):
-    assert vit_sizes(variant) == sizes
+    model = ViT(10, image_size=(224, 224), **vit_sizes(variant))
+    assert model == ViT.from_config({"variant": variant}, num_classes=10, image_size=(224, 224))
+    assert {name: model.fields[name] for name in sizes} == sizes
 
 
 @pytest.mark.slow
@@ -187,13 +189,15 @@ def test_a_distillation_token_has_a_head_of_its_own():
 
 def test_features_and_tokens_come_without_a_head():
     small = dict(width=16, depth=1, num_heads=2)
-    model = ViT(0, "learned", (4, 6), 2, **small, pre_logits=5)
+    model = ViT.from_config(small, num_classes=0, encoding="learned", image_size=(4, 6), patch_size=2, pre_logits=5)
     variables, x, site = made(model)
     assert "head" not in variables["params"]
     features = model.apply(variables, x, site)
     assert features.shape == (2, 5)
     assert jnp.abs(features).max() <= 1
-    tokens = ViT(0, "learned", (4, 6), 2, **small, pooling="none", num_registers=1)
+    tokens = ViT.from_config(
+        small, num_classes=0, encoding="learned", image_size=(4, 6), patch_size=2, pooling="none", num_registers=1
+    )
     variables, x, site = made(tokens)
     assert tokens.apply(variables, x, site).shape == (2, 7, 16)
 

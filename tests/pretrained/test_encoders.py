@@ -152,12 +152,12 @@ def test_published_configurations_are_read_whole(name):
     config = json.loads(PUBLISHED[name])
     model = FAMILIES[config["model_type"]].made(config)
     assert model.encoding == ENCODINGS[name]
-    assert model.width == config.get("hidden_size", config.get("d_model"))
+    assert model.block.width == config.get("hidden_size", config.get("d_model"))
     if isinstance(model, EncoderDecoder):
         assert model.decoder_encoding == "t5(bidirectional=False)"
         assert model.head_scale == (1.0 if name.startswith("flan") else 512**-0.5)
     elif name == "roberta-base":
-        assert (model.length, model.norm_epsilon) == (512, 1e-5)
+        assert (model.length, model.block.norm_epsilon) == (512, 1e-5)
 
 
 REFUSED = {

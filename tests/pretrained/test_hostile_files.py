@@ -18,7 +18,7 @@ from goldens.pretrained_weights import google_shapes, google_tensors
 from hypothesis import strategies as st
 
 from posjax import pretrained
-from posjax.models import ViT
+from posjax.models import BlockConfig, ViT
 from posjax.pretrained.files import Weights
 from posjax.pretrained.language.families import family_of
 from posjax.pretrained.vision.loading import Asked, source_of
@@ -42,7 +42,14 @@ def npz(compressed=False):
 def own(tmp_path_factory):
     """The bytes of a file that `save` wrote, and what its header says."""
     path = tmp_path_factory.mktemp("own") / "vit.safetensors"
-    model = ViT(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=1, num_heads=2, encoding="rope_mixed")
+    model = ViT(
+        num_classes=3,
+        image_size=(8, 12),
+        patch_size=4,
+        block=BlockConfig(width=16, num_heads=2),
+        depth=1,
+        encoding="rope_mixed",
+    )
     leaves = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), expected_params(model, 3))
     pretrained.save(path, model, leaves)
     return path.read_bytes()

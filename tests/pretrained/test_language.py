@@ -228,7 +228,7 @@ def test_files_are_read_in_the_type_and_the_place_that_is_asked_for(folder_of, l
     mesh = jax.make_mesh((len(jax.devices()),), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     half, halves = pretrained.load(folder_of("llama"), dtype="bfloat16", sharding=everywhere)
-    assert (half.dtype, half.param_dtype) == ("bfloat16", "bfloat16")
+    assert (half.block.dtype, half.block.param_dtype) == ("bfloat16", "bfloat16")
     for path, leaf in paths_of(halves).items():
         assert leaf.sharding == everywhere
         np.testing.assert_array_equal(leaf, paths_of(params)[path].astype("bfloat16"))
@@ -279,7 +279,7 @@ def test_parameters_lie_on_the_devices_that_are_asked_for(folder_of, tmp_path):
 
 def test_models_that_transformers_has_not_are_not_saved(tmp_path):
     sizes = dict(width=16, depth=2, num_heads=2, length=8)
-    model = Decoder(11, encoding="t5", **sizes)
+    model = Decoder.from_config(sizes, vocab_size=11, encoding="t5")
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
     with pytest.raises(ValueError, match=r"no such model; nearest is '\w+', against which stands: .*t5") as raised:
         pretrained.save(tmp_path, model, params)
@@ -288,7 +288,9 @@ def test_models_that_transformers_has_not_are_not_saved(tmp_path):
     against = obstacles(model)
     assert len(against) == sum(family.model is Decoder for family in ALL_FAMILIES.values())
     assert any("'gelu'" in reason for reason in against["llama"])
-    near = obstacles(Decoder(11, encoding="learned", mlp="relu", norm_bias=False, embedding_scale=1.0, **sizes))
+    near = obstacles(
+        Decoder.from_config(sizes, vocab_size=11, encoding="learned", mlp="relu", norm_bias=False, embedding_scale=1.0)
+    )
     assert next(iter(near)) == "gpt2"
     assert near["gpt2"] == ["norm_bias is False in this model and True in one of that family"]
     with pytest.raises(ValueError, match="did you mean 'llama'"):

@@ -70,8 +70,8 @@ def test_every_tensor_of_a_full_size_model_has_its_place(name):
     assert zeros <= {"attention/qkv/bias"}
     assert source.model.image_size in [(size, size) for size in (224, 256, 518)]
     heads = {"huge_plus": 20, "7b": 32, "so400m": 16, "huge_patch14": 16, "giantopt": 16}
-    wanted = next((count for word, count in heads.items() if word in name), source.model.width // 64)
-    assert source.model.num_heads == wanted
+    wanted = next((count for word, count in heads.items() if word in name), source.model.block.width // 64)
+    assert source.model.block.num_heads == wanted
 
 
 @pytest.mark.parametrize("spelling", ["state_dict", "authors", "authors, registers"])
@@ -103,7 +103,12 @@ def test_a_configuration_says_how_pixels_are_scaled_and_what_classes_are_called(
     path = written("timm vit", "safetensors", tmp_path)
     told = pretrained.info(path, num_heads=2)
     assert (told.mean, told.std, told.labels) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), None)
-    assert (told.model.width, told.model.depth, told.model.num_classes, told.model.mlp) == (32, 2, 5, "gelu_exact")
+    assert (told.model.block.width, told.model.depth, told.model.num_classes, told.model.block.mlp) == (
+        32,
+        2,
+        5,
+        "gelu_exact",
+    )
     path = written("transformers dinov2", "safetensors", tmp_path)
     config = json.loads((path / "config.json").read_text())
     config["id2label"] = {key: f"LABEL_{key}" for key in "40213"}

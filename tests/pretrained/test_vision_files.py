@@ -12,7 +12,7 @@ from goldens.pretrained_cases import asked, weights_of, written
 from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
-from posjax.models import ViT
+from posjax.models import BlockConfig, ViT
 from posjax.pretrained.entries import Entry, read, write
 from posjax.pretrained.vision.origin import table_grid
 from posjax.pretrained.vision.saving import expected_params, paths_of
@@ -56,7 +56,7 @@ def assert_same(params, others):
     ids=str,
 )
 def test_what_is_saved_comes_back_bit_by_bit(fields, names, tmp_path):
-    model = ViT(**SMALL | fields)
+    model = ViT.from_config(SMALL | fields)
     params = of(model, channels=1)
     path = tmp_path / "new" / "vit.safetensors"
     pretrained.save(path, model, params)
@@ -70,12 +70,12 @@ def test_what_is_saved_is_resized_pooled_and_scaled_as_asked(tmp_path):
     """A prefix token that is no longer read stays as a register, under our own names too."""
     path = tmp_path / "vit.safetensors"
     for fields in (dict(encoding="rope(base=100)", num_registers=1), dict(num_registers=1, mlp="gelu_exact")):
-        model = ViT(**SMALL | fields | dict(depth=1))
+        model = ViT.from_config(SMALL | fields | dict(depth=1))
         params = of(model)
         pretrained.save(path, model, params, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
         told = pretrained.info(path, pooling="mean", dtype="bfloat16")
         assert (told.mean, told.std, told.method) == ((0.1, 0.2, 0.3), (1.0, 1.0, 1.0), "torch_bicubic")
-        assert (told.model.num_registers, told.model.dtype) == (2, "bfloat16")
+        assert (told.model.num_registers, told.model.block.dtype) == (2, "bfloat16")
         tokens, same = pretrained.load(path, pooling="none")
         x, site = np.ones((1, 8, 12, 3), np.float32), model.sites(8, 12)
         whole = jax.jit(model.clone(num_classes=0).apply)(params, x, site)
@@ -86,7 +86,7 @@ def test_what_is_saved_is_resized_pooled_and_scaled_as_asked(tmp_path):
 
 
 def test_types_and_signs_of_zero_come_back(tmp_path):
-    model = ViT(**SMALL, param_dtype=jax.numpy.bfloat16)
+    model = ViT.from_config(SMALL, param_dtype=jax.numpy.bfloat16)
     params = of(model)
     qkv = [params["params"]["trunk"][f"block_{layer}"]["attention"]["qkv"] for layer in range(2)]
     qkv[0]["bias"] *= np.float32(-0.0)
@@ -94,7 +94,7 @@ def test_types_and_signs_of_zero_come_back(tmp_path):
     params = jax.tree.map(lambda x, like: np.asarray(x, like.dtype), params, of(model))
     pretrained.save(tmp_path / "vit.safetensors", model, params)
     again, loaded = pretrained.load(tmp_path / "vit.safetensors")
-    assert again.param_dtype == model.param_dtype
+    assert again.block.param_dtype == model.block.param_dtype
     assert_same(params, loaded)
     held = safetensors.numpy.load_file(tmp_path / "vit.safetensors")
     assert {"blocks.0.attn.qkv.bias"} == {name for name in held if name.endswith("qkv.bias")}
@@ -111,7 +111,7 @@ def test_a_file_of_timms_is_saved_as_it_was(case, tmp_path):
 
 
 def test_params_of_another_model_are_not_saved(tmp_path):
-    model = ViT(**SMALL)
+    model = ViT.from_config(SMALL)
     with pytest.raises(ValueError, match=r"head/bias is \(3,\) in the parameters and \(4,\) in the model"):
         pretrained.save(tmp_path / "x.safetensors", model.clone(num_classes=4), of(model))
     with pytest.raises(ValueError, match=r"saved as \.safetensors"):
@@ -224,14 +224,20 @@ def test_every_grid_that_a_message_names_is_taken(prefixes):
 
 def test_prefixes_of_wrappers_and_stray_weights_are_not_read_for_a_model(tmp_path):
     """The same holds for language models: all weights are opened in one place."""
-    model = ViT(num_classes=3, image_size=(8, 8), patch_size=4, width=8, depth=1, num_heads=2, mlp="gelu_exact")
+    model = ViT(
+        num_classes=3,
+        image_size=(8, 8),
+        patch_size=4,
+        block=BlockConfig(width=8, num_heads=2, mlp="gelu_exact"),
+        depth=1,
+    )
     params = model.init(jax.random.key(0), *model.example(3))
     file = tmp_path / "model.safetensors"
     pretrained.save(file, model, params)
     tensors = {f"_orig_mod.module.{name}": each for name, each in safetensors.numpy.load_file(file).items()}
     safetensors.numpy.save_file(tensors, file)
     again, back = pretrained.load(tmp_path, num_heads=2)
-    assert (again.width, again.depth) == (8, 1)
+    assert (again.block.width, again.depth) == (8, 1)
     np.testing.assert_array_equal(back["params"]["head"]["kernel"], params["params"]["head"]["kernel"])
     index = {"weight_map": {"head.weight": "model-00001-of-00002.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -248,7 +254,7 @@ def test_what_the_caller_says_is_checked(tmp_path):
     refused(path, "width is read off the file", width=32)
     refused(path, "a ViT has no field 'droppath'; did you mean 'drop_path'", droppath=0.1)
     refused(path, "has a position table, so its encoding is 'learned'", encoding="rope")
-    model = ViT(**SMALL)
+    model = ViT.from_config(SMALL)
     own = tmp_path / "own.safetensors"
     pretrained.save(own, model, of(model))
     refused(own, r"encoding is learned\(\) by the file's own header, not none: .*with_encoding", encoding="none")
@@ -300,7 +306,7 @@ def test_what_a_configuration_says_and_is_not_known_is_refused(case, config, mes
 )
 def test_the_activation_of_timms_models_by_name(config, mlp, tmp_path):
     """SigLIP 2's later sizes have the tanh form, which only timm's functions say."""
-    assert pretrained.info(configured(tmp_path, "timm vit", config), num_heads=2).model.mlp == mlp
+    assert pretrained.info(configured(tmp_path, "timm vit", config), num_heads=2).model.block.mlp == mlp
 
 
 def test_registers_without_a_class_token_are_not_dinov3s(tmp_path):
@@ -309,7 +315,7 @@ def test_registers_without_a_class_token_are_not_dinov3s(tmp_path):
     folder = configured(tmp_path, "timm dinov3", {"global_pool": "avg"}, tensors)
     refused(folder, "neither a position table nor the class token and registers of DINOv3", num_heads=2)
     model = pretrained.info(folder, num_heads=2, encoding="axial_rope").model
-    assert (model.num_registers, model.pooling, model.norm_epsilon) == (2, "mean", 1e-6)
+    assert (model.num_registers, model.pooling, model.block.norm_epsilon) == (2, "mean", 1e-6)
 
 
 def test_a_model_in_several_files_is_read_by_its_index(tmp_path):

@@ -101,7 +101,7 @@ def test_a_resnet_needs_no_sites(data_dir):
 
 def test_a_variant_gives_the_sizes(data_dir, pictures):
     model = make_task(small_vit(data_dir, model__variant="Ti/4")).model
-    assert (model.width, model.depth, model.num_heads, model.patch_size) == (192, 12, 3, 4)
+    assert (model.block.width, model.depth, model.block.num_heads, model.patch_size) == (192, 12, 3, 4)
     model = make_task(native(pictures, model__variant="Ti/2")).model
     assert model.patches(*model.image_size) == (3, 3)
 

@@ -235,7 +235,7 @@ _COLOURS = dict(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 def vit_file(tmp_path_factory):
     """A ViT as it is published: of larger images in colour, of other classes, and with parts of its own."""
     sizes = dict(width=12, depth=2, num_heads=3, mlp_dim=20, mlp="gelu_exact", layer_scale=1e-5, num_registers=1)
-    model = ViT(num_classes=3, image_size=(12, 12), patch_size=4, **sizes)
+    model = ViT.from_config(sizes, num_classes=3, image_size=(12, 12), patch_size=4)
     params = model.init(jax.random.key(0), *model.example(3))
     path = tmp_path_factory.mktemp("weights") / "vit.safetensors"
     pretrained.save(path, model, params, **_COLOURS)

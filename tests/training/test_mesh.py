@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 import posjax as pj
-from posjax.models import Decoder, ViT
+from posjax.models import BlockConfig, Decoder, ViT
 from posjax.training import mesh as meshes
 from posjax.training.mesh import AXES, context_of, layout, left_out, make_mesh, mesh_sizes, share_of
 from posjax.training.optimizer import make_optimizer
@@ -86,7 +86,9 @@ def specs(tree):
 def decoder_shapes(**options):
     sizes = dict(width=16, depth=1, num_heads=4, num_kv_heads=2, length=32, encoding="learned() + t5()")
     tokens = jnp.zeros((1, 4), jnp.int32)
-    return shapes(Decoder(10, mlp="swiglu", tied_embedding=False, **sizes | options), tokens, pj.sites(4))
+    return shapes(
+        Decoder.from_config(sizes | options, vocab_size=10, mlp="swiglu", tied_embedding=False), tokens, pj.sites(4)
+    )
 
 
 def abstract(**sizes):
@@ -158,7 +160,7 @@ def test_batches_are_shared_by_data_and_fsdp_and_tokens_by_context():
 
 
 def test_images_have_rules_too():
-    model = ViT(10, "learned()", image_size=(8, 8), patch_size=4, width=16, depth=1, num_heads=2)
+    model = ViT(10, "learned()", image_size=(8, 8), patch_size=4, block=BlockConfig(width=16, num_heads=2), depth=1)
     state = shapes(model, jnp.zeros((1, 8, 8, 1)), model.sites(8, 8))
     found = specs(layout(abstract(fsdp=2, tensor=2), state.params))
     sharded = {name for name, spec in found.items() if any(spec[1:])}

@@ -202,4 +202,6 @@ def _shifts(images: Pictures) -> list[int]:
 
 def _batch(images: Pictures) -> int:
     tokens = len(images.site.segment)
-    return int(np.clip(_FLOATS // (images.subject.model.depth * images.subject.model.num_heads * tokens**2), 1, 64))
+    return int(
+        np.clip(_FLOATS // (images.subject.model.depth * images.subject.model.block.num_heads * tokens**2), 1, 64)
+    )

@@ -66,7 +66,9 @@ def hosted(model: ViT, params: Any) -> list[Hosted]:
 def dims_of(model: ViT) -> Dims:
     """Returns the sizes of the model for its encodings; `head_dim` is the number of a head's channels that may rotate."""
     grid = model.patches(*model.image_size)
-    return Dims(model.width, model.num_heads, model.block.turning_channels, grid=grid, prefix=model.num_prefix)
+    return Dims(
+        model.block.width, model.block.num_heads, model.block.turning_channels, grid=grid, prefix=model.num_prefix
+    )
 
 
 def turning(model: ViT, x: Float[Array, "B T H D"]) -> Float[Array, "B T H C"]:

@@ -92,7 +92,7 @@ def _of_run(workdir: pathlib.Path, data_dir: str | None) -> Subject:
 def _of_file(path: pathlib.Path, told: dict[str, Any]) -> Subject:
     info = pretrained.info(path, **told)
     model, variables = pretrained.load(path, **told)
-    sizes = f"width {model.width}, {model.depth} layers of {model.num_heads} heads, {model.encoding}"
+    sizes = f"width {model.block.width}, {model.depth} layers of {model.block.num_heads} heads, {model.encoding}"
     about = f"{path.name}: {info.origin}, {sizes}"
     return Subject(model, [variables["params"]], (0,), info.mean, info.std, None, info.labels, info.method, about)
 

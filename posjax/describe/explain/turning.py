@@ -89,7 +89,7 @@ def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> Model:
     if not hasattr(model, "vocab_size"):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a decoder")
     text = layers_text(parse_layers(model.encoding))
-    return Model(text, model.depth, model.block.turning_channels, model.num_heads, trained)
+    return Model(text, model.depth, model.block.turning_channels, model.block.num_heads, trained)
 
 
 def explain_turning(

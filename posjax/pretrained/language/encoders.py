@@ -90,8 +90,8 @@ def _head_as_mlp(config: Config) -> dict[str, Any]:
 
 
 def _check_head(model: Encoder) -> dict[str, Any]:
-    if model.head not in (None, model.mlp):
-        raise ValueError(f"its head has the activation of its MLPs, {model.mlp!r}, not {model.head!r}")
+    if model.head not in (None, model.block.mlp):
+        raise ValueError(f"its head has the activation of its MLPs, {model.block.mlp!r}, not {model.head!r}")
     if model.num_pair_classes not in (0, 2):
         raise ValueError(f"its head for pairs has 2 classes, not {model.num_pair_classes}")
     return {}
@@ -210,8 +210,8 @@ def _written_deberta(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
     if not disentangled:
         return keys
     (one,) = disentangled
-    if not one.shared or one.norm_epsilon != model.norm_epsilon:
-        raise ValueError(f"its rows are shared, under a norm of epsilon {model.norm_epsilon}; this is {one}")
+    if not one.shared or one.norm_epsilon != model.block.norm_epsilon:
+        raise ValueError(f"its rows are shared, under a norm of epsilon {model.block.norm_epsilon}; this is {one}")
     return keys | {
         "share_att_key": True,
         "norm_rel_ebd": "layer_norm",
@@ -258,7 +258,7 @@ DEBERTA = Family(
 
 
 def _modern_entries(model: Encoder) -> list[Entry]:
-    at, bias, mlp_bias = "model.layers.{l}.", model.norm_bias, model.block.has_mlp_bias
+    at, bias, mlp_bias = "model.layers.{l}.", model.block.norm_bias, model.block.has_mlp_bias
     layer = [
         *norm(f"{at}attn_norm", f"{BLOCK}attention_norm", bias=bias),
         *projections(model, f"{at}attn.", ("Wqkv",), "Wo"),

@@ -11,7 +11,6 @@ A configuration is read whole: each key sets a field of the model, or must have 
 effect on numbers; any other key is refused by name. The same table writes a configuration.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -166,7 +165,7 @@ class Family:
         check_fields("a model of this configuration", fields, shapes)
         fields |= {**self.constants, **self.derived(config)}
         told = {name: value for name, value in config.items() if name in {*self._read, "model_type"}}
-        return self.model(**fields, encoding=pattern_text(self.encoding(told)))
+        return self.model.from_config(fields, encoding=pattern_text(self.encoding(told)))
 
     def config_of(self, model: Any) -> dict[str, Any]:
         """Returns the configuration of a model.
@@ -202,8 +201,8 @@ class Family:
             against.append(str(error))
         config |= {name: value for name, value in written.items() if name in self.encoding_keys | self.keys.keys()}
         try:
-            again = model.clone(**self.constants) if against else self.made(config)
-            again = resolved(again.clone(**{name: getattr(model, name) for name in self.told}))
+            again = model.with_fields(**self.constants) if against else self.made(config)
+            again = resolved(again.with_fields(**{name: model.fields[name] for name in self.told}))
         except ValueError as error:
             return config, [*against, str(error)]
         differing = [name for name, value in values.items() if not _same(value, again[name])]
@@ -214,7 +213,7 @@ class Family:
 
     def of_file(self, model: Any, names: Collection[str]) -> Any:
         """Returns the configuration's model with the fields that only the file's tensors show (heads, for example)."""
-        return model.clone(**{name: told(model, names) for name, told in self.told.items()})
+        return model.with_fields(**{name: told(model, names) for name, told in self.told.items()})
 
     def _current(self, config: Config) -> dict[str, Any]:
         current: dict[str, Any] = {}
@@ -273,8 +272,7 @@ def layers_of(model: Any) -> tuple[Encoding, ...]:
 def resolved(model: Any) -> dict[str, Any]:
     """Returns the fields that a model's numbers depend on, defaults filled in: equal for models that compute the same."""
     block, layers = model.block, layers_of(model)
-    fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    fields = {name: value for name, value in fields.items() if name not in (*COMPUTED, *TRAINING, "parent", "name")}
+    fields = {name: value for name, value in model.fields.items() if name not in (*COMPUTED, *TRAINING)}
     fields |= dict(encoding=tuple(sorted(map(str, parts(layer))) for layer in layers))  # sums of encodings that commute
     fields |= dict(qk_norm=tuple(block.of_layer(layer).qk_norm for layer in range(model.depth)))
     fields |= dict(head_dim=block.channels, num_kv_heads=block.key_heads)
@@ -284,7 +282,7 @@ def resolved(model: Any) -> dict[str, Any]:
         depth = model.depth if model.decoder_depth is None else model.decoder_depth
         fields |= dict(decoder_depth=depth, decoder_encoding=layers_text(parse_layers(model.decoder_encoding)))
     if "embedding_scale" in fields and fields["embedding_scale"] is None:
-        fields["embedding_scale"] = model.width**0.5
+        fields["embedding_scale"] = model.block.width**0.5
     embeds = any("embed" in layer.hooks for layer in layers)
     if not embeds:  # then these fields have no effect
         fields |= dict(length=None, injection=None)

@@ -159,7 +159,9 @@ def _entries_of_neox(model: Decoder) -> list[Entry]:
     layer = [
         *norm(f"{at}input_layernorm", f"{BLOCK}attention_norm"),
         *norm(f"{at}post_attention_layernorm", f"{BLOCK}mlp_norm"),
-        *_packed(f"{at}attention.query_key_value", f"{at}attention.dense", "k n d", bias=bool(model.attention_bias)),
+        *_packed(
+            f"{at}attention.query_key_value", f"{at}attention.dense", "k n d", bias=bool(model.block.attention_bias)
+        ),
         *_mlp(f"{at}mlp.", "dense_h_to_4h", "dense_4h_to_h"),
     ]
     around = [
@@ -277,7 +279,7 @@ def _mpt_attention(config: Config) -> dict[str, Any]:
 
 
 def _written_mpt_attention(model: Decoder) -> dict[str, Any]:
-    return {"attn_config": {"clip_qkv": model.qkv_clip, "softmax_scale": model.block.scale}}
+    return {"attn_config": {"clip_qkv": model.block.qkv_clip, "softmax_scale": model.block.scale}}
 
 
 _MPT = Family(
@@ -315,7 +317,7 @@ _FALCON_NORMS = {
 
 def _entries_of_falcon(model: Decoder) -> list[Entry]:
     bias = model.block.has_mlp_bias
-    norms = [norm(_H + theirs, BLOCK + ours) for theirs, ours in _FALCON_NORMS[model.placement].items()]
+    norms = [norm(_H + theirs, BLOCK + ours) for theirs, ours in _FALCON_NORMS[model.block.placement].items()]
     layer = [
         *(entry for pair in norms for entry in pair),
         *_packed(f"{_H}self_attention.query_key_value", f"{_H}self_attention.dense", "k n d", bias=bias),
@@ -341,18 +343,18 @@ def _falcon(config: Config) -> dict[str, Any]:
 
 
 def _written_falcon(model: Decoder) -> dict[str, Any]:
-    if model.placement not in _FALCON_NORMS:
-        raise ValueError(f"a 'falcon' has no placement {model.placement!r}")
+    if model.block.placement not in _FALCON_NORMS:
+        raise ValueError(f"a 'falcon' has no placement {model.block.placement!r}")
     kv_heads = model.block.key_heads
-    new = model.placement == "parallel" or kv_heads not in (1, model.num_heads)
+    new = model.block.placement == "parallel" or kv_heads not in (1, model.block.num_heads)
     told = {
         "new_decoder_architecture": new,
         "multi_query": kv_heads == 1,
-        "num_kv_heads": kv_heads if new else model.num_heads,
-        "parallel_attn": model.placement != "pre",
+        "num_kv_heads": kv_heads if new else model.block.num_heads,
+        "parallel_attn": model.block.placement != "pre",
         "bias": model.block.has_mlp_bias,
     }
-    return told | ({"num_ln_in_parallel_attn": 2 if model.placement == "parallel" else 1} if new else {})
+    return told | ({"num_ln_in_parallel_attn": 2 if model.block.placement == "parallel" else 1} if new else {})
 
 
 _written_falcon_rotary = written_patterns("falcon")

@@ -48,8 +48,10 @@ def _around(model: Decoder) -> list[Entry]:
 
 
 def _norms(model: Decoder) -> list[Entry]:
-    entries = [norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in _NORMS[model.placement].items()]
-    if model.qk_norm in (True, "all_heads"):
+    entries = [
+        norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in _NORMS[model.block.placement].items()
+    ]
+    if model.block.qk_norm in (True, "all_heads"):
         at = f"{BLOCK}attention/"
         entries += [norm(f"{_LAYER}self_attn.q_norm", f"{at}query_norm", bias=False)]
         entries += [norm(f"{_LAYER}self_attn.k_norm", f"{at}key_norm", bias=False)]

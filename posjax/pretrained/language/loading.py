@@ -66,7 +66,7 @@ def load(
     names = _names(family, weights)
     model = family.of_file(model, names.keys())
     dtype = jnp.dtype(_dtype(family, model, weights, names) if dtype is None else dtype)
-    model = model.clone(dtype=dtype, param_dtype=dtype, **overrides)
+    model = model.with_fields(dtype=dtype, param_dtype=dtype, **overrides)
     _drop_copies(family, model, weights, names)
     _refuse_headless(family, model, names)
     return model, _parameters(family, model, _Tensors(weights, names), sharding)
@@ -74,13 +74,13 @@ def load(
 
 def expected_params(model: Any) -> dict[str, Any]:
     """Returns the shapes and types of a model's parameters, {"params": tree}."""
-    init = model.clone(context=None, implementation="dense").init
+    init = model.with_fields(context=None, implementation="dense").init
     return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example()))["params"]}
 
 
 def sizes_of(family: Family, model: Any) -> dict[str, int]:
     """The sizes of letters in the entries' axes."""
-    return {"h": model.num_heads, "k": model.block.key_heads, "d": model.block.channels, **family.sizes(model)}
+    return {"h": model.block.num_heads, "k": model.block.key_heads, "d": model.block.channels, **family.sizes(model)}
 
 
 class _Tensors(Mapping[str, np.ndarray]):

@@ -48,16 +48,16 @@ def projections(
     ours: str = BLOCK + "attention/",
 ) -> list[Entry]:
     """The entries of attention: queries, keys and values, in three tensors or in one; and the output."""
-    counts = (model.num_heads // model.block.key_heads, 1, 1)
+    counts = (model.block.num_heads // model.block.key_heads, 1, 1)
     weights = tuple(f"{at}{name}.weight" for name in names)
     entries = [
         Entry(weights, f"{ours}qkv/kernel", "(k n d) m -> m k n d", counts=counts),
         Entry(f"{at}{out}.weight", f"{ours}out/kernel", "m (h d) -> h d m"),
     ]
-    if "query" in model.attention_bias:
+    if "query" in model.block.attention_bias:
         biases = tuple(f"{at}{name}.bias" for name in names)
         entries += [Entry(biases, f"{ours}qkv/bias", "(k n d) -> k n d", counts=counts)]
-    if "out" in model.attention_bias:
+    if "out" in model.block.attention_bias:
         entries += [Entry(f"{at}{out}.bias", f"{ours}out/bias", "m -> m")]
     return entries
 

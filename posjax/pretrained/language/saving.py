@@ -55,7 +55,7 @@ def save(
     flat = paths_of({"params": params["params"] if set(params) == {"params"} else params})
     _check_params(model, flat)
     chosen, described = _described(model, family)
-    described = _NO_TOKENS | described | {"dtype": jnp.dtype(model.param_dtype).name, **(config or {})}
+    described = _NO_TOKENS | described | {"dtype": jnp.dtype(model.block.param_dtype).name, **(config or {})}
     chosen.made(described)  # refuses keys that the family lacks
     tensors = maps.write(chosen.entries(model), flat, sizes_of(chosen, model))
     if tensors is None:

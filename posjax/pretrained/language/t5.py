@@ -19,7 +19,7 @@ _MLPS = {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-sil
 def _stack(name: str, depth: int, model: EncoderDecoder) -> list[Entry]:
     """Returns the entries of the encoder or the decoder; only the decoder has cross-attention, before its MLPs."""
     at, block, last = f"{name}.block.{{l}}.layer.", f"{name}/block_{{l}}/", 1 + (name == "decoder")
-    of_mlp = {"gate": "wi_0", "up": "wi_1"} if model.mlp in GATED else {"up": "wi"}
+    of_mlp = {"gate": "wi_0", "up": "wi_1"} if model.block.mlp in GATED else {"up": "wi"}
     layer = [
         *projections(model, f"{at}0.SelfAttention.", ("q", "k", "v"), "o", f"{block}attention/"),
         *norm(f"{at}0.layer_norm", f"{block}attention_norm", bias=False),

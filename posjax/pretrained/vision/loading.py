@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
+from posjax.models.block import BLOCK_FIELDS
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
@@ -157,7 +158,7 @@ def info(
     by_id = weights.config.get("id2label") or {}  # JSON's keys "0", "1", "10" may be sorted as text
     names = weights.config.get("label_names") or [by_id[key] for key in sorted(by_id, key=int)]
     labels = tuple(names) if source.model.num_classes and len(names) == source.model.num_classes else None
-    return Info(source.origin, source.model.clone(**overrides), tuple(mean), tuple(std), source.method, labels)
+    return Info(source.origin, source.model.with_fields(**overrides), tuple(mean), tuple(std), source.method, labels)
 
 
 def source_of(weights: Weights, asked: Asked) -> Source:
@@ -174,7 +175,7 @@ def source_of(weights: Weights, asked: Asked) -> Source:
         raise ValueError(
             f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {asked.encoding}"
         )
-    model = ViT(**fields)
+    model = ViT.from_config(fields)
     return Source(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
     )
@@ -215,11 +216,11 @@ def _check_configuration(weights: Weights) -> None:
 def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
     model, names, scaling = model_of(weights.metadata[METADATA], held)
     _refuse_contradiction("encoding", asked.encoding, model.encoding, parse_layers)
-    _refuse_contradiction("num_heads", asked.num_heads, model.num_heads)
+    _refuse_contradiction("num_heads", asked.num_heads, model.block.num_heads)
     _refuse_contradiction("grid", asked.grid, model.patches(*model.image_size))
     if asked.pooling is not None:
         counts = dict(cls=int(model.has_cls), distillation=int(model.distillation_token), registers=model.num_registers)
-        model = model.clone(**prefix_fields(counts, asked.pooling))
+        model = model.with_fields(**prefix_fields(counts, asked.pooling))
     if names == OWN:
         letters = {name: " ".join("abcdefgh"[: len(shape)]) for name, shape in held.items() if name not in PREFIX}
         entries = [maps.Entry(n, n.replace(".", "/"), f"{axes} -> {axes}") for n, axes in letters.items()]
@@ -260,7 +261,7 @@ def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[
     shapes = {path: leaf.shape for path, leaf in paths.items()}
     unread = r"(head|head_distillation|pooled_norm|pre_logits|map)/.*" if source.model.pooling == "none" else r"(?!)"
     found = maps.read(
-        source.entries, tensors, shapes, {"h": source.model.num_heads}, ignored=source.ignored, unread=unread
+        source.entries, tensors, shapes, {"h": source.model.block.num_heads}, ignored=source.ignored, unread=unread
     )
     return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in paths]), expected
 
@@ -274,7 +275,7 @@ def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
 
 
 def _check_overrides(overrides: Mapping[str, Any]) -> None:
-    fields = {field.name for field in dataclasses.fields(ViT)} - {"parent", "name"}
+    fields = {*(field.name for field in dataclasses.fields(ViT)), *BLOCK_FIELDS} - {"block", "parent", "name"}
     for name in overrides:
         if name not in fields:
             raise ValueError(f"a ViT has no field {name!r}; {nearest(name, sorted(_FREE))}")
@@ -293,7 +294,9 @@ def _changed(model: ViT, params, expected, num_classes: int | None, overrides: M
         raise ValueError(
             f"pre_logits={overrides['pre_logits']} is not the file's {model.pre_logits}; None leaves the layer out"
         )
-    changed = model.clone(**{**overrides, "num_classes": model.num_classes if num_classes is None else num_classes})
+    changed = model.with_fields(
+        **{**overrides, "num_classes": model.num_classes if num_classes is None else num_classes}
+    )
     kept = paths_of(params)
     expected = expected if changed == model else expected_params(changed, image_channels(params["params"]))
     leaves = []

@@ -13,7 +13,7 @@ import numpy as np
 from posjax.checks import GROUP, NUMBER, Kind, check, maybe, several
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
-from posjax.models.block import BlockConfig
+from posjax.models.block import BLOCK_FIELDS, BlockConfig
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
 from posjax.pretrained.entries import paths_of
@@ -58,7 +58,7 @@ def save(
     tree = params["params"] if set(params) == {"params"} else params
     flat = {path: np.asarray(leaf) for path, leaf in paths_of({"params": tree}).items()}
     _check_params(model, flat, image_channels(tree))
-    written = maps.write(TIMM[-1].entries(model, {}), flat, {"h": model.num_heads}) if _timm_has(model) else None
+    written = maps.write(TIMM[-1].entries(model, {}), flat, {"h": model.block.num_heads}) if _timm_has(model) else None
     names = OWN if written is None else _TIMM
     tensors = dict(written or ())
     if written is None:
@@ -86,7 +86,8 @@ def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str
     if not GROUP.holds(spec) or not {"names", "model"} <= spec.keys():
         raise ValueError(f"{where} lacks names or model: save the file again")
     check(where, spec, kinds)
-    known = {field.name for field in dataclasses.fields(ViT)} - _TRAINING
+    known = {field.name for field in dataclasses.fields(ViT)} | set(BLOCK_FIELDS)
+    known -= {"block", *_TRAINING}
     if strange := sorted(spec["model"].keys() - known):
         raise ValueError(f"{where} has a model with {strange[0]!r}, which a ViT has not: a newer posjax wrote it")
     if "num_classes" not in spec["model"]:
@@ -95,13 +96,13 @@ def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str
     fields = {key: tuple(value) if isinstance(value, list) else value for key, value in spec["model"].items()}
     fields |= {key: jnp.dtype(fields[key]) for key in _TYPES if fields.get(key) is not None}
     scaling = tuple(tuple(spec.get(name) or HALF) for name in ("mean", "std"))
-    return ViT(**fields), spec["names"], scaling
+    return ViT.from_config(fields), spec["names"], scaling
 
 
 def _fields(model: ViT) -> dict[str, Any]:
-    fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name not in _TRAINING}
+    fields = {name: value for name, value in model.fields.items() if name not in _TRAINING}
     fields |= {key: jnp.dtype(fields[key]).name for key in _TYPES if fields[key] is not None}
-    fields["latent"] = None if model.latent is None else str(model.latent)
+    fields["latent"] = None if model.block.latent is None else str(model.block.latent)
     encodings = [str(encoding) for encoding in parse_layers(model.encoding)]
     return fields | {"encoding": encodings[0] if len(encodings) == 1 else encodings}
 
@@ -112,15 +113,15 @@ def _timm_has(model: ViT) -> bool:
         len(encodings) == 1
         and type(encodings[0]) in (Learned, DinoV3)
         and model.injection == "stem"
-        and model.num_kv_heads in (None, model.num_heads)
-        and model.mlp_bias in (True, None if model.mlp != "swiglu" else True)
-        and all(getattr(model, name) == getattr(BlockConfig, name) for name in _AS_TIMM)
+        and model.block.num_kv_heads in (None, model.block.num_heads)
+        and model.block.mlp_bias in (True, None if model.block.mlp != "swiglu" else True)
+        and all(getattr(model.block, name) == getattr(BlockConfig, name) for name in _AS_TIMM)
     )
 
 
 def expected_params(model: ViT, channels: int) -> dict[str, Any]:
     """Returns the shapes and types of a model's parameters, {"params": tree}."""
-    init = model.clone(context=None, implementation="dense").init
+    init = model.with_fields(context=None, implementation="dense").init
     return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example(channels)))["params"]}
 
 

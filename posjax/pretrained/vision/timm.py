@@ -183,7 +183,7 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         *dense("head_dist", "head_distillation"),
         *_map_pooling(),
         *_stem_entries(model),
-        *layered(_block(is_eva, model.mlp, packed), model.depth),
+        *layered(_block(is_eva, model.block.mlp, packed), model.depth),
     ]
 
 

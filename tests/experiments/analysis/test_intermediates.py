@@ -16,7 +16,7 @@ IMAGES = jnp.asarray(np.random.default_rng(0).standard_normal((3, 6, 8, 1)), jnp
 
 
 def made(encoding, **more):
-    model = ViT(num_classes=5, encoding=encoding, **SIZES, **more)
+    model = ViT.from_config(SIZES | more, num_classes=5, encoding=encoding)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), IMAGES, model.sites(6, 8)))["params"]
     rng = np.random.default_rng(1)
     return model, jax.tree.map(lambda leaf: jnp.asarray(0.3 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)
@@ -67,7 +67,7 @@ def test_every_layer_has_the_encoding_that_it_hosts(injection, encoding, names):
 )
 def test_pairs_are_those_of_the_channels_that_turn(more):
     """Each channel holds its own number; RoPE has the same pair of its two halves in every head, on both axes."""
-    model = ViT(num_classes=5, encoding="rope", **SIZES, **more)
+    model = ViT.from_config(SIZES | more, num_classes=5, encoding="rope")
     site = model.sites(6, 8)
     x = np.broadcast_to(np.arange(1.0, model.block.channels + 1), (1, len(site.segment), 2, model.block.channels))
     first = model.block.latent.qk_nope_head_dim if "latent" in more else 0

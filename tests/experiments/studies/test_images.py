@@ -10,7 +10,7 @@ from small import small_vit
 from experiments.studies.images import Originals, measure
 from experiments.studies.readings import RESIZED, read_as, resized
 from posjax.encodings.resize import resize
-from posjax.models import ViT
+from posjax.models import BlockConfig, ViT
 from posjax.models.vit import image_channels
 from posjax.training.classification import scaled_size
 from posjax.training.evaluate import evaluate, make_score
@@ -33,7 +33,9 @@ def data_dir(tmp_path_factory):
 
 def ensemble(encoding, size=(8, 8), channels=1):
     """A small ViT, and parameters that all differ from their initial values, with a leading axis of seeds."""
-    model = ViT(10, encoding, image_size=size, patch_size=2, width=8, depth=1, num_heads=1, pooling="mean")
+    model = ViT(
+        10, encoding, image_size=size, patch_size=2, block=BlockConfig(width=8, num_heads=1), depth=1, pooling="mean"
+    )
     image, site = jnp.zeros((1, *size, channels)), model.sites(*size)
     keys = jax.random.split(jax.random.key(0), SEEDS)
     return model, drawn(jax.vmap(lambda key: model.init(key, image, site)["params"]), keys)

@@ -17,7 +17,9 @@ TEXT = np.random.default_rng(0).integers(0, 256, 400).astype(np.uint8)
 
 def decoder(encoding="rope", **sizes):
     """A small model whose weights differ from the initial ones, under which all bytes are equally likely."""
-    model = Decoder(**{"vocab_size": 256, "encoding": encoding, "width": 8, "depth": 1, "num_heads": 2, **sizes})
+    model = Decoder.from_config(
+        {"vocab_size": 256, "encoding": encoding, "width": 8, "depth": 1, "num_heads": 2, **sizes}
+    )
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), sites(2))["params"])
     rng = np.random.default_rng(0)
     return model, jax.tree.map(lambda x: jnp.asarray(0.4 * rng.normal(size=x.shape), jnp.float32), shapes)

@@ -16,7 +16,7 @@ from experiments.studies.search import (
 )
 from posjax.encoding import sites
 from posjax.encodings import rope
-from posjax.models import Decoder
+from posjax.models import BlockConfig, Decoder
 
 BUDGET = Budget(population=8, rounds=12, mutations=6, crossovers=6, parents=4)
 
@@ -80,7 +80,7 @@ def test_known_factors_are_those_of_their_scalings():
 
 
 def test_factors_that_are_tried_are_read_as_longrope_reads_them():
-    model = Decoder(vocab_size=7, encoding="rope", width=8, depth=1, num_heads=1)
+    model = Decoder(vocab_size=7, encoding="rope", block=BlockConfig(width=8, num_heads=1), depth=1)
     params = jax.jit(model.init)(jax.random.key(0), *model.example())["params"]
     windows, factors = np.arange(2 * 33, dtype=np.int32).reshape(2, 33) % 7, (1.0, 1.5, 2.0, 4.0)
     pairs = windows[:, :-1], windows[:, 1:]
