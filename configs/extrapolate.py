@@ -55,8 +55,6 @@ def get_config() -> ConfigDict:
     lengths.bytes = 4096  # of each, the same ones at every length
     lengths.stride = 0.5  # of sliding windows, as a share of their length: the overlap is the rest
     lengths.lengths = (128, 256, 512, 1024, 2048)
-    lengths.long_lengths = ()  # these for long_rows only
-    lengths.long_rows = ()
     lengths.batch_tokens = 8192  # windows are read together up to so many bytes, longer ones one by one
     retrieval = config.measures.retrieval = ConfigDict()
     retrieval.tasks = ("passkey", "recall", "copy")

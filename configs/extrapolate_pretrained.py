@@ -31,7 +31,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict, config_dict
 
-from configs import extrapolate
+from configs import decoder
 from experiments.studies.readings import Layers, Place, Reading, in_layers, is_windowed, longrope, scaled_rope
 from posjax.encoding import Encoding
 from posjax.spec import parse
@@ -44,14 +44,23 @@ _SEARCHES = {
 
 
 def get_config(what: str = "") -> ConfigDict:
-    config = extrapolate.get_config()
+    config = decoder.get_config()
+    del config.seed
     config.name = "extrapolate_pretrained"
     config.title = "A pretrained decoder beyond its training length"
+    config.point = "What is left of a decoder beyond its training length, by encoding and by what is done about it?"
     config.notes = (
         "A row is the model as it was loaded, or its weights under another encoding without further training, or after a "
         "short fine-tune. Every length scores the same tokens of the same documents; in sliding windows each of them stands "
         "behind at least half a window."
     )
+    config.seeds = (0,)
+    config.trained_length = config_dict.placeholder(int)  # None: the length in the checkpoint's config.json
+    config.data.positions = "window"
+    config.optimizer.warmup_steps = 0  # fine-tunes warm up over a tenth of their steps
+    config.optimizer.weight_decay = 0.0
+    config.eval_every = 0
+    config.eval_tokens = 8193
     config.encodings = ConfigDict()
     config.variants = ConfigDict({"loaded": variants()}, sort_keys=False)
     config.finetune = ConfigDict()
@@ -64,12 +73,11 @@ def get_config(what: str = "") -> ConfigDict:
         raise ValueError(
             f"there is extrapolate_pretrained.py, alone or with :drope, :longrope or :longrope2, not :{what}"
         )
-    config.optimizer.warmup_steps = 0  # fine-tunes warm up over a tenth of their steps
-    config.optimizer.weight_decay = 0.0
-    config.measures.lengths.bytes = 4096
+    config.measures = ConfigDict(sort_keys=False)
+    config.measures.lengths = ConfigDict(dict(documents=1, bytes=4096, stride=0.5, batch_tokens=8192))
     config.measures.lengths.lengths = (512, 1024, 2048, 4096)
-    config.measures.retrieval.tasks = ("passkey", "needle")
-    config.measures.retrieval.lengths = (512, 1024, 2048)
+    config.measures.retrieval = ConfigDict(dict(tasks=("passkey", "needle"), lengths=(512, 1024, 2048)))
+    config.measures.retrieval.update(depths=(0.0, 0.25, 0.5, 0.75, 1.0), examples=8, seed=0, batch_tokens=8192)
     return config
 
 

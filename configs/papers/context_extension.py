@@ -23,7 +23,7 @@ Expected: results/context_extension. On an accelerator override sizes only: --co
 
 from ml_collections import ConfigDict
 
-from configs import extrapolate
+from configs import decoder, extrapolate
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, within
 from experiments.studies.readings import longrope, scaled_rope
 
@@ -33,7 +33,8 @@ _SEARCH |= dict(seed=0)
 
 
 def get_config() -> ConfigDict:
-    config = extrapolate.get_config()
+    config = decoder.get_config()
+    del config.seed
     config.name = "context_extension"
     config.title = "Context extension of RoPE on books: without training, and after a short tuning"
     config.point = "How far beyond its training length can RoPE be read: rescaled, with fewer keys, or tuned?"
@@ -57,14 +58,14 @@ def get_config() -> ConfigDict:
 
     config.data.name = "books_pd"
     config.data.eval_split = "test"
-    config.data.length = _TRAINED
-    config.data.retrieval.first_steps = 1500
-    config.data.retrieval.share = 0.25
-    config.data.retrieval.tasks = ("passkey",)
-    config.model.num_heads = 4
-    config.steps = 4500
+    config.data.length, config.data.positions = _TRAINED, "window"
+    config.data.retrieval = ConfigDict(dict(first_steps=1500, share=0.25, weight=10.0, tasks=("passkey",)))
+    config.model.width, config.model.depth, config.model.num_heads = 64, 2, 4
+    config.optimizer.learning_rate = 3e-3
     config.optimizer.warmup_steps = 100
+    config.steps = 4500
     config.batch_size = 8
+    config.eval_every = 0
     config.checkpoint_every = 600
     config.eval_lengths = (_TRAINED,)
     config.eval_tokens = 32_769
@@ -72,13 +73,11 @@ def get_config() -> ConfigDict:
     config.encodings = ConfigDict({"rope": "rope"})
     config.variants = ConfigDict({"rope": _variants()}, sort_keys=False)
     config.finetune = ConfigDict({"rope": _finetunes()}, sort_keys=False)
-    config.measures.lengths.documents = 1
-    config.measures.lengths.bytes = 8192
+    config.measures = ConfigDict(sort_keys=False)
+    config.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))
     config.measures.lengths.lengths = (256, 512, 1024, 2048, 4096, 8192)
-    config.measures.lengths.batch_tokens = 8192
-    config.measures.retrieval.tasks = ("passkey",)
-    config.measures.retrieval.lengths = (256, 512, 1024, 2048)
-    config.measures.retrieval.examples = 8
+    config.measures.retrieval = ConfigDict(dict(tasks=("passkey",), lengths=(256, 512, 1024, 2048)))
+    config.measures.retrieval.update(depths=(0.0, 0.25, 0.5, 0.75, 1.0), examples=8, seed=0, batch_tokens=8192)
     return config
 
 

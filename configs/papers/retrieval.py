@@ -17,15 +17,15 @@ Expected: results/retrieval. On an accelerator override sizes only: --config.mod
 
 from ml_collections import ConfigDict
 
-from configs import extrapolate
-from configs.papers import train_short_test_long
+from configs import decoder
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, rise
 
-_ROWS = ("none", "sinusoidal", "rope", "alibi", "kerple", "t5", "fire", "fox")
+_ROWS = ("none", "sinusoidal", "rope", "alibi", "kerple", "t5(bidirectional=False)", "fire", "fox")
 
 
 def get_config() -> ConfigDict:
-    config = extrapolate.get_config()
+    config = decoder.get_config()
+    del config.seed
     config.name = "retrieval"
     config.title = "Pass keys, at the training length and beyond it"
     config.point = "Which encodings learn to fetch a pass key, and still find it beyond the training length?"
@@ -45,24 +45,23 @@ def get_config() -> ConfigDict:
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
     config.data.name = "tiny_shakespeare"
     config.data.eval_split = "test"
-    config.data.length = 128
-    config.data.retrieval.share = 1.0
-    config.data.retrieval.tasks = ("passkey",)
-    config.model.num_heads = 4
-    config.steps = 1500
+    config.data.length, config.data.positions = 128, "window"
+    config.data.retrieval = ConfigDict(dict(share=1.0, weight=10.0, tasks=("passkey",)))
+    config.model.width, config.model.depth, config.model.num_heads = 64, 2, 4
+    config.optimizer.learning_rate = 3e-3
     config.optimizer.warmup_steps = 75
+    config.steps = 1500
     config.batch_size = 16
+    config.eval_every = 0
     config.checkpoint_every = 500
     config.eval_lengths = (128,)
     config.eval_tokens = 16_385
-    others = train_short_test_long.get_config().encodings
-    config.encodings = ConfigDict({label: others[label] for label in _ROWS}, sort_keys=False)
-    config.variants, config.finetune = ConfigDict(), ConfigDict()
-    config.measures.lengths.bytes = 1024
+    config.encodings = ConfigDict({spec.partition("(")[0]: spec for spec in _ROWS}, sort_keys=False)
+    config.measures = ConfigDict(sort_keys=False)
+    config.measures.lengths = ConfigDict(dict(documents=1, bytes=1024, stride=0.5, batch_tokens=8192))
     config.measures.lengths.lengths = (128, 256, 512, 1024)
-    config.measures.retrieval.tasks = ("passkey",)
-    config.measures.retrieval.lengths = (128, 256, 512, 1024)
-    config.measures.retrieval.examples = 8
+    config.measures.retrieval = ConfigDict(dict(tasks=("passkey",), lengths=(128, 256, 512, 1024)))
+    config.measures.retrieval.update(depths=(0.0, 0.25, 0.5, 0.75, 1.0), examples=8, seed=0, batch_tokens=8192)
     return config
 
 

@@ -14,7 +14,7 @@ Cost: a step has 4,096 bytes, and takes 0.03, 0.1, 0.35 and 1.7 s of one CPU cor
 
 from ml_collections import ConfigDict, FieldReference, config_dict
 
-from configs import extrapolate
+from configs import decoder
 
 _SIZES = {  # millions of parameters, depth, width, heads
     "0.05M": (0.05, 2, 48, 8),
@@ -51,18 +51,18 @@ def get_config(sizes: str = "") -> ConfigDict:
 
 def _table(name: str, files: FieldReference) -> ConfigDict:
     millions, depth, width, heads = _SIZES[name]
-    table = extrapolate.get_config()
-    del table.name, table.title, table.point, table.notes, table.trained_length
+    table = decoder.get_config()
+    del table.seed
     table.data.name, table.data.files = "books_pd", files
     table.data.eval_split = "test"
-    table.data.length = _LENGTH
-    table.data.retrieval.share = 0.0
-    table.data.retrieval.tasks = ()
+    table.data.length, table.data.positions = _LENGTH, "window"
+    table.data.retrieval = ConfigDict(dict(share=0.0, weight=10.0, tasks=()))  # text alone
     table.model.depth, table.model.width, table.model.num_heads, table.model.head_dim = depth, width, heads, 8
     table.batch_size = _BATCH
     table.steps = round(millions * 1e6 * _BYTES_A_PARAMETER / (_LENGTH * _BATCH))
     table.optimizer.warmup_steps = table.steps // 20
     table.checkpoint_every = 200
+    table.eval_every = 0
     table.eval_lengths = (_LENGTH,)
     table.eval_tokens = 65_537
     table.seeds = _SEEDS[name]
@@ -72,8 +72,7 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
     table.encodings = ConfigDict(
         {"none": "none", "sinusoidal": "sinusoidal", "rope": "rope", "alibi": "alibi"}, sort_keys=False
     )
-    table.variants, table.finetune = ConfigDict(), ConfigDict()
-    del table.measures.retrieval
-    table.measures.lengths.bytes = 8192
+    table.measures = ConfigDict()
+    table.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))
     table.measures.lengths.lengths = (256, 512, 1024, 2048, 4096)
     return table

@@ -19,14 +19,15 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from configs import extrapolate
+from configs import decoder
 from experiments.report.claims import PUBLISHED, REPEAT, Claim, Looked, Question, Source, Table, above, below, rise
 
 ARGUMENTS = ("", "books")  # of get_config: each is a study of its own
 
 
 def get_config(what: str = "") -> ConfigDict:
-    config = extrapolate.get_config()
+    config = decoder.get_config()
+    del config.seed
     config.name = "train_short_test_long"
     config.title = "Train short, test long, on Tiny Shakespeare"
     config.point = "Can a decoder that is trained short be tested long, by which encoding (Press et al. 2022)?"
@@ -47,13 +48,17 @@ def get_config(what: str = "") -> ConfigDict:
 
     config.data.name = "tiny_shakespeare"
     config.data.eval_split = "test"
-    config.data.retrieval.share = 0.0
-    config.data.retrieval.tasks = ()
-    config.model.num_heads = 8
+    config.data.length, config.data.positions = 128, "window"
+    config.data.retrieval = ConfigDict(dict(share=0.0, weight=10.0, tasks=()))  # text alone
+    config.model.width, config.model.depth, config.model.num_heads = 64, 2, 8
     config.model.length = 4096  # of a learned table
+    config.optimizer.learning_rate = 3e-3
     config.steps = 1500
+    config.optimizer.warmup_steps = config.get_ref("steps") // 20
     config.batch_size = 8
     config.checkpoint_every = 500
+    config.eval_every = 0
+    config.eval_lengths = (128,)
     config.eval_tokens = 16_385
 
     config.encodings = ConfigDict(
@@ -73,10 +78,9 @@ def get_config(what: str = "") -> ConfigDict:
         sort_keys=False,
     )
     config.rows = ConfigDict({"sinusoidal, trained at 512": _longer(config)}, sort_keys=False)
-    config.variants, config.finetune = ConfigDict(), ConfigDict()
-    config.measures.lengths.bytes = 8192
+    config.measures = ConfigDict()
+    config.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))
     config.measures.lengths.lengths = (128, 256, 512, 1024, 2048, 4096)
-    del config.measures.retrieval
     if what == "books":
         _books(config)
     elif what:

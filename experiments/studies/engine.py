@@ -253,7 +253,7 @@ class Engine:
         own = task.model.encoding
         specs = {
             size: RESIZED if row.read == RESIZED else spec_of(row.read, own, place_of(row.training, task, size, table))
-            for size in sizes_of(row, table)
+            for size in sizes_of(table)
         }
         asked = {"training": training, "data": task.digest, "read": specs, "finetune": row.finetune is not None}
         asked["measures"] = {name: options.to_dict() for name, options in measures_of(table).items()}
@@ -439,7 +439,7 @@ class Engine:
         subject = Subject(row, table, base, weights, seeds, factors, documents, self._shared[1], self.where)
         measured = {name: MEASURES[name].function(subject, x) for name, x in measures_of(table).items()}
         elapsed = (time.perf_counter() - began) / len(seeds)
-        sizes, measures = sizes_of(row, table), measures_of(table)
+        sizes, measures = sizes_of(table), measures_of(table)
         spec = subject.spec(sizes[-1]) if sizes else None
         about = {
             "study": row.study,

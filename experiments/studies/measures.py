@@ -129,7 +129,7 @@ def scores(subject: Subject, options: ConfigDict) -> list[Metrics]:
 def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
     """The loss of the same tokens at every length, in sliding and in separate windows; loss by position; time and memory."""
     documents, made = subject.documents, [{} for _ in subject.seeds]
-    all_lengths = lengths_of(subject.row, options)
+    all_lengths = sorted(options.lengths)
     windows = {n: len(documents.texts) * options.bytes // stride_of(n, options) for n in all_lengths}
     with bar(
         len(subject.seeds) * sum(n * count for n, count in windows.items()), "B", unit_scale=True, leave=False
@@ -137,7 +137,7 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
         caption(b, f"{subject.where} {subject.row.label}")
         for length in all_lengths:
             reader, params_of = subject.reader(length, options.batch_tokens)
-            sizes = dict(stride=stride_of(length, options), first=first_scored(options), count=options.bytes)
+            sizes = dict(stride=stride_of(length, options), first=max(options.lengths), count=options.bytes)
             for seed, metrics in zip(subject.seeds, made, strict=True):
                 loss = text_loss(reader, params_of(seed), documents.texts, **sizes, bos=documents.tokenizer.bos)
                 at = {
@@ -233,28 +233,17 @@ class Measure(NamedTuple):
     Attributes:
       function: (subject, options) -> metrics of each seed.
       check: (subject, options) -> None: refuses what could not be measured, parameters being shapes; None checks nothing.
-      sizes: (row, options) -> the lengths or resolutions that a row is read at.
+      sizes: the option that lists the lengths or resolutions of the measure; None has none.
     """
 
     function: Callable[[Subject, ConfigDict], list[Metrics]]
     check: Callable[[Subject, ConfigDict], None] | None = None
-    sizes: Callable[[Row, ConfigDict], Sequence[int]] = lambda row, options: ()
-
-
-def lengths_of(row: Row, options: ConfigDict) -> list[int]:
-    """The lengths at which a row is read, ascending."""
-    long = options.long_lengths if row.label in options.long_rows else ()
-    return sorted({*options.lengths, *long})
+    sizes: str | None = None
 
 
 def stride_of(length: int, options: ConfigDict) -> int:
     """Returns the distance between the beginnings of sliding windows: a share of the length, at most `bytes`."""
     return min(max(1, int(length * options.stride)), options.bytes)
-
-
-def first_scored(options: ConfigDict) -> int:
-    """Returns the number of tokens before the scored ones: the same at every length, with room for the longest."""
-    return max(*options.lengths, *options.long_lengths, 0)
 
 
 def check_lengths(options: ConfigDict) -> None:
@@ -267,7 +256,7 @@ def check_lengths(options: ConfigDict) -> None:
         raise ValueError(f"measures.lengths.lengths={tuple(options.lengths)} must be one or more, each at least 2")
     if not 0 < options.stride <= 1:
         raise ValueError(f"measures.lengths.stride={options.stride} is a share of the length: it must lie in (0, 1]")
-    for length in (*options.lengths, *options.long_lengths):
+    for length in options.lengths:
         stride = stride_of(length, options)
         if length % stride or options.bytes % stride or (length <= options.bytes and options.bytes % length):
             raise ValueError(
@@ -278,7 +267,7 @@ def check_lengths(options: ConfigDict) -> None:
 
 def _check_reading(subject: Subject, options: ConfigDict) -> None:
     """Traces the model at the row's longest length."""
-    length = lengths_of(subject.row, options)[-1]
+    length = max(options.lengths)
 
     def traced(params: Any) -> Any:
         model, params = subject.at(length, params)
@@ -326,17 +315,17 @@ def _check_resolutions(subject: Subject, options: ConfigDict) -> None:
 
 MEASURES: Mapping[str, Measure] = {
     "scores": Measure(scores),
-    "lengths": Measure(lengths, _check_reading, lengths_of),
-    "retrieval": Measure(retrieval, _check_retrieval, lambda row, options: sorted(options.lengths)),
-    "resolutions": Measure(resolutions, _check_resolutions, lambda row, options: sorted(options.resolutions)),
+    "lengths": Measure(lengths, _check_reading, "lengths"),
+    "retrieval": Measure(retrieval, _check_retrieval, "lengths"),
+    "resolutions": Measure(resolutions, _check_resolutions, "resolutions"),
     "positions": Measure(positions),
 }
 
 
-def sizes_of(row: Row, table: ConfigDict) -> list[int]:
-    """All lengths or resolutions that a row is read at, ascending."""
-    found = [size for name, options in measures_of(table).items() for size in MEASURES[name].sizes(row, options)]
-    return sorted({*found})
+def sizes_of(table: ConfigDict) -> list[int]:
+    """All lengths or resolutions that the rows of a table are read at, ascending."""
+    named = [(options, MEASURES[name].sizes) for name, options in measures_of(table).items()]
+    return sorted({size for options, sizes in named if sizes for size in options[sizes]})
 
 
 def load_documents(table: ConfigDict, tokenizer: data.Tokenizer | None) -> data.Documents:
@@ -359,7 +348,7 @@ def load_documents(table: ConfigDict, tokenizer: data.Tokenizer | None) -> data.
     if bos is not None:  # how it is read, whatever it was trained on
         tokenizer = data.load_tokenizer(tokenizer.name, bos)
     documents = data.load_documents(given.name, given.eval_split, **source, tokenizer=tokenizer)
-    return documents.longest(options.documents, first_scored(options) + options.bytes + 1)
+    return documents.longest(options.documents, max(options.lengths) + options.bytes + 1)
 
 
 def windows_of(task: Evaluated, count: int) -> np.ndarray:

@@ -122,7 +122,7 @@ def planned(study):
     made, found = plan(study.config), {}
     for name, table in made.tables.items():
         rows = [row for row in made.rows if row.study == name]
-        sizes = {size for row in rows for size in sizes_of(row, table)} | {*table.get("eval_lengths", ())}
+        sizes = {*sizes_of(table)} | {*table.get("eval_lengths", ())}
         blocks = range(1 + table.model.depth) if "positions" in measures_of(table) else ()
         found[name] = {row.label for row in rows}, {*sizes, *blocks}
     return found

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 import posjax as pj
 from experiments.studies.engine import plan
-from experiments.studies.measures import check_lengths, lengths_of, sizes_of, stride_of
+from experiments.studies.measures import check_lengths, sizes_of, stride_of
 from experiments.studies.plan import (
     FIELDS,
     TABLE,
@@ -263,14 +263,10 @@ def test_lengths_that_do_not_divide_are_refused(change, message):
         check_lengths(options)
 
 
-def test_the_stride_is_a_share_of_the_length_and_some_rows_are_read_further():
+def test_the_stride_is_a_share_of_the_length():
     made = config("extrapolate")
-    options = made.measures.lengths
-    options.long_lengths, options.long_rows = (65536,), ("alibi",)
-    longest = {row.label: sizes_of(row, made)[-1] for row in rows(made)}
-    assert (longest["alibi"], longest["rope"]) == (65536, 2048)
-    assert lengths_of(rows(made)[-1], options)[-1] == 65536
-    assert [stride_of(length, options) for length in (128, 2048, 65536)] == [64, 1024, 4096]
+    assert sizes_of(made) == [128, 256, 512, 1024, 2048]
+    assert [stride_of(length, made.measures.lengths) for length in (128, 2048, 65536)] == [64, 1024, 4096]
 
 
 # Fine-tunes.

@@ -68,8 +68,6 @@ def decoders(tmp_path):
             "checkpoint_every": 3,
             "measures.lengths.bytes": 256,
             "measures.lengths.lengths": (128, 256),
-            "measures.lengths.long_lengths": (512,),
-            "measures.lengths.long_rows": ("rope",),
             "measures.lengths.batch_tokens": 512,
             "measures.retrieval.tasks": ("recall",),
             "measures.retrieval.lengths": (128,),
@@ -95,7 +93,7 @@ def test_lengths_and_what_they_leave(decoders, tmp_path, capsys):
     ]
     rope, yarn, pose = records[::2]
     loss = [each.metrics["loss in sliding windows"] for each in (rope, yarn, pose)]
-    assert [list(each) for each in loss] == [[128, 256, 512], [128, 256], [128, 256]]
+    assert [list(each) for each in loss] == 3 * [[128, 256]]
     assert loss[0][128] == loss[1][128] != loss[2][128]
     assert loss[0][256] != loss[1][256]
     assert rope.metrics != records[1].metrics
@@ -137,7 +135,7 @@ def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(dec
     budget = dict(population=4, rounds=1, mutations=2, crossovers=2, parents=2)
     decoders.search = ConfigDict(dict(length=128, split="train", windows=2, seed=0, **budget))
     decoders.data.retrieval.first_steps, decoders.data.retrieval.tasks = 2, ("recall",)
-    decoders.seeds, decoders.measures.lengths.long_lengths = (0,), ()
+    decoders.seeds = (0,)
     decoders.measures.lengths.lengths, decoders.measures.lengths.bytes = (128,), 128
     del decoders.measures.retrieval
     ablate.main(decoders, tmp_path)
