@@ -10,7 +10,6 @@ import posjax as pj
 import posjax.spec
 from posjax.describe.properties import PROPERTIES, check
 from posjax.encoding import Needs
-from posjax.spec import registered_names
 
 REPO = pathlib.Path(__file__).parents[1]
 ERRATA = [line.split(" | ") for line in (REPO / "docs/errata.md").read_text().splitlines() if line.startswith("| ")]
@@ -37,14 +36,6 @@ def test_every_erratum_is_pinned_by_a_test(row):
         )
     assert named - {pathlib.Path(file).stem for file in files} <= DEFINED
     assert all((REPO / file).is_file() for file in files)
-
-
-def test_the_table_of_families_names_every_encoding():
-    """All that are registered and no others."""
-    table = (REPO / "docs/encodings.md").read_text().split("| family | spec names |")[1].split("\n\n")[0]
-    named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[2])}
-    assert named == {*registered_names()}
-    assert named >= {*pj.names()}
 
 
 GUIDE = (REPO / "docs/writing_an_encoding.md").read_text()

@@ -110,7 +110,7 @@ def write_pages(cards: Cards, directory: pathlib.Path, notes: Sequence[str] = ()
     table = directory / "README.md"
     replace_file(table, to_markdown(cards, "Scorecard of positional encodings", notes).encode())
     # With fewer colours, families would look too similar.
-    return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100, colors=256)]
+    return [table, save(heat_map(cards), directory / "scorecard.png", dpi=100)]
 
 
 def show_again(directory: pathlib.Path) -> list[pathlib.Path]:

@@ -170,7 +170,11 @@ def first_of(encoding: pj.Encoding, cls: type) -> pj.Encoding | None:
 
 
 RANGES = [
-    (name, text) for name in pj.names() for cls in registered(name).__mro__ for text in vars(cls).get("ranges", ())
+    (name, text)
+    for name in pj.names()
+    for cls in registered(name).__mro__
+    for text in vars(cls).get("ranges", ())
+    if text.split()[0] in {field.name for field in dataclasses.fields(registered(name))}
 ]
 
 
