@@ -269,6 +269,74 @@ class MHRope(Rotary):
         return angle, self.layout, self.scaling.attention(position, length)
 
 
+@register("golden_rope")
+@dataclass(frozen=True)
+class GoldenRope(Rotary):
+    """Rotary embedding whose pairs of channels turn along directions a golden angle apart: golden gate RoPE.
+
+    Xiong (2025), "On N-dimensional Rotary Positional Embeddings", jerryxio.ng/posts/nd-rope. Nothing is learned: heads and
+    channels share the directions among them, so that any two neighbours are far apart. On one axis there are no directions.
+
+    Args:
+      min_frequency, max_frequency: radians per patch of the slowest and the fastest channel; those between are geometric,
+        slowest first. The author counts positions from -1 to 1 across the image; his 0.2 and 20 are, on a grid of 14 x 14,
+        the defaults here.
+      zero_share: of a head's pairs of channels, the first ones, which do not turn; rounded to whole pairs.
+      layout: channel pairs "half", as in the author's code, or "interleaved", as in `rope`.
+
+    Tokens that stand nowhere are left unrotated.
+
+    Raises:
+      ValueError: for an odd head dim, an unknown layout, frequencies that are not positive or descend, or a share outside
+        [0, 1].
+    """
+
+    family = "rotary"
+    formula = (
+        r"q'_{h,c} = q_{h,c}\,e^{i\omega_c\left(m_y\sin\phi_{h,c} + m_x\cos\phi_{h,c}\right)},\quad"
+        r" \phi_{h,c} = \pi\,\tfrac{\sqrt 5 - 1}{2}\left(\tfrac{D}{2} h + c\right)",
+        r"\omega_c = \omega_{\min}\left(\omega_{\max}/\omega_{\min}\right)^{c/(D/2-1)}",
+    )
+
+    dimensions = (1, 2)
+    ranges = "min_frequency > 0", "zero_share >= 0"
+
+    min_frequency: float = 0.03
+    max_frequency: float = 3.0
+    zero_share: float = 0.0
+    layout: str = "half"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.min_frequency > self.max_frequency:
+            raise ValueError(
+                f"golden_rope(min_frequency={self.min_frequency}) is above max_frequency={self.max_frequency}: swap them"
+            )
+        if self.zero_share > 1:
+            raise ValueError(f"golden_rope(zero_share=...) is a share, at most 1; got {self.zero_share}")
+
+    @property
+    def needs(self):
+        return super().needs | Needs.EVERY_HEAD
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return tuple(
+            rotated(x, self._angles(site, *x.shape[1:]), self.layout) for x, site in ((q, q_site), (k, k_site))
+        )
+
+    def _angles(self, site: Site, num_heads: int, head_dim: int) -> Float32[Array, "T H C"]:
+        position, channels = self.coordinates(site), self._rotary_dim(head_dim) // 2
+        still = round(self.zero_share * channels)
+        speed = np.geomspace(self.min_frequency, self.max_frequency, channels - still) if still < channels else []
+        speed = np.concatenate([np.zeros(still), speed])
+        direction = np.pi * (np.sqrt(5) - 1) / 2 * np.arange(num_heads * channels).reshape(num_heads, channels)
+        if position.shape[1] == 1:
+            wave = np.broadcast_to(speed, (1, num_heads, channels))
+        else:
+            wave = speed * np.stack([np.sin(direction), np.cos(direction)])
+        return jnp.where(stands(site)[:, None, None], angles(position, wave), 0.0)
+
+
 @register("dinov3")
 @dataclass(frozen=True)
 class DinoV3(Rotary):

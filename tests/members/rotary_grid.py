@@ -1,5 +1,7 @@
 """Rotary encodings of images and videos."""
 
+import math
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -73,6 +75,23 @@ class MHRopeOracle(Oracle):
         return m * turned(vector, [own * theta for theta in thetas], self.e.layout)
 
 
+class GoldenOracle(Oracle):
+    """The author's table of directions, pair of channels by pair of channels."""
+
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        count, low, high = len(vector) // 2, self.e.min_frequency, self.e.max_frequency
+        still, phase = round(self.e.zero_share * count), []
+        for c in range(count):
+            turning = count - still - 1
+            speed = 0.0 if c < still else low * (high / low) ** ((c - still) / turning if turning else 0.0)
+            phi = (head * count + c) * math.pi * (math.sqrt(5) - 1) / 2
+            along = p[0] if len(p) == 1 else math.cos(phi) * p[1] + math.sin(phi) * p[0]
+            phase.append(speed * along)
+        return turned(vector, phase, self.e.layout)
+
+
 class DinoV3Oracle(Oracle):
     """Coordinates of patch centres in the image's own frame, then the periods of the authors' code."""
 
@@ -142,6 +161,20 @@ MEMBERS = {
             "fraction": st.floats(0.01, 1),
             "scaling": st.none(),
             "time_last": st.just(False),
+        },
+    ),
+    "golden_rope": Member(
+        [
+            *grids("golden_rope()", "golden_rope(min_frequency=0.2, max_frequency=20, layout='interleaved')"),
+            *grids("golden_rope(zero_share=0.5)"),
+            *lines("golden_rope(zero_share=0.25)"),
+        ],
+        GoldenOracle,
+        {
+            "min_frequency": st.floats(1e-4, 1),
+            "max_frequency": st.floats(1, 1e3),
+            "zero_share": st.floats(0, 1),
+            "layout": LAYOUT,
         },
     ),
     "dinov3": Member(
