@@ -23,6 +23,19 @@ from configs import decoder
 from experiments.report.claims import PUBLISHED, REPEAT, Claim, Looked, Question, Source, Table, above, below, rise
 
 ARGUMENTS = ("", "books")  # of get_config: each is a study of its own
+_ENCODINGS = {
+    "none": "none",
+    "sinusoidal": "sinusoidal",
+    "learned": "learned(stddev=1)",  # token embeddings have unit variance here
+    "rope": "rope",
+    "t5": "t5(bidirectional=False)",
+    "alibi": "alibi",
+    "kerple": "kerple",
+    "sandwich": "sandwich",
+    "fire": "fire",
+    "xpos": "xpos",
+    "fox": "fox",
+}
 
 
 def get_config(what: str = "") -> ConfigDict:
@@ -61,22 +74,7 @@ def get_config(what: str = "") -> ConfigDict:
     config.eval_lengths = (128,)
     config.eval_tokens = 16_385
 
-    config.encodings = ConfigDict(
-        {
-            "none": "none",
-            "sinusoidal": "sinusoidal",
-            "learned": "learned(stddev=1)",  # token embeddings have unit variance here
-            "rope": "rope",
-            "t5": "t5(bidirectional=False)",
-            "alibi": "alibi",
-            "kerple": "kerple",
-            "sandwich": "sandwich",
-            "fire": "fire",
-            "xpos": "xpos",
-            "fox": "fox",
-        },
-        sort_keys=False,
-    )
+    config.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
     config.rows = ConfigDict({"sinusoidal, trained at 512": _longer(config)}, sort_keys=False)
     config.measures = ConfigDict()
     config.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))
