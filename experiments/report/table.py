@@ -262,7 +262,7 @@ def _title(column: Column, text: str, trained: int | None, short: bool) -> str:
     what = title_of(column.metric, text)
     if column.at is None:
         return what
-    if column.metric.startswith("position error"):
+    if unit_of(column.metric).of_blocks:
         return f"after block {column.at}" if short else f"{what} after block {column.at}"
     times = f" ({_times(column.at, trained, text):.3g}×)" if trained else ""
     place = f"{column.at} {many(text)}".strip() + times

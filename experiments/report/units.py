@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """Scale, digits and suffix of a shown metric; `best` is min, max or None."""
+    """Scale, digits and suffix of a shown metric; `best` is min, max or None; `of_blocks`: its `at` is a number of blocks."""
 
     scale: float = 1.0
     digits: int = 3
     suffix: str = ""
     best: Callable | None = None
+    of_blocks: bool = False
 
     @property
     def of_differences(self) -> str:
@@ -26,7 +27,8 @@ UNITS = {
     "perplexity": Unit(digits=2, best=min),
     "log probability": Unit(digits=2, best=max),
     "loss": Unit(suffix=" (nats)", best=min),
-    "position error": Unit(suffix=" (tokens)", best=min),
+    "position error": Unit(suffix=" (tokens)", best=min, of_blocks=True),
+    "attention on": Unit(100, 1, " (%)", of_blocks=True),
     "seconds": Unit(digits=4, best=min),
 }
 
