@@ -24,7 +24,7 @@ _SIZES = {  # millions of parameters, depth, width, heads
     "3.2M": (3.2, 8, 184, 23),
 }
 _BYTES_A_PARAMETER, _LENGTH, _BATCH = 20, 256, 16
-_RATES = {"0.05M": (3e-3, 1e-2, 3e-2), "0.2M": (3e-3, 1e-2, 3e-2), "0.8M": (1e-3, 3e-3, 1e-2)}
+_RATES = {"0.05M": (3e-3, 1e-2, 3e-2), "0.2M": (3e-3, 1e-2, 3e-2), "0.8M": (3e-3, 1e-2)}
 _SEEDS = {"0.05M": (0, 1, 2, 3, 4), "0.2M": (0, 1, 2, 3, 4), "0.8M": (0, 1, 2), "0.8M, deep": (0, 1, 2), "3.2M": (0,)}
 
 
@@ -67,7 +67,7 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
     table.eval_tokens = 65_537
     table.seeds = _SEEDS[name]
     table.optimizer.learning_rate = 2e-3
-    rates = _RATES.get(name.partition(",")[0], ())
+    rates = _RATES.get(name, ())
     table.tune = ConfigDict(dict(learning_rates=rates, seeds=(100,), share=0.1))
     table.encodings = ConfigDict(
         {"none": "none", "sinusoidal": "sinusoidal", "rope": "rope", "alibi": "alibi"}, sort_keys=False
