@@ -42,8 +42,9 @@ def get_config(sizes: str = "") -> ConfigDict:
     wanted = sizes.split(",") if sizes else list(_SIZES)
     if unknown := [name for name in wanted if name not in _SIZES]:
         raise ValueError(f"there is no size {unknown[0]!r}: take of {', '.join(_SIZES)}, with commas")
-    config.axis = ConfigDict({"title": "parameters without embeddings", "values": {}})
-    config.axis["values"] = ConfigDict({name: 1e6 * _SIZES[name][0] for name in wanted}, allow_dotted_keys=True)
+    config.axis = ConfigDict({"title": "parameters without embeddings", "against": "none", "at": (256, 2048, 4096)})
+    sizes = {name: 1e6 * _SIZES[name][0] for name in wanted if name != "0.8M, deep"}
+    config.axis["values"] = ConfigDict(sizes, sort_keys=False, allow_dotted_keys=True)
     studies = {name: _table(name, config.get_ref("files")) for name in wanted}
     config.studies = ConfigDict(studies, sort_keys=False, allow_dotted_keys=True)
     return config

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.records import TUNING, Record, Records, read_records
-from experiments.report import figures, paper, table
+from experiments.report import figures, paper, table, trends
 from experiments.report.claims import (
     FAILS,
     NOT_RUN,
@@ -235,6 +235,9 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
         found.append((paper.forest(compared, config.paper), beside))
     if "axis" in config and (along := paper.along(records, config.axis)):
         found.append((along, ""))
+        if "against" in config.axis and (leads := trends.trends(records, config.axis)):
+            below = trends.trends_markdown(leads, records, config.axis)
+            found.append((trends.trends_figure(leads, records, config.axis), below))
     return found
 
 

@@ -203,6 +203,13 @@ def contrast(terms: Sequence[Term]) -> Estimate:
     return estimate([(1.0, _by_seed(sample)) for sample in samples.values()])
 
 
+def slope_weights(sizes: Sequence[float]) -> list[float]:
+    """Returns the weights of values at these sizes whose sum is the slope of their least-squares line, per tenfold size."""
+    x = np.log10(np.asarray(sizes, float))
+    away = x - x.mean()
+    return [float(each) for each in away / (away**2).sum()]
+
+
 def difference(a: Term, b: Term) -> Estimate:
     """Estimates the mean of one cell minus the mean of another; see `contrast`."""
     return contrast([a, b._replace(weight=-b.weight)])

@@ -1,0 +1,202 @@
+"""Leads of rows by the size of the model: a line for each lead, its slope, and the lead as a factor of parameters.
+
+    config.axis = dict(title="parameters", values={"0.2M": 2e5, "0.8M": 8e5}, against="none", at=(256, 2048))
+
+The lead of a row at a length is the loss of `against` less the row's. A line in the logarithm of the size is fitted by least
+squares to the means over seeds; its slope is a contrast of the cells, so its interval and its p-value are those of other
+contrasts (`experiments.report.statistics`). A size with one seed is drawn and does not count.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from ml_collections import ConfigDict
+
+from experiments.records import Records
+from experiments.report import figures
+from experiments.report.figures import Axis, Drawn
+from experiments.report.statistics import (
+    Estimate,
+    Line,
+    Term,
+    Verdict,
+    contrast,
+    is_whole,
+    judge,
+    slope_weights,
+    term,
+)
+from experiments.report.table import headline
+from posjax.describe.markdown import escape_markdown, grid
+
+_DRAWS = 2000  # of the bootstrap
+
+
+class Trend(NamedTuple):
+    """A row's leads at one length, {size: estimate}, and the slope per tenfold size; the slope needs two sizes with seeds."""
+
+    leads: Mapping[float, Estimate]
+    slope: Verdict | None
+
+
+def trends(records: Records, axis: ConfigDict) -> dict[tuple[int, str], Trend]:
+    """Returns the trend of each length and row; the slopes are one family of tests.
+
+    Args:
+      axis: values {study: size}, against (a row), at (lengths).
+    """
+    leads: dict[tuple[int, str], dict[float, Sequence[Term]]] = {}
+    for study, size in sorted(axis["values"].items(), key=lambda item: item[1]):
+        if study not in records.studies:
+            continue
+        metric = headline(records, study)[0].metric
+        for at in axis.at:
+            for row in records.rows(study):
+                pair = [term(records, study, name, metric, at, w) for name, w in ((axis.against, 1.0), (row, -1.0))]
+                if row != axis.against and all(is_whole(each.values) for each in pair):
+                    leads.setdefault((at, row), {})[size] = pair
+    slopes = {key: slope for key, each in leads.items() if (slope := slope_of(each)) is not None}
+    judged = judge(slopes)
+    return {
+        key: Trend({size: contrast(pair) for size, pair in each.items()}, judged.get(key))
+        for key, each in leads.items()
+    }
+
+
+def slope_of(leads: Mapping[float, Sequence[Term]]) -> Estimate | None:
+    """Returns the slope per tenfold size over the sizes with two seeds or more; None below two of those."""
+    known = {size: pair for size, pair in leads.items() if all(len(each.values) > 1 for each in pair)}
+    if len(known) < 2:
+        return None
+    weights = slope_weights(list(known))
+    terms = [
+        each._replace(weight=w * each.weight) for w, pair in zip(weights, known.values(), strict=True) for each in pair
+    ]
+    return contrast(terms)
+
+
+def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis: ConfigDict) -> Drawn:
+    """Draws the leads by size, a panel for each length, with the fitted lines dashed."""
+    lines, panels, look, fits = {}, {}, figures.styles(records), {}
+    for (at, row), trend in found.items():
+        each = [lead.interval() for lead in trend.leads.values()]
+        panel = f"at {at:,} {records[0].unit}s"
+        name = row + " " * len(panels.keys() - {panel})  # names of lines differ between panels
+        lines[name] = Line(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in each]).T)
+        look[name] = look[row]
+        panels.setdefault(panel, []).append(name)
+        if trend.slope:
+            fits.setdefault(panel, []).append((look[row].color, *_fitted(trend)))
+
+    def dress(axes: Axes) -> None:
+        axes.axhline(0.0, color="black", linewidth=0.8, zorder=0)
+        for color, x, y in fits.get(axes.get_title(loc="left"), []):
+            axes.plot(x, y, color=color, linewidth=0.8, linestyle=(0, (4, 3)))
+
+    sizes = {size for trend in found.values() for size in trend.leads}
+    names = {size: study for study, size in axis["values"].items() if size in sizes}
+    shown = Axis(axis.title, None, names, log=True)
+    figure = figures.line_panels(lines, look, panels, shown, f"lead over {axis.against} (nats)", dress=dress)
+    told = (
+        f"Lead over {axis.against} by {axis.title}. The lead is the loss of {axis.against} less the row's, a mean over seeds "
+        "with its 95 % interval; above 0 a row is better. Dashed: the fitted lines."
+    )
+    return Drawn("trends", figure, told)
+
+
+def _fitted(trend: Trend) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ends (x, y) of the fitted line, over the sizes that count."""
+    known = {size: lead.value for size, lead in trend.leads.items() if not math.isnan(lead.error)}
+    x = np.array([min(known), max(known)])
+    middle = np.log10(list(known)).mean()
+    return x, np.mean(list(known.values())) + trend.slope.estimate.value * (np.log10(x) - middle)
+
+
+def trends_markdown(found: Mapping[tuple[int, str], Trend], records: Records, axis: ConfigDict) -> str:
+    """Returns the table of leads and slopes, and the table of parameters."""
+    names = {size: study for study, size in axis["values"].items()}
+    sizes = sorted({size for trend in found.values() for size in trend.leads})
+    head = ["row", "length", *(f"lead at {names[size]}" for size in sizes), "per tenfold size", "the lead"]
+    lines = []
+    for (at, row), trend in found.items():
+        cells = [trend.leads[size].interval().text(signed=True) if size in trend.leads else "-" for size in sizes]
+        slope = trend.slope.estimate.interval().text(signed=True) if trend.slope else "-"
+        lines.append([escape_markdown(row), f"{at:,}", *cells, slope, _word(trend)])
+    told = f"The lead is in nats per {records[0].unit}, over {axis.against}; slopes with 95 % intervals, words after Holm's"
+    return "\n\n".join([f"{told} correction.", grid(head, lines), *_worth_markdown(records, axis)])
+
+
+def _word(trend: Trend) -> str:
+    """Says whether a lead grows with size; a negative lead that falls is a lag that grows."""
+    if trend.slope is None or not trend.slope.separated:
+        return "not settled"
+    last, slope = list(trend.leads.values())[-1].value, trend.slope.estimate.value
+    return ("lead" if last > 0 else "lag") + (" grows" if (slope > 0) == (last > 0) else " shrinks")
+
+
+def _worth_markdown(records: Records, axis: ConfigDict) -> list[str]:
+    found = worth(records, axis)
+    if not found:
+        return []
+    names = {size: study for study, size in axis["values"].items()}
+    sizes = sorted({size for _, size in found})
+    cells = [
+        [escape_markdown(row), *(found.get((row, size), "-") for size in sizes)]
+        for row in dict.fromkeys(row for row, _ in found)
+    ]
+    told = (
+        f"The factor of parameters with which a row has the least loss of a size at {axis.at[0]:,} {records[0].unit}s, by "
+        "the line between its own sizes. Brackets hold 95 % of the draws of a bootstrap over seeds; beyond the largest size "
+        "only a bound is known."
+    )
+    return [told, grid(["row", *(names[size] for size in sizes)], cells)]
+
+
+def worth(records: Records, axis: ConfigDict, seed: int = 0) -> dict[tuple[str, float], str]:
+    """Returns {(row, size): the factor of parameters at which the row has the least loss of that size, as text}."""
+    cells: dict[str, dict[float, list[float]]] = {}
+    for study, size in sorted(axis["values"].items(), key=lambda item: item[1]):
+        if study in records.studies:
+            metric = headline(records, study)[0].metric
+            for row in records.rows(study):
+                if is_whole(values := records.values(study, row, metric, axis.at[0])):
+                    cells.setdefault(row, {})[size] = list(values.values())
+    rng, found = np.random.default_rng(seed), {}
+    for size in dict.fromkeys(size for by_size in cells.values() for size in by_size):
+        here = {row: float(np.mean(by_size[size])) for row, by_size in cells.items() if size in by_size}
+        best = min(here, key=here.__getitem__)
+        for row in here:
+            own = cells[row]
+            if row == best:
+                found[row, size] = "1 (least loss)"
+            elif len(own) > 1:
+                draws = [
+                    _factor({n: _drawn(v, rng) for n, v in own.items()}, _drawn(cells[best][size], rng), size)
+                    for _ in range(_DRAWS)
+                ]
+                middle = _factor({n: float(np.mean(v)) for n, v in own.items()}, here[best], size)
+                ends = np.quantile(draws, [0.025, 0.975], method="inverted_cdf")
+                found[row, size] = _factor_text(middle, *ends, max(own) / size)
+    return found
+
+
+def _drawn(values: Sequence[float], rng: np.random.Generator) -> float:
+    return float(np.mean(rng.choice(values, len(values))))
+
+
+def _factor(by_size: Mapping[float, float], loss: float, size: float) -> float:
+    """Returns the size at which the line between sizes reaches a loss, over `size`; inf beyond the largest."""
+    sizes = sorted(by_size)
+    losses = np.minimum.accumulate([by_size[n] for n in sizes])
+    if loss < losses[-1]:
+        return math.inf
+    return float(np.exp(np.interp(-loss, -losses, np.log(sizes)))) / size
+
+
+def _factor_text(factor: float, low: float, high: float, most: float) -> str:
+    if math.isinf(factor):
+        return f"> {most:.3g}"
+    return f"{factor:.2g} ({low:.2g} to {f'beyond {most:.2g}' if math.isinf(high) else f'{high:.2g}'})"
