@@ -9,6 +9,7 @@ EXTRAS = {
     "data": ("grain", "tensorflow_datasets", "importlib_resources", "PIL", "sklearn"),
     "experiments": ("ml_collections", "absl", "optax", "orbax", "scipy", "matplotlib", "rich", "tqdm"),
     "text": ("tokenizers", "pyarrow"),
+    "gguf": ("gguf",),
     "atlas": ("altair", "vl_convert", "latex2mathml"),
     "tensorboard": ("tensorboardX",),
     "wandb": ("wandb",),

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from posjax.data.gguf_tokens import tokenizer_of
 from posjax.extras import require
+from posjax.gguf import GGUF, SUFFIX
 
 FILE = "tokenizer.json"
 _UNKNOWN = "\U0010fffd"  # a character that no vocabulary has
@@ -83,7 +85,7 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
     """Loads a tokenizer.
 
     Args:
-      path: a tokenizer.json, or a folder that holds one; "bytes" or None for bytes.
+      path: a tokenizer.json, a folder that holds one, or a GGUF file; "bytes" or None for bytes.
       bos: False leaves out the tokens that the file's template puts before a text.
 
     Raises:
@@ -102,13 +104,7 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
     require(str(path), "tokenizers")
     import tokenizers
 
-    content = path.read_bytes()
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a tokenizer.json: {error}") from None
-    if not isinstance(found, dict) or "model" not in found:
-        raise ValueError(f"{path} is not a tokenizer.json: it has no 'model'")
+    content, found = _read(path)
     with _RustErrors(str(path)):
         rust = tokenizers.Tokenizer.from_buffer(content)
         rust.encode(_UNKNOWN)
@@ -117,6 +113,21 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
     size = 1 + max(rust.get_vocab(with_added_tokens=True).values(), default=-1)
     begins = () if bos is False else _beginning(found.get("post_processor") or {})
     return Tokenizer(str(path), size, hashlib.sha256(content).hexdigest(), begins, rust)
+
+
+def _read(path: pathlib.Path) -> tuple[bytes, dict[str, Any]]:
+    """Returns a tokenizer.json as bytes and as an object; a GGUF file's is made of its fields."""
+    try:
+        if path.suffix == SUFFIX:
+            found = tokenizer_of(GGUF(path).fields)
+            return json.dumps(found).encode(), found
+        content = path.read_bytes()
+        found = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a readable tokenizer: {error}") from None
+    if not isinstance(found, dict) or "model" not in found:
+        raise ValueError(f"{path} is not a tokenizer.json: it has no 'model'")
+    return content, found
 
 
 def _beginning(processor: dict[str, Any]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from posjax.gguf import SUFFIX
 from posjax.models.vit import ViT
 from posjax.pretrained import language, vision
 from posjax.pretrained.files import read_json
@@ -20,6 +21,8 @@ def save(path: str | Path, model: Any, params: Mapping[str, Any], **asked: Any) 
 
 
 def _of_language(path: Path) -> bool:
-    """Whether the configuration beside these weights has a vocabulary or names a known family."""
+    """Whether a file is GGUF, or the configuration beside it has a vocabulary or names a known family."""
+    if path.suffix == SUFFIX:
+        return True
     config = read_json((path if path.is_dir() else path.parent) / "config.json")
     return "vocab_size" in config or "text_config" in config or str(config.get("model_type")) in language.FAMILIES

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from posjax import pretrained
 from posjax.data.tokens import BYTES
 from posjax.data.tokens import FILE as TOKENIZER
+from posjax.gguf import SUFFIX
 from posjax.models import resize_params
 from posjax.models.decoder import Decoder
 from posjax.models.kinds import KINDS
@@ -100,6 +101,8 @@ class Start:
         if self.run is not None:
             return self.run.config.data.get("tokenizer") or BYTES.name
         path = pathlib.Path(self.path)
+        if path.suffix == SUFFIX:
+            return str(path)
         beside = (path if path.is_dir() else path.parent) / TOKENIZER
         if not beside.is_file():
             raise ValueError(

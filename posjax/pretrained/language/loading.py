@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posjax.gguf import SUFFIX
 from posjax.pretrained import entries as maps
 from posjax.pretrained.entries import paths_of
 from posjax.pretrained.files import Weights
 from posjax.pretrained.language.families import family_of
 from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
+from posjax.pretrained.language.gguf import open_gguf
 from posjax.spec import nearest
 
 Shardings = jax.sharding.Sharding | Callable[[str, tuple[int, ...]], jax.sharding.Sharding]
@@ -35,7 +37,8 @@ def load(
     Files are mapped into memory; each tensor is read once, laid out, converted and put on its device before the next one.
 
     Args:
-      path: the folder with config.json and model.safetensors (or several shards and their index), or one of these files.
+      path: the folder with config.json and model.safetensors (or several shards and their index), or one of these files; or
+        a GGUF file (see `posjax.pretrained.language.gguf`), whose numbers are dequantised.
       dtype: type of activations and parameters; None: the file's. Parameters of encodings, sinks and tables are float32.
       sharding: one for all parameters, or a function of a parameter's path ("trunk/block_0/mlp/up/kernel") and shape; shards
         of other hosts are not kept. None: JAX's default device.
@@ -55,14 +58,15 @@ def load(
     for name in overrides:
         if name not in free:
             raise ValueError(f"{name} is read off the files; what may be given is dtype and {nearest(name, free)}")
-    weights = Weights.of(path)
+    weights = open_gguf(Path(path)) if Path(path).suffix == SUFFIX else Weights.of(path)
     if not weights.config:
         raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
     family = family_of(weights.config)
     try:
         model = family.made(weights.config, weights.shapes, ignore)
     except ValueError as error:
-        raise ValueError(f"{weights.path.parent / 'config.json'}: {error}") from None
+        where = weights.path if weights.path.suffix == SUFFIX else weights.path.parent / "config.json"
+        raise ValueError(f"{where}: {error}") from None
     names = _names(family, weights)
     model = family.of_file(model, names.keys())
     dtype = jnp.dtype(_dtype(family, model, weights, names) if dtype is None else dtype)
@@ -120,7 +124,9 @@ def _embedding(family: Family, model: Any) -> str:
 
 
 def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str]) -> Any:
-    """Returns the type of the token embedding, which stands for all tensors."""
+    """Returns the type of the token embedding, which stands for all tensors; float32 where numbers are dequantised."""
+    if weights.path.suffix == SUFFIX:
+        return jnp.float32
     name = _embedding(family, model)
     dtype = jnp.dtype(weights.mapped(names[name]).dtype if name in names else jnp.float32)
     if not jnp.issubdtype(dtype, jnp.floating):
