@@ -36,11 +36,15 @@ MAY_IMPORT = {
     "files": set(),
     "jsonl": {"files"},
     "extras": set(),
+    "gguf": {"extras"},
     "checks": set(),
     "environment": set(),
-    "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks"},
-    "data": {"encoding", "files", "extras"},
-    "training": {*_CONTRACT, "attention", "models", "pretrained", "data", "files", "jsonl", "extras", "environment"},
+    "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks", "gguf"},
+    "data": {"encoding", "files", "extras", "gguf"},
+    "training": {
+        *(*_CONTRACT, "attention", "models", "pretrained", "data"),
+        *("files", "jsonl", "extras", "environment", "gguf"),
+    },
     "describe": {
         *_CONTRACT,
         "encodings",

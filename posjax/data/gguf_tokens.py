@@ -8,8 +8,6 @@ Source: llama-vocab.cpp of ggml-org/llama.cpp.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posjax.spec import nearest
-
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _BYTE = 1, 2, 3, 4, 6  # types of tokens
 _SPACE = "▁"
 _LLAMA3 = (
@@ -83,9 +81,7 @@ def _merges(tokens: Sequence[str], scores: Sequence[float], vocab: Mapping[str, 
 def _of_bytes(fields: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
     name = fields.get("tokenizer.ggml.pre", "gpt-2")
     if name not in _WORDS:
-        raise ValueError(
-            f"its tokenizer cuts text by {name!r}; {nearest(str(name), list(_WORDS))}. Give a tokenizer.json"
-        )
+        raise ValueError(f"its tokenizer cuts text by {name!r}, not by {', '.join(_WORDS)}: give a tokenizer.json")
     merges = [merge.split(" ") for merge in fields.get("tokenizer.ggml.merges", [])]
     model = dict(type="BPE", vocab={token: i for i, token in enumerate(tokens)}, merges=merges, unk_token=None)
     model["ignore_merges"] = _WORDS[name] == _LLAMA3

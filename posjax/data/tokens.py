@@ -117,14 +117,17 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
 
 def _read(path: pathlib.Path) -> tuple[bytes, dict[str, Any]]:
     """Returns a tokenizer.json as bytes and as an object; a GGUF file's is made of its fields."""
-    try:
-        if path.suffix == SUFFIX:
+    if path.suffix == SUFFIX:
+        try:
             found = tokenizer_of(GGUF(path).fields)
-            return json.dumps(found).encode(), found
-        content = path.read_bytes()
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return json.dumps(found).encode(), found
+    content = path.read_bytes()
+    try:
         found = json.loads(content)
     except ValueError as error:
-        raise ValueError(f"{path} is not a readable tokenizer: {error}") from None
+        raise ValueError(f"{path} is not a tokenizer.json: {error}") from None
     if not isinstance(found, dict) or "model" not in found:
         raise ValueError(f"{path} is not a tokenizer.json: it has no 'model'")
     return content, found
