@@ -10,6 +10,7 @@ EXTRAS = {
     "experiments": ("ml_collections", "absl", "optax", "orbax", "scipy", "matplotlib", "rich", "tqdm"),
     "text": ("tokenizers", "pyarrow"),
     "gguf": ("gguf",),
+    "hub": ("huggingface_hub",),
     "atlas": ("altair", "vl_convert", "latex2mathml"),
     "tensorboard": ("tensorboardX",),
     "wandb": ("wandb",),

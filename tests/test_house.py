@@ -37,13 +37,14 @@ MAY_IMPORT = {
     "jsonl": {"files"},
     "extras": set(),
     "gguf": {"extras"},
+    "hub": {"extras"},
     "checks": set(),
     "environment": set(),
-    "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks", "gguf"},
+    "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "checks", "gguf", "hub"},
     "data": {"encoding", "files", "extras", "gguf"},
     "training": {
         *(*_CONTRACT, "attention", "models", "pretrained", "data"),
-        *("files", "jsonl", "extras", "environment", "gguf"),
+        *("files", "jsonl", "extras", "environment", "gguf", "hub"),
     },
     "describe": {
         *_CONTRACT,

@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.studies.plan import Row, training_of
+from posjax.hub import local
 from posjax.jsonl import config_hash
 from posjax.training.identity import digest, identity
 from posjax.training.initial import AS_INIT, Start, as_started
@@ -47,6 +48,7 @@ def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
       ValueError: there is no decoder, or its trained length is not known.
     """
     if not is_run(checkpoint):
+        checkpoint = local(checkpoint)
         if checkpoint.is_dir() and not (checkpoint / "config.json").exists():
             raise ValueError(
                 f"there is no checkpoint in {checkpoint}: give the workdir of a run, or a folder of transformers, which "

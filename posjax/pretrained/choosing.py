@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from posjax.gguf import SUFFIX
+from posjax.hub import local
 from posjax.models.vit import ViT
 from posjax.pretrained import language, vision
 from posjax.pretrained.files import read_json
@@ -12,7 +13,8 @@ from posjax.pretrained.files import read_json
 
 def load(path: str | Path, **asked: Any) -> tuple[Any, dict[str, Any]]:
     """Loads a pretrained model and its parameters: `language.load` if config.json has a vocabulary, else `vision.load`."""
-    return (language if _of_language(Path(path)) else vision).load(path, **asked)
+    path = local(path)
+    return (language if _of_language(path) else vision).load(path, **asked)
 
 
 def save(path: str | Path, model: Any, params: Mapping[str, Any], **asked: Any) -> None:

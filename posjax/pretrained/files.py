@@ -17,6 +17,7 @@ import safetensors
 import safetensors.numpy
 
 from posjax.files import naming, replace_file
+from posjax.hub import local
 
 _PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
@@ -50,7 +51,7 @@ class Weights(Mapping[str, np.ndarray]):
 
     @staticmethod
     def of(path: str | Path) -> "Weights":
-        """Opens an .npz or .safetensors file, or a folder that timm or transformers saved a model in.
+        """Opens an .npz or .safetensors file, or a folder that timm or transformers saved a model in (or its hub name).
 
         Memory stays below the file's size (100 times that for a compressed .npz).
 
@@ -58,7 +59,7 @@ class Weights(Mapping[str, np.ndarray]):
           FileNotFoundError: the file is missing.
           ValueError: the file is pickled, of another kind, cut off or damaged, or claims an array larger than its bytes.
         """
-        path = Path(path)
+        path = local(path)
         if path.is_dir():
             path = _inside(path)
         if not path.exists():

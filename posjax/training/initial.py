@@ -14,6 +14,7 @@ from posjax import pretrained
 from posjax.data.tokens import BYTES
 from posjax.data.tokens import FILE as TOKENIZER
 from posjax.gguf import SUFFIX
+from posjax.hub import local
 from posjax.models import resize_params
 from posjax.models.decoder import Decoder
 from posjax.models.kinds import KINDS
@@ -48,7 +49,7 @@ class Start:
 
     def __init__(self, path: str | os.PathLike, ignore: str | None = None):
         self._ignore = {"ignore": ignore.split(",")} if ignore else {}
-        self.path, self.run = path, load_run(path) if is_run(path) else None
+        self.path, self.run = (path, load_run(path)) if is_run(path) else (local(path), None)
 
     @functools.cached_property
     def _loaded(self) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from posjax import data, pretrained
+from posjax.hub import local
 from posjax.models import ViT
 from posjax.models.vit import image_channels
 from posjax.spec import layers_text, parse_layers
@@ -76,7 +77,7 @@ def load(checkpoint: pathlib.Path, *, data_dir: str | None = None, **told: Any) 
 
 def holds_weights(checkpoint: pathlib.Path) -> bool:
     """Whether a checkpoint is a file of weights or a folder with such files, and not a run."""
-    return not is_run(checkpoint) and (checkpoint.is_file() or any(checkpoint.glob("*.safetensors*")))
+    return not is_run(checkpoint) and (checkpoint.is_file() or any(local(checkpoint).glob("*.safetensors*")))
 
 
 def _of_run(workdir: pathlib.Path, data_dir: str | None) -> Subject:

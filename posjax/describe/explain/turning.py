@@ -3,9 +3,7 @@
 A query meets angles at the offsets of the keys that it sees, which its mask and its views bound at any length.
 """
 
-import json
 import os
-import pathlib
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
@@ -22,6 +20,7 @@ from posjax.describe.worlds import parts
 from posjax.encoding import Dims, Encoding, Params, Placed, Site, Sum
 from posjax.encodings.views import Viewed
 from posjax.pretrained.language.families import family_of
+from posjax.pretrained.language.loading import configuration
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
 
@@ -82,8 +81,8 @@ def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> Model:
         run = load_run(path)
         model, trained = run.model, run.config.data.get("length")
     else:
-        beside = (pathlib.Path(path) if pathlib.Path(path).is_dir() else pathlib.Path(path).parent) / "config.json"
-        config = json.loads(beside.read_text())
+        if not (config := configuration(path)):
+            raise FileNotFoundError(f"{path} holds no run and no config.json")
         model = family_of(config).made(config, ignore=ignore)
         trained = model.length
     if not hasattr(model, "vocab_size"):

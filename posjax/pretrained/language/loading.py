@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.gguf import SUFFIX
+from posjax.hub import local
 from posjax.pretrained import entries as maps
 from posjax.pretrained.entries import paths_of
-from posjax.pretrained.files import Weights
+from posjax.pretrained.files import Weights, read_json
 from posjax.pretrained.language.families import family_of
 from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
 from posjax.pretrained.language.gguf import open_gguf
@@ -37,8 +38,8 @@ def load(
     Files are mapped into memory; each tensor is read once, laid out, converted and put on its device before the next one.
 
     Args:
-      path: the folder with config.json and model.safetensors (or several shards and their index), or one of these files; or
-        a GGUF file (see `posjax.pretrained.language.gguf`), whose numbers are dequantised.
+      path: the folder with config.json and model.safetensors (or several shards and their index), or one of these files; the
+        name of such a folder on the Hugging Face hub ("google/gemma-3-270m"); or a GGUF file, whose numbers are dequantised.
       dtype: type of activations and parameters; None: the file's. Parameters of encodings, sinks and tables are float32.
       sharding: one for all parameters, or a function of a parameter's path ("trunk/block_0/mlp/up/kernel") and shape; shards
         of other hosts are not kept. None: JAX's default device.
@@ -58,7 +59,7 @@ def load(
     for name in overrides:
         if name not in free:
             raise ValueError(f"{name} is read off the files; what may be given is dtype and {nearest(name, free)}")
-    weights = open_gguf(Path(path)) if Path(path).suffix == SUFFIX else Weights.of(path)
+    weights = _opened(path)
     if not weights.config:
         raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
     family = family_of(weights.config)
@@ -74,6 +75,18 @@ def load(
     _drop_copies(family, model, weights, names)
     _refuse_headless(family, model, names)
     return model, _parameters(family, model, _Tensors(weights, names), sharding)
+
+
+def _opened(path: str | Path) -> Weights:
+    return open_gguf(Path(path)) if Path(path).suffix == SUFFIX else Weights.of(path)
+
+
+def configuration(path: str | Path) -> dict[str, Any]:
+    """Returns the configuration of a folder, a file of weights, a hub's name or a GGUF file; {} without one."""
+    path = local(path)
+    if path.suffix == SUFFIX:
+        return open_gguf(path).config
+    return read_json((path if path.is_dir() else path.parent) / "config.json")
 
 
 def expected_params(model: Any) -> dict[str, Any]:
