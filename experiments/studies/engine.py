@@ -99,6 +99,8 @@ def plan(
             raise ValueError(f"--checkpoint reads the rows of one table, and this study has {len(tables)}: {[*tables]}")
         ((name, table),) = tables.items()
         tables[name] = table = with_variants(copied(table), variants)
+        given = table.data
+        data.check_text(given.name, given.eval_split, data_dir=given.get("data_dir"), files=given.get("files"))
         loaded = load_decoder(checkpoint, table)
         training = loaded.run.config
         known = {layers_text(parse_layers(text)): label for label, text in (table.get("encodings") or {}).items()}

@@ -24,7 +24,7 @@ from posjax.data.augment import (
     random_resized_crop,
 )
 from posjax.data.containers import Images, NativeImages, Text
-from posjax.data.documents import Documents, load_documents, load_stream
+from posjax.data.documents import Documents, check_text, load_documents, load_stream
 from posjax.data.loading import load_images, load_text
 from posjax.data.native import NativePatches, native_batches, native_epoch, site_of
 from posjax.data.native_loading import as_images, load_native_images
@@ -54,6 +54,7 @@ __all__ = [
     "as_images",
     "augment",
     "augment_native",
+    "check_text",
     "epoch",
     "held_out_names",
     "image_batches",

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from posjax.data.containers import Text, digest_of
-from posjax.data.loading import load_text
-from posjax.data.subsets import SPLITS, parted, split_among
+from posjax.data.loading import load_text, ready
+from posjax.data.sets import source_of
+from posjax.data.subsets import SPLITS, parted, split_among, whole_split
 from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.tokens import BYTES, Tokenizer
 
@@ -106,6 +107,21 @@ def load_documents(
     return Documents(name, tuple(titles[i] for i in kept), tuple(tokens[i] for i in kept), tokenizer)
 
 
+def check_text(name: str, split: str, *, data_dir: str | None = None, files: str | None = None) -> None:
+    """Refuses what `load_documents` would refuse of the names of a set, its files and a split, before any text is read.
+
+    Raises:
+      ValueError, FileNotFoundError: as `load_documents`.
+    """
+    split = whole_split(split)
+    if files is not None:
+        _split_of_files(list(_found(files)), files, split)
+    elif source := source_of(name):
+        split_among(split, source.splits, repr(name))
+    else:
+        ready(name, split, data_dir, kind="text", features=())
+
+
 @parted
 def load_stream(
     name: str,
@@ -130,20 +146,24 @@ class _File(NamedTuple):
 
 def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes]]:
     found = list(_found(files))
-    if not found:
-        raise ValueError(f"files={files!r} names no text file: give a directory or a glob of {', '.join(ENDINGS)}")
-    splits = {each.split for each in found if each.split}  # other files beside files of splits are notes about them
-    if splits:
-        split = split_among(split, sorted(splits), f"data.files={files!r}")
+    named = _split_of_files(found, files, split)
     kept: list[tuple[str, bytes]] = []
     for each in found:
-        if not splits:
+        if named is None:
             kept += _share(read_texts(each.path, field), split)
-        elif each.split == split:
+        elif each.split == named:
             kept += read_texts(each.path, field)
     if not kept:
         raise ValueError(f"the files of files={files!r} are empty")
     return [title for title, _ in kept], [text for _, text in kept]
+
+
+def _split_of_files(found: Sequence[_File], files: str, split: str) -> str | None:
+    """Returns the files' own name for a split; None where no file is named by one."""
+    if not found:
+        raise ValueError(f"files={files!r} names no text file: give a directory or a glob of {', '.join(ENDINGS)}")
+    splits = {each.split for each in found if each.split}  # other files beside files of splits are notes about them
+    return split_among(split, sorted(splits), f"data.files={files!r}") if splits else None
 
 
 def _found(files: str) -> Iterator[_File]:
