@@ -40,7 +40,10 @@ FIELDS: Mapping[str, Field] = {
         ConfigDict, "values that are tried for each row: see `experiments.studies.tuner`", ("seeds", "share")
     ),
     "axis": Field(
-        ConfigDict, "a quantity that varies over the studies: {study: number} and its title", ("title", "values")
+        ConfigDict,
+        "a quantity that varies over the studies: its title and values {study: number}; against (a row) and at (lengths) draw "
+        "the leads of rows by it",
+        ("title", "values"),
     ),
     "paper": Field(ConfigDict, "a published table: see `experiments.report.paper`", ("source",)),
     "curves": Field(ConfigDict, "published curves: see `experiments.report.paper`", ("source",)),
@@ -344,9 +347,11 @@ def check_study(config: ConfigDict) -> None:
             for label, value in (table.get(part) or {}).items():
                 _check_field(f"{where}.{part}, {example}: {label!r}", value, Field(kind, ""))
     if (axis := config.get("axis")) is not None:
-        for name in tables_of(config):
-            if name not in axis["values"]:
-                raise ValueError(f"config.axis.values has no number for the study {name!r}")
+        for name in axis["values"]:
+            if name not in tables_of(config):
+                raise ValueError(
+                    f"config.axis.values: no study is named {name!r}; {nearest(name, [*tables_of(config)])}"
+                )
 
 
 def _check_field(name: str, value: Any, field: Field) -> None:
