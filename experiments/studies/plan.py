@@ -41,8 +41,8 @@ FIELDS: Mapping[str, Field] = {
     ),
     "axis": Field(
         ConfigDict,
-        "a quantity that varies over the studies: its title and values {study: number}; against (a row) and at (lengths) draw "
-        "the leads of rows by it",
+        "a quantity that varies over the studies: its title and values {study: number}; against (a row) and at (lengths) "
+        "draw the leads of rows by it",
         ("title", "values"),
     ),
     "paper": Field(ConfigDict, "a published table: see `experiments.report.paper`", ("source",)),

@@ -19,6 +19,7 @@ from posjax.models.kinds import make_model
 from posjax.spec import nearest
 from posjax.training.algorithmic import Algorithmic
 from posjax.training.classification import make_classification, once
+from posjax.training.losses import token_losses
 from posjax.training.mesh import WHOLE, Share, context_of, mesh_of
 
 Batch = Mapping[str, Any]
@@ -155,13 +156,12 @@ class LanguageModel:
     def loss(self, params, batch, key):
         drop_key, place_key = jax.random.split(key)
         rngs = {"dropout": drop_key, "place": place_key}
-        logits = self.model.apply({"params": params}, batch["tokens"], _site(batch), train=True, rngs=rngs)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"])
+        given = batch["tokens"], _site(batch), batch["targets"]
+        losses = token_losses(self.model, params, *given, train=True, rngs=rngs)
         return (losses * batch["weight"]).sum(), batch["weight"].sum()
 
     def score(self, params, batch):
-        logits = self.model.apply({"params": params}, batch["tokens"], _site(batch))
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"])
+        losses = token_losses(self.model, params, batch["tokens"], _site(batch), batch["targets"])
         return {"loss": (losses * batch["weight"]).sum(), "weight": batch["weight"].sum()}
 
 
