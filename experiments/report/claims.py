@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.records import Records
-from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, term
+from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, slope_weights, term
 from experiments.report.statistics import contrast as estimate_of
 from experiments.report.units import Unit, unit_of
 
@@ -90,6 +90,13 @@ class Table(NamedTuple):
 def mean(contrasts: Sequence[Contrast]) -> Contrast:
     """Returns the mean of contrasts, for example over tasks or lengths."""
     return sum(contrasts[1:], contrasts[0]) / len(contrasts)
+
+
+def slope(by_size: Mapping[float, Contrast]) -> Contrast:
+    """Returns the slope of contrasts by size, per tenfold size, of the line that least squares fit to {size: contrast}."""
+    weights = slope_weights(list(by_size))
+    first, *others = (weight * each for weight, each in zip(weights, by_size.values(), strict=True))
+    return sum(others, first)
 
 
 def evaluate(contrast: Contrast, folders: Folders) -> Estimate | None:
