@@ -20,7 +20,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from posjax.spec import nearest
@@ -86,16 +85,6 @@ def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
         for entry in entries
         for layer in range(depth)
     ]
-
-
-def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the leaves of {"params": tree} by path, "trunk/block_0/attention/qkv/kernel"."""
-    leaves = jax.tree_util.tree_flatten_with_path(params["params"])[0]
-    return {"/".join(_key(key) for key in path): leaf for path, leaf in leaves}
-
-
-def _key(key: Any) -> str:
-    return str(next(getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name)))
 
 
 def read(

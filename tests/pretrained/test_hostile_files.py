@@ -21,8 +21,8 @@ from posjax import pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.pretrained.files import Weights
 from posjax.pretrained.language.families import family_of
+from posjax.pretrained.parameters import expected_params
 from posjax.pretrained.vision.loading import Asked, source_of
-from posjax.pretrained.vision.saving import expected_params
 
 SHAPES = google_shapes(16, 1, 2, 32, 4, 2, head=3)
 LANGUAGE = ["llama", "gpt_neox", "gptj", "bloom", "mpt", "falcon new", "gemma3", "phi3", "llama4", "smollm3", "gpt_oss"]

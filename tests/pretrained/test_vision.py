@@ -12,9 +12,9 @@ from goldens.pretrained_weights import images
 
 from posjax import pretrained
 from posjax.pretrained.files import Weights
+from posjax.pretrained.parameters import paths_of
 from posjax.pretrained.vision.loading import parameters, source_of
 from posjax.pretrained.vision.origin import Asked
-from posjax.pretrained.vision.saving import paths_of
 
 QUICK = [  # of each origin some that differ most
     "timm deit_distilled", "timm dinov2_giant", "timm dinov3_gated", "transformers vit_model", "transformers dinov2_reg",

@@ -14,8 +14,8 @@ from goldens.pretrained_weights import google_shapes, google_tensors, made
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.pretrained.entries import Entry, read, write
+from posjax.pretrained.parameters import expected_params, paths_of
 from posjax.pretrained.vision.origin import table_grid
-from posjax.pretrained.vision.saving import expected_params, paths_of
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
 GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)

@@ -215,6 +215,11 @@ class Family:
         """Returns the configuration's model with the fields that only the file's tensors show (heads, for example)."""
         return model.with_fields(**{name: told(model, names) for name, told in self.told.items()})
 
+    def sizes_of(self, model: Any) -> dict[str, int]:
+        """The sizes of letters in the axes of the model's entries."""
+        block = model.block
+        return {"h": block.num_heads, "k": block.key_heads, "d": block.channels, **self.sizes(model)}
+
     def _current(self, config: Config) -> dict[str, Any]:
         current: dict[str, Any] = {}
         for name, value in config.items():

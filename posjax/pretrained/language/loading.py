@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.pretrained import entries as maps
-from posjax.pretrained.entries import paths_of
 from posjax.pretrained.files import Weights
 from posjax.pretrained.language.families import family_of
 from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
+from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.spec import nearest
 
 Shardings = jax.sharding.Sharding | Callable[[str, tuple[int, ...]], jax.sharding.Sharding]
@@ -70,17 +70,6 @@ def load(
     _drop_copies(family, model, weights, names)
     _refuse_headless(family, model, names)
     return model, _parameters(family, model, _Tensors(weights, names), sharding)
-
-
-def expected_params(model: Any) -> dict[str, Any]:
-    """Returns the shapes and types of a model's parameters, {"params": tree}."""
-    init = model.with_fields(context=None, implementation="dense").init
-    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example()))["params"]}
-
-
-def sizes_of(family: Family, model: Any) -> dict[str, int]:
-    """The sizes of letters in the entries' axes."""
-    return {"h": model.block.num_heads, "k": model.block.key_heads, "d": model.block.channels, **family.sizes(model)}
 
 
 class _Tensors(Mapping[str, np.ndarray]):
@@ -180,5 +169,5 @@ def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardin
         return made.astype(leaves[path].dtype)
 
     shapes = {path: leaf.shape for path, leaf in leaves.items()}
-    found = maps.read(family.entries(model), tensors, shapes, sizes_of(family, model), put=put)
-    return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in leaves])
+    found = maps.read(family.entries(model), tensors, shapes, family.sizes_of(model), put=put)
+    return tree_of(expected, found)

@@ -1,6 +1,5 @@
 """Loads a vision model and its parameters from a file."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,41 +8,28 @@ import jax
 import numpy as np
 
 from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
-from posjax.models.block import BLOCK_FIELDS
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
 from posjax.pretrained.fields import check_fields
 from posjax.pretrained.files import Weights
+from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.pretrained.vision.google import GOOGLE
 from posjax.pretrained.vision.hf import HF
 from posjax.pretrained.vision.origin import PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
-from posjax.pretrained.vision.saving import METADATA, OWN, expected_params, model_of, paths_of
+from posjax.pretrained.vision.saving import METADATA, OWN, read_header
 from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import nearest, parse_layers
 
 ORIGINS = [GOOGLE, *HF, *TIMM]
 # Fields that a caller may set; the sizes come from the file.
-_FREE = {
-    "dtype",
-    "attention_dtype",
-    "param_dtype",
-    "implementation",
-    "context",
-    "dropout",
-    "drop_path",
-    "patch_dropout",
-}
-_FREE |= {"norm_epsilon", "mlp", "pooling", "encoding", "pre_logits"}
-
-
+_FREE = {"dtype", "attention_dtype", "param_dtype", "implementation", "context", "norm_epsilon", "mlp", "pooling"}
+_FREE |= {"dropout", "drop_path", "patch_dropout", "encoding", "pre_logits"}
 # {tensor that reads the image: its axis of channels}; a stem comes before the patches cut from its map.
 _CHANNELS = {
-    **{
-        f"{part}.weight": 1
-        for part in ("patch_embed.backbone.conv", "patch_embed.backbone.stem.conv", "patch_embed.proj")
-    },
-    **{"conv_root/kernel": 2, "embedding/kernel": 2, "embeddings.patch_embeddings.weight": 1},
+    **{"patch_embed.backbone.conv.weight": 1, "patch_embed.backbone.stem.conv.weight": 1},
+    **{"patch_embed.proj.weight": 1, "conv_root/kernel": 2, "embedding/kernel": 2},
+    "embeddings.patch_embeddings.weight": 1,
     **{"resnet.conv_root.kernel": 2, "patches_to_tokens.kernel": 2},
 }
 
@@ -214,7 +200,7 @@ def _check_configuration(weights: Weights) -> None:
 
 
 def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
-    model, names, scaling = model_of(weights.metadata[METADATA], held)
+    model, names, scaling = read_header(weights.metadata[METADATA], held)
     _refuse_contradiction("encoding", asked.encoding, model.encoding, parse_layers)
     _refuse_contradiction("num_heads", asked.num_heads, model.block.num_heads)
     _refuse_contradiction("grid", asked.grid, model.patches(*model.image_size))
@@ -263,7 +249,7 @@ def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[
     found = maps.read(
         source.entries, tensors, shapes, {"h": source.model.block.num_heads}, ignored=source.ignored, unread=unread
     )
-    return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in paths]), expected
+    return tree_of(expected, found), expected
 
 
 def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
@@ -275,7 +261,7 @@ def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
 
 
 def _check_overrides(overrides: Mapping[str, Any]) -> None:
-    fields = {*(field.name for field in dataclasses.fields(ViT)), *BLOCK_FIELDS} - {"block", "parent", "name"}
+    fields = ViT(num_classes=0).fields
     for name in overrides:
         if name not in fields:
             raise ValueError(f"a ViT has no field {name!r}; {nearest(name, sorted(_FREE))}")
@@ -299,9 +285,8 @@ def _changed(model: ViT, params, expected, num_classes: int | None, overrides: M
     )
     kept = paths_of(params)
     expected = expected if changed == model else expected_params(changed, image_channels(params["params"]))
-    leaves = []
     for path, leaf in paths_of(expected).items():
         if path not in kept or kept[path].shape != leaf.shape:
             raise ValueError(f"the file has no parameters for {path}, which {', '.join(overrides)} asks for")
-        leaves.append(np.asarray(kept[path], dtype=leaf.dtype, order="C"))
-    return changed, jax.tree.unflatten(jax.tree.structure(expected), leaves)
+        kept[path] = np.asarray(kept[path], dtype=leaf.dtype, order="C")
+    return changed, tree_of(expected, kept)
