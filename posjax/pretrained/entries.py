@@ -35,7 +35,8 @@ class Entry(NamedTuple):
         another along its first axis.
       ours: path of the parameter. Several paths are stacked along the tensor's axis "s".
       axes: "tensor's axes -> parameter's axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h"
-        is the number of heads, "x" is 3 (query, key and value); callers of `read` and `write` may give sizes of more letters.
+        is the number of heads, "x" is 3 (query, key and value); callers of the functions
+        below may give sizes of more letters.
       optional: a file may lack the tensor, or some of its slices along "n"; the parameter is then zeros, and zeros need not
         be written.
       without: (index, count) of the parameter's rows that the file lacks; they are zeros.
@@ -60,7 +61,7 @@ class Entry(NamedTuple):
         return (self.ours,) if isinstance(self.ours, str) else self.ours
 
 
-def dense(theirs: str, ours: str, *, optional_bias: bool = False, bias: bool = True) -> list[Entry]:
+def linear(theirs: str, ours: str, *, optional_bias: bool = False, bias: bool = True) -> list[Entry]:
     """Returns the entries of a torch.nn.Linear, whose weight is [outputs, inputs]."""
     kernel = Entry(f"{theirs}.weight", f"{ours}/kernel", "o i -> i o")
     return [kernel, *([Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o", optional_bias)] if bias else [])]
@@ -87,7 +88,14 @@ def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
     ]
 
 
-def read(
+def respelt(name: str, renames: Iterable[tuple[str, str]]) -> str:
+    """Returns a name after each (regular expression, its replacement) in turn."""
+    for old, new in renames:
+        name = re.sub(old, new, name)
+    return name
+
+
+def read_entries(
     entries: Iterable[Entry],
     tensors: Mapping[str, np.ndarray],
     expected: Mapping[str, tuple[int, ...]],
@@ -155,7 +163,7 @@ def _planned(entries: Iterable[Entry], tensors: Mapping[str, Any]) -> list[tuple
     return plan
 
 
-def write(
+def write_entries(
     entries: Iterable[Entry], params: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, np.ndarray]] | None:
     """Yields the tensors of a file by name from our parameters by path; returns None if a parameter has no entry.
@@ -197,7 +205,7 @@ def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> 
         tensors = np.split(tensors[0], _borders(entry, tensors[0], sizes))
     parts = list(zip(*(_rearranged(entry, tensor, sizes) for tensor in tensors), strict=True))
     if entry.counts:
-        joined = [copied(part, _counted(entry)) for part in parts]
+        joined = [contiguous(part, _counted(entry)) for part in parts]
     elif (slices := _slices(entry)) is not None:
         joined = [np.stack(part, slices) for part in parts]
     else:
@@ -208,7 +216,7 @@ def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> 
 _BLOCK = 256  # rows per block
 
 
-def copied(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
+def contiguous(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
     """Concatenates arrays along an axis into one array in C order, which JAX takes over on CPUs without another copy.
 
     A transposed matrix is copied block by block, since copying it by rows misses the cache: numpy alone took 14 times as long
@@ -339,7 +347,8 @@ def _refuse_missing(entries: Iterable[Entry], tensors, expected, found: set[str]
     missing = sorted(expected.keys() - found)
     if not missing:
         return
-    named = [name for path in missing for name in _first_names(entries, path) if name not in tensors]
+    first = (next((entry.names for entry in entries if path in entry.paths), ()) for path in missing)
+    named = [name for names in first for name in names if name not in tensors]
     if not named:
         raise ValueError(f"no tensor of the file holds {_some(missing)}, which a model of this form has")
     raise ValueError(
@@ -350,10 +359,6 @@ def _refuse_missing(entries: Iterable[Entry], tensors, expected, found: set[str]
 def likest(name: str, names: Iterable[str]) -> list[str]:
     """Returns the few names that are most like a name."""
     return difflib.get_close_matches(name, list(names), n=8, cutoff=0.4)
-
-
-def _first_names(entries: Iterable[Entry], path: str) -> tuple[str, ...]:
-    return next((entry.names for entry in entries if path in entry.paths), ())
 
 
 def _some(names: Sequence[str], most: int = 6) -> str:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.pretrained.files import Weights
-from posjax.pretrained.language.families import family_of
+from posjax.pretrained.language.families import find_family
 from posjax.pretrained.parameters import expected_params
-from posjax.pretrained.vision.loading import Asked, source_of
+from posjax.pretrained.vision.loading import Hints, describe_file
 
 SHAPES = google_shapes(16, 1, 2, 32, 4, 2, head=3)
 LANGUAGE = ["llama", "gpt_neox", "gptj", "bloom", "mpt", "falcon new", "gemma3", "phi3", "llama4", "smollm3", "gpt_oss"]
@@ -63,9 +63,9 @@ def read(path, told=None, *, whole=False):
     for name in weights:
         assert weights[name].shape == weights.shapes[name]
     if "vocab_size" in weights.config or ("model_type" in weights.config and "image_size" not in weights.config):
-        family = family_of(weights.config)
+        family = find_family(weights.config)
         return family.entries(family.made(weights.config, weights.shapes))
-    return source_of(weights, Asked(**(told or {})))
+    return describe_file(weights, Hints(**(told or {})))
 
 
 @counts(40, 300)

@@ -21,7 +21,7 @@ from posjax.describe.explain.text import digits, prose, spans, spread, table, ti
 from posjax.describe.worlds import parts
 from posjax.encoding import Dims, Encoding, Params, Placed, Site, Sum
 from posjax.encodings.views import Viewed
-from posjax.pretrained.language.families import family_of
+from posjax.pretrained.language.families import find_family
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
 
@@ -84,7 +84,7 @@ def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> RotaryMod
     else:
         beside = (pathlib.Path(path) if pathlib.Path(path).is_dir() else pathlib.Path(path).parent) / "config.json"
         config = json.loads(beside.read_text())
-        model = family_of(config).made(config, ignore=ignore)
+        model = find_family(config).made(config, ignore=ignore)
         trained = model.length
     if not hasattr(model, "vocab_size"):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a decoder")

@@ -8,9 +8,9 @@ from posjax.encodings.disentangled import Deberta
 from posjax.encodings.tables import Learned
 from posjax.hf import from_hf
 from posjax.models.encoder import Encoder
-from posjax.pretrained.entries import Entry, dense, heads, layered, norm
+from posjax.pretrained.entries import Entry, heads, layered, linear, norm
 from posjax.pretrained.language.family import Config, Family, Key, layers_of, named
-from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, biased, embedding, projections
+from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, bias_switch, embedding, projections
 from posjax.pretrained.language.patterns import written_patterns
 
 _POST = dict(placement="post", embedding_norm=True, embedding_scale=1.0, first_norm=True, tied_embedding=True)
@@ -35,8 +35,8 @@ def _post_layer(at: str, projected: Sequence[str], model: Encoder) -> list[Entry
     return [
         *own,
         *norm(f"{at}attention.output.LayerNorm", f"{BLOCK}attention_norm"),
-        *dense(f"{at}intermediate.dense", f"{BLOCK}mlp/up"),
-        *dense(f"{at}output.dense", f"{BLOCK}mlp/down"),
+        *linear(f"{at}intermediate.dense", f"{BLOCK}mlp/up"),
+        *linear(f"{at}output.dense", f"{BLOCK}mlp/down"),
         *norm(f"{at}output.LayerNorm", f"{BLOCK}mlp_norm"),
     ]
 
@@ -53,7 +53,7 @@ def _embedded(at: str, model: Encoder, table: str | None, *, skipped: int = 0) -
 
 def _masked_head(at: str, bias: str) -> list[Entry]:
     return [
-        *dense(f"{at}dense", "head_dense"),
+        *linear(f"{at}dense", "head_dense"),
         *norm(f"{at}LayerNorm", "head_norm"),
         Entry(bias, "decoder_bias", "v -> v"),
     ]
@@ -63,8 +63,8 @@ def _bert_entries(model: Encoder) -> list[Entry]:
     found = _embedded("bert.embeddings.", model, "trunk/encoding/rows")
     found += layered(_post_layer("bert.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
     found += _masked_head("cls.predictions.transform.", "cls.predictions.bias") if model.head else []
-    found += dense("bert.pooler.dense", "pool") if model.pooler else []
-    return found + (dense("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
+    found += linear("bert.pooler.dense", "pool") if model.pooler else []
+    return found + (linear("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
 
 
 def _only_learned(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
@@ -133,9 +133,9 @@ _OFFSET = 2  # RoBERTa's positions begin after the row of its padding token, whi
 def _roberta_entries(model: Encoder) -> list[Entry]:
     found = _embedded("roberta.embeddings.", model, "trunk/encoding/rows", skipped=_OFFSET)
     found += layered(_post_layer("roberta.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
-    head = [*dense("lm_head.dense", "head_dense"), *norm("lm_head.layer_norm", "head_norm")]
+    head = [*linear("lm_head.dense", "head_dense"), *norm("lm_head.layer_norm", "head_norm")]
     found += [*head, Entry("lm_head.bias", "decoder_bias", "v -> v")] if model.head else []
-    return found + (dense("roberta.pooler.dense", "pool") if model.pooler else [])
+    return found + (linear("roberta.pooler.dense", "pool") if model.pooler else [])
 
 
 def _check_roberta_head(model: Encoder) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
         *projections(model, f"{at}attn.", ("Wqkv",), "Wo"),
         *norm(f"{at}mlp_norm", f"{BLOCK}mlp_norm", bias=bias),
         Entry(f"{at}mlp.Wi.weight", heads(f"{BLOCK}mlp/{{}}/kernel", ("gate", "up")), "(s o) i -> i o"),
-        *dense(f"{at}mlp.Wo", f"{BLOCK}mlp/down", bias=mlp_bias),
+        *linear(f"{at}mlp.Wo", f"{BLOCK}mlp/down", bias=mlp_bias),
     ]
     if mlp_bias:
         layer.append(Entry(f"{at}mlp.Wi.bias", heads(f"{BLOCK}mlp/{{}}/bias", ("gate", "up")), "(s o) -> o"))
@@ -272,7 +272,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
     around += norm("model.embeddings.norm", "trunk/embedding_norm", bias=bias)
     around += norm("model.final_norm", "trunk/norm", bias=bias)
     if model.head:
-        around += dense("head.dense", "head_dense", bias=model.head_dense_bias) + norm(
+        around += linear("head.dense", "head_dense", bias=model.head_dense_bias) + norm(
             "head.norm", "head_norm", bias=bias
         )
         around += [Entry("decoder.bias", "decoder_bias", "v -> v")] if model.head_bias else []
@@ -300,7 +300,7 @@ MODERN = Family(
         "hidden_activation": Key("mlp", "gelu", *named(GATED)),
         "norm_eps": Key("norm_epsilon", 1e-5),
         "norm_bias": Key("norm_bias", False),
-        "attention_bias": Key("attention_bias", False, *biased(*ALL)),
+        "attention_bias": Key("attention_bias", False, *bias_switch(*ALL)),
         "mlp_bias": Key("mlp_bias", False),
         "classifier_activation": Key("head", "gelu", *named(ACTIVATIONS)),
         "classifier_bias": Key("head_dense_bias", False),

@@ -6,9 +6,9 @@ from typing import Any
 from posjax.encoding import Encoding
 from posjax.encodings.rotary import Rope
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.entries import Entry, layered, linear, norm
 from posjax.pretrained.language.family import WITHOUT_EFFECT, Config, Family, Key, named
-from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, biased, embedding, head, projections
+from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, bias_switch, embedding, head, projections
 from posjax.pretrained.language.patterns import ROTARY_KEYS, written_patterns
 from posjax.spec import nearest
 
@@ -55,7 +55,7 @@ def _packed(at: str, out: str, axes: str, *, bias: bool) -> list[Entry]:
 
 def _mlp(at: str, up: str, down: str, *, bias: bool = True) -> list[Entry]:
     names = ((up, "up"), (down, "down"))
-    return [e for theirs, ours in names for e in dense(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
+    return [e for theirs, ours in names for e in linear(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
 
 
 # GPT-2: its matrices are [inputs, outputs].
@@ -185,7 +185,7 @@ _GPT_NEOX = Family(
         "layer_norm_eps": Key("norm_epsilon", 1e-5),
         "max_position_embeddings": Key("length", None),
         "use_parallel_residual": Key("placement", True, *named({True: "parallel", False: "pre"})),
-        "attention_bias": Key("attention_bias", True, *biased(*ALL)),
+        "attention_bias": Key("attention_bias", True, *bias_switch(*ALL)),
         "tie_word_embeddings": Key("tied_embedding", False),
     },
     constants=_CONSTANTS,

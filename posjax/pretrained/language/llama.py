@@ -8,7 +8,7 @@ from posjax.encodings.scalings_by_length import LongRope
 from posjax.encodings.temperature import LearnedSink
 from posjax.hf import from_hf_layers
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.entries import Entry, layered, linear, norm
 from posjax.pretrained.language.family import REQUIRED, Config, Family, Key, layers_of, named
 from posjax.pretrained.language.parts import (
     ALL,
@@ -16,7 +16,7 @@ from posjax.pretrained.language.parts import (
     GATED,
     LLAMA_CONSTANTS,
     LLAMA_KEYS,
-    biased,
+    bias_switch,
     embedding,
     head,
     projections,
@@ -25,7 +25,7 @@ from posjax.pretrained.language.patterns import ROTARY_KEYS, WINDOW_KEYS, writte
 
 _LAYER = "model.layers.{l}."
 _SILENT = frozenset({"attention_dropout"})
-_BIASED = {"attention_bias": Key("attention_bias", False, *biased(*ALL)), "mlp_bias": Key("mlp_bias", False)}
+_BIASED = {"attention_bias": Key("attention_bias", False, *bias_switch(*ALL)), "mlp_bias": Key("mlp_bias", False)}
 _GROUPED = LLAMA_KEYS | {"num_key_value_heads": Key("num_kv_heads")}
 _HEAD_DIM = {"head_dim": Key("head_dim", None)}  # not in the configuration class of some families, but in their code
 _QKV = tuple(sorted(("query", "key", "value")))
@@ -61,7 +61,7 @@ def _norms(model: Decoder) -> list[Entry]:
 def _mlp(model: Decoder, room: str = "mlp") -> list[Entry]:
     bias = model.block.has_mlp_bias
     names = ("gate", "up", "down")
-    return [e for name in names for e in dense(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
+    return [e for name in names for e in linear(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
 
 
 def _entries(model: Decoder) -> list[Entry]:
@@ -83,7 +83,7 @@ def _entries_of_phi3(model: Decoder) -> list[Entry]:
         Entry(
             f"{_LAYER}mlp.gate_up_proj.weight", (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel"), "(s f) m -> m f"
         ),
-        *dense(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
+        *linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
     ]
     return [*_around(model), *layered(layer, model.depth)]
 
@@ -94,7 +94,7 @@ def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     layer = [
         *_norms(model),
         *projections(model),
-        *dense(f"{_LAYER}mlp.router", f"{ours}router"),
+        *linear(f"{_LAYER}mlp.router", f"{ours}router"),
         Entry(f"{theirs}gate_up_proj", (f"{ours}gate_kernel", f"{ours}up_kernel"), "e m (f s) -> e m f"),
         Entry(f"{theirs}gate_up_proj_bias", (f"{ours}gate_bias", f"{ours}up_bias"), "e (f s) -> e f"),
         Entry(f"{theirs}down_proj", f"{ours}down_kernel", "e f m -> e f m"),
@@ -288,7 +288,7 @@ FAMILIES = [
         | {
             "head_dim": Key("head_dim", 64),
             "rms_norm_eps": Key("norm_epsilon", 1e-5),
-            "attention_bias": Key("attention_bias", True, *biased(*ALL)),
+            "attention_bias": Key("attention_bias", True, *bias_switch(*ALL)),
             "num_local_experts": Key("num_experts"),
             "num_experts_per_tok": Key("experts_per_token", REQUIRED),
             "swiglu_limit": Key("mlp_clip", 7.0),

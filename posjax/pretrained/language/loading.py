@@ -11,7 +11,7 @@ import numpy as np
 
 from posjax.pretrained import entries as maps
 from posjax.pretrained.files import Weights
-from posjax.pretrained.language.families import family_of
+from posjax.pretrained.language.families import find_family
 from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
 from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.spec import nearest
@@ -58,7 +58,7 @@ def load(
     weights = Weights.of(path)
     if not weights.config:
         raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
-    family = family_of(weights.config)
+    family = find_family(weights.config)
     try:
         model = family.made(weights.config, weights.shapes, ignore)
     except ValueError as error:
@@ -93,15 +93,9 @@ class _Tensors(Mapping[str, np.ndarray]):
 
 def _names(family: Family, weights: Weights) -> dict[str, str]:
     """The family's names of tensors; the file may lack the prefix that all but a head's have."""
-    held = {_respelt(family, name): name for name in weights if not re.fullmatch(family.ignored, name)}
+    held = {maps.respelt(name, family.respelt): name for name in weights if not re.fullmatch(family.ignored, name)}
     lacks = not any(name.startswith(family.prefix) for name in held)
     return {name if not lacks or name == family.tied else family.prefix + name: held[name] for name in held}
-
-
-def _respelt(family: Family, name: str) -> str:
-    for old, new in family.respelt:
-        name = re.sub(old, new, name)
-    return name
 
 
 def _embedding(family: Family, model: Any) -> str:
@@ -162,12 +156,12 @@ def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardin
     def put(path: str, array: np.ndarray) -> jax.Array:
         # Copy: a parameter must not keep the file open. The device converts the type.
         if sharding is None:
-            made = jax.device_put(maps.copied([array]))
+            made = jax.device_put(maps.contiguous([array]))
         else:
             where = sharding if isinstance(sharding, jax.sharding.Sharding) else sharding(path, array.shape)
-            made = jax.make_array_from_callback(array.shape, where, lambda index: maps.copied([array[index]]))
+            made = jax.make_array_from_callback(array.shape, where, lambda index: maps.contiguous([array[index]]))
         return made.astype(leaves[path].dtype)
 
     shapes = {path: leaf.shape for path, leaf in leaves.items()}
-    found = maps.read(family.entries(model), tensors, shapes, family.sizes_of(model), put=put)
+    found = maps.read_entries(family.entries(model), tensors, shapes, family.sizes_of(model), put=put)
     return tree_of(expected, found)

@@ -55,7 +55,7 @@ def save(
     chosen, described = _described(model, family)
     described = _NO_TOKENS | described | {"dtype": jnp.dtype(model.block.param_dtype).name, **(config or {})}
     chosen.made(described)  # refuses keys that the family lacks
-    tensors = maps.write(chosen.entries(model), flat, chosen.sizes_of(model))
+    tensors = maps.write_entries(chosen.entries(model), flat, chosen.sizes_of(model))
     if tensors is None:
         raise ValueError(f"a {chosen.model_type!r} has no place for all parameters of this model")
     write_shards(path, tensors, shard_bytes)

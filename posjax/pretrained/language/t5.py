@@ -8,7 +8,7 @@ from posjax.encodings.bias import T5 as Bias
 from posjax.hf import from_hf
 from posjax.models.block import GATED
 from posjax.models.encoder_decoder import EncoderDecoder
-from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.entries import Entry, layered, linear, norm
 from posjax.pretrained.language.family import Config, Family, Key, named
 from posjax.pretrained.language.parts import embedding, head, projections
 from posjax.spec import parse_layers
@@ -26,7 +26,7 @@ def _stack(name: str, depth: int, model: EncoderDecoder) -> list[Entry]:
         *norm(f"{at}{last}.layer_norm", f"{block}mlp_norm", bias=False),
     ]
     for ours, theirs in {**of_mlp, "down": "wo"}.items():
-        layer += dense(f"{at}{last}.DenseReluDense.{theirs}", f"{block}mlp/{ours}", bias=False)
+        layer += linear(f"{at}{last}.DenseReluDense.{theirs}", f"{block}mlp/{ours}", bias=False)
     if name == "decoder":
         layer += norm(f"{at}1.layer_norm", f"{block}cross_norm", bias=False)
         layer += [

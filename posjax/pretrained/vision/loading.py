@@ -16,7 +16,7 @@ from posjax.pretrained.files import Weights
 from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.pretrained.vision.google import GOOGLE
 from posjax.pretrained.vision.hf import HF
-from posjax.pretrained.vision.origin import PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
+from posjax.pretrained.vision.origin import PREFIX, Hints, Origin, Shapes, prefix_entries, prefix_fields
 from posjax.pretrained.vision.saving import METADATA, OWN, read_header
 from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import nearest, parse_layers
@@ -49,7 +49,7 @@ class Info(NamedTuple):
     labels: tuple[str, ...] | None
 
 
-class Source(NamedTuple):
+class FileOfViT(NamedTuple):
     """A file as its family's code reads it."""
 
     origin: str
@@ -119,7 +119,9 @@ def load(
         image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     _check_overrides(overrides)
     weights = Weights.of(path)
-    source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size))
+    source = describe_file(
+        weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size)
+    )
     tensors = {name: weights[theirs] for name, theirs in source.names.items()}
     params, expected = parameters(source, tensors)
     model, params = _changed(source.model, params, expected, num_classes, overrides)
@@ -135,7 +137,7 @@ def info(
     """Returns the model that `load` would load, with the same `overrides`, and its scaling of pixels; reads no weights."""
     _check_overrides(overrides)
     weights = Weights.of(path)
-    source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
+    source = describe_file(weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
     check(f"{weights.path.parent / 'preprocessor_config.json'}", beside, _SCALING)
@@ -147,22 +149,22 @@ def info(
     return Info(source.origin, source.model.with_fields(**overrides), tuple(mean), tuple(std), source.method, labels)
 
 
-def source_of(weights: Weights, asked: Asked) -> Source:
+def describe_file(weights: Weights, hints: Hints) -> FileOfViT:
     """The origin of a file and its reader."""
     held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
     if METADATA in weights.metadata:
-        return _own_source(weights, held, asked)
+        return _describe_own(weights, held, hints)
     origin, names = _recognised(weights.path, held)
     shapes = _Shapes({name: _Shape(held[theirs]) for name, theirs in names.items()})
     _check_configuration(weights)
-    fields = origin.fields(shapes, weights.config, asked)
+    fields = origin.fields(shapes, weights.config, hints)
     check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])})  # sizes are the tensors' own
-    if asked.encoding is not None and fields["encoding"] != asked.encoding:
+    if hints.encoding is not None and fields["encoding"] != hints.encoding:
         raise ValueError(
-            f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {asked.encoding}"
+            f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {hints.encoding}"
         )
     model = ViT.from_config(fields)
-    return Source(
+    return FileOfViT(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
     )
 
@@ -199,14 +201,14 @@ def _check_configuration(weights: Weights) -> None:
     check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
 
 
-def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
+def _describe_own(weights: Weights, held: Shapes, hints: Hints) -> FileOfViT:
     model, names, scaling = read_header(weights.metadata[METADATA], held)
-    _refuse_contradiction("encoding", asked.encoding, model.encoding, parse_layers)
-    _refuse_contradiction("num_heads", asked.num_heads, model.block.num_heads)
-    _refuse_contradiction("grid", asked.grid, model.patches(*model.image_size))
-    if asked.pooling is not None:
+    _refuse_contradiction("encoding", hints.encoding, model.encoding, parse_layers)
+    _refuse_contradiction("num_heads", hints.num_heads, model.block.num_heads)
+    _refuse_contradiction("grid", hints.grid, model.patches(*model.image_size))
+    if hints.pooling is not None:
         counts = dict(cls=int(model.has_cls), distillation=int(model.distillation_token), registers=model.num_registers)
-        model = model.with_fields(**prefix_fields(counts, asked.pooling))
+        model = model.with_fields(**prefix_fields(counts, hints.pooling))
     if names == OWN:
         letters = {name: " ".join("abcdefgh"[: len(shape)]) for name, shape in held.items() if name not in PREFIX}
         entries = [maps.Entry(n, n.replace(".", "/"), f"{axes} -> {axes}") for n, axes in letters.items()]
@@ -214,13 +216,13 @@ def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
     else:
         entries = TIMM[-1].entries(model, held)
     origin = f"posjax ({names} names)"
-    return Source(origin, model, entries, {n: n for n in held}, r"(?!)", "torch_bicubic", scaling)
+    return FileOfViT(origin, model, entries, {n: n for n in held}, r"(?!)", "torch_bicubic", scaling)
 
 
-def _refuse_contradiction(name: str, asked: Any, told: Any, read: Callable[[Any], Any] = lambda value: value) -> None:
-    if asked is not None and read(asked) != read(told):
+def _refuse_contradiction(name: str, given: Any, told: Any, read: Callable[[Any], Any] = lambda value: value) -> None:
+    if given is not None and read(given) != read(told):
         raise ValueError(
-            f"{name} is {told} by the file's own header, not {asked}: leave it out; another encoding takes over what a model "
+            f"{name} is {told} by the file's own header, not {given}: leave it out; another encoding takes over what a model "
             "learned by posjax.models.replacing.with_encoding"
         )
 
@@ -230,7 +232,7 @@ def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
     for origin in ORIGINS:
         names: dict[str, str] = {}
         for name in held:
-            if (new := origin.renamed(name)) in names:
+            if (new := maps.respelt(name, origin.renames)) in names:
                 raise ValueError(f"{path} holds both {names[new]} and {name}, two spellings of one tensor")
             names[new] = name
         if set(origin.telltale) <= names.keys():
@@ -240,13 +242,13 @@ def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
     raise ValueError(f"{path} holds {some}, ...: names of no known family. Known, by what tells them: {known}")
 
 
-def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+def parameters(source: FileOfViT, tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the file's {"params": tree}, in the types of its tensors, and the shapes and types that the model expects."""
     expected = expected_params(source.model, _channels_of(tensors))
     paths = paths_of(expected)
     shapes = {path: leaf.shape for path, leaf in paths.items()}
     unread = r"(head|head_distillation|pooled_norm|pre_logits|map)/.*" if source.model.pooling == "none" else r"(?!)"
-    found = maps.read(
+    found = maps.read_entries(
         source.entries, tensors, shapes, {"h": source.model.block.num_heads}, ignored=source.ignored, unread=unread
     )
     return tree_of(expected, found), expected

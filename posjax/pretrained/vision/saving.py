@@ -54,7 +54,11 @@ def save(
     """
     tree = params["params"] if set(params) == {"params"} else params
     flat = {path: np.asarray(leaf) for path, leaf in checked_paths(model, tree, image_channels(tree)).items()}
-    written = maps.write(TIMM[-1].entries(model, {}), flat, {"h": model.block.num_heads}) if _timm_has(model) else None
+    written = (
+        maps.write_entries(TIMM[-1].entries(model, {}), flat, {"h": model.block.num_heads})
+        if _timm_has(model)
+        else None
+    )
     names = OWN if written is None else _TIMM
     tensors = dict(written or ())
     if written is None:
