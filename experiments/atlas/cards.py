@@ -15,7 +15,7 @@ from experiments.report.page import seconds_of_step
 from experiments.report.scorecard import MARKS, shown
 from posjax.describe import catalogue
 from posjax.describe.scorecard.card import MEASURES
-from posjax.describe.scorecard.specs import spec_of
+from posjax.describe.scorecard.specs import measured_spec
 from posjax.encoding import PositionMap
 from posjax.spec import registered, registered_names
 
@@ -67,7 +67,7 @@ def cards(sources: Sources) -> dict[str, Any]:
 
 def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
     """The class's own description."""
-    spec = spec_of(row.name, _LENGTH) or str(row.example)
+    spec = measured_spec(row.name, _LENGTH) or str(row.example)
     shortest = f"{row.name}()" if row.cls is type(row.example) and _is_whole(row) else spec
     return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
         "kind": "position map" if issubclass(row.cls, PositionMap) else "encoding",
@@ -89,7 +89,7 @@ def _of_scaling(cls: type) -> dict[str, Any]:
     """The card of a frequency scaling, which stands in a rotary encoding and keeps its hooks."""
     text = catalogue.documentation(cls)
     name = cls.spec_name
-    spec = spec_of(name, _LENGTH) or f"rope(scaling={name}())"
+    spec = measured_spec(name, _LENGTH) or f"rope(scaling={name}())"
     about = (catalogue.summary(text), catalogue.citation(text), catalogue.arxiv_number(text))
     return _shared(name, *about, catalogue.family_of(cls)) | {
         "kind": "frequency scaling",

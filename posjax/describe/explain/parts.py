@@ -18,11 +18,10 @@ from posjax.describe.explain.text import (
     picture,
     prose,
     spans,
-    spread,
     subtitle,
     table,
 )
-from posjax.describe.worlds import Part
+from posjax.describe.worlds import Part, spread
 from posjax.encoding import Dims, PositionMap, Site, axes, of_queries
 
 _HEADS_SHOWN = 2
@@ -272,11 +271,11 @@ class WorkedPart:
 
     def read(self) -> list[str]:
         text = "What the query at {} would read beside the value of each key (head 0):"
-        return self._by_key(text, probes.read_beside(self.part, self.dims, self.middle))
+        return self._by_key(text, probes.outputs_beside(self.part, self.dims, self.middle))
 
     def rotate(self) -> list[str]:
         """Describes a transform that turns pairs of channels, scales, mixes, or depends on the content."""
-        transform = probes.transform(self.part, self.dims)
+        transform = probes.linear_rotation(self.part, self.dims)
         _, q, k = probes.content(self.dims, 1)
         site = probes.observed(self.part, self.dims)
         many_q, many_k = (np.broadcast_to(x, (len(site.segment), *x.shape[1:])) for x in (q, k))

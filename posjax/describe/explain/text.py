@@ -85,8 +85,3 @@ def spans(numbers: Sequence[int], to: str = "-") -> str:
         else:
             found.append([each, each])
     return ", ".join(str(a) if a == b else f"{a}{to}{b}" for a, b in found)
-
-
-def spread(count: int, most: int) -> list[int]:
-    """`most` of `count` indices, evenly apart with both ends; all of them if they are no more."""
-    return sorted({round(x) for x in np.linspace(0, count - 1, min(most, count))})

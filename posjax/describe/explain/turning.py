@@ -17,8 +17,8 @@ from jaxtyping import Float
 from posjax.attention import slots_needed
 from posjax.attention.dense import visible
 from posjax.describe import probes
-from posjax.describe.explain.text import digits, prose, spans, spread, table, title
-from posjax.describe.worlds import parts
+from posjax.describe.explain.text import digits, prose, spans, table, title
+from posjax.describe.worlds import placed_parts, spread
 from posjax.encoding import Dims, Encoding, Params, Placed, Site, Sum
 from posjax.encodings.views import Viewed
 from posjax.pretrained.language.families import find_family
@@ -129,8 +129,8 @@ def turning_of(encoding: Encoding, model: RotaryModel, length: int) -> Turning |
     position = np.array([0, 1, length - 1], np.int32)
     site = Site(position, np.ones_like(position), np.zeros_like(position))
     params = encoding.init(jax.random.key(0), dims)
-    for part in parts(encoding, params, site):
-        transform = probes.transform(part, dims)
+    for part in placed_parts(encoding, params, site):
+        transform = probes.linear_rotation(part, dims)
         found = None if transform is None else probes.turns(transform.query)
         if found is not None and found.pairs:
             rates = np.abs(found.angle[1, 0] - found.angle[0, 0])

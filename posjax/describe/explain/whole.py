@@ -10,7 +10,7 @@ from posjax.describe import probes
 from posjax.describe.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.describe.explain.parts import WorkedPart, labels
 from posjax.describe.explain.text import coordinates, decimal, digits, prose, subtitle, table, title
-from posjax.describe.worlds import Part, awake, axes_taken, box, parts, with_relation
+from posjax.describe.worlds import Part, awake, axes_taken, box, placed_parts, with_relation
 from posjax.encoding import Dims, Encoding, PositionMap, Site
 
 _MENDS = {1: "leave --grid out", 2: "give --grid=HxW", 3: "give --grid=DxHxW"}  # by the number of axes that are needed
@@ -26,7 +26,7 @@ def explain(
     """
     dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
     params, asleep = awake(encoding.init(jax.random.key(0), dims))
-    members = list(parts(encoding, params, site))
+    members = list(placed_parts(encoding, params, site))
     lines = [*prose(str(encoding)), "", *prose(_setting(dims, site, grid, parameter_shapes(encoding, dims)))]
     if asleep:
         text = (
@@ -188,10 +188,12 @@ def plot(
       ValueError: where the encoding does not take these sizes.
     """
     from posjax.describe.figures import save
-    from posjax.describe.plots import figures
+    from posjax.describe.plots import draw_figures
 
     dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
     params, _ = awake(encoding.init(jax.random.key(0), dims))
     directory.mkdir(parents=True, exist_ok=True)
     stem = "".join(c if c.isalnum() else "_" for c in str(encoding).replace("()", "")).strip("_")[:60]
-    return [save(figure, directory / f"{stem}_{name}.png") for name, figure in figures(encoding, params, dims, site)]
+    return [
+        save(figure, directory / f"{stem}_{name}.png") for name, figure in draw_figures(encoding, params, dims, site)
+    ]

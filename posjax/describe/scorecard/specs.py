@@ -46,7 +46,7 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     """
     specs, unknown = {}, []
     for name in every_name():
-        text = spec_of(name, length)
+        text = measured_spec(name, length)
         if text is None:
             unknown.append(name)
         else:
@@ -61,7 +61,7 @@ def every_name() -> list[str]:
     return [name for name in pj.encodings.__all__ if name in registered]
 
 
-def spec_of(name: str, length: int) -> str | None:
+def measured_spec(name: str, length: int) -> str | None:
     """The spec that a name is measured by; None for a pattern over layers, or an argument that cannot be made up here."""
     if name not in pj.spec.registered_names():
         return None
