@@ -76,7 +76,7 @@ def facts(name: str) -> Facts:
     return Facts(
         name=name,
         cls=cls,
-        family=family_of(cls),
+        family=defining_module(cls),
         example=example,
         hooks=overridden(cls),
         parameters=parameters,
@@ -105,7 +105,7 @@ def values() -> list[type]:
     return [cls for name in registered_names() if not issubclass(cls := registered(name), Encoding)]
 
 
-def family_of(cls: type) -> str:
+def defining_module(cls: type) -> str:
     """The module that defines a class, without the packages around it."""
     return cls.__module__.rpartition(".")[2]
 
@@ -207,7 +207,7 @@ def learns(row: Facts) -> str:
     return f"{row.count:,} ({shapes})" if len(row.parameters) <= 4 else f"{row.count:,} in {len(row.parameters)} arrays"
 
 
-def cells(row: Facts) -> dict[str, str]:
+def catalogue_cells(row: Facts) -> dict[str, str]:
     """The cells of a row behind its name, by the headings of their columns."""
     known = [*row.needs]
     if "needs" in row.depends:
@@ -232,7 +232,7 @@ def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
     for name in ("encoding", *names, "arXiv"):
         view.add_column(name, ratio=ratios.get(name), no_wrap=name not in ratios)
     for row in rows:
-        shown = cells(row) | {"declares": cells(row)["declares"].replace("_", " ")}
+        shown = catalogue_cells(row) | {"declares": catalogue_cells(row)["declares"].replace("_", " ")}
         view.add_row(*map(Text, [row.name, *(shown[name] for name in names), row.arxiv or row.citation or ""]))
     return view
 
@@ -253,10 +253,12 @@ def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
 def summing_up(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
     """The number of entries."""
     line, plane = f"{LINE.length} positions", f"{GRID.grid[0]}x{GRID.grid[1]} patches"
-    sizes = [f"width {d.width}, {d.num_heads} heads of {d.head_dim} and {at}" for d, at in ((LINE, line), (GRID, plane))]
+    sizes = [
+        f"width {d.width}, {d.num_heads} heads of {d.head_dim} and {at}" for d, at in ((LINE, line), (GRID, plane))
+    ]
     learned = sum(bool(row.parameters) for row in rows)
     relative = sum(row.relative for row in rows if "place" not in row.hooks)
-    families = len({row.family for row in rows} | {family_of(cls) for cls in kinds})
+    families = len({row.family for row in rows} | {defining_module(cls) for cls in kinds})
     return (
         f"{len(rows)} encodings and position maps, {len(kinds)} values that they take, in {families} families; "
         f"{learned} learn something, {relative} (position maps not counted) are relative. "
@@ -280,7 +282,7 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
         return ["", f"## {title}", "", grid(headers, body, left=len(headers))]
 
     for family, members in itertools.groupby(rows, key=lambda row: row.family):
-        described = [(row, cells(row)) for row in members]
+        described = [(row, catalogue_cells(row)) for row in members]
         body = [
             [f"`{row.name}`", *map(escape_markdown, each.values()), _link(row.citation, row.arxiv)]
             for row, each in described
@@ -290,7 +292,7 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
         body = []
         for cls in kinds:
             text = documentation(cls)
-            about = [escape_markdown(summary(text)), escape_markdown(family_of(cls))]
+            about = [escape_markdown(summary(text)), escape_markdown(defining_module(cls))]
             body.append([f"`{cls.spec_name}`", *about, _link(citation(text), arxiv_number(text))])
         lines += table("Arguments of encodings", ["value", "summary", "family", "reference"], body)
     lines += ["", "## Declared traits", ""]

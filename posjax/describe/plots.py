@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from posjax.describe import probes
 from posjax.describe.catalogue import overridden
 from posjax.describe.figures import GREY, HUES, SMALL
-from posjax.describe.worlds import Part, normal, placed_parts, spread
+from posjax.describe.worlds import Part, evenly, normal, placed_parts
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _WORDS = 64  # random words that a curve of logits is the mean of
@@ -109,7 +109,7 @@ def _wavelengths(part: Part, dims: Dims, origin: Site) -> Figure | None:
 
 def _bias(part: Part, dims: Dims, origin: Site) -> Figure:
     found, depends = probes.bias(part, dims)
-    shown = spread(len(found), _HEADS)
+    shown = evenly(len(found), _HEADS)
     figure, panels = _panels_of_heads(len(shown))
     sizes = _grid_of(part.site)
     for panel, head in zip(panels.flat, shown, strict=True):
@@ -139,7 +139,7 @@ def _mask(part: Part, dims: Dims, origin: Site) -> Figure:
 def _logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Figure:
     """The logit of a word with itself, by distance on a line, or around the middle of a grid."""
     values, seen = self_logits(encoding, params, dims, site)
-    shown = spread(len(values), _HEADS)
+    shown = evenly(len(values), _HEADS)
     sizes = _grid_of(site)
     quantity = "log weight" if "weigh" in encoding.hooks else "logit"
     about = f"{encoding}: {quantity} of a word with itself, mean of {_WORDS} random ones"

@@ -132,7 +132,7 @@ def grid_width(encoding: Encoding) -> int | None:
     return None
 
 
-def spread(count: int, most: int) -> list[int]:
+def evenly(count: int, most: int) -> list[int]:
     """`most` of `count` indices, evenly apart with both ends; all of them if they are no more."""
     return sorted({round(x) for x in np.linspace(0, count - 1, min(most, count))})
 

@@ -21,10 +21,10 @@ from posjax.files import naming, replace_file
 _PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
 
-class Weights(Mapping[str, np.ndarray]):
+class WeightsFile(Mapping[str, np.ndarray]):
     """The tensors of a file by name, read on access; `shapes` are known at once.
 
-        weights = Weights.of("ViT-B_16.npz")
+        weights = WeightsFile.of("ViT-B_16.npz")
 
     `metadata` comes from the header, `config` and `preprocessor` from config.json and preprocessor_config.json beside the
     file ({} if missing).
@@ -49,7 +49,7 @@ class Weights(Mapping[str, np.ndarray]):
         return len(self.shapes)
 
     @staticmethod
-    def of(path: str | Path) -> "Weights":
+    def of(path: str | Path) -> "WeightsFile":
         """Opens an .npz or .safetensors file, or a folder that timm or transformers saved a model in.
 
         Memory stays below the file's size (100 times that for a compressed .npz).
@@ -76,7 +76,7 @@ class Weights(Mapping[str, np.ndarray]):
 _WRAPPERS = ("module.", "_orig_mod.")  # prefixes that DistributedDataParallel and torch.compile put before every name
 
 
-def _bare(weights: Weights) -> Weights:
+def _bare(weights: WeightsFile) -> WeightsFile:
     """Removes prefixes that wrappers around a model put before all names."""
     for wrapper in _WRAPPERS * 2:
         if weights.shapes and all(name.startswith(wrapper) for name in weights.shapes):
@@ -85,7 +85,7 @@ def _bare(weights: Weights) -> Weights:
                 lambda name, inner=inner, wrapper=wrapper: inner(wrapper + name)
                 for inner in (weights.__getitem__, weights.mapped)
             )
-            weights = Weights(weights.path, shapes, read, weights.metadata, mapped)
+            weights = WeightsFile(weights.path, shapes, read, weights.metadata, mapped)
     return weights
 
 
@@ -192,7 +192,7 @@ _DTYPES = {
 }
 
 
-def _safetensors(path: Path) -> Weights:
+def _safetensors(path: Path) -> WeightsFile:
     if not path.is_file():
         raise ValueError(f"{path} is not a file")
     try:
@@ -216,10 +216,10 @@ def _safetensors(path: Path) -> Weights:
         return np.memmap(path, _DTYPES[kind], "r", 8 + length + start, tuple(shape))
 
     shapes = {name: tuple(header[name]["shape"]) for name in names}
-    return Weights(path, shapes, lambda name: np.array(mapped(name)), file.metadata() or {}, mapped)
+    return WeightsFile(path, shapes, lambda name: np.array(mapped(name)), file.metadata() or {}, mapped)
 
 
-def _shards(path: Path) -> Weights:
+def _shards(path: Path) -> WeightsFile:
     """Opens several safetensors files by their JSON index, the format of large models."""
     index = read_json(path).get("weight_map")
     if not index or not isinstance(index, dict):
@@ -233,7 +233,7 @@ def _shards(path: Path) -> Weights:
     if lacking := sorted(name for name, file in index.items() if name not in files[file].shapes):
         raise ValueError(f"{path} promises {lacking[0]} in {index[lacking[0]]}, which does not hold it")
     shapes = {name: files[file].shapes[name] for name, file in index.items()}
-    return Weights(
+    return WeightsFile(
         path,
         shapes,
         lambda name: files[index[name]][name],
@@ -248,7 +248,7 @@ _MOST_PACKED = 100  # largest ratio of a compressed .npz's content to its file
 _FREE = 2**20  # a file may always unpack to this many bytes
 
 
-def _npz(path: Path) -> Weights:
+def _npz(path: Path) -> WeightsFile:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
@@ -267,7 +267,7 @@ def _npz(path: Path) -> Weights:
         # numpy does not know bfloat16 and reads it as two raw bytes.
         return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
-    return Weights(path, shapes, read, {})
+    return WeightsFile(path, shapes, read, {})
 
 
 def _check_claims(path: Path, members: list[zipfile.ZipInfo]) -> None:

@@ -11,17 +11,17 @@ import numpy as np
 from posjax.describe import probes
 from posjax.describe.catalogue import overridden
 from posjax.describe.explain.text import (
-    coordinates,
     decimal,
     decimals,
     digits,
     picture,
+    place_text,
     prose,
     spans,
     subtitle,
     table,
 )
-from posjax.describe.worlds import Part, spread
+from posjax.describe.worlds import Part, evenly
 from posjax.encoding import Dims, PositionMap, Site, axes, of_queries
 
 _HEADS_SHOWN = 2
@@ -46,7 +46,7 @@ _HEADINGS = {
 def labels(site: Site) -> list[str]:
     """A name for each token: its position, or which prefix token it is."""
     numbers = np.asarray(site.prefix)
-    return [f"prefix {n}" if n else coordinates(p) for p, n in zip(site.position, numbers, strict=True)]
+    return [f"prefix {n}" if n else place_text(p) for p, n in zip(site.position, numbers, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class WorkedPart:
         columns = ["key - query", *_channels(values.shape[-1])]
         rows = self._by_token(
             columns,
-            lambda s: [coordinates(away[s] if away.shape[1] > 1 else away[s, 0]), *decimals(values[s, 0])],
+            lambda s: [place_text(away[s] if away.shape[1] > 1 else away[s, 0]), *decimals(values[s, 0])],
             "key at",
         )
         return [*prose(text.format(self.labels[self.middle])), "", *rows]
@@ -307,7 +307,7 @@ class WorkedPart:
         if np.abs(query.angle - query.angle[:, :1]).max() > 1e-6:
             lines += prose("Every head turns in its own way; head 0 is shown.")
         rates = probes.frequencies(query, self.origin, self.part.site)
-        shown = spread(len(query.pairs), _PAIRS_SHOWN)
+        shown = evenly(len(query.pairs), _PAIRS_SHOWN)
         if rates is not None:
             lines += ["", *self._frequencies(query.pairs, rates, shown)]
 

@@ -48,7 +48,7 @@ def decimals(values: Any) -> list[str]:
     return [decimal(value) for value in np.asarray(values).ravel()]
 
 
-def coordinates(position) -> str:
+def place_text(position) -> str:
     """A position as a label: 5 or (1, 2)."""
     position = np.asarray(position)
     return digits(position) if position.ndim == 0 else f"({', '.join(map(digits, position))})"

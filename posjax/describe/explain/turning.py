@@ -18,7 +18,7 @@ from posjax.attention import slots_needed
 from posjax.attention.dense import visible
 from posjax.describe import probes
 from posjax.describe.explain.text import digits, prose, spans, table, title
-from posjax.describe.worlds import placed_parts, spread
+from posjax.describe.worlds import evenly, placed_parts
 from posjax.encoding import Dims, Encoding, Params, Placed, Site, Sum
 from posjax.encodings.views import Viewed
 from posjax.pretrained.language.families import find_family
@@ -198,7 +198,7 @@ def _about(model: RotaryModel, turning: dict[int, Turning]) -> list[str]:
         "most turns of these",
     ]
     lines += ["", *table(headers, rows), "", *prose("Turns of each pair, by length:"), ""]
-    shown = range(len(pairs)) if len(pairs) <= 64 else spread(len(pairs), 32)
+    shown = range(len(pairs)) if len(pairs) <= 64 else evenly(len(pairs), 32)
     rows = []
     for pair in shown:
         rate = trained.rates[pair]

@@ -9,7 +9,7 @@ import numpy as np
 from posjax.describe import probes
 from posjax.describe.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.describe.explain.parts import WorkedPart, labels
-from posjax.describe.explain.text import coordinates, decimal, digits, prose, subtitle, table, title
+from posjax.describe.explain.text import decimal, digits, place_text, prose, subtitle, table, title
 from posjax.describe.worlds import Part, awake, axes_taken, box, placed_parts, with_relation
 from posjax.encoding import Dims, Encoding, PositionMap, Site
 
@@ -175,7 +175,7 @@ def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, st
         keys = index[tuple(slice(0, size - d) for size, d in zip(sizes, step, strict=True))].ravel()
         query = index[tuple(slice(d, None) for d in step)].ravel()
         chosen = sorted({0, len(keys) // 2, len(keys) - 1}) if len(keys) else []
-        found += [(int(first + query[c]), int(first + keys[c]), coordinates(step)) for c in chosen]
+        found += [(int(first + query[c]), int(first + keys[c]), place_text(step)) for c in chosen]
     return found
 
 

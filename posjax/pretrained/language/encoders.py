@@ -8,7 +8,7 @@ from posjax.encodings.disentangled import Deberta
 from posjax.encodings.tables import Learned
 from posjax.hf import from_hf
 from posjax.models.encoder import Encoder
-from posjax.pretrained.entries import Entry, heads, layered, linear, norm
+from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.language.family import Config, Family, Key, layers_of, named
 from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, bias_switch, embedding, projections
 from posjax.pretrained.language.patterns import written_patterns
@@ -35,8 +35,8 @@ def _post_layer(at: str, projected: Sequence[str], model: Encoder) -> list[Entry
     return [
         *own,
         *norm(f"{at}attention.output.LayerNorm", f"{BLOCK}attention_norm"),
-        *linear(f"{at}intermediate.dense", f"{BLOCK}mlp/up"),
-        *linear(f"{at}output.dense", f"{BLOCK}mlp/down"),
+        *torch_linear(f"{at}intermediate.dense", f"{BLOCK}mlp/up"),
+        *torch_linear(f"{at}output.dense", f"{BLOCK}mlp/down"),
         *norm(f"{at}output.LayerNorm", f"{BLOCK}mlp_norm"),
     ]
 
@@ -53,7 +53,7 @@ def _embedded(at: str, model: Encoder, table: str | None, *, skipped: int = 0) -
 
 def _masked_head(at: str, bias: str) -> list[Entry]:
     return [
-        *linear(f"{at}dense", "head_dense"),
+        *torch_linear(f"{at}dense", "head_dense"),
         *norm(f"{at}LayerNorm", "head_norm"),
         Entry(bias, "decoder_bias", "v -> v"),
     ]
@@ -63,8 +63,8 @@ def _bert_entries(model: Encoder) -> list[Entry]:
     found = _embedded("bert.embeddings.", model, "trunk/encoding/rows")
     found += layered(_post_layer("bert.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
     found += _masked_head("cls.predictions.transform.", "cls.predictions.bias") if model.head else []
-    found += linear("bert.pooler.dense", "pool") if model.pooler else []
-    return found + (linear("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
+    found += torch_linear("bert.pooler.dense", "pool") if model.pooler else []
+    return found + (torch_linear("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
 
 
 def _only_learned(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
@@ -133,9 +133,9 @@ _OFFSET = 2  # RoBERTa's positions begin after the row of its padding token, whi
 def _roberta_entries(model: Encoder) -> list[Entry]:
     found = _embedded("roberta.embeddings.", model, "trunk/encoding/rows", skipped=_OFFSET)
     found += layered(_post_layer("roberta.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
-    head = [*linear("lm_head.dense", "head_dense"), *norm("lm_head.layer_norm", "head_norm")]
+    head = [*torch_linear("lm_head.dense", "head_dense"), *norm("lm_head.layer_norm", "head_norm")]
     found += [*head, Entry("lm_head.bias", "decoder_bias", "v -> v")] if model.head else []
-    return found + (linear("roberta.pooler.dense", "pool") if model.pooler else [])
+    return found + (torch_linear("roberta.pooler.dense", "pool") if model.pooler else [])
 
 
 def _check_roberta_head(model: Encoder) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
         *projections(model, f"{at}attn.", ("Wqkv",), "Wo"),
         *norm(f"{at}mlp_norm", f"{BLOCK}mlp_norm", bias=bias),
         Entry(f"{at}mlp.Wi.weight", heads(f"{BLOCK}mlp/{{}}/kernel", ("gate", "up")), "(s o) i -> i o"),
-        *linear(f"{at}mlp.Wo", f"{BLOCK}mlp/down", bias=mlp_bias),
+        *torch_linear(f"{at}mlp.Wo", f"{BLOCK}mlp/down", bias=mlp_bias),
     ]
     if mlp_bias:
         layer.append(Entry(f"{at}mlp.Wi.bias", heads(f"{BLOCK}mlp/{{}}/bias", ("gate", "up")), "(s o) -> o"))
@@ -272,7 +272,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
     around += norm("model.embeddings.norm", "trunk/embedding_norm", bias=bias)
     around += norm("model.final_norm", "trunk/norm", bias=bias)
     if model.head:
-        around += linear("head.dense", "head_dense", bias=model.head_dense_bias) + norm(
+        around += torch_linear("head.dense", "head_dense", bias=model.head_dense_bias) + norm(
             "head.norm", "head_norm", bias=bias
         )
         around += [Entry("decoder.bias", "decoder_bias", "v -> v")] if model.head_bias else []

@@ -6,7 +6,7 @@ from typing import Any
 from posjax.encoding import Encoding
 from posjax.encodings.rotary import Rope
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry, layered, linear, norm
+from posjax.pretrained.entries import Entry, layered, norm, torch_linear
 from posjax.pretrained.language.family import WITHOUT_EFFECT, Config, Family, Key, named
 from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, bias_switch, embedding, head, projections
 from posjax.pretrained.language.patterns import ROTARY_KEYS, written_patterns
@@ -55,7 +55,7 @@ def _packed(at: str, out: str, axes: str, *, bias: bool) -> list[Entry]:
 
 def _mlp(at: str, up: str, down: str, *, bias: bool = True) -> list[Entry]:
     names = ((up, "up"), (down, "down"))
-    return [e for theirs, ours in names for e in linear(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
+    return [e for theirs, ours in names for e in torch_linear(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
 
 
 # GPT-2: its matrices are [inputs, outputs].
@@ -278,10 +278,6 @@ def _mpt_attention(config: Config) -> dict[str, Any]:
     return dict(qkv_clip=attention.get("clip_qkv") or None, logit_scale=attention.get("softmax_scale"))
 
 
-def _written_mpt_attention(model: Decoder) -> dict[str, Any]:
-    return {"attn_config": {"clip_qkv": model.block.qkv_clip, "softmax_scale": model.block.scale}}
-
-
 _MPT = Family(
     "mpt",
     "MptForCausalLM",
@@ -298,7 +294,9 @@ _MPT = Family(
     entries=_entries_of_mpt,
     written_encoding=_without_keys("mpt"),
     derived=_mpt_attention,
-    written_derived=_written_mpt_attention,
+    written_derived=lambda model: {
+        "attn_config": {"clip_qkv": model.block.qkv_clip, "softmax_scale": model.block.scale}
+    },
     derived_keys=frozenset({"attn_config"}),
     plain={"expansion_ratio": (4,), "logit_scale": (None,), "no_bias": (True,), "embedding_fraction": (1.0,)},
     silent=_SILENT | {"emb_pdrop", "learned_pos_emb", "norm_type", "verbose", "init_config", "tokenizer_name"},

@@ -8,7 +8,7 @@ from posjax.encodings.scalings_by_length import LongRope
 from posjax.encodings.temperature import LearnedSink
 from posjax.hf import from_hf_layers
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry, layered, linear, norm
+from posjax.pretrained.entries import Entry, layered, norm, torch_linear
 from posjax.pretrained.language.family import REQUIRED, Config, Family, Key, layers_of, named
 from posjax.pretrained.language.parts import (
     ALL,
@@ -58,21 +58,14 @@ def _norms(model: Decoder) -> list[Entry]:
     return [entry for pair in entries for entry in pair]
 
 
-def _mlp(model: Decoder, room: str = "mlp") -> list[Entry]:
+def _mlp(model: Decoder, room: str) -> list[Entry]:
     bias = model.block.has_mlp_bias
     names = ("gate", "up", "down")
-    return [e for name in names for e in linear(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
+    return [e for name in names for e in torch_linear(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
 
 
-def _entries(model: Decoder) -> list[Entry]:
-    return [*_around(model), *layered([*_norms(model), *projections(model), *_mlp(model)], model.depth)]
-
-
-def _entries_of_llama4(model: Decoder) -> list[Entry]:
-    return [
-        *_around(model),
-        *layered([*_norms(model), *projections(model), *_mlp(model, "feed_forward")], model.depth),
-    ]
+def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
+    return [*_around(model), *layered([*_norms(model), *projections(model), *_mlp(model, mlp)], model.depth)]
 
 
 def _entries_of_phi3(model: Decoder) -> list[Entry]:
@@ -83,7 +76,7 @@ def _entries_of_phi3(model: Decoder) -> list[Entry]:
         Entry(
             f"{_LAYER}mlp.gate_up_proj.weight", (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel"), "(s f) m -> m f"
         ),
-        *linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
+        *torch_linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
     ]
     return [*_around(model), *layered(layer, model.depth)]
 
@@ -94,7 +87,7 @@ def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     layer = [
         *_norms(model),
         *projections(model),
-        *linear(f"{_LAYER}mlp.router", f"{ours}router"),
+        *torch_linear(f"{_LAYER}mlp.router", f"{ours}router"),
         Entry(f"{theirs}gate_up_proj", (f"{ours}gate_kernel", f"{ours}up_kernel"), "e m (f s) -> e m f"),
         Entry(f"{theirs}gate_up_proj_bias", (f"{ours}gate_bias", f"{ours}up_bias"), "e (f s) -> e f"),
         Entry(f"{theirs}down_proj", f"{ours}down_kernel", "e f m -> e f m"),
@@ -120,10 +113,6 @@ def _llama4_norms(config: Config) -> dict[str, Any]:
         return {"qk_norm": False}
     rotate = ["rope" in str(encoding) for encoding in from_hf_layers(config)]
     return {"qk_norm": tuple("unit" if rotates else False for rotates in rotate)}
-
-
-def _written_llama4_norms(model: Decoder) -> dict[str, Any]:
-    return {"use_qk_norm": "unit" in model.block.qk_norms, "moe_layers": []}
 
 
 _written_phi3 = written_patterns("phi3")
@@ -262,9 +251,9 @@ FAMILIES = [
         *("no_rope_layers", "no_rope_layer_interval", "layer_types", "attention_chunk_size"),
         *("attn_temperature_tuning", "attn_scale", "floor_scale"),
         constants=dict(mlp_bias=False),
-        entries=_entries_of_llama4,
+        entries=lambda model: _entries(model, "feed_forward"),
         derived=_llama4_norms,
-        written_derived=_written_llama4_norms,
+        written_derived=lambda model: {"use_qk_norm": "unit" in model.block.qk_norms, "moe_layers": []},
         derived_keys=frozenset({"use_qk_norm"}),
         plain={"moe_layers": ([],)},  # layers with experts; without the key, all layers have them
         needed=frozenset({"moe_layers"}),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posjax.pretrained import entries as maps
-from posjax.pretrained.files import Weights
+from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.language.families import find_family
 from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
 from posjax.pretrained.parameters import expected_params, paths_of, tree_of
@@ -55,7 +55,7 @@ def load(
     for name in overrides:
         if name not in free:
             raise ValueError(f"{name} is read off the files; what may be given is dtype and {nearest(name, free)}")
-    weights = Weights.of(path)
+    weights = WeightsFile.of(path)
     if not weights.config:
         raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
     family = find_family(weights.config)
@@ -75,7 +75,7 @@ def load(
 class _Tensors(Mapping[str, np.ndarray]):
     """Views of a file's tensors under the names of the entries."""
 
-    def __init__(self, weights: Weights, names: Mapping[str, str]):
+    def __init__(self, weights: WeightsFile, names: Mapping[str, str]):
         self._weights, self._names = weights, names
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -91,7 +91,7 @@ class _Tensors(Mapping[str, np.ndarray]):
         return len(self._names)
 
 
-def _names(family: Family, weights: Weights) -> dict[str, str]:
+def _names(family: Family, weights: WeightsFile) -> dict[str, str]:
     """The family's names of tensors; the file may lack the prefix that all but a head's have."""
     held = {maps.respelt(name, family.respelt): name for name in weights if not re.fullmatch(family.ignored, name)}
     lacks = not any(name.startswith(family.prefix) for name in held)
@@ -102,7 +102,7 @@ def _embedding(family: Family, model: Any) -> str:
     return next(entry.names[0] for entry in family.entries(model) if "token_embedding/embedding" in entry.paths)
 
 
-def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str]) -> Any:
+def _dtype(family: Family, model: Any, weights: WeightsFile, names: Mapping[str, str]) -> Any:
     """Returns the type of the token embedding, which stands for all tensors."""
     name = _embedding(family, model)
     dtype = jnp.dtype(weights.mapped(names[name]).dtype if name in names else jnp.float32)
@@ -111,7 +111,7 @@ def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str
     return dtype
 
 
-def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, str]) -> None:
+def _drop_copies(family: Family, model: Any, weights: WeightsFile, names: dict[str, str]) -> None:
     """Drops the names of redundant tensors: a tied head, and the family's `copies`.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.models.vit import ViT
-from posjax.pretrained.entries import Entry, heads, layered, linear, norm
+from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.vision.origin import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -132,9 +132,9 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         *prefix_entries(model, _PREFIX, shapes),
         *(table_entry(_TABLE, model, shapes) if _TABLE in shapes else []),
         *norm("norm", "trunk/norm"),
-        *linear("pooler.dense", "pre_logits"),
-        *linear("classifier", "head"),
-        *linear("distillation_classifier", "head_distillation"),
+        *torch_linear("pooler.dense", "pre_logits"),
+        *torch_linear("classifier", "head"),
+        *torch_linear("distillation_classifier", "head_distillation"),
         *layered(_block(), model.depth),
     ]
 
@@ -152,12 +152,12 @@ def _block() -> Iterator[Entry]:
     )  # DINOv3's keys have no bias
     yield Entry(f"{block}attention.out.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attention.out.bias", f"{attention}out/bias", "m -> m", optional=True)
-    yield from linear(f"{block}mlp.fc1", f"{mlp}up")
-    yield from linear(f"{block}mlp.gate_proj", f"{mlp}gate")
+    yield from torch_linear(f"{block}mlp.fc1", f"{mlp}up")
+    yield from torch_linear(f"{block}mlp.gate_proj", f"{mlp}gate")
     packed = (f"{mlp}gate", f"{mlp}up")  # layout of a saved Dinov2 with SwiGLU
     yield Entry(f"{block}mlp.weights_in.weight", tuple(f"{part}/kernel" for part in packed), "(s o) i -> i o")
     yield Entry(f"{block}mlp.weights_in.bias", tuple(f"{part}/bias" for part in packed), "(s o) -> o")
-    yield from linear(f"{block}mlp.fc2", f"{mlp}down")
+    yield from torch_linear(f"{block}mlp.fc2", f"{mlp}down")
 
 
 _FAMILY = dict(

@@ -12,7 +12,7 @@ from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
 from posjax.pretrained.fields import check_fields
-from posjax.pretrained.files import Weights
+from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.pretrained.vision.google import GOOGLE
 from posjax.pretrained.vision.hf import HF
@@ -118,7 +118,7 @@ def load(
     if image_size is not None:
         image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     _check_overrides(overrides)
-    weights = Weights.of(path)
+    weights = WeightsFile.of(path)
     source = describe_file(
         weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size)
     )
@@ -136,7 +136,7 @@ def info(
 ) -> Info:
     """Returns the model that `load` would load, with the same `overrides`, and its scaling of pixels; reads no weights."""
     _check_overrides(overrides)
-    weights = Weights.of(path)
+    weights = WeightsFile.of(path)
     source = describe_file(weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
@@ -149,7 +149,7 @@ def info(
     return Info(source.origin, source.model.with_fields(**overrides), tuple(mean), tuple(std), source.method, labels)
 
 
-def describe_file(weights: Weights, hints: Hints) -> FileOfViT:
+def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     """The origin of a file and its reader."""
     held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
     if METADATA in weights.metadata:
@@ -194,14 +194,14 @@ _CONFIGURATION = {
 _ARGUMENTS = {"img_size": _SIZE, "num_heads": maybe(SIZE), "act_layer": maybe(TEXT), "pool_include_prefix": maybe(FLAG)}
 
 
-def _check_configuration(weights: Weights) -> None:
+def _check_configuration(weights: WeightsFile) -> None:
     where, config = str(weights.path.parent / "config.json"), weights.config
     check(where, config, _CONFIGURATION)
     check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
     check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
 
 
-def _describe_own(weights: Weights, held: Shapes, hints: Hints) -> FileOfViT:
+def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT:
     model, names, scaling = read_header(weights.metadata[METADATA], held)
     _refuse_contradiction("encoding", hints.encoding, model.encoding, parse_layers)
     _refuse_contradiction("num_heads", hints.num_heads, model.block.num_heads)

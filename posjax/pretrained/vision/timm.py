@@ -11,7 +11,7 @@ from typing import Any
 from posjax.encodings.tables import Learned
 from posjax.models.pooling import POOLINGS
 from posjax.models.vit import ViT
-from posjax.pretrained.entries import Entry, heads, layered, linear, norm
+from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.vision.origin import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -157,8 +157,8 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         *prefix_entries(model, _PREFIX, shapes),
         *(table_entry("pos_embed", model, shapes) if table else []),
         *norm("fc_norm" if model.norm_after_pooling else "norm", pooled_norm),
-        *linear("head", "head"),
-        *linear("head_dist", "head_distillation"),
+        *torch_linear("head", "head"),
+        *torch_linear("head_dist", "head_distillation"),
         *_map_pooling(),
         *_stem_entries(model),
         *layered(_block(is_eva, model.block.mlp, packed), model.depth),
@@ -179,15 +179,15 @@ def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
     yield Entry(f"{block}attn.proj.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attn.proj.bias", f"{attention}out/bias", "m -> m")
     if mlp == "swiglu" and not packed:
-        yield from linear(f"{block}mlp.fc1_g", f"{ours}gate")
-        yield from linear(f"{block}mlp.fc1_x", f"{ours}up")
+        yield from torch_linear(f"{block}mlp.fc1_g", f"{ours}gate")
+        yield from torch_linear(f"{block}mlp.fc1_x", f"{ours}up")
     elif mlp == "swiglu":
         both = (f"{ours}gate", f"{ours}up")
         yield Entry(f"{block}mlp.fc1.weight", tuple(f"{p}/kernel" for p in both), "(s o) i -> i o")
         yield Entry(f"{block}mlp.fc1.bias", tuple(f"{p}/bias" for p in both), "(s o) -> o")
     else:
-        yield from linear(f"{block}mlp.fc1", f"{ours}up")
-    yield from linear(f"{block}mlp.fc2", f"{ours}down")
+        yield from torch_linear(f"{block}mlp.fc1", f"{ours}up")
+    yield from torch_linear(f"{block}mlp.fc2", f"{ours}down")
 
 
 def _map_pooling() -> Iterator[Entry]:
@@ -200,8 +200,8 @@ def _map_pooling() -> Iterator[Entry]:
     yield Entry("attn_pool.proj.weight", "map/attention/out/kernel", "m (h d) -> h d m")
     yield Entry("attn_pool.proj.bias", "map/attention/out/bias", "m -> m")
     yield from norm("attn_pool.norm", "map/norm")
-    yield from linear("attn_pool.mlp.fc1", "map/mlp/up")
-    yield from linear("attn_pool.mlp.fc2", "map/mlp/down")
+    yield from torch_linear("attn_pool.mlp.fc1", "map/mlp/up")
+    yield from torch_linear("attn_pool.mlp.fc2", "map/mlp/down")
 
 
 def _stem_entries(model: ViT) -> Iterator[Entry]:
