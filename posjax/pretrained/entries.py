@@ -25,6 +25,7 @@ import numpy as np
 from posjax.spec import nearest
 
 _GROUP = re.compile(r"\(([^)]*)\)|(\S+)")
+_Groups = list[list[str]]  # letters of the axes of an array; several letters are laid out in one axis
 
 
 class Entry(NamedTuple):
@@ -199,18 +200,63 @@ def _is_zero(array: Any) -> bool:
 
 
 def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    index, count = entry.without
+    """Turns tensors of the file into our arrays, one for each path."""
+    theirs, ours = _sides(entry.axes)
+    axis, inner = _slices(theirs, ours)
     tensors = [tensor[entry.beyond :] for tensor in tensors] if entry.beyond else tensors
     if entry.counts and len(tensors) == 1:
         tensors = np.split(tensors[0], _borders(entry, tensors[0], sizes))
-    parts = list(zip(*(_rearranged(entry, tensor, sizes) for tensor in tensors), strict=True))
+    before, after = (theirs, inner) if not _stacks(theirs) else (theirs, [["s"], *inner])
+    moved = (_moved(entry, tensor, before, after, sizes) for tensor in tensors)
+    parts = list(zip(*(moved if _stacks(theirs) else ([array] for array in moved)), strict=True))
     if entry.counts:
-        joined = [contiguous(part, _counted(entry)) for part in parts]
-    elif (slices := _slices(entry)) is not None:
-        joined = [np.stack(part, slices) for part in parts]
+        joined = [contiguous(part, ours.index(["n"])) for part in parts]
+    elif axis is not None:
+        joined = [np.stack(part, axis) for part in parts]
     else:
         joined = [np.concatenate(part) if len(part) > 1 else part[0] for part in parts]
+    index, count = entry.without
     return [np.insert(part, [index] * count, 0, axis=0) if count else part for part in joined]
+
+
+def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+    """Turns our arrays into the tensors of the file: the inverse of `_ours`."""
+    theirs, ours = _sides(entry.axes)
+    axis, inner = _slices(theirs, ours)
+    index, count = entry.without
+    arrays = [np.delete(array, range(index, index + count), axis=0) if count else array for array in arrays]
+
+    def put_back(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        one, groups = (np.stack(arrays), [["s"], *inner]) if _stacks(theirs) else (arrays[0], inner)
+        return np.ascontiguousarray(_moved(entry, one, groups, theirs, sizes))
+
+    if entry.counts:
+        ends = np.cumsum(entry.counts)[:-1]
+        tensors = [put_back(part) for part in zip(*(np.split(a, ends, ours.index(["n"])) for a in arrays), strict=True)]
+        return tensors if len(entry.names) > 1 else [np.concatenate(tensors)]
+    if axis is None:
+        return [put_back(arrays)]
+    return [put_back([array.take(number, axis) for array in arrays]) for number in range(len(entry.names))]
+
+
+def _moved(entry: Entry, array: np.ndarray, before: _Groups, after: _Groups, sizes: Mapping[str, int]) -> np.ndarray:
+    """Returns an array with axes `before`, laid out with axes `after`."""
+    sizes = _sizes(entry, before, array.shape, sizes)
+    letters, order = ([letter for group in groups for letter in group] for groups in (before, after))
+    full = array.reshape([sizes[letter] for letter in letters]).transpose([letters.index(letter) for letter in order])
+    return full.reshape([math.prod(sizes[letter] for letter in group) for group in after])
+
+
+def _stacks(theirs: _Groups) -> bool:
+    """Whether several parameters are stacked in one tensor."""
+    return any("s" in group for group in theirs)
+
+
+def _slices(theirs: _Groups, ours: _Groups) -> tuple[int | None, _Groups]:
+    """Returns the parameter's axis along which tensors of the file are slices, or None, and the other axes."""
+    if ["n"] not in ours or any("n" in group for group in theirs):
+        return None, ours
+    return ours.index(["n"]), [group for group in ours if group != ["n"]]
 
 
 _BLOCK = 256  # rows per block
@@ -257,67 +303,7 @@ def _borders(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list
     return [int(end) * rows for end in np.cumsum(entry.counts)[:-1]]
 
 
-def _slices(entry: Entry) -> int | None:
-    """Returns the parameter's axis along which tensors of the file are slices, or None."""
-    theirs, ours = _sides(entry.axes)
-    return ours.index(["n"]) if ["n"] in ours and not any("n" in group for group in theirs) else None
-
-
-def _counted(entry: Entry) -> int:
-    """Returns the parameter's axis along which the parts of an entry with `counts` follow one another."""
-    return _sides(entry.axes)[1].index(["n"])
-
-
-def _ours_without_slices(entry: Entry) -> list[list[str]]:
-    _, ours = _sides(entry.axes)
-    return ours if _slices(entry) is None else [group for group in ours if group != ["n"]]
-
-
-def _rearranged(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Turns a tensor of the file into our arrays, one for each slice along "s"."""
-    theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
-    sizes = _sizes(entry, theirs, tensor.shape, sizes)
-    flat = [letter for group in theirs for letter in group]
-    full = tensor.reshape([sizes[letter] for letter in flat])
-    order = [letter for group in ours for letter in group]
-    shape = [math.prod(sizes[letter] for letter in group) for group in ours]
-    if "s" not in flat:
-        return [full.transpose([flat.index(letter) for letter in order]).reshape(shape)]
-    stacked = full.transpose([flat.index(letter) for letter in ["s", *order]])
-    return [stacked[i].reshape(shape) for i in range(sizes["s"])]
-
-
-def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Turns our arrays into the tensors of the file: the inverse of `_ours`."""
-    index, count = entry.without
-    arrays = [np.delete(array, range(index, index + count), axis=0) if count else array for array in arrays]
-    if entry.counts:
-        axis, ends = _counted(entry), np.cumsum(entry.counts)[:-1]
-        parts = zip(*(np.split(array, ends, axis) for array in arrays), strict=True)
-        tensors = [_put_back(entry, list(part), sizes) for part in parts]
-        return tensors if len(entry.names) > 1 else [np.concatenate(tensors)]
-    if (axis := _slices(entry)) is None:
-        return [_put_back(entry, arrays, sizes)]
-    numbers = range(len(entry.names))
-    return [_put_back(entry, [array.take(number, axis) for array in arrays], sizes) for number in numbers]
-
-
-def _put_back(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
-    """Turns our arrays into one tensor of the file: the inverse of `_rearranged`."""
-    theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
-    sizes = _sizes(entry, ours, arrays[0].shape, sizes) | {"s": len(arrays)}
-    letters = [letter for group in ours for letter in group]
-    full = [array.reshape([sizes[letter] for letter in letters]) for array in arrays]
-    wanted = [letter for group in theirs for letter in group]
-    if "s" in wanted:
-        letters, full = ["s", *letters], np.stack(full)
-    else:
-        full = full[0]
-    full = full.transpose([letters.index(letter) for letter in wanted])
-    return np.ascontiguousarray(full.reshape([math.prod(sizes[letter] for letter in group) for group in theirs]))
-
-
-def _sides(axes: str) -> tuple[list[list[str]], ...]:
+def _sides(axes: str) -> tuple[_Groups, ...]:
     """Returns the groups of letters on either side; an axis of length 1 is an empty group."""
     return tuple(
         [(inside or letter).replace("1", "").split() for inside, letter in _GROUP.findall(side)]
@@ -325,7 +311,7 @@ def _sides(axes: str) -> tuple[list[list[str]], ...]:
     )
 
 
-def _sizes(entry: Entry, groups: list[list[str]], shape: Sequence[int], known: Mapping[str, int]) -> dict[str, int]:
+def _sizes(entry: Entry, groups: _Groups, shape: Sequence[int], known: Mapping[str, int]) -> dict[str, int]:
     """Returns the size of every letter, from the known sizes and the shape of an array."""
     sizes = {"s": len(entry.paths), "x": 3, **known}
     fits = len(groups) == len(shape)
