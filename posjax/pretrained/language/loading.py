@@ -1,7 +1,7 @@
 """Loads a language model and its parameters from a folder of transformers."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -63,32 +63,13 @@ def load(
         model = family.made(weights.config, weights.shapes, ignore)
     except ValueError as error:
         raise ValueError(f"{weights.path.parent / 'config.json'}: {error}") from None
-    names = _names(family, weights)
-    model = family.of_file(model, names.keys())
-    dtype = jnp.dtype(_dtype(family, model, weights, names) if dtype is None else dtype)
+    tensors = weights.renamed(_names(family, weights))
+    model = family.of_file(model, tensors.keys())
+    dtype = jnp.dtype(_dtype(family, model, tensors) if dtype is None else dtype)
     model = model.with_fields(dtype=dtype, param_dtype=dtype, **overrides)
-    _drop_copies(family, model, weights, names)
-    _refuse_headless(family, model, names)
-    return model, _parameters(family, model, _Tensors(weights, names), sharding)
-
-
-class _Tensors(Mapping[str, np.ndarray]):
-    """Views of a file's tensors under the names of the entries."""
-
-    def __init__(self, weights: WeightsFile, names: Mapping[str, str]):
-        self._weights, self._names = weights, names
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._weights.mapped(self._names[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    tensors = _without_copies(family, model, tensors)
+    _refuse_headless(family, model, tensors)
+    return model, _parameters(family, model, tensors, sharding)
 
 
 def _names(family: Family, weights: WeightsFile) -> dict[str, str]:
@@ -102,34 +83,32 @@ def _embedding(family: Family, model: Any) -> str:
     return next(entry.names[0] for entry in family.entries(model) if "token_embedding/embedding" in entry.paths)
 
 
-def _dtype(family: Family, model: Any, weights: WeightsFile, names: Mapping[str, str]) -> Any:
+def _dtype(family: Family, model: Any, tensors: WeightsFile) -> Any:
     """Returns the type of the token embedding, which stands for all tensors."""
     name = _embedding(family, model)
-    dtype = jnp.dtype(weights.mapped(names[name]).dtype if name in names else jnp.float32)
+    dtype = jnp.dtype(tensors[name].dtype if name in tensors else jnp.float32)
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise ValueError(f"{names[name]} of the file is of {dtype}, which is not a type of weights; give dtype=...")
+        raise ValueError(f"{name} of the file is of {dtype}, which is not a type of weights; give dtype=...")
     return dtype
 
 
-def _drop_copies(family: Family, model: Any, weights: WeightsFile, names: dict[str, str]) -> None:
-    """Drops the names of redundant tensors: a tied head, and the family's `copies`.
+def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> WeightsFile:
+    """Leaves out redundant tensors: a tied head, and the family's `copies`.
 
     Raises:
       ValueError: a copy differs from its original.
     """
     copies = dict(family.copies) | ({family.tied: _embedding(family, model)} if model.tied_embedding else {})
+    copies = {copy: of for copy, of in copies.items() if copy in tensors and of in tensors}
     for copy, of in copies.items():
-        if copy not in names or of not in names:
-            continue
-        one, other = (weights.mapped(names[name]) for name in (copy, of))
-        if not _equal(one, other):
+        if not _equal(tensors[copy], tensors[of]):
             if copy != family.tied:
                 raise ValueError(f"{copy} and {of} are one tensor in this family, and differ in this file")
             raise ValueError(
                 f"config.json says that the head is the token embedding (tie_word_embeddings), but {copy} and {of} differ: "
                 "set tie_word_embeddings to false if the head is one of its own"
             )
-        del names[copy]
+    return tensors.renamed({name: name for name in tensors if name not in copies})
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
@@ -139,17 +118,17 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.array_equal(one, other) or np.array_equal(one.view(np.uint8), other.view(np.uint8)))
 
 
-def _refuse_headless(family: Family, model: Any, names: Mapping[str, str]) -> None:
+def _refuse_headless(family: Family, model: Any, tensors: WeightsFile) -> None:
     """Raises for a file without a head whose configuration does not tie the head to the token embedding."""
     heads = [entry.names[0] for entry in family.entries(model) if entry.paths == ("head/kernel",)]
-    if heads and heads[0] not in names and _embedding(family, model) in names:
+    if heads and heads[0] not in tensors and _embedding(family, model) in tensors:
         raise ValueError(
             f"the file holds no head, {heads[0]}, which a model of this config.json has: set tie_word_embeddings to true "
             "there if the head is the token embedding, or if none is needed"
         )
 
 
-def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardings | None) -> dict[str, Any]:
+def _parameters(family: Family, model: Any, tensors: WeightsFile, sharding: Shardings | None) -> dict[str, Any]:
     expected = expected_params(model)
     leaves = paths_of(expected)
 

@@ -122,8 +122,7 @@ def load(
     source = describe_file(
         weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size)
     )
-    tensors = {name: weights[theirs] for name, theirs in source.names.items()}
-    params, expected = parameters(source, tensors)
+    params, expected = parameters(source, weights.renamed(source.names))
     model, params = _changed(source.model, params, expected, num_classes, overrides)
     if image_size is not None and image_size != model.image_size:
         model, resized = resize_params(model, params, image_size, method or source.method)
@@ -290,5 +289,5 @@ def _changed(model: ViT, params, expected, num_classes: int | None, overrides: M
     for path, leaf in paths_of(expected).items():
         if path not in kept or kept[path].shape != leaf.shape:
             raise ValueError(f"the file has no parameters for {path}, which {', '.join(overrides)} asks for")
-        kept[path] = np.asarray(kept[path], dtype=leaf.dtype, order="C")
+        kept[path] = np.array(kept[path], dtype=leaf.dtype, order="C")  # no view of the file
     return changed, tree_of(expected, kept)
