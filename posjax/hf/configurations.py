@@ -65,7 +65,7 @@ def from_hf(
     layout: str | None = None,
     decoder: bool | None = None,
 ) -> Encoding:
-    """The encoding that a configuration of transformers 5 (or 4) describes; `posjax.hf.configurations` says of which models.
+    """The encoding that a configuration of transformers 5 (or 4) describes. `posjax.hf.configurations` lists the models.
 
     Args:
       config: the whole configuration, as in config.json; or its `rope_parameters` alone, or the older `rope_scaling`

@@ -28,7 +28,7 @@ _HEADS_SHOWN = 2
 _TOKENS_SHOWN = 10
 _PAIRS_SHOWN = 8
 _DISTANCES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-# Headings of sections, in the order in which a model calls the hooks; the method of that name writes what is below.
+# Headings of sections, in the order in which a model calls the hooks. The method of that name writes the section.
 _HEADINGS = {
     "place": "where tokens stand",
     "observe": "what is read off the tokens",

@@ -98,7 +98,7 @@ def determinism(probe: Probe, base: Operator, long: tuple[int, ...], far: Operat
     if far is None:
         refused = Found(None, "takes no longer sequence")
         return found | {"D_prefix": refused, "D_cache": refused}
-    first = np.ravel_multi_index(tuple(places(probe.extent).T), long)  # of the tokens of `extent` among those of `long`
+    first = np.ravel_multi_index(tuple(places(probe.extent).T), long)  # indices among the tokens of `long`
     near, later = np.isin(rows, first), rows > first[-1]
     mine = np.searchsorted(first, rows[near])
     cached = cached_logits(probe, long, rows[later])
