@@ -78,14 +78,14 @@ def heads(ours: str, which: Sequence[str] = ("query", "key", "value")) -> tuple[
 
 
 def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
-    """Repeats entries for each layer: {l} in names and paths becomes the layer's number."""
+    """Repeats entries with {l} in names and paths for each layer, whose number it becomes."""
     return [
         entry._replace(
             theirs=tuple(name.format(l=layer) for name in entry.names),
             ours=tuple(path.format(l=layer) for path in entry.paths),
         )
         for entry in entries
-        for layer in range(depth)
+        for layer in range(depth if "{l}" in entry.names[0] else 1)
     ]
 
 

@@ -61,7 +61,7 @@ def _masked_head(at: str, bias: str) -> list[Entry]:
 
 def _bert_entries(model: Encoder) -> list[Entry]:
     found = _embedded("bert.embeddings.", model, "trunk/encoding/rows")
-    found += layered(_post_layer("bert.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
+    found += _post_layer("bert.encoder.layer.{l}.", ("query", "key", "value"), model)
     found += _masked_head("cls.predictions.transform.", "cls.predictions.bias") if model.head else []
     found += torch_linear("bert.pooler.dense", "pool") if model.pooler else []
     return found + (torch_linear("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
@@ -109,7 +109,7 @@ BERT = Family(
     constants=_POST,
     derived=_head_as_mlp,
     written_derived=_check_head,
-    entries=_bert_entries,
+    lines=_bert_entries,
     encoding=lambda config: (from_hf(config),),
     written_encoding=_only_learned,
     plain=_PLAIN,
@@ -132,7 +132,7 @@ _OFFSET = 2  # RoBERTa's positions begin after the row of its padding token, whi
 
 def _roberta_entries(model: Encoder) -> list[Entry]:
     found = _embedded("roberta.embeddings.", model, "trunk/encoding/rows", skipped=_OFFSET)
-    found += layered(_post_layer("roberta.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
+    found += _post_layer("roberta.encoder.layer.{l}.", ("query", "key", "value"), model)
     head = [*torch_linear("lm_head.dense", "head_dense"), *norm("lm_head.layer_norm", "head_norm")]
     found += [*head, Entry("lm_head.bias", "decoder_bias", "v -> v")] if model.head else []
     return found + (torch_linear("roberta.pooler.dense", "pool") if model.pooler else [])
@@ -156,7 +156,7 @@ ROBERTA = Family(
     constants=_POST,
     derived=lambda config: {"head": "gelu_exact"},  # regardless of hidden_act
     written_derived=_check_roberta_head,
-    entries=_roberta_entries,
+    lines=_roberta_entries,
     encoding=lambda config: (from_hf(config),),
     written_encoding=_only_learned,
     plain=_PLAIN | {"pad_token_id": (1,)},
@@ -178,7 +178,7 @@ def _deberta_entries(model: Encoder) -> list[Entry]:
     path = {type(part): f"trunk/encoding/{i}/" for i, part in enumerate(encoding)}
     path = dict.fromkeys(path, "trunk/encoding/") if len(encoding) == 1 else path
     found = _embedded("deberta.embeddings.", model, f"{path[Learned]}rows" if Learned in path else None)
-    found += layered(_post_layer(f"{at}layer.{{l}}.", ("query_proj", "key_proj", "value_proj"), model), model.depth)
+    found += _post_layer(f"{at}layer.{{l}}.", ("query_proj", "key_proj", "value_proj"), model)
     if Deberta in path:
         found += [
             Entry(f"{at}rel_embeddings.weight", f"{path[Deberta]}table", "r m -> r m"),
@@ -235,7 +235,7 @@ DEBERTA = Family(
     constants=_POST,
     derived=_head_as_mlp,
     written_derived=lambda model: _check_head(model) | {"legacy": True},
-    entries=_deberta_entries,
+    lines=_deberta_entries,
     encoding=_deberta_encoding,
     written_encoding=_written_deberta,
     encoding_keys=frozenset({*_RELATIVE, "pos_att_type", "position_biased_input"}),
@@ -307,7 +307,7 @@ MODERN = Family(
         "decoder_bias": Key("head_bias", True),
     },
     constants=dict(placement="pre", embedding_norm=True, embedding_scale=1.0, first_norm=False, tied_embedding=True),
-    entries=_modern_entries,
+    lines=_modern_entries,
     written_encoding=_written_modern,
     encoding_keys=frozenset(
         {"layer_types", "local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"}

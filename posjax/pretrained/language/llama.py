@@ -8,7 +8,7 @@ from posjax.encodings.scalings_by_length import LongRope
 from posjax.encodings.temperature import LearnedSink
 from posjax.hf import from_hf_layers
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry, layered, norm, torch_linear
+from posjax.pretrained.entries import Entry, norm, torch_linear
 from posjax.pretrained.language.family import REQUIRED, Config, Family, Key, layers_of, named
 from posjax.pretrained.language.parts import (
     ALL,
@@ -65,12 +65,13 @@ def _mlp(model: Decoder, room: str) -> list[Entry]:
 
 
 def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
-    return [*_around(model), *layered([*_norms(model), *projections(model), *_mlp(model, mlp)], model.depth)]
+    return [*_around(model), *_norms(model), *projections(model), *_mlp(model, mlp)]
 
 
 def _entries_of_phi3(model: Decoder) -> list[Entry]:
     """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
-    layer = [
+    return [
+        *_around(model),
         *_norms(model),
         *projections(model, names=("qkv_proj",)),
         Entry(
@@ -78,13 +79,13 @@ def _entries_of_phi3(model: Decoder) -> list[Entry]:
         ),
         *torch_linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
     ]
-    return [*_around(model), *layered(layer, model.depth)]
 
 
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     """Returns gpt-oss's entries: gate and up alternate in each expert's matrix; each layer has its own sink."""
     theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
-    layer = [
+    return [
+        *_around(model),
         *_norms(model),
         *projections(model),
         *torch_linear(f"{_LAYER}mlp.router", f"{ours}router"),
@@ -92,8 +93,8 @@ def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
         Entry(f"{theirs}gate_up_proj_bias", (f"{ours}gate_bias", f"{ours}up_bias"), "e (f s) -> e f"),
         Entry(f"{theirs}down_proj", f"{ours}down_kernel", "e f m -> e f m"),
         Entry(f"{theirs}down_proj_bias", f"{ours}down_bias", "e m -> e m"),
+        *_sinks(model),
     ]
-    return [*_around(model), *layered(layer, model.depth), *_sinks(model)]
 
 
 def _sinks(model: Decoder) -> list[Entry]:
@@ -131,7 +132,7 @@ def _written_longrope(layers: Sequence[Encoding], model: Decoder) -> dict[str, A
 def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
     """A family beside Llama: the keys it shares, its own, and its encodings' keys beside the rotary ones."""
     shared = dict(
-        entries=_entries,
+        lines=_entries,
         written_encoding=written_patterns(model_type),
         silent=_SILENT,
         constants=LLAMA_CONSTANTS,
@@ -224,7 +225,7 @@ FAMILIES = [
         LLAMA_KEYS | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *("sliding_window", "original_max_position_embeddings"),
         constants=dict(attention_bias=(), mlp_bias=False),
-        entries=_entries_of_phi3,
+        lines=_entries_of_phi3,
         written_encoding=_written_longrope,
         plain={
             **dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), (False,)),
@@ -251,7 +252,7 @@ FAMILIES = [
         *("no_rope_layers", "no_rope_layer_interval", "layer_types", "attention_chunk_size"),
         *("attn_temperature_tuning", "attn_scale", "floor_scale"),
         constants=dict(mlp_bias=False),
-        entries=lambda model: _entries(model, "feed_forward"),
+        lines=lambda model: _entries(model, "feed_forward"),
         derived=_llama4_norms,
         written_derived=lambda model: {"use_qk_norm": "unit" in model.block.qk_norms, "moe_layers": []},
         derived_keys=frozenset({"use_qk_norm"}),
@@ -284,7 +285,7 @@ FAMILIES = [
         },
         *WINDOW_KEYS,
         constants=dict(mlp="quick_geglu", mlp_bias=True, injection="every_layer"),
-        entries=_entries_of_gpt_oss,
+        lines=_entries_of_gpt_oss,
         plain={"hidden_act": ("silu",), "swiglu_alpha": (1.702,)},
         silent={"router_aux_loss_coef", "initial_context_length", "experts_per_token"},
     ),

@@ -100,7 +100,7 @@ T5 = Family(
     derived=_derived,
     written_derived=_written_derived,
     derived_keys=frozenset({"tie_word_embeddings", "scale_decoder_outputs", "is_gated_act", "dense_act_fn"}),
-    entries=_entries,
+    lines=_entries,
     encoding=lambda config: (from_hf(config, decoder=False),),
     written_encoding=_written_biases,
     encoding_keys=frozenset({"relative_attention_num_buckets", "relative_attention_max_distance"}),
