@@ -205,7 +205,8 @@ def _heat(panel: Axes, values: np.ndarray, x: str, y: str, limits: tuple[float, 
     signs = low < 0 < high
     norm = TwoSlopeNorm(0, -max(-low, high), max(-low, high)) if signs else None
     options = dict(norm=norm) if signs else dict(vmin=low, vmax=high)
-    square = values.shape[0] == values.shape[1] or _similar(values.shape)
+    height, width = values.shape
+    square = height == width or (1 / 3 < height / width < 3 and max(height, width) <= 32)
     image = panel.imshow(values, cmap=_DIVERGING if signs else _SEQUENTIAL, interpolation="nearest",
                          aspect="equal" if square else "auto", **options)  # fmt: skip
     bar = panel.figure.colorbar(image, ax=panel, shrink=0.8, pad=0.02)
@@ -216,10 +217,6 @@ def _heat(panel: Axes, values: np.ndarray, x: str, y: str, limits: tuple[float, 
     panel.tick_params(labelsize=SMALL)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-
-
-def _similar(shape: tuple[int, int]) -> bool:
-    return 1 / 3 < shape[0] / shape[1] < 3 and max(shape) <= 32
 
 
 def _tidy(panel: Axes) -> None:

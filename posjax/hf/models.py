@@ -281,10 +281,6 @@ def _window_4096(config: Config) -> int | None:
     return config.get("sliding_window", 4096)
 
 
-def _half_of_it(config: Config) -> int:
-    return config.get("local_attention", 128) // 2 + 1
-
-
 _QWEN = Layers(
     _above, window=lambda config: config.get("sliding_window", 4096) if config.get("use_sliding_window") else None
 )
@@ -310,7 +306,8 @@ LAYERS: dict[str, Layers] = {
     "smollm3": Layers(_smollm3, _has_rope),
     "llama4_text": Layers(_llama4, _has_rope, _llama4_temperature),
     "modernbert": Layers(
-        lambda config, layer: _sliding(bool(layer % config.get("global_attn_every_n_layers", 3))), window=_half_of_it
+        lambda config, layer: _sliding(bool(layer % config.get("global_attn_every_n_layers", 3))),
+        window=lambda config: config.get("local_attention", 128) // 2 + 1,
     ),
 }
 

@@ -62,10 +62,10 @@ class Entry(NamedTuple):
         return (self.ours,) if isinstance(self.ours, str) else self.ours
 
 
-def torch_linear(theirs: str, ours: str, *, optional_bias: bool = False, bias: bool = True) -> list[Entry]:
+def torch_linear(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
     """Returns the entries of a torch.nn.Linear, whose weight is [outputs, inputs]."""
     kernel = Entry(f"{theirs}.weight", f"{ours}/kernel", "o i -> i o")
-    return [kernel, *([Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o", optional_bias)] if bias else [])]
+    return [kernel, *([Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o")] if bias else [])]
 
 
 def norm(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:

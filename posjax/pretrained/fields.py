@@ -28,7 +28,7 @@ from posjax.spec import layers_text, parse_layers
 _TYPE = Kind(
     "a type of floats", lambda value: value in ("float16", "bfloat16", "float32", "float64")
 )  # named as in JSON
-_SIDES = several(Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14), 2, 2)
+SIDE = Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14)
 _MOST_PATCHES = 2**22
 
 KINDS: dict[str, Kind] = {
@@ -54,7 +54,7 @@ KINDS: dict[str, Kind] = {
     "attention_bias": several(TEXT),
     "qk_norm": either(FLAG, TEXT, several(either(FLAG, TEXT), 1)),
     "resnet": maybe(several(SIZE)),
-    "image_size": _SIDES,
+    "image_size": several(SIDE, 2, 2),
 }
 # Each of these fields enlarges arrays of the file, so it is at most the number of their elements.
 _SIZES = ("width", "num_heads", "patch_size", "resnet_width", "vocab_size", "head_dim", "num_kv_heads", "mlp_dim")

@@ -17,13 +17,14 @@ def tree_of(like: Any, leaves: Mapping[str, Any]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), [leaves[path] for path in paths_of(like)])
 
 
-def expected_params(model: Any, *channels: int) -> dict[str, Any]:
-    """Returns the shapes and types of a model's parameters, {"params": tree}; of images it needs the number of channels."""
+def expected_params(model: Any, channels: int | None = None) -> dict[str, Any]:
+    """Returns the shapes and types of a model's parameters, {"params": tree}; a model of images needs their `channels`."""
+    example = model.example() if channels is None else model.example(channels)
     init = model.with_fields(context=None, implementation="dense").init
-    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example(*channels)))["params"]}
+    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *example))["params"]}
 
 
-def checked_paths(model: Any, params: Mapping[str, Any], *channels: int) -> dict[str, Any]:
+def checked_paths(model: Any, params: Mapping[str, Any], channels: int | None = None) -> dict[str, Any]:
     """Returns the parameters of a model by path.
 
     Raises:
@@ -32,7 +33,7 @@ def checked_paths(model: Any, params: Mapping[str, Any], *channels: int) -> dict
     flat = paths_of(params)
     given, expected = (
         {path: tuple(leaf.shape) for path, leaf in leaves.items()}
-        for leaves in (flat, paths_of(expected_params(model, *channels)))
+        for leaves in (flat, paths_of(expected_params(model, channels)))
     )
     for path in sorted(given.keys() | expected.keys()):
         if given.get(path) != expected.get(path):

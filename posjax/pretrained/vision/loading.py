@@ -11,7 +11,7 @@ from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kin
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
-from posjax.pretrained.fields import check_fields
+from posjax.pretrained.fields import SIDE, check_fields
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.pretrained.vision.google import GOOGLE
@@ -168,8 +168,7 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     )
 
 
-_SIDE = Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14)
-_SIZE = maybe(either(_SIDE, several(_SIDE, 2, 3)))  # timm has channels before it
+_SIZE = maybe(either(SIDE, several(SIDE, 2, 3)))  # timm has channels before it
 _SCALE = maybe(several(NUMBER, 1, 4))
 _SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), _SCALE)
 # The keys that are read of configurations of vision models.
